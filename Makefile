@@ -1,0 +1,41 @@
+# The workbook's commands. Each sets itself up first; a second call reinstalls nothing.
+PYTHON  ?= python3
+PROFILE ?= quick
+UV      := uv==0.13.8
+BIN     := .venv/bin
+READY   := .venv/.ready
+
+.PHONY: run test lab lint lock clean help
+
+help:            ## what can be made
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
+
+run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write artifacts/report.html
+	$(BIN)/labkit run --profile $(PROFILE)
+
+test: $(READY)   ## run all tests
+	$(BIN)/python -m pytest
+
+lab: $(READY)    ## open JupyterLab on the notebooks
+	$(BIN)/labkit lab
+
+lint: $(READY)   ## check code and notebooks
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and without any host
+	$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate \
+	    --extra dev pyproject.toml -o requirements.lock
+
+# The stamp is written last, so an install that was cut short is taken up again by the next call.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
+	  "This workbook needs Python 3.11, 3.12 or 3.13; found %d.%d. Next: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+clean:           ## remove what runs produced (never artifacts/recorded) and the virtual environment
+	find artifacts -mindepth 1 -maxdepth 1 ! -name recorded ! -name README.md -exec rm -rf {} +
+	rm -rf .venv

@@ -1,0 +1,28 @@
+"""The lines a benchmark prints: `name value target ok|short`, and the exit code they add up to."""
+
+import sys
+
+
+class Figures:
+    """Collects figures, prints each at once, and ends the program with 1 when one falls short."""
+
+    def __init__(self):
+        self.short = 0
+
+    def add(self, name, value, *, at_most=None, at_least=None, unit=""):
+        """Print one figure against its target; a value of None (not measured) falls short.
+
+        name      one word, such as `import_labkit`
+        at_most, at_least  the target, one or both, in `unit`
+        """
+        fits = value is not None
+        fits = fits and (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
+        bounds = [f"<={at_most:g}{unit}"] if at_most is not None else []
+        bounds = [f">={at_least:g}{unit}"] * (at_least is not None) + bounds
+        shown = "not-measured" if value is None else f"{value:.4g}{unit}"
+        print(f"{name} {shown} {','.join(bounds) or '-'} {'ok' if fits else 'short'}", flush=True)
+        self.short += not fits
+
+    def exit(self):
+        """End the program: 0 when every figure met its target, else 1."""
+        sys.exit(1 if self.short else 0)

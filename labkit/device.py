@@ -1,0 +1,190 @@
+"""The only module that knows the words cuda and cpu: pick a device, wait for it, ask what it is.
+
+Apple's GPU (mps) is used where it exists; what it cannot tell (peak memory, events) is answered with None.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from labkit.errors import Unavailable
+from labkit.files import root
+from labkit.rows import Machine
+
+# The instruction sets that decide how fast a CPU is at fp32, bf16 and int8.
+ISA_FLAGS = (
+    *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni"),
+    *("amx_tile", "amx_bf16", "amx_int8"),
+    *("asimd", "asimddp", "bf16", "i8mm", "sve"),
+)
+
+
+def kinds():
+    """The kinds of device usable here, best first, such as ("cuda", "cpu")."""
+    import torch
+
+    found = ["cuda"] if torch.cuda.is_available() else []
+    found += ["mps"] if torch.backends.mps.is_available() else []
+    return (*found, "cpu")
+
+
+def pick(prefer=None):
+    """The device to run on, a `torch.device`: `prefer`, or `$LABKIT_DEVICE`, or the best there is."""
+    import torch
+
+    name = prefer or os.environ.get("LABKIT_DEVICE") or kinds()[0]
+    if str(name).split(":")[0] not in kinds():
+        raise Unavailable(
+            f"The device {name!r} is not usable here.",
+            expected=" or ".join(kinds()),
+            found=str(name),
+            fix="unset LABKIT_DEVICE, or run `labkit doctor` to see what is missing",
+        )
+    return torch.device(name)
+
+
+def synchronize(device):
+    """Wait until the device has done everything asked of it; on a CPU there is nothing to wait for."""
+    import torch
+
+    kind = torch.device(device).type
+    if kind == "cuda":
+        torch.cuda.synchronize(device)
+    elif kind == "mps":
+        torch.mps.synchronize()
+
+
+def supports_events(device):
+    """Whether the device keeps its own clock (CUDA events)."""
+    import torch
+
+    return torch.device(device).type == "cuda"
+
+
+def reset_peak_memory(device):
+    """Start a new peak-memory window on a GPU; nothing to do elsewhere."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory_bytes(device):
+    """Most bytes the GPU's allocator held since the last reset; None where there is no such counter."""
+    import torch
+
+    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else None
+
+
+def threads():
+    """How many threads torch's CPU operators use."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+@functools.cache
+def describe():
+    """This machine as a ledger row."""
+    import psutil
+    import torch
+
+    facts = {
+        "cpu": cpu_model(),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cores": usable_cores(),
+        "cpu_isa": " ".join(cpu_isa()) or None,
+        "ram_bytes": psutil.virtual_memory().total,
+        **gpu_facts(),
+        "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torch_threads": torch.get_num_threads(),
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return Machine(machine_key=digest, **facts)
+
+
+def usable_cores():
+    """Cores this process may run on; a container or a batch system may allow fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def gpu_facts():
+    """Name, memory and driver of the first GPU; all None when there is none."""
+    import torch
+
+    if torch.backends.mps.is_available():
+        return {"gpu": "Apple GPU (mps)", "gpu_memory_bytes": None, "gpu_driver": None}
+    if not torch.cuda.is_available():
+        return {"gpu": None, "gpu_memory_bytes": None, "gpu_driver": None}
+    properties = torch.cuda.get_device_properties(0)
+    return {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory, "gpu_driver": nvidia_driver()}
+
+
+def nvidia_driver():
+    """Version of the NVIDIA driver, or None when there is none."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        version = pynvml.nvmlSystemGetDriverVersion()
+        return version.decode() if isinstance(version, bytes) else version
+    return None
+
+
+def cpu_model():
+    """The CPU's own name for itself, or None."""
+    if sys.platform == "linux":
+        return cpuinfo().get("model name") or platform.machine()
+    if sys.platform == "darwin":
+        return sysctl("machdep.cpu.brand_string")
+    return platform.processor() or None
+
+
+def cpu_isa():
+    """The instruction sets of `ISA_FLAGS` this CPU has, in that order."""
+    if sys.platform == "linux":
+        found = set((cpuinfo().get("flags") or cpuinfo().get("Features") or "").split())
+        return [flag for flag in ISA_FLAGS if flag in found]
+    if sys.platform == "darwin":
+        names = {"bf16": "hw.optional.arm.FEAT_BF16", "i8mm": "hw.optional.arm.FEAT_I8MM"}
+        return [flag for flag, name in names.items() if sysctl(name) == "1"]
+    import torch
+
+    return [torch.backends.cpu.get_cpu_capability().lower()]
+
+
+@functools.cache
+def cpuinfo():
+    """The first processor's lines of /proc/cpuinfo as a dict."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def sysctl(name):
+    return first_line(["sysctl", "-n", name])
+
+
+@functools.cache
+def commit():
+    """The workbook's git commit, with `-dirty` when files differ from it; None outside a checkout."""
+    number = first_line(["git", "-C", str(root()), "rev-parse", "--short=12", "HEAD"])
+    changed = first_line(["git", "-C", str(root()), "status", "--porcelain", "--untracked-files=no"])
+    return f"{number}-dirty" if number and changed else number
+
+
+def first_line(command):
+    """First line a command prints, or None when it fails or prints nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.strip().splitlines()
+    return lines[0] if done.returncode == 0 and lines else None

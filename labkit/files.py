@@ -1,0 +1,70 @@
+"""Where things lie, and writes that are whole or not there at all."""
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def root():
+    """The workbook's folder (the one that holds `notebooks/`), whatever the current folder is."""
+    return Path(os.environ.get("LABKIT_ROOT") or Path(__file__).resolve().parent.parent)
+
+
+def artifacts():
+    """The folder for what runs produce; `LABKIT_ARTIFACTS` moves it. Made when missing."""
+    folder = Path(os.environ.get("LABKIT_ARTIFACTS") or root() / "artifacts")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def atomic(path):
+    """Yield a temporary path beside `path`; on success it is fsynced and renamed over `path`.
+
+    A kill at any moment leaves the old file or the new one, never a torn one.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        publish(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def publish(source, target):
+    """Move the finished file `source` over `target` (same file system), durably and in one step."""
+    source, target = Path(source), Path(target)
+    with source.open("rb+") as file:
+        os.fsync(file.fileno())
+    source.chmod(0o644)  # mkstemp makes private files; what runs produce may be shared
+    source.replace(target)
+    if hasattr(os, "O_DIRECTORY"):  # a folder cannot be synced on Windows
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_text(path, text):
+    """Write `text` as UTF-8, whole or not at all."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path, value):
+    """Write `value` as indented JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def sha256(path):
+    """Hex digest of a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
