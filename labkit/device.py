@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from labkit.counters import last_level_cache_bytes
 from labkit.errors import Unavailable
 from labkit.files import root
 from labkit.rows import Machine
@@ -80,6 +81,46 @@ def peak_memory_bytes(device):
     import torch
 
     return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else None
+
+
+def event_maker(device):
+    """A maker of timing marks on the device's own clock (CUDA events), or None where there is no such clock."""
+    import torch
+
+    return (lambda: torch.cuda.Event(enable_timing=True)) if supports_events(device) else None
+
+
+def uuid(device):
+    """What the driver calls this GPU, or None for anything else."""
+    import torch
+
+    if device is None or torch.device(device).type != "cuda":
+        return None
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def cache_bytes(device):
+    """Size of the device's last-level cache; 32 MiB when it does not tell."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_properties(device).L2_cache_size
+    return last_level_cache_bytes() or 2**25
+
+
+def free_bytes(device):
+    """Memory that could be used now."""
+    import psutil
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0] if supports_events(device) else psutil.virtual_memory().available
+
+
+def is_out_of_memory(error):
+    """Whether an error of torch means that the memory, of whatever device, did not suffice."""
+    import torch
+
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def threads():

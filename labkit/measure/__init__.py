@@ -1,0 +1,28 @@
+"""Measuring that can be believed. Every number of the course comes from here.
+
+`latency` one thing, `compare` several, `throughput_curve` over batch sizes; `memory`, `energy`; `ceilings` of the
+machine and `roofline` of a result. All take a device or a `Clock`, so that a `SimulatedMachine` can stand in.
+"""
+
+from labkit.measure.clock import Clock, Plan, clock_of
+from labkit.measure.energy import energy
+from labkit.measure.latency import Curve, latency, throughput_curve
+from labkit.measure.memory import memory, saved_for_backward
+from labkit.measure.roofline import Roofline, ceilings, roofline
+from labkit.measure.simulated import SimulatedMachine
+
+__all__ = [
+    "Clock",
+    "Curve",
+    "Plan",
+    "Roofline",
+    "SimulatedMachine",
+    "ceilings",
+    "clock_of",
+    "energy",
+    "latency",
+    "memory",
+    "roofline",
+    "saved_for_backward",
+    "throughput_curve",
+]

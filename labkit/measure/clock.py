@@ -1,0 +1,126 @@
+"""How one call is timed, and for how long to go on: the two things every measurement is given."""
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from labkit import device as devices
+from labkit.errors import MeasureError
+from labkit.measure.noise import read_usage
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a measurement is done.
+
+    seconds      time budget of the timed calls; a measurement ends here even when it is not precise yet
+    precision    end earlier once the 95 % interval is this narrow: half-width over the value
+    min_samples  at least so many samples (130 is what a p95 needs, 662 a p99), if the seconds allow
+    max_samples  and never more than this
+    flush        overwrite the last-level cache before each sample
+    before       called untimed before each sample, for instance to put weights back
+    seed         of the random order
+    """
+
+    seconds: float = 3.0
+    precision: float = 0.005
+    min_samples: int = 130
+    max_samples: int = 10_000
+    flush: bool = False
+    before: Callable | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A device's time: what `latency` and `compare` use in place of the real machine.
+
+    device       what it is called in the rows
+    now          () -> seconds
+    synchronize  () -> None; returns when the device has finished all it was asked to do
+    event        () -> a marker with record() and elapsed_time(other) in ms, where the device keeps its own clock
+    usage        () -> `noise.Usage`: what the machine has been busy with so far
+    flush        () -> None; overwrites the cache
+    reset_peak, peak_bytes  start a window of the allocator's peak; read it, None where there is no such counter
+    """
+
+    device: str = "cpu"
+    now: Callable = time.perf_counter
+    synchronize: Callable = lambda: None
+    event: Callable | None = None
+    usage: Callable = read_usage
+    flush: Callable = lambda: None
+    reset_peak: Callable = lambda: None
+    peak_bytes: Callable = lambda: None
+
+    def time(self, fn, args=(), calls=1):
+        """(seconds a call, output of the last): from an idle device to an idle device."""
+        if self.event is not None:
+            return self.time_by_events(fn, args, calls)
+        begin = self.now()
+        for _ in range(calls):
+            output = fn(*args)
+        self.synchronize()
+        return (self.now() - begin) / calls, output
+
+    def time_by_events(self, fn, args, calls):
+        start, end = self.event(), self.event()
+        start.record()
+        for _ in range(calls):
+            output = fn(*args)
+        end.record()
+        self.synchronize()
+        return start.elapsed_time(end) / 1e3 / calls, output
+
+
+def clock_of(device=None):
+    """The clock of a device (a name, a `torch.device`, None for the best there is); a `Clock` is taken as it is."""
+    if isinstance(device, Clock):
+        return device
+    device = devices.pick(device)
+    return Clock(
+        device=str(device),
+        synchronize=lambda: devices.synchronize(device),
+        event=devices.event_maker(device),
+        usage=lambda: read_usage(device),
+        flush=cache_flusher(device),
+        reset_peak=lambda: devices.reset_peak_memory(device),
+        peak_bytes=lambda: devices.peak_memory_bytes(device),
+    )
+
+
+def cache_flusher(device):
+    """A function that overwrites twice the last-level cache; its buffer is made at the first use."""
+    import torch
+
+    @functools.cache
+    def buffer():
+        return torch.empty(2 * devices.cache_bytes(device), dtype=torch.uint8, device=device)
+
+    return lambda: buffer().zero_()
+
+
+def as_calls(inputs):
+    """Rotating inputs as a list of argument tuples: None is one call without arguments, a tensor one argument."""
+    if inputs is None:
+        return [()]
+    if hasattr(inputs, "shape"):
+        inputs = [inputs]
+    calls = [entry if isinstance(entry, tuple) else (entry,) for entry in inputs]
+    if not calls:
+        raise MeasureError("There is nothing to call with.", expected="at least one input", found="an empty list")
+    return calls
+
+
+def provenance(clock):
+    """Where a row comes from: device, threads, machine, source and time."""
+    real = clock.device.split(":")[0] in devices.kinds()
+    return {
+        "device": clock.device,
+        "threads": devices.threads() if real else None,
+        "machine_key": devices.describe().machine_key if real else None,
+        "commit": devices.commit(),
+        "measured_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,171 @@
+"""How long does a call take, once everything is warm?"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit import device as devices
+from labkit.errors import MeasureError
+from labkit.measure.clock import Plan, as_calls, clock_of, provenance
+from labkit.measure.noise import judge
+from labkit.rows import Latency
+from labkit.shown import shown
+from labkit.stats import is_stable, median_interval, quantile, quantile_floor
+
+SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
+WARMUP_SHARE = 0.3  # of the time budget
+
+
+def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
+    """Time `fn()`, or `fn(*input)` over rotating inputs: a `rows.Latency`.
+
+    device   a device, or a `Clock` to measure with
+    inputs   a list of inputs (each a tensor or a tuple of arguments), taken in turn; None: no arguments
+    batch    items a call works on
+    plan     `Plan(seconds=..., precision=...)`
+
+    The first call is kept apart (cold start). Warm-up ends when the medians of two successive windows of 5 calls
+    agree within 5 %, or after 30 % of the seconds (then `warm` is False). Calls are timed until the 95 % interval of
+    the median is as narrow as the plan asks. p95 and p99 stay None, with a reason, under 130 and 662 samples.
+    """
+    clock, plan, calls = clock_of(device), plan or Plan(), as_calls(inputs)
+    where = provenance(clock)
+    before = clock.usage()
+    cold, _ = clock.time(fn, calls[0])
+    warmup, warm = warm_up(clock, fn, calls, plan)
+    group = max(1, math.ceil(SHORTEST_S / max(float(np.median(warmup)), 1e-9)))
+    clock.reset_peak()
+    samples = sample(clock, fn, calls, plan, group)
+    noise = judge(before, clock.usage(), samples)
+    return Latency(
+        **where,
+        **timings(samples, batch, group),
+        name=name,
+        cold_ms=1e3 * cold,
+        warmup_calls=len(warmup),
+        warm=warm,
+        peak_bytes=clock.peak_bytes(),
+        noisy=noise.noisy,
+        noise=noise.why,
+        other_load=noise.other_load,
+        clock_mhz=noise.clock_mhz,
+        throttle=noise.throttle,
+    )
+
+
+def warm_up(clock, fn, calls, plan):
+    """(seconds of each warm-up call, whether they became stable)."""
+    seconds, spent, begin = [], 0.0, clock.now()
+    while not is_stable(seconds):
+        if len(seconds) >= 1 and max(spent, clock.now() - begin) > WARMUP_SHARE * plan.seconds:
+            return seconds, False
+        taken, _ = clock.time(fn, calls[len(seconds) % len(calls)])
+        seconds.append(taken)
+        spent += taken
+    return seconds, True
+
+
+def sample(clock, fn, calls, plan, group):
+    """Seconds a call of each sample, until precise enough, out of time, or at the most samples."""
+    seconds, begin, check = [], clock.now(), max(quantile_floor(0.5), plan.min_samples)
+    while len(seconds) < plan.max_samples:
+        prepare(clock, plan)
+        taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], group)
+        seconds.append(taken)
+        if clock.now() - begin >= plan.seconds:
+            break
+        if len(seconds) >= check:
+            if half_width(seconds) <= plan.precision:
+                break
+            check = math.ceil(1.3 * check)
+    return np.array(seconds)
+
+
+def prepare(clock, plan):
+    """What is done, untimed, before a sample."""
+    if plan.before is not None:
+        plan.before()
+    if plan.flush:
+        clock.flush()
+        clock.synchronize()
+
+
+def half_width(seconds):
+    """Half the 95 % interval of the median, relative to the median."""
+    low, high = median_interval(seconds)
+    return (high - low) / 2 / float(np.median(seconds))
+
+
+def timings(samples, batch, group):
+    """The fields of a `Latency` that follow from its samples (seconds a call)."""
+    p50 = float(np.median(samples))
+    if p50 <= 0:
+        raise MeasureError("The clock did not move during the calls.", fix="give the function more to do")
+    low, high = median_interval(samples)
+    (p95, no95), (p99, no99) = quantile(samples, 0.95), quantile(samples, 0.99)
+    if group > 1:
+        p95 = p99 = None
+        no99 = f"a sample is the mean of {group} calls, too short to be timed one by one"
+    return {
+        "batch": batch,
+        "p50_ms": 1e3 * p50,
+        "low_ms": 1e3 * low,
+        "high_ms": 1e3 * high,
+        "p95_ms": None if p95 is None else 1e3 * p95,
+        "p99_ms": None if p99 is None else 1e3 * p99,
+        "tail_reason": no95 or no99,
+        "throughput_per_s": batch / p50,
+        "samples_ms": tuple(round(1e3 * float(s), 6) for s in samples),
+        "calls_per_sample": group,
+    }
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Latency and throughput against batch size: one `rows.Latency` a batch size."""
+
+    rows: tuple
+
+    @property
+    def frame(self):
+        """A DataFrame, one line a batch size."""
+        import pandas as pd
+
+        names = ("batch", "p50_ms", "p95_ms", "throughput_per_s", "peak_bytes", "noisy", "reason")
+        return pd.DataFrame([{name: getattr(row, name) for name in names} for row in self.rows])
+
+    @property
+    def best(self):
+        """The row with the most items a second."""
+        return max((row for row in self.rows if row.p50_ms), key=lambda row: row.throughput_per_s)
+
+    def plot(self, ax=None):
+        from labkit.plots import throughput
+
+        return throughput(self, ax=ax)
+
+    def summary(self):
+        parts = [f"{row.batch}: {shown(row.throughput_per_s)}/s" for row in self.rows]
+        return "items a second by batch size: " + " · ".join(parts)
+
+    def _repr_html_(self):
+        return self.frame.to_html(index=False, na_rep="")
+
+
+def throughput_curve(make, batches, *, device=None, plan=None, name=""):
+    """Items a second and latency for each batch size: a `Curve`.
+
+    make     batch size -> a function without arguments that works on so many items
+    batches  the sizes to try; one that does not fit in memory becomes a row with a reason
+    plan     for each batch size; its seconds are per batch size
+    """
+    clock, found = clock_of(device), []
+    for batch in batches:
+        try:
+            found.append(latency(make(batch), device=clock, batch=batch, plan=plan, name=name))
+        except (MemoryError, RuntimeError) as error:
+            if not devices.is_out_of_memory(error):
+                raise
+            found.append(Latency(**provenance(clock), name=name, batch=batch, reason="does not fit in memory"))
+    return Curve(tuple(found))

@@ -1,0 +1,111 @@
+"""Was the machine quiet? Load of other processes, stolen and waited time, clocks, and the samples' own shape."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit import counters
+from labkit import device as devices
+from labkit.stats import drift, spread
+
+OTHER_LOAD = 0.10  # of the cores' time
+STOLEN = 0.05  # taken by the hypervisor
+WAITED = 0.05  # of the measuring thread's time: it could run and was not let
+SPREAD = 0.25  # interquartile range over the median
+DRIFT = 0.10  # last third against first third
+SHORTEST_S = 0.25  # kernels count in ticks of 10 ms: a shorter window says nothing of the load
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Counters of one moment, in seconds since some start; None where the system does not tell."""
+
+    wall: float
+    cores: int
+    busy: float | None = None  # all processes on the cores we may use
+    own: float | None = None  # this process
+    stolen: float | None = None  # by other virtual machines
+    waited: float | None = None  # this thread, ready to run but without a core
+    clock_mhz: float | None = None
+    throttle: str | None = None  # why the device slows itself down right now
+    throttled: int = 0  # how often the CPU did so far
+    strangers: int = 0  # other processes on the GPU
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The verdict on a window: `why` names every reason, and is None when it was quiet."""
+
+    noisy: bool
+    why: str | None
+    other_load: float | None
+    clock_mhz: float | None = None
+    throttle: str | None = None
+
+
+def read_usage(device=None):
+    """The machine's counters now."""
+    import psutil
+
+    gpu = devices.uuid(device)
+    times = psutil.cpu_times(percpu=True)
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(len(times))
+    mine = [times[core] for core in usable if core < len(times)]
+    idle = sum(t.idle + getattr(t, "iowait", 0) + getattr(t, "steal", 0) for t in mine)
+    everything = sum(sum(t) - getattr(t, "guest", 0) - getattr(t, "guest_nice", 0) for t in mine)
+    return Usage(
+        wall=time.perf_counter(),
+        cores=len(mine),
+        busy=everything - idle,
+        own=time.process_time(),
+        stolen=sum(getattr(t, "steal", 0) for t in mine),
+        waited=waited_s(),
+        throttled=counters.throttle_events(),
+        **(counters.gpu_state(gpu) if gpu else {"clock_mhz": counters.cpu_mhz()}),
+    )
+
+
+def waited_s():
+    """Seconds the current thread was ready to run and had to wait (Linux), else None."""
+    path = Path("/proc/thread-self/schedstat")
+    try:
+        return int(path.read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def judge(before, after, samples):
+    """The `Noise` of the window between two `Usage` readings in which `samples` (seconds) were taken."""
+    wall = after.wall - before.wall
+    share = {
+        name: (getattr(after, name) - getattr(before, name)) / wall if wall >= SHORTEST_S else None
+        for name in ("busy", "own", "stolen", "waited")
+        if getattr(after, name) is not None and getattr(before, name) is not None
+    }
+    other = None
+    if share.get("busy") is not None and share.get("own") is not None:
+        other = min(max((share["busy"] - share["own"]) / after.cores, 0.0), 1.0)
+    stolen = (share.get("stolen") or 0) / after.cores
+    found = [
+        (other or 0) > OTHER_LOAD and f"other processes used {100 * (other or 0):.0f} % of the cores",
+        stolen > STOLEN and f"other machines took {100 * stolen:.0f} % of the cores",
+        (share.get("waited") or 0) > WAITED and f"the thread waited {100 * share['waited']:.0f} % of the time",
+        after.throttled > before.throttled and "the CPU slowed down for heat",
+        bool(after.throttle) and f"the GPU slows itself down: {after.throttle}",
+        after.strangers > 0 and f"{after.strangers} other processes on the GPU",
+        *shape(samples),
+    ]
+    why = "; ".join(reason for reason in found if reason) or None
+    return Noise(why is not None, why, other, after.clock_mhz, after.throttle)
+
+
+def shape(samples):
+    """Reasons in the samples themselves."""
+    if len(samples) < 11:
+        return []
+    wide, moved = spread(samples), drift(samples)
+    return [
+        wide > SPREAD and f"the middle half of the samples spreads over {100 * wide:.0f} % of the median",
+        abs(moved) > DRIFT and f"the last third took {100 * moved:+.0f} % against the first",
+    ]

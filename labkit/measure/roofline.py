@@ -1,0 +1,164 @@
+"""The roofs of this machine: how fast it can copy and multiply at best, and how near a result comes to that."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit import device as devices
+from labkit import ledger
+from labkit.errors import MeasureError
+from labkit.measure.clock import clock_of, provenance
+from labkit.measure.noise import judge
+from labkit.rows import Ceiling
+from labkit.shown import shown
+
+PRECISIONS = ("fp32", "bf16", "int8")
+SLACK = 0.10  # a result may be this much above a ceiling, which was itself measured
+
+
+def ceilings(*, device=None, seconds=6.0, run_key=""):
+    """The best rates seen on this machine within about `seconds`: `rows.Ceiling` for copy and matmul.
+
+    copy         bytes read plus bytes written a second, buffers larger than the last-level cache
+    matmul-fp32, matmul-bf16, matmul-int8   multiplications and additions a second of square matrices
+    What cannot run here is a row with a reason.
+    """
+    clock = clock_of(device)
+    share = seconds / (1 + len(PRECISIONS))
+    measured = [measure_copy(clock, share), *(measure_matmul(clock, share, name) for name in PRECISIONS)]
+    where = {key: provenance(clock)[key] for key in ("device", "threads")}
+    return tuple(Ceiling(run_key=run_key, **where, **fields) for fields in measured)
+
+
+def measure_copy(clock, seconds):
+    """Fields of the ceiling `copy`."""
+    import torch
+
+    size = min(max(4 * devices.cache_bytes(clock.device), 2**26), devices.free_bytes(clock.device) // 8)
+    source = torch.ones(size, dtype=torch.uint8, device=clock.device)
+    target = torch.empty_like(source)
+    best, fields = fastest(clock, lambda: target.copy_(source), seconds)
+    small = "the buffers fit in the cache" if size <= devices.cache_bytes(clock.device) else None
+    return {"name": "copy", "bytes_per_s": 2 * size / best, "reason": small, **fields}
+
+
+def measure_matmul(clock, seconds, precision):
+    """Fields of the ceiling `matmul-<precision>`: the best of several sizes."""
+    sizes = (2048, 4096, 8192) if devices.supports_events(clock.device) else (512, 1024, 2048)
+    rates, fields = [], {}
+    for size in sizes:
+        try:
+            call = matmul(size, precision, clock.device)
+            best, fields = fastest(clock, call, seconds / len(sizes))
+        except (RuntimeError, NotImplementedError) as error:
+            reason = f"torch cannot multiply {precision} here: {str(error).splitlines()[0]}"
+            return {"name": f"matmul-{precision}", "reason": reason}
+        rates.append(2 * size**3 / best)
+    return {"name": f"matmul-{precision}", "ops_per_s": max(rates), **fields}
+
+
+def matmul(size, precision, device):
+    """A function that multiplies two square matrices of this precision."""
+    import torch
+
+    if precision == "int8":
+        a, b = (torch.randint(-8, 8, (size, size), dtype=torch.int8, device=device) for _ in range(2))
+        return lambda: torch._int_mm(a, b)
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def fastest(clock, fn, seconds):
+    """(seconds of the fastest call, fields on its samples) within about `seconds`, at least three calls."""
+    before = clock.usage()
+    clock.time(fn)
+    samples, begin = [], clock.now()
+    while len(samples) < 3 or clock.now() - begin < seconds:
+        taken, _ = clock.time(fn)
+        samples.append(taken)
+    noise = judge(before, clock.usage(), np.array(samples))
+    return min(samples), {"samples": len(samples), "noisy": noise.noisy}
+
+
+def stored_ceilings(device=None, *, path=None):
+    """The best ceilings of this machine in the ledger (same device, same threads): {name: rate}."""
+    name, machine = str(devices.pick(device)), devices.describe().machine_key
+    runs, found = ledger.load("runs", path=path), ledger.load("ceilings", path=path)
+    here = set(runs.loc[runs["machine_key"] == machine, "run_key"])
+    found = found[found["run_key"].isin(here) & (found["device"] == name) & (found["threads"] == devices.threads())]
+    return best_rates(found.to_dict("records"))
+
+
+def best_rates(records):
+    """{name: highest rate} of ceilings, given as rows or as dicts."""
+    rates = {}
+    for record in records:
+        record = record if isinstance(record, dict) else vars(record)
+        known = [record[key] for key in ("bytes_per_s", "ops_per_s") if record[key] == record[key] and record[key]]
+        if known:
+            rates[record["name"]] = max(rates.get(record["name"], 0.0), known[0])
+    return rates
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """How near a result comes to the machine's roof."""
+
+    precision: str
+    seconds: float
+    ops: float
+    bytes: float
+    ops_ceiling: float  # a second
+    bytes_ceiling: float
+
+    @property
+    def intensity(self):
+        """Operations a byte."""
+        return self.ops / self.bytes
+
+    @property
+    def bound(self):
+        """What the roof over this intensity is made of: "memory" or "compute"."""
+        return "memory" if self.intensity < self.ops_ceiling / self.bytes_ceiling else "compute"
+
+    @property
+    def share(self):
+        """Fraction of the attainable rate that was reached."""
+        return self.ops / self.seconds / min(self.ops_ceiling, self.intensity * self.bytes_ceiling)
+
+    def summary(self):
+        return (
+            f"{shown(self.ops / self.seconds)}op/s of {self.precision}: {100 * self.share:.0f} % of what "
+            f"{self.intensity:.3g} operations a byte allow here ({self.bound}-bound)"
+        )
+
+
+def roofline(seconds, *, ops, bytes, precision="fp32", ceilings=None, slack=SLACK):
+    """Compare a result with the roof over it: a `Roofline`; above the roof it is refused.
+
+    seconds    of one call, or a `rows.Latency`
+    ops        multiplications and additions of one call
+    bytes      read and written by one call at least: inputs, weights, outputs
+    ceilings   rows of `ceilings()`; None: the best this machine has in the ledger
+    """
+    seconds = seconds.p50_ms / 1e3 if hasattr(seconds, "p50_ms") else seconds
+    rates = stored_ceilings() if ceilings is None else best_rates(ceilings)
+    missing = {"copy", f"matmul-{precision}"} - set(rates)
+    if missing:
+        raise MeasureError(
+            "This machine's roof is not known.",
+            expected=f"ceilings copy and matmul-{precision}",
+            found=f"none for {', '.join(sorted(missing))}",
+            fix="run lesson 00, or pass ceilings=measure.ceilings()",
+        )
+    result = Roofline(precision, seconds, ops, bytes, rates[f"matmul-{precision}"], rates["copy"])
+    if result.share > 1 + slack:
+        raise MeasureError(
+            f"A result {result.share:.2f} times the machine's best cannot be true.",
+            expected=f"at most {shown(result.ops / result.seconds / result.share)}op/s for this work",
+            found=f"{shown(result.ops / result.seconds)}op/s",
+            fix="synchronise, count the operations again, or check that the work is really done",
+        )
+    return result

@@ -1,0 +1,72 @@
+"""A machine that is made of numbers: it shows in milliseconds what a real one does in minutes.
+
+Its true speeds are known, so a way of measuring can be checked against the truth; and its device works through
+a queue, so that "you forgot to synchronise" can be seen without a GPU.
+"""
+
+import numpy as np
+
+from labkit.measure.clock import Clock
+from labkit.measure.noise import Usage
+
+
+class SimulatedMachine:
+    """A clock that only moves when work is done on it.
+
+    jitter    relative standard deviation of each call
+    drift     relative slow-down a second, as of a chip getting hot
+    spikes    chance that a call is interrupted, which makes it 2 to 10 times longer
+    slow      chance a call that the machine changes between its full clock and 70 % of it
+    load      share of the cores other processes use, 0 to 1: calls wait for their turn
+    launch    seconds to put a call into the queue; None: the calling thread does the work itself
+    """
+
+    def __init__(self, seed=0, *, jitter=0.01, drift=0.0, spikes=0.0, slow=0.0, load=0.0, launch=None):
+        self.random = np.random.default_rng(seed)
+        self.jitter, self.drift, self.spikes, self.slow = jitter, drift, spikes, slow
+        self.load, self.launch = load, launch
+        self.time = 0.0  # seconds
+        self.idle_at = 0.0  # when the queue will be empty
+        self.at_full_clock = True
+
+    @property
+    def clock(self):
+        """Give this as `device=` to `latency` or `compare`."""
+        return Clock(device="simulated", now=self.now, synchronize=self.synchronize, usage=self.usage)
+
+    def now(self):
+        return self.time
+
+    def synchronize(self):
+        self.time = max(self.time, self.idle_at)
+
+    def work(self, seconds, answer=0.0):
+        """A function that takes `seconds` on this machine, give or take what the machine adds, and returns `answer`."""
+
+        def call(*inputs):
+            duration = seconds * self.slowness()
+            if self.launch is None:
+                self.time += duration
+            else:
+                self.time += self.launch
+                self.idle_at = max(self.time, self.idle_at) + duration
+            return answer
+
+        return call
+
+    def slowness(self):
+        """How many times longer than it should the next call takes."""
+        if self.slow and self.random.random() < self.slow:
+            self.at_full_clock = not self.at_full_clock
+        factor = np.exp(self.jitter * self.random.standard_normal()) * (1 + self.drift * self.time)
+        factor *= 1 if self.at_full_clock else 1 / 0.7
+        if self.spikes and self.random.random() < self.spikes:
+            factor *= self.random.uniform(2, 10)
+        if self.load:
+            factor *= 1 + self.load * self.random.exponential()
+        return factor
+
+    def usage(self):
+        """What the operating system of this machine would tell: two cores, one of them ours."""
+        wall = self.time
+        return Usage(wall=wall, cores=2, busy=wall * (1 + self.load), own=wall, stolen=0.0)

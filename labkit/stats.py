@@ -1,0 +1,102 @@
+"""The statistics behind every measured number: quantiles with a floor, intervals, outliers. NumPy only."""
+
+import functools
+import math
+
+import numpy as np
+
+CONFIDENCE = 0.95  # of every interval
+DRAWS = 2000  # bootstrap resamples
+
+
+@functools.cache
+def quantile_floor(q, confidence=0.99):
+    """Fewest samples from which the `q` quantile may be reported: 130 for 0.95, 662 for 0.99.
+
+    The smallest n for which at least two samples lie above the true quantile with this confidence, that is
+    P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. With fewer, "the p99" is one lucky or unlucky maximum.
+    Source: the early-stopping rule of MLPerf LoadGen, which allows one of the 662 samples to be over the bound.
+    """
+    n = 2
+    while q**n + n * (1 - q) * q ** (n - 1) > 1 - confidence:
+        n += 1
+    return n
+
+
+def quantile(samples, q):
+    """(value, None), or (None, reason) when there are fewer samples than the quantile's floor."""
+    floor = quantile_floor(q)
+    if len(samples) < floor:
+        return None, f"p{100 * q:g} needs {floor} samples, there are {len(samples)}"
+    return float(np.quantile(samples, q)), None
+
+
+def effective_size(samples):
+    """How many independent samples a series is worth: n (1 - r) / (1 + r), r its lag-1 rank correlation.
+
+    A drifting or bimodal series repeats itself, so its n samples say less than n independent ones.
+    Ranks, because one spike would otherwise hide the correlation of all the rest.
+    """
+    n = len(samples)
+    if n < 3 or np.ptp(samples) == 0:
+        return float(n)
+    ranks = np.argsort(np.argsort(samples, kind="stable"), kind="stable") - (n - 1) / 2
+    r = float(np.dot(ranks[1:], ranks[:-1]) / np.dot(ranks, ranks))
+    return n * (1 - r) / (1 + r) if r > 0 else float(n)
+
+
+def median_interval(samples):
+    """(low, high): 95 % interval of the median, from the order statistics of an autocorrelated series.
+
+    The rank of the true median among n independent samples is Binomial(n, 1/2): n/2 plus or minus 0.98 sqrt(n).
+    """
+    ordered, n = np.sort(samples), len(samples)
+    reach = 0.98 * n / math.sqrt(effective_size(samples))
+    low, high = math.floor(n / 2 - reach), math.ceil(n / 2 + reach)
+    return float(ordered[max(low - 1, 0)]), float(ordered[min(high, n - 1)])
+
+
+def bootstrap_median(samples, *, draws=DRAWS, seed=0):
+    """(low, high): 95 % percentile bootstrap interval of the median.
+
+    Resampling n values and taking the middle one is the same as picking the order statistic whose rank is
+    floor(n B), B ~ Beta(m, n + 1 - m), m = (n + 1) / 2: the middle of n uniform numbers. So no resample is built.
+    """
+    ordered, n = np.sort(samples), len(samples)
+    middle = (n + 1) / 2
+    ranks = np.floor(n * np.random.default_rng(seed).beta(middle, n + 1 - middle, draws)).astype(int)
+    low, high = np.quantile(ordered[ranks], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def outliers(samples, *, threshold=3.5):
+    """(n,) bool: samples far from the median, by the modified z-score 0.6745 |x - median| / MAD.
+
+    Source: Iglewicz and Hoaglin 1993; the rule hyperfine uses. Median and MAD, because a mean follows the spikes.
+    """
+    samples = np.asarray(samples, dtype=float)
+    distance = np.abs(samples - np.median(samples))
+    mad = np.median(distance)
+    return 0.6745 * distance > threshold * mad if mad > 0 else distance > 0
+
+
+def spread(samples):
+    """Interquartile range over the median: 0 for a constant series, and deaf to a few spikes."""
+    low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
+    return float((high - low) / middle) if middle > 0 else 0.0
+
+
+def drift(samples):
+    """Median of the last third over the median of the first third, minus 1."""
+    third = len(samples) // 3
+    if third < 3:
+        return 0.0
+    return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)
+
+
+def is_stable(samples, *, window=5, tolerance=0.05):
+    """The warm-up rule: the medians of the last two windows of calls differ by at most `tolerance`."""
+    if len(samples) < 2 * window:
+        return False
+    before, now = np.median(samples[-2 * window : -window]), np.median(samples[-window:])
+    return bool(abs(now - before) <= tolerance * before)
