@@ -1,0 +1,148 @@
+"""ImageSet: images in memory, and the batches a network is trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from labkit.data.transforms import change, normalise, resize
+from labkit.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ImageSet:
+    """Labelled images of one size.
+
+    images   uint8 (N, C, H, W), 0 to 255
+    labels   int64 (N,), 0 to len(classes) - 1
+    classes  their names
+    mean     per channel, of pixels scaled to 0..1: what `batches` subtracts
+    std      per channel: what `batches` divides by
+    digest   sha256 that stands for the files it was read from
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    classes: tuple[str, ...]
+    name: str
+    split: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    digest: str
+
+    def __len__(self):
+        return len(self.images)
+
+    def __repr__(self):
+        _, channels, height, width = self.images.shape
+        kind = {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
+        return f"{self.name} {self.split}: {len(self):,} {kind} images {height} x {width}, {len(self.classes)} classes"
+
+    def to(self, device):
+        """The same set with its tensors on `device`."""
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+    def take(self, indices):
+        """The images of these indices, an int64 tensor (n,), in that order."""
+        indices = indices.to(self.images.device)
+        return replace(self, images=self.images[indices], labels=self.labels[indices])
+
+    def subset(self, n, *, seed=0):
+        """`n` images, each class in proportion, the same ones for the same seed; in their old order."""
+        return self.take(self.draw(n, seed).sort().values)
+
+    def split_off(self, n, *, seed=0):
+        """(rest, part): part is `subset(n)`, such as images to validate on; rest is all others."""
+        import torch
+
+        drawn = self.draw(n, seed)
+        kept = torch.ones(len(self), dtype=torch.bool)
+        kept[drawn] = False
+        return self.take(kept.nonzero()[:, 0]), self.take(drawn.sort().values)
+
+    def draw(self, n, seed):
+        """Indices of `n` images, each class in proportion (off by at most one image), at random."""
+        import torch
+
+        if not 0 < n <= len(self):
+            raise DataError(
+                f"{n} images cannot be taken from {self.name} {self.split}.",
+                expected=f"1 to {len(self):,}",
+                found=f"{n}",
+                fix="ask for fewer",
+            )
+        shuffled = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        labels = self.labels.cpu()[shuffled]
+        by_class = labels.argsort(stable=True)
+        counts = labels.bincount(minlength=len(self.classes))
+        starts = counts.cumsum(0) - counts
+        rank = torch.empty(len(self), dtype=torch.float64)
+        rank[by_class] = (torch.arange(len(self)) - starts[labels[by_class]]).double()
+        # the k-th of m images of a class stands at (k + 1/2) / m of the way: the first n on that way are in proportion
+        return shuffled[((rank + 0.5) / counts[labels]).argsort(stable=True)[:n]]
+
+    def batches(self, batch, *, device=None, seed=None, augment=False, size=None, drop_last=False, channels_last=False):
+        """One epoch of (images, labels), made ready on the device that trains.
+
+        batch          images a batch; the last may be smaller unless `drop_last`
+        device         where to make them; None: where the set is
+        seed           None: in order; a number: shuffled, the same way for the same number (use the epoch)
+        augment        crop at random from a black border of an eighth of the side, and mirror one in two
+        size           resize to this many pixels a side (224 for networks made for ImageNet); None: as they are
+        channels_last  lay the images out as NHWC in memory, which tensor cores prefer
+        returns        an iterable with a length; float32 (n, C, size, size) of mean 0 and deviation 1, int64 (n,)
+        """
+        settings = {"augment": augment, "size": size, "drop_last": drop_last, "channels_last": channels_last}
+        return Batches(images=self, batch=batch, device=device or self.images.device, seed=seed, **settings)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batches:
+    """What `ImageSet.batches` returns: iterate as often as you like, each time the same batches."""
+
+    images: ImageSet
+    batch: int
+    device: torch.device
+    seed: int | None
+    augment: bool
+    size: int | None
+    drop_last: bool
+    channels_last: bool
+
+    def __post_init__(self):
+        if self.batch < 1 or (self.size is not None and self.size < 1):
+            raise DataError(
+                "There are no such batches.",
+                expected="batch and size of at least 1",
+                found=f"batch {self.batch}, size {self.size}",
+                fix="choose larger numbers",
+            )
+
+    def __len__(self):
+        return len(self.images) // self.batch if self.drop_last else -(-len(self.images) // self.batch)
+
+    def __iter__(self):
+        import torch
+
+        chance = torch.Generator().manual_seed(0 if self.seed is None else self.seed)
+        count = len(self.images)
+        order = torch.arange(count) if self.seed is None else torch.randperm(count, generator=chance)
+        home = self.images.images.device
+        order = order.to(home)
+        for step in range(len(self)):
+            chosen = order[step * self.batch : (step + 1) * self.batch]
+            images = self.images.images[chosen].to(self.device, non_blocking=True)
+            labels = self.images.labels[chosen].to(self.device, non_blocking=True)
+            yield self.prepare(images, chance), labels
+
+    def prepare(self, images, chance):
+        """uint8 (n, C, H, W) on the device to the floats a network sees."""
+        import torch
+
+        if self.augment:
+            images = change(images, chance)
+        images = normalise(resize(images, self.size), self.images.mean, self.images.std)
+        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images

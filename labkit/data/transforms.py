@@ -1,0 +1,71 @@
+"""What happens to a batch on its way to the network: crop and mirror, resize, normalise.
+
+All of it works on whole batches on the device that trains; the dice are thrown on the CPU, so that every
+device sees the same images for the same seed.
+"""
+
+
+def change(images, chance):
+    """Crop each image at random from its black-bordered self, and mirror one in two.
+
+    images   uint8 (N, C, H, W)
+    chance   a torch.Generator on the CPU
+    returns  the same shape and type
+    Source   He et al. 2015, arXiv:1512.03385, section 4.2 (a border of 4 for 32 pixels, an eighth)
+    """
+    import torch
+
+    count, _, height, width = images.shape
+    border = (height // 8, width // 8)
+    down = torch.randint(0, 2 * border[0] + 1, (count,), generator=chance)
+    right = torch.randint(0, 2 * border[1] + 1, (count,), generator=chance)
+    mirror = torch.rand(count, generator=chance) < 0.5
+    return crop(images, down, right, mirror, border=border)
+
+
+def crop(images, down, right, mirror, *, border):
+    """Crop each image at its own place and mirror those marked, in one gather.
+
+    images   (N, C, H, W)
+    down     int64 (N,), 0 to 2 border[0]: where the crop starts in the bordered image
+    right    int64 (N,), 0 to 2 border[1]
+    mirror   bool (N,)
+    returns  (N, C, H, W)
+    """
+    import torch
+    from torch.nn.functional import pad
+
+    count, channels, height, width = images.shape
+    bordered = pad(images, (border[1], border[1], border[0], border[0]))
+    rows = down[:, None] + torch.arange(height)  # (N, H)
+    columns = right[:, None] + torch.arange(width)  # (N, W)
+    columns = torch.where(mirror[:, None], columns.flip(1), columns)
+    flat = (rows[:, :, None] * bordered.shape[3] + columns[:, None, :]).reshape(count, 1, -1)  # (N, 1, H*W)
+    flat = flat.to(images.device).expand(-1, channels, -1)
+    return bordered.flatten(2).gather(2, flat).reshape(count, channels, height, width)
+
+
+def resize(images, size):
+    """Scale to (N, C, size, size), smoothly; None leaves them as they are.
+
+    images  uint8 or float (N, C, H, W); the result is float32 when they are scaled
+    """
+    from torch.nn.functional import interpolate
+
+    if size is None or images.shape[2:] == (size, size):
+        return images
+    shrinks = size < max(images.shape[2:])
+    return interpolate(images.float(), (size, size), mode="bilinear", antialias=shrinks)
+
+
+def normalise(images, mean, std):
+    """(images / 255 - mean) / std per channel, as float32.
+
+    images  uint8 or float (N, C, H, W), 0 to 255
+    mean    C numbers, of pixels scaled to 0..1; std likewise
+    """
+    import torch
+
+    shape = (1, -1, 1, 1)
+    mean, std = (torch.tensor(values, device=images.device).reshape(shape) * 255 for values in (mean, std))
+    return (images.float() - mean) / std
