@@ -5,6 +5,7 @@ machine and `roofline` of a result. All take a device or a `Clock`, so that a `S
 """
 
 from labkit.measure.clock import Clock, Plan, clock_of
+from labkit.measure.compare import Comparison, compare
 from labkit.measure.energy import energy
 from labkit.measure.latency import Curve, latency, throughput_curve
 from labkit.measure.memory import memory, saved_for_backward
@@ -13,12 +14,14 @@ from labkit.measure.simulated import SimulatedMachine
 
 __all__ = [
     "Clock",
+    "Comparison",
     "Curve",
     "Plan",
     "Roofline",
     "SimulatedMachine",
     "ceilings",
     "clock_of",
+    "compare",
     "energy",
     "latency",
     "memory",

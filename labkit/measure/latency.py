@@ -140,10 +140,10 @@ class Curve:
         """The row with the most items a second."""
         return max((row for row in self.rows if row.p50_ms), key=lambda row: row.throughput_per_s)
 
-    def plot(self, ax=None):
+    def plot(self):
         from labkit.plots import throughput
 
-        return throughput(self, ax=ax)
+        return throughput(self)
 
     def summary(self):
         parts = [f"{row.batch}: {shown(row.throughput_per_s)}/s" for row in self.rows]

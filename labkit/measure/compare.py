@@ -1,0 +1,180 @@
+"""Which of several functions is faster, and is the difference real on this machine today?"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from labkit.errors import MeasureError
+from labkit.measure.clock import Plan, as_calls, clock_of, provenance
+from labkit.measure.equality import check_same_work
+from labkit.measure.latency import WARMUP_SHARE, prepare, warm_up
+from labkit.measure.noise import judge
+from labkit.rows import Ratio
+from labkit.stats import bootstrap_median
+
+SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
+FEWEST_ROUNDS = 31
+NULL = "the same again"  # the null arm: the baseline under another name
+
+
+def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None):
+    """Time functions against the first of them: a `Comparison` of ratios (above 1 is faster than the first).
+
+    arms       {name: fn}; called without arguments, or fn(*input) over rotating `inputs`
+    tolerance  largest difference of the outputs, relative to the largest value of the first arm's output
+    batch      leading dimension every output must have; None: that of the first
+    device     a device, or a `Clock` to measure with
+    plan       `Plan(seconds=..., precision=...)`; precision is the half-width of every ratio's interval
+
+    First every arm must give the same answers (`equality`). Then rounds are timed: in each, every arm once in random
+    order, and the first arm a second time. One round gives one ratio an arm, both under nearly the same conditions;
+    their median is the result, its interval is bootstrapped. The first arm against itself shows what this machine
+    cannot tell apart: a ratio counts as different only when its whole interval lies outside that floor.
+    """
+    if len(arms) < 2:
+        raise MeasureError(
+            "There is nothing to compare.", expected="two or more functions", found=f"{len(arms)} in `arms`"
+        )
+    clock, plan, calls = clock_of(device), plan or Plan(), as_calls(inputs)
+    check_same_work(arms, calls, tolerance=tolerance, batch=batch, run=runner(clock, plan))
+    functions = [*arms.values(), next(iter(arms.values()))]
+    group = group_size(clock, functions[:-1], calls, plan)
+    before = clock.usage()
+    times = time_rounds(clock, functions, calls, plan, group)
+    noise = judge(before, clock.usage(), times[:, 0])
+    shared = {
+        **provenance(clock),
+        "batch": batch,
+        "tolerance": float(tolerance),
+        "noisy": noise.noisy,
+        "noise": noise.why,
+    }
+    return Comparison(*rate(list(arms), times, shared))
+
+
+def runner(clock, plan):
+    """How the check calls an arm: with what the plan puts before it, and until the device is done."""
+
+    def run(fn, args):
+        if plan.before is not None:
+            plan.before()
+        output = fn(*args)
+        clock.synchronize()
+        return output
+
+    return run
+
+
+def group_size(clock, functions, calls, plan):
+    """Warm every arm up; how many calls make a sample long enough for the clock."""
+    share = Plan(seconds=plan.seconds / len(functions))
+    fastest = min(float(np.median(warm_up(clock, fn, calls, share)[0])) for fn in functions)
+    return max(1, math.ceil(SHORTEST_S / max(fastest, 1e-9)))
+
+
+def time_rounds(clock, functions, calls, plan, group):
+    """(rounds, arms) seconds a call, in rounds of random order, until precise enough or out of time."""
+    random, rounds, check, begin = np.random.default_rng(plan.seed), [], FEWEST_ROUNDS, clock.now()
+    seconds = (1 - WARMUP_SHARE) * plan.seconds
+    while len(rounds) < plan.max_samples:
+        args, row = calls[len(rounds) % len(calls)], [0.0] * len(functions)
+        for index in random.permutation(len(functions)):
+            prepare(clock, plan)
+            row[index], _ = clock.time(functions[index], args, group)
+        rounds.append(row)
+        if clock.now() - begin >= seconds and len(rounds) >= 3:
+            break
+        if len(rounds) >= check:
+            if widest(np.array(rounds)) <= plan.precision:
+                break
+            check = math.ceil(1.4 * check)
+    return np.array(rounds)
+
+
+def ratios_of(times):
+    """(rounds, arms - 1): time of the first arm over that of each other one, round by round."""
+    return times[:, :1] / times[:, 1:]
+
+
+def widest(times):
+    """Half the widest interval of the ratios."""
+    intervals = [bootstrap_median(column, draws=500) for column in ratios_of(times).T]
+    return max((high - low) / 2 for low, high in intervals)
+
+
+def rate(names, times, shared):
+    """({arm: Ratio}, null Ratio) of rounds whose last column is the null arm."""
+    if np.any(times <= 0):
+        raise MeasureError("The clock did not move during a call.", fix="give the functions more to do")
+    columns = ratios_of(times).T
+    low, high = bootstrap_median(columns[-1])
+    floor = max(abs(low - 1), abs(high - 1))
+    rows = [
+        ratio_row(names[0], name, column, {**shared, "floor": floor, "times": times[:, [0, index]]})
+        for index, (name, column) in enumerate(zip([*names[1:], NULL], columns, strict=True), start=1)
+    ]
+    return dict(zip(names[1:], rows, strict=False)), rows[-1]
+
+
+def ratio_row(baseline, arm, ratios, shared):
+    """The row of one arm."""
+    low, high = bootstrap_median(ratios)
+    times, floor = shared.pop("times"), shared["floor"]
+    return Ratio(
+        **shared,
+        baseline=baseline,
+        arm=arm,
+        median=float(np.median(ratios)),
+        low=low,
+        high=high,
+        verdict=verdict(low, high, floor),
+        pairs=len(ratios),
+        baseline_ms=1e3 * float(np.median(times[:, 0])),
+        arm_ms=1e3 * float(np.median(times[:, 1])),
+        ratios=tuple(round(float(r), 6) for r in ratios),
+    )
+
+
+def verdict(low, high, floor):
+    """Different only when the whole interval is further from 1 than two identical arms were."""
+    if low > 1 + floor:
+        return "faster"
+    return "slower" if high < 1 / (1 + floor) else "not distinguishable"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ratios of all arms to the first, and of the first to itself. `result["name"]` is one `rows.Ratio`."""
+
+    ratios: dict = field(default_factory=dict)
+    null: Ratio = None
+
+    def __getitem__(self, arm):
+        if arm not in self.ratios:
+            raise MeasureError(f"There is no arm {arm!r}.", expected=" or ".join(self.ratios), found=arm)
+        return self.ratios[arm]
+
+    @property
+    def rows(self):
+        """Everything for the ledger, the null arm included."""
+        return (*self.ratios.values(), self.null)
+
+    @property
+    def frame(self):
+        """A DataFrame, one line an arm."""
+        import pandas as pd
+
+        names = ("arm", "median", "low", "high", "verdict", "floor", "pairs", "arm_ms", "noisy")
+        return pd.DataFrame([{name: getattr(row, name) for name in names} for row in self.rows])
+
+    def plot(self, ax=None):
+        from labkit.plots import ratio
+
+        return ratio(self, ax=ax)
+
+    def summary(self):
+        return "\n".join(row.summary() for row in self.rows)
+
+    def _repr_html_(self):
+        return self.frame.to_html(index=False, float_format="{:.4g}".format)

@@ -1,0 +1,168 @@
+"""Pictures of measured rows, with units on the axes. They need no display: a notebook shows what is returned."""
+
+import io
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from labkit.shown import shown
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe-Ito: safe for all eyes
+GREY = "#888888"
+UNITS = {"ms": "ms", "s": "s", "bytes": "bytes", "j": "J", "usd": "USD", "mhz": "MHz"}
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself, without pyplot and without a display."""
+
+    def _repr_png_(self):
+        page = io.BytesIO()
+        self.savefig(page, format="png", dpi=110)
+        return page.getvalue()
+
+
+def canvas(width=6.5, height=3.2, columns=1, ax=None):
+    """(figure, axes): a new picture, or the figure of the axes that were given."""
+    if ax is not None:
+        return ax.figure, ax
+    figure = Picture(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, columns)
+    for each in np.atleast_1d(axes):
+        each.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def axis_label(column):
+    """A column's name as a label with its unit: latency_p50_ms is "latency p50 (ms)"."""
+    if column.endswith("_per_s"):
+        return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
+    *words, last = column.split("_")
+    return f"{' '.join(words)} ({UNITS[last]})" if words and last in UNITS else column.replace("_", " ")
+
+
+def ratio(result, ax=None):
+    """The ratios of a `Comparison` with their 95 % intervals; the grey band is what the machine cannot tell apart."""
+    rows = list(result.rows)
+    figure, ax = canvas(height=1.2 + 0.45 * len(rows), ax=ax)
+    floor = result.null.floor
+    ax.axvspan(1 / (1 + floor), 1 + floor, color=GREY, alpha=0.2, lw=0)
+    ax.axvline(1, color=GREY, lw=1)
+    for place, row in enumerate(rows):
+        colour = {"faster": COLOURS[2], "slower": COLOURS[1]}.get(row.verdict, GREY)
+        ax.plot([row.low, row.high], [place, place], color=colour, lw=3, solid_capstyle="butt")
+        ax.plot(row.median, place, "o", color=colour, ms=7)
+        text = f"{row.median:.3f}x  {row.verdict}"
+        ax.annotate(text, (row.median, place), (0, 8), textcoords="offset points", ha="center", color=colour)
+    ax.set_yticks(range(len(rows)), [row.arm for row in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.8)
+    ax.margins(x=0.25)
+    ax.set_xlabel(f"times as fast as {rows[0].baseline} (grey: not distinguishable here)")
+    return figure
+
+
+def distribution(rows, ax=None):
+    """The samples of one `Latency`, or of several, with the median and the tail marked."""
+    rows = [rows] if hasattr(rows, "samples_ms") else list(rows)
+    figure, ax = canvas(ax=ax)
+    everything = np.concatenate([row.samples_ms for row in rows])
+    edges = np.geomspace(everything.min() * 0.98, everything.max() * 1.02, 60)
+    for row, colour in zip(rows, COLOURS * 9, strict=False):
+        ax.hist(
+            row.samples_ms, edges, color=colour, alpha=0.55, label=f"{row.name or row.device}, n={len(row.samples_ms)}"
+        )
+        for name, value in (("p50", row.p50_ms), ("p95", row.p95_ms), ("p99", row.p99_ms)):
+            if value is not None:
+                ax.axvline(value, color=colour, lw=1, ls={"p50": "-", "p95": "--", "p99": ":"}[name])
+                mark = {"textcoords": "offset points", "rotation": 90, "va": "top", "color": colour, "fontsize": 8}
+                ax.annotate(name, (value, 1), (2, -2), xycoords=("data", "axes fraction"), **mark)
+    log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
+    ax.set_xlabel("time of one call")
+    ax.set_ylabel("samples (count)")
+    ax.legend(frameon=False, loc="upper right")
+    return figure
+
+
+def roofline(results, ax=None):
+    """Results under the machine's roof: `results` is one `Roofline` or {name: Roofline}."""
+    results = results if isinstance(results, dict) else {"": results}
+    figure, ax = canvas(height=4, ax=ax)
+    reach = [result.intensity for result in results.values()]
+    ridges = [result.ops_ceiling / result.bytes_ceiling for result in results.values()]
+    x = np.geomspace(min(reach + ridges) / 8, max(reach + ridges) * 8, 200)
+    roofs = {result.precision: result for result in results.values()}
+    for colour, (precision, result) in zip(COLOURS, roofs.items(), strict=False):
+        ax.plot(x, np.minimum(result.ops_ceiling, x * result.bytes_ceiling), color=colour, lw=2)
+        label = f"{precision}: {shown(result.ops_ceiling)}op/s, {shown(result.bytes_ceiling)}B/s"
+        ax.annotate(label, (x[-1], result.ops_ceiling), (0, 4), textcoords="offset points", ha="right", color=colour)
+    for name, result in results.items():
+        rate = result.ops / result.seconds
+        colour = COLOURS[list(roofs).index(result.precision) % len(COLOURS)]
+        ax.plot(result.intensity, rate, "o", color=colour, ms=7)
+        text = f"{name} {100 * result.share:.0f} %".strip()
+        ax.annotate(text, (result.intensity, rate), (6, -4), textcoords="offset points", va="top")
+    log_axis(ax, "x", lambda value: f"{value:g}")
+    log_axis(ax, "y", shown)
+    ax.set_xlabel("operations a byte (op/B)")
+    ax.set_ylabel("operations a second (op/s)")
+    return figure
+
+
+def throughput(curve):
+    """Throughput and latency of a `Curve` against batch size, side by side."""
+    rows = [row for row in curve.rows if row.p50_ms]
+    figure, (left, right) = canvas(8, 3.2, columns=2)
+    sizes = [row.batch for row in rows]
+    left.plot(sizes, [row.throughput_per_s for row in rows], "o-", color=COLOURS[0])
+    left.set_ylabel("throughput (items/s)")
+    right.plot(sizes, [row.p50_ms for row in rows], "o-", color=COLOURS[1])
+    right.fill_between(sizes, [row.low_ms for row in rows], [row.high_ms for row in rows], color=COLOURS[1], alpha=0.3)
+    right.set_ylabel("time of one batch (ms)")
+    for each in (left, right):
+        each.set_xscale("log", base=2)
+        each.set_xticks(sizes, [str(size) for size in sizes])
+        each.xaxis.set_minor_formatter(NullFormatter())
+        each.set_xlabel("batch size (items)")
+        each.set_ylim(bottom=0)
+    return figure
+
+
+def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
+    """Points of a frame, and the line through those that no other point beats on both axes.
+
+    x, y    columns; their units are read off their names
+    size    column shown as the area of the points
+    label   column written beside the points
+    better  "low" or "high" for x and y
+    """
+    known = frame.dropna(subset=[x, y])
+    figure, ax = canvas(height=4)
+    best = front(known[x].to_numpy(float), known[y].to_numpy(float), better)
+    areas = 60 if size is None else 30 + 370 * known[size].to_numpy(float) / known[size].max()
+    colours = [COLOURS[0] if on else GREY for on in best]
+    ax.scatter(known[x], known[y], s=areas, c=colours, alpha=0.75, lw=0)
+    line = known[best].sort_values(x)
+    ax.plot(line[x], line[y], color=COLOURS[0], lw=1, zorder=0)
+    for _, row in known.iterrows() if label else ():
+        ax.annotate(str(row[label]), (row[x], row[y]), (7, 5), textcoords="offset points", fontsize=8)
+    ax.margins(0.12)
+    ax.set_xlabel(f"{axis_label(x)}, {better[0]} is better")
+    ax.set_ylabel(f"{axis_label(y)}, {better[1]} is better")
+    if size is not None:
+        ax.set_title(f"area: {axis_label(size)}, largest {shown(float(known[size].max()))}", fontsize=9, loc="right")
+    return figure
+
+
+def front(x, y, better=("low", "high")):
+    """(n,) bool: the points that no other point beats on one axis without losing on the other."""
+    x = x if better[0] == "low" else -x
+    y = -y if better[1] == "high" else y
+    return np.array([not np.any((x <= a) & (y <= b) & ((x < a) | (y < b))) for a, b in zip(x, y, strict=True)], bool)
+
+
+def log_axis(ax, which, text):
+    """A logarithmic axis with plain numbers."""
+    getattr(ax, f"set_{which}scale")("log")
+    axis = getattr(ax, f"{which}axis")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    axis.set_minor_formatter(NullFormatter())
