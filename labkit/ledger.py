@@ -65,6 +65,21 @@ def load(table="deployments", *, path=None):
     return to_frame(pd.DataFrame(found, columns=names, dtype=object), kind)
 
 
+def find(kind, *, path=None, **wanted):
+    """The rows of one class whose fields equal `wanted`, oldest first, as a list of that class; no pandas needed."""
+    names = [field.name for field in fields(kind)]
+    listed = ", ".join(f'"{name}"' for name in names)
+    where = " AND ".join(f'"{name}" IS ?' for name in wanted) or "1"
+    with connect(path) as connection:
+        ensure_table(connection, kind)
+        query = f"SELECT {listed} FROM {kind.TABLE} WHERE {where} ORDER BY rowid"
+        found = connection.execute(query, [encode(value) for value in wanted.values()]).fetchall()
+    decoders = [decoder(field) for field in fields(kind)]
+    return [
+        kind(**{name: decode(value) for name, decode, value in zip(names, decoders, row, strict=True)}) for row in found
+    ]
+
+
 def recorded(table="deployments", *, folder=None):
     """Rows measured on other, named hardware: `artifacts/recorded/*.json`.
 
@@ -211,6 +226,12 @@ def check_types(row):
 
 def encode(value):
     return json.dumps(value) if isinstance(value, tuple) else value
+
+
+def decoder(field):
+    """What turns a stored value of this field back into its Python type; None stays None."""
+    convert = {tuple: lambda text: tuple(json.loads(text)), bool: bool}.get(base_type(field), lambda value: value)
+    return lambda value: None if value is None else convert(value)
 
 
 def to_frame(frame, kind):

@@ -1,0 +1,263 @@
+"""Drills: small workbooks that are killed, left early and written to from all sides, and what to look for afterwards.
+
+The tests run them a few times, `benchmarks/run.py` many times.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from labkit import ledger
+from labkit.rows import Attempt, Batch, Ceiling
+from labkit.runner import keeper
+
+PARAMETERS = 'profile, seed = "lab", 0'
+# What recap() does: the record of the last cell. The number of the present cell is the length of the input history.
+RECORD = """
+import os
+from labkit import ledger
+from labkit.rows import Completion
+
+key, count = os.environ["LABKIT_RUN_KEY"], len(get_ipython().history_manager.input_hist_raw) - 1
+done = {"notebook": "drill", "seconds": 0.1, "finished_utc": "2026-01-01T00:00:00"}
+ledger.add(Completion(run_key=key, cell_count=count, **done))
+"""
+# Says that it ran, writes a row, and only then says that the row is safe.
+WORK = """
+import os, pathlib, time
+from labkit import ledger
+from labkit.rows import Ceiling
+
+def say(file, text):
+    handle = os.open(pathlib.Path(os.environ["LABKIT_ROOT"]) / file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(handle, (text + "\\n").encode())
+    os.fsync(handle)
+
+key = os.environ["LABKIT_RUN_KEY"]
+say("started.txt", key)
+for number in range(10):
+    ledger.add(Ceiling(run_key=key, name=f"step-{number}", device="cpu", threads=1, samples=number))
+    say("acknowledged.txt", f"{key} step-{number}")
+    time.sleep(0.05)
+"""
+# Ways to leave a notebook before its end; none may count as passed. {name: (cells, what the reason must say)}
+EARLY_EXITS = {
+    "sys-exit": (["import sys", "sys.exit(0)", RECORD], "SystemExit"),
+    "raise-systemexit": (["raise SystemExit", RECORD], "SystemExit"),
+    "quit": (["quit()", "import time; time.sleep(5)", RECORD], "kernel"),
+    "os-exit": (["import os; os._exit(0)", RECORD], "exit status 0"),
+    "killed-kernel": (["import os, signal; os.kill(os.getpid(), signal.SIGKILL)", RECORD], "signal 9"),
+    "exec": (["import os; os.execv('/bin/true', ['true'])", RECORD], "kernel"),
+    "killed-worker": (["import os, signal; os.kill(os.getppid(), signal.SIGKILL)", RECORD], "worker"),
+    "endless-loop": (
+        ["while True:\n    try:\n        pass\n    except BaseException:\n        pass", RECORD],
+        "deadline",
+    ),
+    "exception": (["1 / 0", RECORD], "ZeroDivisionError"),
+    "recap-too-early": ([RECORD, "1", "2"], "completion record"),
+    "recap-then-exit": ([RECORD, "import sys; sys.exit(0)", "2"], "SystemExit"),
+    "no-recap": (["1", "2"], "completion record"),
+    "swallowed": (["import sys\ntry:\n    sys.exit(0)\nexcept SystemExit:\n    pass"], "completion record"),
+    "empty": ([], "no code cells"),
+}
+
+
+def write_workbook(folder, notebooks, *, measures=()):
+    """Write notebooks below `folder`/notebooks: {name: [source of a code cell, ...]}, a `parameters` cell before them."""
+    place = Path(folder) / "notebooks"
+    place.mkdir(parents=True, exist_ok=True)
+    for name, cells in notebooks.items():
+        tagged = [(PARAMETERS, ["parameters"])] if cells else []
+        tagged += [cell if isinstance(cell, tuple) else (cell, []) for cell in cells]
+        page = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"labkit": {"measures": name in measures}}}
+        page["metadata"]["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        page["cells"] = [
+            {"cell_type": "code", "id": f"cell-{number}", "metadata": {"tags": tags}, "source": source,
+             "execution_count": None, "outputs": []}
+            for number, (source, tags) in enumerate(tagged)
+        ]  # fmt: skip
+        (place / f"{name}.ipynb").write_text(json.dumps(page), encoding="utf-8")
+
+
+def start_batch(folder, **settings):
+    """Start a batch on the workbook in `folder` as a process of its own, in its own process group."""
+    code = (
+        "import sys\nfrom labkit.runner.batch import run_batch\nfrom labkit.runner.settings import Settings\n"
+        f"sys.exit(0 if run_batch(None, Settings(**{settings!r})).ok else 1)"
+    )
+    with (Path(folder) / "batch.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", code], env=environment(folder), stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+def environment(folder):
+    """The environment of a drill: its own folders, and a copy of labkit that stays as it is while it runs."""
+    copy = Path(folder) / "source"
+    if not copy.exists():
+        package, ignored = Path(ledger.__file__).parent, shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package, copy / "labkit", ignore=ignored)
+    own = {"LABKIT_ROOT": str(folder), "LABKIT_ARTIFACTS": str(Path(folder) / "artifacts"), "PYTHONPATH": str(copy)}
+    return {**os.environ, **own}
+
+
+def ledger_of(folder):
+    return Path(folder) / "artifacts" / "ledger.sqlite"
+
+
+def alive(folder):
+    """Processes that belong to a workbook: workers, kernels and their children."""
+    return keeper.marked("LABKIT_ROOT", str(folder))
+
+
+def alive_after(folder, seconds=5.0):
+    """How many processes of the workbook live after `seconds`; returns early when none is left."""
+    deadline = time.monotonic() + seconds
+    while (left := alive(folder)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return len(left)
+
+
+def torn_files(folder):
+    """Executed notebooks that are not whole."""
+    return [
+        path for path in Path(folder).rglob("executed/*/*.ipynb") if not path.parent.name.startswith(".") and torn(path)
+    ]
+
+
+def torn(path):
+    try:
+        return not json.loads(path.read_text(encoding="utf-8"))["cells"]
+    except (ValueError, KeyError):
+        return True
+
+
+def lost_rows(folder):
+    """Rows that a notebook was told are safe and that the ledger does not have."""
+    return sorted(lines(folder, "acknowledged.txt") - stored(folder))
+
+
+def stored(folder):
+    return {f"{row.run_key} {row.name}" for row in ledger.find(Ceiling, path=ledger_of(folder))}
+
+
+def lines(folder, name):
+    path = Path(folder) / name
+    return set(path.read_text(encoding="utf-8").split("\n")[:-1]) if path.exists() else set()
+
+
+def newest_batch(folder):
+    return max(ledger.find(Batch, path=ledger_of(folder)), key=lambda row: row.started_utc)
+
+
+def finished(folder):
+    """{notebook: run key} of what the newest batch has behind it: a passed attempt, or a published output."""
+    found = ledger.find(Attempt, path=ledger_of(folder), batch_key=newest_batch(folder).batch_key, status="passed")
+    keys = {row.notebook: row.run_key for row in found}
+    for path in (Path(folder) / "artifacts" / "executed" / "quick").glob("*.ipynb"):
+        key = json.loads(path.read_text(encoding="utf-8"))["metadata"]["labkit"]["run_key"]
+        if key.startswith(newest_batch(folder).batch_key) and not path.name.endswith(".failed.ipynb"):
+            keys[path.stem] = key
+    return keys
+
+
+class KillDrill:
+    """Kills batches at random moments and counts what that broke.
+
+    folder   an empty folder for the workbook
+    rng      `random.Random`
+    """
+
+    def __init__(self, folder, rng=None, *, notebooks=4):
+        self.folder, self.rng = Path(folder), rng or random.Random(0)
+        (self.folder / "artifacts").mkdir(parents=True)
+        write_workbook(folder, {f"{n:02}_drill": [WORK, "x = 1", RECORD] for n in range(notebooks)})
+        self.count = {"kills": 0, "resumed": 0, "torn": 0, "lost": 0, "rerun": 0, "alive": 0}
+
+    def run(self, kills, *, within_s=9.0):
+        """Kill `kills` times, each batch at most three times, then let it end. Returns the counts."""
+        while self.count["kills"] < kills:
+            pending = min(3, kills - self.count["kills"], self.rng.randint(1, 3))
+            fresh, killed = True, 0
+            for _ in range(pending):
+                killed += self.kill_once(self.rng.uniform(0.3, within_s), fresh=fresh)
+                fresh = False
+            kept = finished(self.folder) if ledger.find(Batch, path=ledger_of(self.folder)) else {}
+            ended_well = start_batch(self.folder).wait(timeout=180) == 0
+            self.count["resumed"] += killed * (ended_well and len(finished(self.folder)) > 0)
+            self.count["rerun"] += sum(finished(self.folder).get(name) != key for name, key in kept.items())
+            self.look()
+        return self.count
+
+    def kill_once(self, after_s, *, fresh):
+        """Start a batch and SIGKILL it (or its whole group); returns 1, or 0 when it ended before."""
+        before = {} if fresh else finished_or_none(self.folder)
+        batch = start_batch(self.folder, fresh=fresh)
+        try:
+            batch.wait(timeout=after_s)
+        except subprocess.TimeoutExpired:
+            (os.kill if self.rng.random() < 0.5 else os.killpg)(batch.pid, signal.SIGKILL)
+        killed = batch.wait() == -signal.SIGKILL
+        self.count["kills"] += killed
+        self.count["alive"] += alive_after(self.folder)
+        self.count["rerun"] += sum(finished_or_none(self.folder).get(name) != key for name, key in before.items())
+        self.look()
+        return killed
+
+    def look(self):
+        self.count["torn"] += len(torn_files(self.folder))
+        self.count["lost"] += len(lost_rows(self.folder))
+
+
+def finished_or_none(folder):
+    return finished(folder) if ledger.find(Batch, path=ledger_of(folder)) else {}
+
+
+def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, source=None):
+    """Let processes write rows at once, kill some and start them again; returns (acknowledged, missing, damaged).
+
+    source  the writer's program, for drills with a broken one
+    """
+    rng, folder = rng or random.Random(0), Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    program = source or WRITER
+
+    def start(number):
+        return subprocess.Popen([sys.executable, "-c", program, str(folder), str(number), str(rows)])
+
+    running = {number: start(number) for number in range(writers)}
+    for _ in range(kills):
+        time.sleep(rng.uniform(0.2, 0.6))
+        number = rng.randrange(writers)
+        running[number].kill()
+        running[number].wait()
+        running[number] = start(number)
+    codes = [process.wait() for process in running.values()]
+    acknowledged = set().union(*(lines(folder, f"ack-{number}.txt") for number in range(writers)))
+    kept = {f"{row.run_key} {row.name}" for row in ledger.find(Ceiling, path=folder / "ledger.sqlite")}
+    with sqlite3.connect(folder / "ledger.sqlite") as connection:
+        sound = connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    connection.close()
+    return len(acknowledged), len(acknowledged - kept), (not sound) + sum(code != 0 for code in codes)
+
+
+# Continues after the last row it was told is safe.
+WRITER = """
+import os, pathlib, sys
+from labkit import ledger
+from labkit.rows import Ceiling
+
+folder, number, rows = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+handle = os.open(folder / f"ack-{number}.txt", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+for row in range(os.read(handle, 1 << 20).count(b"\\n"), rows):
+    ledger.add(Ceiling(run_key=f"w{number}", name=f"r{row}", device="cpu", threads=1), path=folder / "ledger.sqlite")
+    os.write(handle, f"w{number} r{row}\\n".encode())
+"""
