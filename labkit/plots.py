@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from labkit.shown import shown
 
@@ -68,18 +68,19 @@ def distribution(rows, ax=None):
     everything = np.concatenate([row.samples_ms for row in rows])
     edges = np.geomspace(everything.min() * 0.98, everything.max() * 1.02, 60)
     for row, colour in zip(rows, COLOURS * 9, strict=False):
-        ax.hist(
-            row.samples_ms, edges, color=colour, alpha=0.55, label=f"{row.name or row.device}, n={len(row.samples_ms)}"
-        )
-        for name, value in (("p50", row.p50_ms), ("p95", row.p95_ms), ("p99", row.p99_ms)):
-            if value is not None:
-                ax.axvline(value, color=colour, lw=1, ls={"p50": "-", "p95": "--", "p99": ":"}[name])
-                mark = {"textcoords": "offset points", "rotation": 90, "va": "top", "color": colour, "fontsize": 8}
-                ax.annotate(name, (value, 1), (2, -2), xycoords=("data", "axes fraction"), **mark)
+        marks = [("p50", row.p50_ms, "-"), ("p95", row.p95_ms, "--"), ("p99", row.p99_ms, ":")]
+        known = [(name, ms, style) for name, ms, style in marks if ms is not None]
+        label = ", ".join(f"{name} {shown(ms / 1e3, 's')}" for name, ms, _ in known)
+        label = f"{row.name or row.device}: {label} (n={len(row.samples_ms)})"
+        ax.hist(row.samples_ms, edges, color=colour, alpha=0.55, label=label)
+        for _, ms, style in known:
+            ax.axvline(ms, color=colour, lw=1, ls=style)
+    ax.set_yscale("log")  # a tail of a few samples is the point of the picture
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
-    ax.set_xlabel("time of one call")
+    ax.set_xlabel("time of one call (lines: p50, p95 dashed, p99 dotted)")
     ax.set_ylabel("samples (count)")
-    ax.legend(frameon=False, loc="upper right")
+    figure.legend(frameon=False, loc="outside upper left", fontsize=9)
     return figure
 
 
@@ -92,19 +93,19 @@ def roofline(results, ax=None):
     x = np.geomspace(min(reach + ridges) / 8, max(reach + ridges) * 8, 200)
     roofs = {result.precision: result for result in results.values()}
     for colour, (precision, result) in zip(COLOURS, roofs.items(), strict=False):
-        ax.plot(x, np.minimum(result.ops_ceiling, x * result.bytes_ceiling), color=colour, lw=2)
-        label = f"{precision}: {shown(result.ops_ceiling)}op/s, {shown(result.bytes_ceiling)}B/s"
-        ax.annotate(label, (x[-1], result.ops_ceiling), (0, 4), textcoords="offset points", ha="right", color=colour)
+        label = f"{precision}: {shown(result.ops_ceiling, 'op/s')} over {shown(result.bytes_ceiling, 'B/s')}"
+        ax.plot(x, np.minimum(result.ops_ceiling, x * result.bytes_ceiling), color=colour, lw=2, label=label)
     for name, result in results.items():
         rate = result.ops / result.seconds
         colour = COLOURS[list(roofs).index(result.precision) % len(COLOURS)]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
         text = f"{name} {100 * result.share:.0f} %".strip()
-        ax.annotate(text, (result.intensity, rate), (6, -4), textcoords="offset points", va="top")
+        ax.annotate(text, (result.intensity, rate), (6, -5), textcoords="offset points", va="top", color=colour)
     log_axis(ax, "x", lambda value: f"{value:g}")
     log_axis(ax, "y", shown)
     ax.set_xlabel("operations a byte (op/B)")
     ax.set_ylabel("operations a second (op/s)")
+    ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
     return figure
 
 
@@ -164,5 +165,32 @@ def log_axis(ax, which, text):
     """A logarithmic axis with plain numbers."""
     getattr(ax, f"set_{which}scale")("log")
     axis = getattr(ax, f"{which}axis")
+    low, high = axis.get_view_interval()
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def flame(boxes, *, label):
+    """A flame chart: boxes (depth, start, width, name), callees under callers; one colour a name.
+
+    label  of the time axis, with its unit
+    """
+    deepest = max((depth for depth, *_ in boxes), default=0)
+    figure, ax = canvas(9, 1.0 + 0.3 * (deepest + 1))
+    end = max((start + width for _, start, width, _ in boxes), default=1.0)
+    names = list(dict.fromkeys(name for *_, name in boxes))
+    for depth, start, width, name in boxes:
+        colour = COLOURS[names.index(name) % (len(COLOURS) - 1)]
+        ax.barh(depth, width, 0.92, start, color=colour, alpha=0.55, edgecolor="white", lw=0.4)
+        letters = int(140 * width / end)
+        if letters >= 4:
+            text = name if len(name) <= letters else name[: letters - 1] + "…"
+            ax.text(start + width / 2, depth, text, ha="center", va="center", fontsize=7.5, clip_on=True)
+    ax.set_ylim(deepest + 0.5, -0.5)
+    ax.set_xlim(0, end)
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel(label)
+    return figure
