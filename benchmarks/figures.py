@@ -17,8 +17,8 @@ class Figures:
         """
         fits = value is not None
         fits = fits and (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
-        bounds = [f"<={at_most:g}{unit}"] if at_most is not None else []
-        bounds = [f">={at_least:g}{unit}"] * (at_least is not None) + bounds
+        limits = ((">=", at_least), ("<=", at_most))
+        bounds = [f"{sign}{limit:g}{unit}" for sign, limit in limits if limit is not None]
         shown = "not-measured" if value is None else f"{value:.4g}{unit}"
         print(f"{name} {shown} {','.join(bounds) or '-'} {'ok' if fits else 'short'}", flush=True)
         self.short += not fits
