@@ -1,4 +1,4 @@
-"""Drills: small workbooks that are killed, left early and written to from all sides, and what to look for afterwards.
+"""Drills for the runner: small workbooks that are killed or left early, and what to look for afterwards.
 
 The tests run them a few times, `benchmarks/run.py` many times.
 """
@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -47,6 +46,13 @@ for number in range(10):
     say("acknowledged.txt", f"{key} step-{number}")
     time.sleep(0.05)
 """
+ENDLESS = """
+while True:
+    try:
+        pass
+    except BaseException:
+        pass
+"""
 # Ways to leave a notebook before its end; none may count as passed. {name: (cells, what the reason must say)}
 EARLY_EXITS = {
     "sys-exit": (["import sys", "sys.exit(0)", RECORD], "SystemExit"),
@@ -70,7 +76,11 @@ EARLY_EXITS = {
 
 
 def write_workbook(folder, notebooks, *, measures=()):
-    """Write notebooks below `folder`/notebooks: {name: [source of a code cell, ...]}, a `parameters` cell before them."""
+    """Write notebooks below `folder`/notebooks, each with a `parameters` cell before its own cells.
+
+    notebooks  {name: [source of a code cell, or (source, tags), ...]}
+    measures   names of those that must run alone
+    """
     place = Path(folder) / "notebooks"
     place.mkdir(parents=True, exist_ok=True)
     for name, cells in notebooks.items():
@@ -88,10 +98,7 @@ def write_workbook(folder, notebooks, *, measures=()):
 
 def start_batch(folder, **settings):
     """Start a batch on the workbook in `folder` as a process of its own, in its own process group."""
-    code = (
-        "import sys\nfrom labkit.runner.batch import run_batch\nfrom labkit.runner.settings import Settings\n"
-        f"sys.exit(0 if run_batch(None, Settings(**{settings!r})).ok else 1)"
-    )
+    code = f"import sys\nfrom labkit.runner import run_batch\nsys.exit(0 if run_batch(**{settings!r}).ok else 1)"
     with (Path(folder) / "batch.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-c", code], env=environment(folder), stdin=subprocess.DEVNULL,
@@ -158,13 +165,19 @@ def newest_batch(folder):
     return max(ledger.find(Batch, path=ledger_of(folder)), key=lambda row: row.started_utc)
 
 
+def attempts(folder):
+    """The `Attempt` rows of the newest batch."""
+    return ledger.find(Attempt, path=ledger_of(folder), batch_key=newest_batch(folder).batch_key)
+
+
 def finished(folder):
     """{notebook: run key} of what the newest batch has behind it: a passed attempt, or a published output."""
-    found = ledger.find(Attempt, path=ledger_of(folder), batch_key=newest_batch(folder).batch_key, status="passed")
-    keys = {row.notebook: row.run_key for row in found}
-    for path in (Path(folder) / "artifacts" / "executed" / "quick").glob("*.ipynb"):
+    if not ledger.find(Batch, path=ledger_of(folder)):
+        return {}
+    keys = {row.notebook: row.run_key for row in attempts(folder) if row.status == "passed"}
+    for path in (Path(folder) / "artifacts" / "executed" / "quick").glob("*_drill.ipynb"):
         key = json.loads(path.read_text(encoding="utf-8"))["metadata"]["labkit"]["run_key"]
-        if key.startswith(newest_batch(folder).batch_key) and not path.name.endswith(".failed.ipynb"):
+        if key.startswith(newest_batch(folder).batch_key):
             keys[path.stem] = key
     return keys
 
@@ -180,84 +193,41 @@ class KillDrill:
         self.folder, self.rng = Path(folder), rng or random.Random(0)
         (self.folder / "artifacts").mkdir(parents=True)
         write_workbook(folder, {f"{n:02}_drill": [WORK, "x = 1", RECORD] for n in range(notebooks)})
-        self.count = {"kills": 0, "resumed": 0, "torn": 0, "lost": 0, "rerun": 0, "alive": 0}
+        self.count = dict.fromkeys(("kills", "resumed", "torn", "lost", "kept", "rerun", "alive"), 0)
 
-    def run(self, kills, *, within_s=9.0):
-        """Kill `kills` times, each batch at most three times, then let it end. Returns the counts."""
+    def run(self, kills, *, within_s=15.0):
+        """Kill `kills` times, each batch one to three times, then let it end. Returns the counts.
+
+        within_s  a kill comes this long after the start, or earlier
+        """
         while self.count["kills"] < kills:
-            pending = min(3, kills - self.count["kills"], self.rng.randint(1, 3))
-            fresh, killed = True, 0
-            for _ in range(pending):
-                killed += self.kill_once(self.rng.uniform(0.3, within_s), fresh=fresh)
-                fresh = False
-            kept = finished(self.folder) if ledger.find(Batch, path=ledger_of(self.folder)) else {}
-            ended_well = start_batch(self.folder).wait(timeout=180) == 0
-            self.count["resumed"] += killed * (ended_well and len(finished(self.folder)) > 0)
-            self.count["rerun"] += sum(finished(self.folder).get(name) != key for name, key in kept.items())
-            self.look()
+            first = self.count["kills"]
+            for number in range(min(kills - first, self.rng.randint(1, 3))):
+                self.go_on(self.rng.uniform(0.3, within_s), fresh=number == 0)
+            if self.go_on(None) == 0:
+                self.count["resumed"] += self.count["kills"] - first
         return self.count
 
-    def kill_once(self, after_s, *, fresh):
-        """Start a batch and SIGKILL it (or its whole group); returns 1, or 0 when it ended before."""
-        before = {} if fresh else finished_or_none(self.folder)
+    def go_on(self, kill_after_s, *, fresh=False):
+        """Start or continue a batch, kill it (or its whole group) unless None, and look at what it left behind."""
+        before = {} if fresh else finished(self.folder)
         batch = start_batch(self.folder, fresh=fresh)
         try:
-            batch.wait(timeout=after_s)
+            batch.wait(timeout=kill_after_s)
         except subprocess.TimeoutExpired:
             (os.kill if self.rng.random() < 0.5 else os.killpg)(batch.pid, signal.SIGKILL)
         killed = batch.wait() == -signal.SIGKILL
         self.count["kills"] += killed
         self.count["alive"] += alive_after(self.folder)
-        self.count["rerun"] += sum(finished_or_none(self.folder).get(name) != key for name, key in before.items())
+        after = finished(self.folder)
+        started = [key.rpartition("/")[0] for key in lines(self.folder, "started.txt")]
+        for name, key in before.items():
+            again = after.get(name) != key or started.count(key.rpartition("/")[0]) > int(key.rpartition("/")[2])
+            self.count["rerun"] += again
+            self.count["kept"] += not again
         self.look()
-        return killed
+        return batch.returncode
 
     def look(self):
         self.count["torn"] += len(torn_files(self.folder))
         self.count["lost"] += len(lost_rows(self.folder))
-
-
-def finished_or_none(folder):
-    return finished(folder) if ledger.find(Batch, path=ledger_of(folder)) else {}
-
-
-def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, source=None):
-    """Let processes write rows at once, kill some and start them again; returns (acknowledged, missing, damaged).
-
-    source  the writer's program, for drills with a broken one
-    """
-    rng, folder = rng or random.Random(0), Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    program = source or WRITER
-
-    def start(number):
-        return subprocess.Popen([sys.executable, "-c", program, str(folder), str(number), str(rows)])
-
-    running = {number: start(number) for number in range(writers)}
-    for _ in range(kills):
-        time.sleep(rng.uniform(0.2, 0.6))
-        number = rng.randrange(writers)
-        running[number].kill()
-        running[number].wait()
-        running[number] = start(number)
-    codes = [process.wait() for process in running.values()]
-    acknowledged = set().union(*(lines(folder, f"ack-{number}.txt") for number in range(writers)))
-    kept = {f"{row.run_key} {row.name}" for row in ledger.find(Ceiling, path=folder / "ledger.sqlite")}
-    with sqlite3.connect(folder / "ledger.sqlite") as connection:
-        sound = connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
-    connection.close()
-    return len(acknowledged), len(acknowledged - kept), (not sound) + sum(code != 0 for code in codes)
-
-
-# Continues after the last row it was told is safe.
-WRITER = """
-import os, pathlib, sys
-from labkit import ledger
-from labkit.rows import Ceiling
-
-folder, number, rows = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-handle = os.open(folder / f"ack-{number}.txt", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-for row in range(os.read(handle, 1 << 20).count(b"\\n"), rows):
-    ledger.add(Ceiling(run_key=f"w{number}", name=f"r{row}", device="cpu", threads=1), path=folder / "ledger.sqlite")
-    os.write(handle, f"w{number} r{row}\\n".encode())
-"""

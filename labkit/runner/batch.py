@@ -1,11 +1,5 @@
 """Runs the notebooks of the workbook as one batch that can be killed and taken up again.
 
-    from labkit.runner.batch import run_batch
-    from labkit.runner.settings import Settings
-
-    result = run_batch(["00", "01"], Settings(profile="quick"))
-    result.ok  # True when every notebook's last cell wrote its completion record
-
 Each start of a notebook is an `Attempt` row with a run key of its own, `<batch>/<notebook>/<number>`; the notebook
 finds it in `LABKIT_RUN_KEY`. A batch is known by its settings and by the digest of the notebooks and of labkit.
 """
@@ -16,13 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labkit import device, ledger, rows
-from labkit.errors import LabError
 from labkit.files import artifacts, root
 from labkit.runner import history, keeper, places, progress, sources, verdict
 from labkit.runner.history import now
 from labkit.runner.lock import batch_lock
 from labkit.runner.pool import Job, run_jobs
-from labkit.runner.settings import DEADLINES_S, Settings
 
 
 @dataclass(frozen=True)
@@ -39,18 +31,9 @@ class Result:
         return all(attempt.status == "passed" for attempt in self.attempts)
 
 
-def run_batch(notebooks=None, settings=None, *, show=None):
-    """Run notebooks, or continue the newest batch of the same settings and sources that has not wholly passed.
-
-    notebooks  such as ["00", "01_deployment_fundamentals", "my/own.ipynb"]; None means all of the course
-    settings   `Settings`; None means the quick profile
-    show       None: progress on standard output; False: nothing
-    returns    `Result`
-    errors     LabError for unknown notebooks, profiles or parameters, and when another batch is running
-    """
-    settings = settings or Settings()
-    if settings.profile not in DEADLINES_S:
-        raise LabError("Unknown profile.", expected=", ".join(DEADLINES_S), found=settings.profile)
+def run(notebooks, settings, *, show=None):
+    """The work of `labkit.runner.run_batch`; `settings` is a `Settings`."""
+    settings.check()
     found = sources.find(notebooks)
     wanted = {"profile": settings.profile, **settings.parameters}
     parameters = {source.name: sources.typed(source, wanted) for source in found if not source.problem}

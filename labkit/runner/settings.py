@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from labkit import device
+from labkit.errors import LabError
 
 # Seconds for one cell and for one whole notebook.
 DEADLINES_S = {"quick": (300, 900), "lab": (3600, 4 * 3600), "paper": (24 * 3600, 72 * 3600)}
@@ -31,6 +32,20 @@ class Settings:
     jobs: int | None = None
     cell_deadline_s: float | None = None
     notebook_deadline_s: float | None = None
+
+    def check(self):
+        """Refuse what cannot be meant: LabError."""
+        if self.profile not in DEADLINES_S:
+            raise LabError(
+                f"There is no profile {self.profile!r}.",
+                expected=", ".join(DEADLINES_S),
+                found=self.profile,
+                fix="labkit run --profile quick",
+            )
+        for name in ("jobs", "cell_deadline_s", "notebook_deadline_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise LabError(f"The setting {name} makes no sense.", expected="a number above 0", found=repr(value))
 
     def deadlines(self):
         """(seconds for a cell, seconds for a notebook)."""
