@@ -1,20 +1,22 @@
-"""Image files to uint8 tensors, on all cores, and the decoded result kept beside the data."""
+"""Image files to uint8 tensors, large ones on all cores, and the decoded result kept beside the data."""
 
 import hashlib
+import io
 import itertools
 import json
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from labkit.data.catalog import damaged
 from labkit.device import usable_cores
+from labkit.errors import DataError
 from labkit.files import atomic, sha256, write_text
 
 ENDINGS = (".jpg", ".jpeg", ".png")
-MAX_SIDE = 20_000
-CHUNK = 1024  # files held in memory while they wait for a core
+MAX_PIXELS = 50_000_000
+CHUNK = 1024  # files held in memory at a time
+LARGE_BYTES = 30_000  # below this, threads wait for each other longer than a file takes to decode
 
 
 def images(source, named, order, fix, *, size=None):
@@ -35,7 +37,8 @@ def images(source, named, order, fix, *, size=None):
     out, places, pairs = None, {name: place for place, name in enumerate(order)}, iter(named)
     with ThreadPoolExecutor(usable_cores()) as pool:
         while chunk := list(itertools.islice(pairs, CHUNK)):
-            for name, image in pool.map(decode, chunk):
+            large = sum(len(data) for _, data in chunk) > LARGE_BYTES * len(chunk)
+            for name, image in (pool.map if large else map)(decode, chunk):
                 if out is None:
                     out = torch.empty((len(order), *image.shape), dtype=torch.uint8)
                 same_shape(f"{source}/{name}", image.shape, out.shape[1:], fix)
@@ -52,34 +55,29 @@ def same_shape(path, shape, first, fix):
 
 
 def one(path, data, fix, size):
-    """One image file as uint8 (3, H, W)."""
+    """One image file as uint8 (3, H, W); Pillow, because torchvision gives up its own decoder."""
+    import numpy as np
     import torch
-    from torchvision.io import ImageReadMode, decode_image
+    from PIL import Image, ImageOps
 
-    wanted = f"an intact JPEG or PNG of at most {MAX_SIDE:,} pixels a side"
+    wanted = f"an intact JPEG or PNG of at most {MAX_PIXELS:,} pixels"
     try:
-        if max(dimensions(data)) > MAX_SIDE:
-            raise damaged(path, wanted, "{} x {} pixels".format(*dimensions(data)), fix)
-        image = decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=ImageReadMode.RGB)
-    except (RuntimeError, ValueError, struct.error) as error:
-        raise damaged(path, wanted, str(error).splitlines()[0][:200], fix) from error
-    return image if size is None else squared(image, size)
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise damaged(path, wanted, f"{image.width} x {image.height} pixels", fix)
+            ImageOps.exif_transpose(image, in_place=True)  # photographs may be stored lying on their side
+            pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file may make the decoder raise anything
+        raise damaged(path, wanted, reason(error, data), fix) from error
+    return pixels if size is None else squared(pixels, size)
 
 
-def dimensions(data):
-    """(width, height) as an image file states them; ValueError when it is neither JPEG nor PNG."""
-    if data[:8] == b"\x89PNG\r\n\x1a\n":
-        return struct.unpack(">II", data[16:24])
-    if data[:3] != b"\xff\xd8\xff":
-        raise ValueError(f"starts with {data[:8].hex(' ') or 'nothing'}: neither JPEG nor PNG")
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        kind, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
-        if 0xC0 <= kind <= 0xCF and kind not in (0xC4, 0xC8, 0xCC):  # the frame header
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            return width, height
-        at += 1 if kind == 0xFF else 2 + length
-    raise ValueError("a JPEG without a frame header: cut short or damaged")
+def reason(error, data):
+    """Why an image could not be decoded, without the address of a Python object."""
+    start = f"starts with {data[:8].hex(' ') or 'nothing'}"
+    return start if type(error).__name__ == "UnidentifiedImageError" else f"{start}; {error}"[:200]
 
 
 def squared(image, size):
