@@ -1,0 +1,250 @@
+"""What the teaching words look like: small HTML cards, and the widget of a prediction.
+
+Colours follow JupyterLab's theme where there is one and fall back to plain values in saved pages.
+"""
+
+import html
+import os
+
+COLOURS = {
+    **dict.fromkeys(("holds", "right", "passed"), "#2e7d32"),
+    **dict.fromkeys(("fails", "off", "wrong"), "#c62828"),
+    **dict.fromkeys(("inconclusive", "close", "unsolved"), "#b26a00"),
+}
+SIGNS = {
+    **dict.fromkeys(("holds", "right", "passed"), "✓"),
+    **dict.fromkeys(("fails", "off", "wrong"), "✗"),
+    **dict.fromkeys(("inconclusive", "close"), "≈"),
+    "unsolved": "…",
+}
+BLUE = "#1565c0"
+
+
+def shell():
+    """The running IPython shell, or None."""
+    from IPython import get_ipython
+
+    return get_ipython()
+
+
+def show(card):
+    """Display an HTML card; print its text where there is no notebook."""
+    from IPython.display import HTML, display
+
+    if shell():
+        display(HTML(card))
+    else:
+        print(plain(card))
+
+
+def plain(card):
+    """A card without its markup."""
+    import re
+
+    spaced = re.sub(r"</(div|p|tr|summary)>|<br>", "\n", card)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", spaced))
+    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+
+
+def box(colour, head, body):
+    """A card: a coloured edge, a head and a body (both HTML)."""
+    return (
+        f'<div style="border-left:4px solid {colour};padding:6px 12px;margin:6px 0;max-width:60em;line-height:1.45">'
+        f'<div style="color:{colour};font-weight:600">{head}</div>{body}</div>'
+    )
+
+
+def escape(text):
+    return html.escape(str(text))
+
+
+def number(value, unit=None):
+    """A number with four significant digits and its unit; a dash when unknown."""
+    if value is None or value != value:
+        return "–"
+    text = f"{float(value):,.4g}" if abs(float(value)) < 1e5 else f"{float(value):,.0f}"
+    return f"{text} {unit}" if unit else text
+
+
+def badge(verdict, text=None):
+    """A verdict with its sign, in its colour; `text` replaces the word."""
+    return f'<b style="color:{COLOURS[verdict]};white-space:nowrap">{SIGNS[verdict]} {escape(text or verdict)}</b>'
+
+
+def started(run, machine):
+    """The card at the top of a lesson."""
+    facts = [
+        f"profile <b>{escape(run.profile)}</b>",
+        f"seed {run.seed}",
+        f"{escape(machine.cpu)}, {machine.logical_cores} cores",
+        escape(machine.gpu or "no GPU"),
+        f"torch {escape(machine.torch)}, {machine.torch_threads} threads",
+    ]
+    return box(BLUE, escape(run.notebook), f"<div>{' · '.join(facts)}</div>")
+
+
+def show_question(row, options, record):
+    """Show a prediction: as a widget where someone can click it, else as a card with the answer taken."""
+    if interactive():
+        from IPython.display import display
+
+        display(question_widget(row, options, record))
+    else:
+        show(asked(row, options))
+
+
+def interactive():
+    """Whether somebody may be there to click."""
+    return shell() is not None and os.environ.get("LABKIT_HEADLESS") != "1"
+
+
+def show_sliders(function, ranges):
+    """Sliders that call `function` again when moved; the picture it draws replaces the last one."""
+    import ipywidgets as widgets
+    import matplotlib.pyplot as plt
+
+    def draw(**values):
+        function(**values)
+        plt.show()
+
+    sliders = {
+        name: (widgets.IntSlider if isinstance(start, int) else widgets.FloatSlider)(
+            value=start, min=low, max=high, description=name.replace("_", " "), continuous_update=False
+        )
+        for name, (start, low, high) in ranges.items()
+    }
+    for slider in sliders.values():
+        slider.style.description_width = "initial"
+    widgets.interact(draw, **sliders)
+
+
+def asked(row, options=None):
+    """A prediction as a card."""
+    choices = f"<div>Options: {escape(' · '.join(options))}</div>" if options else ""
+    source = "taken because nobody answered" if row.source == "default" else f"from the {row.source}"
+    return box(BLUE, f"Predict: {escape(row.question)}", f"{choices}<div>{answer_of(row)} ({source})</div>")
+
+
+def answer_of(row):
+    return escape(readable(row.answer, row.unit))
+
+
+def result_of(row):
+    return escape(readable(row.result, row.unit))
+
+
+def readable(text, unit=None):
+    """An option as it is, a number with four digits and its unit, a dash for nothing."""
+    if text is None or text != text:
+        return "–"
+    try:
+        return number(float(text), unit)
+    except ValueError:
+        return text
+
+
+def question_widget(row, options, record):
+    """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row."""
+    import ipywidgets as widgets
+
+    note = widgets.HTML(f"No answer yet: {answer_of(row)} is assumed.")
+    if row.source == "reader":
+        note.value = f"Your answer: <b>{answer_of(row)}</b>"
+
+    def answer(value):
+        kept = record(value)
+        note.value = f"Your answer: <b>{answer_of(kept)}</b>"
+        if kept.result is not None:
+            note.value += f"; {badge(kept.verdict)}: the result was {result_of(kept)} (answered afterwards)"
+
+    if options:
+        inputs = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
+        for button in inputs:
+            button.on_click(lambda clicked: answer(clicked.description))
+    else:
+        field = widgets.FloatText(value=float(row.answer), layout=widgets.Layout(width="8em"))
+        button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
+        button.on_click(lambda _: answer(field.value))
+        inputs = [field, widgets.Label(row.unit or ""), button]
+    head = widgets.HTML(f'<b style="color:{BLUE}">Predict: {escape(row.question)}</b>')
+    row_of_inputs = widgets.Box(inputs, layout=widgets.Layout(display="flex", flex_flow="row wrap"))
+    frame = widgets.Layout(border_left=f"4px solid {BLUE}", padding="4px 12px", margin="6px 0")
+    return widgets.VBox([head, row_of_inputs, note], layout=frame)
+
+
+def revealed(row):
+    """A prediction beside its result."""
+    who = "You expected" if row.source.startswith("reader") else "The default was"
+    body = f"<div>{who} <b>{answer_of(row)}</b>; this machine says <b>{result_of(row)}</b>.</div>"
+    return box(COLOURS[row.verdict], f"{badge(row.verdict)} · {escape(row.question)}", body)
+
+
+def evidence(row):
+    """What a claim rests on: a number, an interval, or the reason there is none."""
+    if row.reason is not None and row.reason == row.reason:
+        return escape(row.reason)
+    middle = number(row.value, row.unit)
+    if row.low == row.high:
+        return escape(middle)
+    return escape(f"{middle} (from {number(row.low)} to {number(row.high, row.unit)})")
+
+
+def claimed(row):
+    """A claim with its verdict in this run."""
+    return box(
+        COLOURS[row.verdict],
+        f"{badge(row.verdict, row.verdict + ' in this run')}: {escape(row.sentence)}",
+        f"<div>{evidence(row)}</div>",
+    )
+
+
+def checked(exercise, row):
+    """An exercise with its verdict; hint and solution stay folded."""
+    dots = "●" * exercise.difficulty + "○" * (3 - exercise.difficulty)
+    head = f"{badge(row.verdict)} · exercise {escape(exercise.id)} · {dots} · {exercise.minutes} min"
+    body = f"<div>{escape(row.message)}</div>" if row.message else "<div>Well done.</div>"
+    body += folded("Hint", f"<div>{escape(exercise.hint)}</div>") if row.verdict != "passed" else ""
+    body += folded("Solution", f"<pre>{escape(exercise.solution)}</pre>")
+    return box(COLOURS[row.verdict], head, body)
+
+
+def folded(title, body):
+    return f"<details><summary>{title}</summary>{body}</details>"
+
+
+def table(columns, lines):
+    """An HTML table; `lines` are lists of HTML cells."""
+    style = 'style="text-align:left;padding:2px 12px 2px 0;vertical-align:top"'
+    head = "".join(f"<th {style}>{escape(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td {style}>{cell}</td>" for cell in line) + "</tr>" for line in lines)
+    return f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def recap(predictions, claims, answers):
+    """The end of a lesson; three ledger frames of one run."""
+    parts = []
+    if len(predictions):
+        parts += ["<b>What you expected</b>", prediction_table(predictions)]
+    if len(claims):
+        parts += ["<b>What this run says</b>", claim_table(claims)]
+    if len(answers):
+        parts += ["<b>What you wrote</b>", answer_table(answers)]
+    return box(BLUE, "Recap", "".join(f"<div>{part}</div>" for part in parts))
+
+
+def prediction_table(frame):
+    lines = []
+    for row in frame.itertuples():
+        verdict = badge(row.verdict) if row.verdict in SIGNS else "not revealed"
+        lines.append([verdict, escape(row.question), answer_of(row), result_of(row), escape(row.source)])
+    return table(["", "question", "expected", "measured", "said by"], lines)
+
+
+def claim_table(frame):
+    lines = [[badge(row.verdict), escape(row.sentence), evidence(row)] for row in frame.itertuples()]
+    return table(["", "claim", "evidence"], lines)
+
+
+def answer_table(frame):
+    lines = [[badge(row.verdict), escape(row.exercise_id), escape(row.message or "")] for row in frame.itertuples()]
+    return table(["", "exercise", ""], lines)

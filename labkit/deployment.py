@@ -1,0 +1,96 @@
+"""Serving a model, measured: accuracy, latency, throughput, energy, size, memory and cost as one row."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from labkit import device as devices
+from labkit import measure, train
+from labkit.files import artifacts, atomic
+from labkit.rows import Deployment
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trained model and what does not depend on how it is served.
+
+    accuracy    fraction of the test images, 0 to 1
+    size_bytes  of its weights as a file
+    """
+
+    name: str
+    model: nn.Module
+    dataset: str
+    accuracy: float
+    size_bytes: int
+
+
+def candidate(name, model, test, *, device):
+    """Test a trained model on the ImageSet `test` and save its weights: a `Candidate`."""
+    accuracy = train.accuracy(model, test, device=device)
+    path = save(model, artifacts() / "models" / f"{test.name}-{name}.safetensors")
+    return Candidate(name, model, test.name, accuracy, path.stat().st_size)
+
+
+def save(model, path):
+    """Write a model's weights and buffers as safetensors, whole or not at all; returns the path."""
+    from safetensors.torch import save_model
+
+    with atomic(path) as temporary:
+        save_model(model, str(temporary))
+    return Path(path)
+
+
+def deploy(candidate, images, *, device, plan=None, usd_per_hour=None):
+    """Serve batches like `images` with torch as it is (eager, fp32) and measure it: a `rows.Deployment`.
+
+    images        (N, C, H, W) floats on `device`; N is the batch size
+    plan          `measure.Plan` of the latency
+    usd_per_hour  price of the machine; None leaves the cost unknown
+    """
+    import torch
+
+    model, batch = candidate.model.to(device).eval(), len(images)
+
+    def call():
+        with torch.inference_mode():
+            return model(images)
+
+    latency = measure.latency(call, device=device, batch=batch, plan=plan)
+    memory = measure.memory(call, device=device, batch=batch)
+    energy = measure.energy(call, device=device, batch=batch)
+    missing = [energy.reason, latency.tail_reason if latency.p95_ms is None else None]
+    return Deployment(
+        run_key="",
+        dataset=candidate.dataset,
+        model=candidate.name,
+        engine="eager",
+        precision="fp32",
+        device=latency.device,
+        threads=devices.threads(),
+        batch=batch,
+        accuracy=candidate.accuracy,
+        latency_p50_ms=latency.p50_ms,
+        latency_p95_ms=latency.p95_ms,
+        throughput_per_s=latency.throughput_per_s,
+        energy_per_item_j=energy.joules_per_item,
+        size_bytes=candidate.size_bytes,
+        memory_bytes=memory_in_use(model, memory),
+        cost_per_million_usd=cost_per_million(usd_per_hour, latency.throughput_per_s),
+        noisy=latency.noisy,
+        reason="; ".join(filter(None, missing)) or None,
+    )
+
+
+def memory_in_use(model, memory):
+    """Bytes while serving: the GPU allocator's peak, or weights plus the tensors alive at once on a CPU."""
+    if memory.peak_bytes is not None:
+        return memory.peak_bytes
+    weights = sum(tensor.nbytes for tensor in model.state_dict().values())
+    return None if memory.tensor_bytes is None else weights + memory.tensor_bytes
+
+
+def cost_per_million(usd_per_hour, items_per_s):
+    """Dollars for a million items on a machine rented by the hour and always busy; None when one is unknown."""
+    return None if usd_per_hour is None or items_per_s is None else usd_per_hour / 3600 / items_per_s * 1e6

@@ -1,0 +1,170 @@
+"""What this machine can and cannot do: one line each, with the reason and the fix."""
+
+import importlib
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from labkit import device, ledger
+from labkit.errors import LabError
+from labkit.files import artifacts
+
+GPU_EXTRA = "on a machine with an NVIDIA GPU and the CUDA toolkit: .venv/bin/uv pip install -e '.[gpu]'"
+REINSTALL = "rm .venv/.ready && make .venv/.ready"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing a lesson may want.
+
+    name    what it is
+    ok      whether it is here
+    detail  what was found, or why it is missing
+    needed  whether the course cannot run without it
+    fix     what to do, when something can be done
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    needed: bool = False
+    fix: str | None = None
+
+
+def examine():
+    """All checks, in the order a reader meets them. Takes a few seconds: the engines are really imported."""
+    return [
+        python(),
+        ledger_writable(),
+        *(installed(name, needed=True) for name in ("torch", "torchvision", "papermill", "jupyterlab", "ipywidgets")),
+        cpu(),
+        *cpu_types(),
+        compiler(),
+        gpu(),
+        *(package(name) for name in ("onnx", "onnxscript", "onnxruntime", "openvino", "netron")),
+        tensorrt_rtx(),
+        package("tensorrt", fix=GPU_EXTRA),
+        package("pycuda", module="pycuda.driver", fix=GPU_EXTRA),
+        package("triton", fix="the Triton kernels need Linux and, to run at speed, an NVIDIA GPU"),
+        energy(),
+        browser(),
+        *data_sets(),
+    ]
+
+
+def python():
+    fits = (3, 11) <= sys.version_info[:2] < (3, 14)
+    found = f"{sys.version.split()[0]} at {sys.executable}"
+    return Check("python", fits, found, needed=True, fix="use Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 run")
+
+
+def ledger_writable():
+    try:
+        ledger.add(device.describe())
+    except LabError as error:
+        return Check("ledger", False, error.what, needed=True, fix=error.fix)
+    free_gib = shutil.disk_usage(artifacts()).free / 2**30
+    return Check("ledger", True, f"writable, {free_gib:,.0f} GiB free", needed=True)
+
+
+def installed(name, *, needed=False, fix=REINSTALL):
+    """Whether a package is installed."""
+    try:
+        return Check(name, True, version(name), needed)
+    except PackageNotFoundError:
+        return Check(name, False, "not installed", needed, fix)
+
+
+def package(name, *, module=None, fix=REINSTALL):
+    """Whether a package is installed and its module really imports: engines often need libraries beside themselves."""
+    check = installed(name, fix=fix)
+    if not check.ok:
+        return check
+    try:
+        importlib.import_module(module or name)
+    except Exception as error:  # a library may fail to load in its own way
+        reason = str(error).splitlines()[0] if str(error) else "no reason given"
+        return Check(name, False, f"installed, but does not load: {type(error).__name__}: {reason}", fix=fix)
+    return check
+
+
+def tensorrt_rtx():
+    """TensorRT-RTX parses ONNX and builds engines without a GPU; running them takes one."""
+    found = package("tensorrt-rtx-cu13-bindings", module="tensorrt_rtx_bindings", fix="Linux on x86-64 only")
+    runs = "builds and runs engines" if has_nvidia() else "builds engines; running them takes an NVIDIA GPU"
+    return Check("tensorrt-rtx", found.ok, f"{found.detail}; {runs}" if found.ok else found.detail, fix=found.fix)
+
+
+def cpu():
+    machine = device.describe()
+    text = f"{machine.cpu}, {machine.logical_cores} usable cores, {machine.ram_bytes / 2**30:.0f} GiB of memory"
+    return Check("cpu", True, f"{text}; {machine.cpu_isa or 'no known instruction sets'}", needed=True)
+
+
+def cpu_types():
+    """Whether the CPU has instructions for the small number formats."""
+    flags = set(device.cpu_isa())
+    formats = {
+        "bf16 on the CPU": ("avx512_bf16", "amx_bf16", "bf16"),
+        "int8 on the CPU": ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"),
+    }
+    for name, wanted in formats.items():
+        found = [flag for flag in wanted if flag in flags]
+        slow = f"none of {', '.join(wanted)}: it works, but slowly"
+        yield Check(name, bool(found), ", ".join(found) or slow, fix="another CPU; the lessons say what it changes")
+
+
+def compiler():
+    found = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++") or shutil.which("cl")
+    return Check(
+        "C++ compiler",
+        bool(found),
+        found or "none found: torch.compile cannot build kernels for the CPU",
+        fix="install g++ (Debian, Ubuntu: apt-get install g++; macOS: xcode-select --install)",
+    )
+
+
+def has_nvidia():
+    return "cuda" in device.kinds()
+
+
+def gpu():
+    machine = device.describe()
+    if machine.gpu is None:
+        return Check("gpu", False, "none that torch can use: the lessons run on the CPU", fix="see the recorded rows")
+    memory = f", {machine.gpu_memory_bytes / 2**30:.0f} GiB" if machine.gpu_memory_bytes else ""
+    return Check("gpu", True, f"{machine.gpu}{memory}, driver {machine.gpu_driver or 'unknown'}")
+
+
+def energy():
+    """An energy counter: the GPU's through NVML, the CPU's through RAPL."""
+    if has_nvidia() and device.nvidia_driver():
+        return Check("energy counter", True, "NVML (GPU)")
+    counters = sorted(Path("/sys/class/powercap").glob("*rapl*/energy_uj"))
+    readable = [path for path in counters if os.access(path, os.R_OK)]
+    if readable:
+        return Check("energy counter", True, f"RAPL (CPU), {len(readable)} domains")
+    why = "RAPL is there but not readable" if counters else "no NVML and no RAPL (usual in virtual machines)"
+    fix = "as root: chmod a+r /sys/class/powercap/*/energy_uj" if counters else "a physical machine, or a GPU"
+    return Check("energy counter", False, f"{why}: energy stays unknown, with this reason", fix=fix)
+
+
+def browser():
+    found = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+    return Check(
+        "chromium",
+        bool(found),
+        found or "not found: only the browser test needs it",
+        fix="install chromium (Debian: apt-get install chromium)",
+    )
+
+
+def data_sets():
+    from labkit.data import status
+
+    for row in status():
+        detail = f"{row.disk_bytes / 1e6:,.0f} MB" if row.present else "not here"
+        yield Check(f"data: {row.name}", row.present, detail, needed=row.name == "fashion-mnist", fix=row.how)

@@ -1,0 +1,32 @@
+"""A plain convolutional network for small images, in three sizes.
+
+Conv-BN-ReLU blocks that halve the image and double the channels, then one linear layer.
+"""
+
+from torch import nn
+
+SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 64}  # name: channels after the first block
+
+
+def cnn(width, *, channels=1, classes=10):
+    """A network of three blocks with `width`, 2 `width` and 4 `width` channels.
+
+    channels  of the input images
+    input     (N, channels, H, W), H and W at least 8
+    output    (N, classes) logits
+    """
+    widths = [width, 2 * width, 4 * width]
+    blocks = [block(before, after) for before, after in zip([channels, *widths], widths, strict=False)]
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
+
+
+def block(before, after):
+    """(N, before, H, W) -> (N, after, ceil(H/2), ceil(W/2))."""
+    return nn.Sequential(
+        nn.Conv2d(before, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+        nn.Conv2d(after, after, 3, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(),
+    )
