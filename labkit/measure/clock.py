@@ -63,7 +63,7 @@ class Clock:
         for _ in range(calls):
             output = fn(*args)
         self.synchronize()
-        return (self.now() - begin) / calls, output
+        return float(self.now() - begin) / calls, output
 
     def time_by_events(self, fn, args, calls):
         start, end = self.event(), self.event()

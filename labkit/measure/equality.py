@@ -48,7 +48,7 @@ STALE = "it gives the same answer to another input, as if the result were cached
 
 def refuse(name, first, text):
     raise MeasureError(
-        f"{name!r} does not do the same work as {first!r}: {text}.",
+        f"{name!r} does not do the same work as {first!r}.",
         expected=f"outputs like those of {first!r}, within the tolerance",
         found=text,
         fix="make both compute the same thing, or state a tolerance that fits the precision",

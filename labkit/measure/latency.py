@@ -63,6 +63,8 @@ def warm_up(clock, fn, calls, plan):
         taken, _ = clock.time(fn, calls[len(seconds) % len(calls)])
         seconds.append(taken)
         spent += taken
+    if np.median(seconds) <= 0:
+        raise MeasureError("The clock did not move during the calls.", fix="give the function more to do")
     return seconds, True
 
 
@@ -100,8 +102,6 @@ def half_width(seconds):
 def timings(samples, batch, group):
     """The fields of a `Latency` that follow from its samples (seconds a call)."""
     p50 = float(np.median(samples))
-    if p50 <= 0:
-        raise MeasureError("The clock did not move during the calls.", fix="give the function more to do")
     low, high = median_interval(samples)
     (p95, no95), (p99, no99) = quantile(samples, 0.95), quantile(samples, 0.99)
     if group > 1:

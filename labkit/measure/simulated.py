@@ -64,7 +64,7 @@ class SimulatedMachine:
             factor *= self.random.uniform(2, 10)
         if self.load:
             factor *= 1 + self.load * self.random.exponential()
-        return factor
+        return float(factor)
 
     def usage(self):
         """What the operating system of this machine would tell: two cores, one of them ours."""

@@ -1,0 +1,133 @@
+"""Comparisons on the simulated machine, whose true ratios are known."""
+
+import numpy as np
+import pytest
+
+from labkit import ledger
+from labkit.errors import MeasureError
+from labkit.measure import Plan, SimulatedMachine, compare
+from labkit.measure.compare import verdict
+
+
+def run(machine, baseline=1e-3, arm=1e-3, **plan):
+    arms = {"old": machine.work(baseline), "new": machine.work(arm)}
+    return compare(arms, tolerance=0, device=machine.clock, plan=Plan(**{"seconds": 1, **plan}))
+
+
+def test_the_ratio_is_the_time_of_the_baseline_over_the_time_of_the_arm():
+    result = run(SimulatedMachine(0, jitter=0), baseline=3e-3, arm=2e-3)
+    assert result["new"].median == pytest.approx(1.5)
+    assert tuple(result["new"]) == pytest.approx((1.5, 1.5))
+    assert (result["new"].baseline_ms, result["new"].arm_ms) == pytest.approx((3, 2))
+
+
+@pytest.mark.parametrize(("arm", "said"), [(0.9e-3, "faster"), (1.1e-3, "slower"), (1e-3, "not distinguishable")])
+def test_the_verdict_follows_the_truth(arm, said):
+    assert run(SimulatedMachine(1), arm=arm)["new"].verdict == said
+
+
+def test_the_interval_covers_the_true_ratio_despite_drift_spikes_and_two_clocks():
+    covered = 0
+    for seed in range(200):
+        machine = SimulatedMachine(seed, jitter=0.02, drift=0.1, spikes=0.05, slow=0.05)
+        row = run(machine, baseline=1.05e-3, seed=seed)["new"]
+        covered += row.low <= 1.05 <= row.high
+    assert 0.90 <= covered / 200 <= 0.99
+
+
+def test_two_equal_arms_are_hardly_ever_called_different():
+    called = [run(SimulatedMachine(s, jitter=0.05, spikes=0.05), seed=s)["new"].verdict for s in range(100)]
+    assert called.count("not distinguishable") >= 97
+
+
+def test_a_then_b_under_drift_is_fooled_where_rounds_are_not():
+    machine = SimulatedMachine(0, jitter=0.01, drift=0.5)
+    call, clock = machine.work(1e-3), machine.clock
+    first, second = (np.median([clock.time(call)[0] for _ in range(200)]) for _ in range(2))
+    assert second / first > 1.05
+    assert run(SimulatedMachine(0, jitter=0.01, drift=0.5))["new"].verdict == "not distinguishable"
+
+
+def test_the_order_within_rounds_is_random_and_follows_the_seed():
+    def order(seed):
+        seen, machine = [], SimulatedMachine(0)
+        work = machine.work(1e-3)
+        arms = {name: lambda name=name: seen.append(name) or work() for name in ("old", "new")}
+        compare(arms, tolerance=0, device=machine.clock, plan=Plan(seconds=0.2, seed=seed, precision=0))
+        return seen[-90:]
+
+    assert order(1) == order(1) != order(2)
+    rounds = np.array(order(1)).reshape(-1, 3)
+    assert all(sorted(row) == ["new", "old", "old"] for row in rounds)
+    assert len({tuple(row) for row in rounds}) == 3
+
+
+def test_the_null_arm_gives_the_floor_of_every_verdict():
+    result = run(SimulatedMachine(0, jitter=0.2), precision=0.02)
+    null = result.null
+    assert null.low <= 1 <= null.high
+    assert null.floor == max(abs(null.low - 1), abs(null.high - 1)) == result["new"].floor
+
+
+def test_an_interval_must_lie_outside_the_floor_to_count():
+    assert verdict(1.02, 1.04, floor=0.01) == "faster"
+    assert verdict(1.005, 1.04, floor=0.01) == "not distinguishable"
+    assert verdict(0.90, 0.95, floor=0.01) == "slower"
+    assert verdict(0.90, 0.995, floor=0.01) == "not distinguishable"
+
+
+def test_rounds_go_on_until_every_interval_is_narrow_enough():
+    row = run(SimulatedMachine(0, jitter=0.02), precision=0.004, seconds=60)["new"]
+    assert (row.high - row.low) / 2 <= 0.005
+    assert row.pairs < 2000
+
+
+def test_the_seconds_end_a_comparison_that_cannot_become_precise():
+    machine = SimulatedMachine(0, jitter=0.5)
+    run(machine, precision=1e-9, seconds=1)
+    assert machine.now() < 1.6
+
+
+def test_three_arms_are_each_held_against_the_first():
+    machine = SimulatedMachine(0)
+    arms = {name: machine.work(ms / 1e3) for name, ms in (("one", 1), ("half", 0.5), ("two", 2))}
+    result = compare(arms, tolerance=0, device=machine.clock)
+    assert result["half"].median == pytest.approx(2, rel=0.02)
+    assert result["two"].median == pytest.approx(0.5, rel=0.02)
+    assert [row.arm for row in result.rows] == ["half", "two", "the same again"]
+
+
+def test_rows_fit_the_ledger_with_every_pair(tmp_path):
+    result = run(SimulatedMachine(0))
+    ledger.add(*result.rows, path=tmp_path / "ledger.sqlite")
+    frame = ledger.load("ratios", path=tmp_path / "ledger.sqlite")
+    assert list(frame["arm"]) == ["new", "the same again"]
+    assert len(frame["ratios"][0]) == result["new"].pairs
+
+
+def test_a_comparison_shows_itself():
+    result = run(SimulatedMachine(0, jitter=0), arm=0.5e-3)
+    assert "new against old 2.000x" in result.summary()
+    assert "faster" in result._repr_html_()
+
+
+def test_a_loaded_machine_is_called_noisy():
+    row = run(SimulatedMachine(0, load=0.9), precision=0)["new"]
+    assert row.noisy and "other processes" in row.noise
+
+
+def test_one_function_alone_cannot_be_compared():
+    with pytest.raises(MeasureError, match="nothing to compare"):
+        compare({"only": print}, tolerance=0)
+
+
+def test_an_unknown_arm_is_refused_with_the_known_ones():
+    with pytest.raises(MeasureError, match="expected: new"):
+        run(SimulatedMachine(0))["newer"]
+
+
+def test_real_functions_can_be_compared():
+    arms = {"short": lambda: sum(range(500)), "long": lambda: sum(range(1, 500))}
+    result = compare(arms, tolerance=0, device="cpu", plan=Plan(seconds=0.1))
+    assert result["long"].low > 0
+    assert result["long"].machine_key

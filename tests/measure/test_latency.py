@@ -1,0 +1,203 @@
+"""Latency and throughput on the simulated machine, where the truth is known."""
+
+import pytest
+
+from labkit import ledger
+from labkit.errors import MeasureError
+from labkit.measure import Plan, SimulatedMachine, clock_of, latency, throughput_curve
+from labkit.measure.clock import Clock
+
+
+def test_the_median_of_a_steady_machine_is_its_true_time():
+    machine = SimulatedMachine(0, jitter=0.01)
+    row = latency(machine.work(2e-3), device=machine.clock)
+    assert row.p50_ms == pytest.approx(2, rel=0.01)
+    assert row.low_ms <= 2 <= row.high_ms
+    assert not row.noisy
+
+
+def test_throughput_is_the_batch_over_the_median():
+    machine = SimulatedMachine(0, jitter=0)
+    assert latency(machine.work(4e-3), device=machine.clock, batch=8).throughput_per_s == pytest.approx(2000)
+
+
+def test_the_first_call_is_kept_apart():
+    machine, calls = SimulatedMachine(0), []
+
+    def call():
+        calls.append(1)
+        machine.time += 0.5 if len(calls) == 1 else 1e-3
+
+    row = latency(call, device=machine.clock)
+    assert row.cold_ms == pytest.approx(500)
+    assert max(row.samples_ms) < 2
+
+
+def test_warm_up_lasts_until_calls_are_stable_however_long_that_takes():
+    def run(slow_calls):
+        machine, calls = SimulatedMachine(0), []
+
+        def call():
+            calls.append(1)
+            machine.time += 1e-3 * (1 + 2 * 0.5 ** (len(calls) / slow_calls))
+
+        return latency(call, device=machine.clock)
+
+    quick, slow = run(2), run(20)
+    assert quick.warm and slow.warm
+    assert slow.warmup_calls > 3 * quick.warmup_calls
+
+
+def test_warm_up_that_never_ends_is_cut_short_and_said():
+    machine = SimulatedMachine(0, jitter=0)
+    speed = iter(range(1, 100_000))
+
+    def call():
+        machine.time += 1e-3 * 1.1 ** (next(speed) % 60)
+
+    assert latency(call, device=machine.clock, plan=Plan(seconds=0.2)).warm is False
+
+
+def test_without_synchronising_only_the_launch_is_timed():
+    machine = SimulatedMachine(0, launch=5e-6)
+    work = machine.work(10e-3)
+    careless = Clock(device="simulated", now=machine.now, usage=machine.usage)
+    assert latency(work, device=careless, plan=Plan(seconds=0.01)).p50_ms == pytest.approx(0.005, rel=0.01)
+    machine.synchronize()
+    assert latency(work, device=machine.clock).p50_ms == pytest.approx(10, rel=0.02)
+
+
+def test_sampling_ends_when_the_median_is_precise_enough():
+    machine = SimulatedMachine(0, jitter=0.02)
+    rough = latency(machine.work(1e-3), device=machine.clock, plan=Plan(seconds=60, precision=0.01, min_samples=20))
+    fine = latency(machine.work(1e-3), device=machine.clock, plan=Plan(seconds=60, precision=0.001, min_samples=20))
+    assert len(fine.samples_ms) > 10 * len(rough.samples_ms)
+    assert (fine.high_ms - fine.low_ms) / 2 <= 0.001 * fine.p50_ms
+
+
+def test_sampling_ends_when_the_seconds_are_over():
+    machine = SimulatedMachine(0, jitter=0.5)
+    latency(machine.work(1e-3), device=machine.clock, plan=Plan(seconds=0.5, precision=1e-9))
+    assert machine.now() < 0.7
+
+
+def test_a_percentile_without_enough_samples_is_none_with_a_reason():
+    machine = SimulatedMachine(0)
+    few = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=129, max_samples=129))
+    assert (few.p95_ms, few.p99_ms) == (None, None)
+    assert few.tail_reason == "p95 needs 130 samples, there are 129"
+    many = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=662))
+    assert many.p50_ms < many.p95_ms < many.p99_ms
+    assert many.tail_reason is None
+
+
+def test_calls_too_short_for_the_clock_are_timed_in_groups_and_have_no_tail():
+    machine = SimulatedMachine(0, jitter=0)
+    row = latency(machine.work(1e-6), device=machine.clock, plan=Plan(seconds=0.1))
+    assert row.calls_per_sample == 20
+    assert row.p50_ms == pytest.approx(1e-3)
+    assert row.p95_ms is None and "too short" in row.tail_reason
+
+
+def test_inputs_are_taken_in_turn():
+    machine, seen = SimulatedMachine(0), []
+
+    def call(value):
+        seen.append(value)
+        machine.time += 1e-3
+
+    latency(call, device=machine.clock, inputs=["a", "b", "c"], plan=Plan(max_samples=30))
+    assert set(seen) == {"a", "b", "c"}
+    assert seen[-30:] == ["a", "b", "c"] * 10
+
+
+def test_the_cache_is_flushed_and_the_hook_called_before_every_sample():
+    machine, order = SimulatedMachine(0), []
+    clock = Clock("simulated", machine.now, usage=machine.usage, flush=lambda: order.append("flush"))
+    work = machine.work(1e-3)
+    plan = Plan(flush=True, before=lambda: order.append("before"), max_samples=20)
+    row = latency(lambda: order.append("call") or work(), device=clock, plan=plan)
+    assert len(row.samples_ms) == 20
+    assert order[-60:] == ["before", "flush", "call"] * 20
+
+
+@pytest.mark.parametrize(
+    ("trouble", "word"),
+    [({"load": 0.9}, "other processes"), ({"drift": 3.0}, "last third"), ({"jitter": 0.5}, "middle half")],
+)
+def test_trouble_of_the_machine_is_named(trouble, word):
+    machine = SimulatedMachine(0, **trouble)
+    row = latency(machine.work(5e-3), device=machine.clock, plan=Plan(seconds=2, precision=0))
+    assert row.noisy
+    assert word in row.noise
+
+
+def test_two_clock_speeds_widen_the_interval_because_samples_repeat_each_other():
+    def width(slow):
+        machine = SimulatedMachine(3, jitter=0.02, slow=slow)
+        row = latency(machine.work(1e-3), device=machine.clock, plan=Plan(seconds=1, precision=0))
+        return row.high_ms - row.low_ms
+
+    assert width(0.01) > 5 * width(0)
+
+
+def test_a_row_fits_the_ledger_and_shows_itself(tmp_path):
+    machine = SimulatedMachine(0)
+    row = latency(machine.work(1e-3), device=machine.clock, name="work")
+    ledger.add(row, path=tmp_path / "ledger.sqlite")
+    [samples] = ledger.load("latencies", path=tmp_path / "ledger.sqlite")["samples_ms"]
+    assert samples == row.samples_ms
+    assert "median" in row.summary() and "<table>" in row._repr_html_()
+
+
+def test_a_curve_has_one_row_a_batch_size_and_knows_the_best():
+    machine = SimulatedMachine(0, jitter=0)
+    curve = throughput_curve(lambda n: machine.work(1e-3 + n * 1e-4), [1, 4, 16], device=machine.clock)
+    assert list(curve.frame["batch"]) == [1, 4, 16]
+    assert [row.throughput_per_s for row in curve.rows] == pytest.approx([1 / 1.1e-3, 4 / 1.4e-3, 16 / 2.6e-3])
+    assert curve.best.batch == 16
+
+
+def test_a_batch_that_does_not_fit_is_a_row_with_a_reason():
+    machine = SimulatedMachine(0)
+
+    def make(batch):
+        if batch > 2:
+            raise MemoryError
+        return machine.work(1e-3)
+
+    curve = throughput_curve(make, [2, 4], device=machine.clock)
+    assert curve.rows[1].p50_ms is None
+    assert curve.rows[1].reason == "does not fit in memory"
+    assert "not measured" in curve.rows[1].summary()
+
+
+def test_an_error_of_the_model_is_not_taken_for_a_lack_of_memory():
+    def make(batch):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        throughput_curve(make, [1], device=SimulatedMachine().clock)
+
+
+def test_a_clock_that_stands_still_is_refused():
+    with pytest.raises(MeasureError, match="did not move"):
+        latency(lambda: None, device=Clock("simulated", now=lambda: 0.0), plan=Plan(max_samples=200))
+
+
+def test_an_empty_list_of_inputs_is_refused():
+    with pytest.raises(MeasureError, match="nothing to call with"):
+        latency(print, device=SimulatedMachine().clock, inputs=[])
+
+
+def test_on_the_real_machine_a_row_says_where_it_comes_from():
+    row = latency(lambda: sum(range(1000)), device="cpu", plan=Plan(seconds=0.05))
+    assert row.device == "cpu"
+    assert row.threads >= 1
+    assert row.machine_key and row.measured_utc
+    assert row.p50_ms > 0
+
+
+def test_flushing_the_real_cache_works():
+    clock = clock_of("cpu")
+    assert clock.flush() is not None

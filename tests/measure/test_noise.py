@@ -1,0 +1,63 @@
+"""The noise flag from counters worked out by hand, and on this machine that it can be read at all."""
+
+import numpy as np
+import pytest
+
+from labkit.measure.noise import Usage, judge, read_usage
+
+STEADY = np.ones(100)
+
+
+def window(**after):
+    """The verdict on a second of two cores in which this process used one of them."""
+    start = {"wall": 0.0, "cores": 2, "busy": 0.0, "own": 0.0, "stolen": 0.0, "waited": 0.0}
+    return judge(Usage(**start), Usage(**{**start, "wall": 1.0, "busy": 1.0, "own": 1.0, **after}), STEADY)
+
+
+def test_a_quiet_window_is_not_noisy():
+    assert window() == judge(Usage(0, 2, 0, 0, 0, 0), Usage(1, 2, 1.0, 1.0, 0, 0), STEADY)
+    assert not window().noisy and window().why is None and window().other_load == 0
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        ({"busy": 1.5}, "other processes used 25 % of the cores"),
+        ({"stolen": 0.2}, "other machines took 10 % of the cores"),
+        ({"waited": 0.3}, "the thread waited 30 % of the time"),
+        ({"throttled": 2}, "the CPU slowed down for heat"),
+        ({"throttle": "power cap"}, "the GPU slows itself down: power cap"),
+        ({"strangers": 1}, "1 other processes on the GPU"),
+    ],
+)
+def test_each_cause_is_named(after, why):
+    assert window(**after).noisy
+    assert window(**after).why == why
+
+
+def test_a_little_load_is_forgiven():
+    assert not window(busy=1.15).noisy
+
+
+def test_a_window_too_short_for_the_counters_says_nothing_of_the_load():
+    verdict = judge(Usage(0.0, 2, 0.0, 0.0), Usage(0.1, 2, 0.2, 0.0), STEADY)
+    assert verdict.other_load is None and not verdict.noisy
+
+
+def test_unknown_counters_are_not_noise():
+    assert judge(Usage(0.0, 2), Usage(1.0, 2), STEADY).other_load is None
+
+
+def test_wide_and_drifting_samples_are_noise_in_themselves():
+    random = np.random.default_rng(0)
+    assert "middle half" in judge(Usage(0, 2), Usage(1, 2), random.uniform(1, 3, 200)).why
+    assert "last third took +20 %" in judge(Usage(0, 2), Usage(1, 2), np.repeat([1.0, 1.1, 1.2], 50)).why
+
+
+def test_this_machine_s_counters_go_forward():
+    first = read_usage("cpu")
+    sum(range(200_000))
+    second = read_usage("cpu")
+    assert second.wall > first.wall and second.own > first.own
+    assert second.busy >= first.busy
+    assert first.cores >= 1

@@ -1,0 +1,70 @@
+"""Rooflines worked out by hand; ceilings on the simulated clock and, briefly, on the machine."""
+
+import dataclasses
+
+import pytest
+
+from labkit import device, ledger
+from labkit.errors import MeasureError
+from labkit.measure import ceilings, roofline
+from labkit.measure.roofline import best_rates, stored_ceilings
+from labkit.rows import Ceiling, Run
+
+ROOFS = (
+    Ceiling(run_key="", name="copy", device="cpu", threads=1, bytes_per_s=10e9),
+    Ceiling(run_key="", name="matmul-fp32", device="cpu", threads=1, ops_per_s=100e9),
+    Ceiling(run_key="", name="matmul-int8", device="cpu", threads=1, reason="not here"),
+)
+
+
+def test_left_of_the_ridge_memory_is_the_roof():
+    # 2 operations a byte allow 20 Gop/s; 1e9 operations in 0.1 s are 10 Gop/s.
+    result = roofline(0.1, ops=1e9, bytes=0.5e9, ceilings=ROOFS)
+    assert (result.bound, result.intensity, result.share) == ("memory", 2, pytest.approx(0.5))
+
+
+def test_right_of_the_ridge_arithmetic_is_the_roof():
+    result = roofline(0.1, ops=8e9, bytes=0.1e9, ceilings=ROOFS)
+    assert (result.bound, result.share) == ("compute", pytest.approx(0.8))
+    assert "80 %" in result.summary()
+
+
+def test_a_result_above_the_roof_is_refused():
+    with pytest.raises(MeasureError, match=r"1\.25 times the machine's best.*\n.*at most 100 Gop/s"):
+        roofline(0.1, ops=12.5e9, bytes=0.1e9, ceilings=ROOFS)
+
+
+def test_a_result_a_little_above_the_roof_is_within_the_slack():
+    assert roofline(0.1, ops=10.5e9, bytes=0.1e9, ceilings=ROOFS).share == pytest.approx(1.05)
+    with pytest.raises(MeasureError):
+        roofline(0.1, ops=10.5e9, bytes=0.1e9, ceilings=ROOFS, slack=0.01)
+
+
+def test_a_precision_without_a_ceiling_is_refused_with_the_next_step():
+    with pytest.raises(MeasureError, match="lesson 00"):
+        roofline(0.1, ops=1e9, bytes=1e9, precision="int8", ceilings=ROOFS)
+
+
+def test_the_best_of_several_ceilings_counts():
+    better = dataclasses.replace(ROOFS[0], bytes_per_s=20e9)
+    assert best_rates([better, *ROOFS])["copy"] == 20e9
+
+
+def test_only_this_machine_s_stored_ceilings_are_taken(tmp_path):
+    path, here = tmp_path / "ledger.sqlite", device.describe().machine_key
+    for key, machine, rate in (("mine", here, 10e9), ("also", here, 11e9), ("other", "another machine", 99e9)):
+        run = Run(run_key=key, notebook="00", profile="lab", seed=0, started_utc="", machine_key=machine)
+        roof = Ceiling(run_key=key, name="copy", device=str(device.pick()), threads=device.threads(), bytes_per_s=rate)
+        ledger.add(run, roof, path=path)
+    assert stored_ceilings(path=path) == {"copy": 11e9}
+
+
+def test_without_stored_ceilings_there_are_none(tmp_path):
+    assert stored_ceilings(path=tmp_path / "ledger.sqlite") == {}
+
+
+def test_every_ceiling_has_a_rate_or_a_reason(tmp_path):
+    rows = ceilings(device="cpu", seconds=0.2)
+    assert [row.name for row in rows] == ["copy", "matmul-fp32", "matmul-bf16", "matmul-int8"]
+    assert all((row.bytes_per_s or row.ops_per_s or 0) > 0 or row.reason for row in rows)
+    ledger.add(*rows, path=tmp_path / "ledger.sqlite")

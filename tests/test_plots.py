@@ -1,0 +1,90 @@
+"""Pictures: units on every axis, the right marks, and no display needed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from labkit import plots
+from labkit.measure import Plan, Roofline, SimulatedMachine, compare, latency, throughput_curve
+
+
+def comparison():
+    machine = SimulatedMachine(0)
+    arms = {"eager": machine.work(1e-3), "compiled": machine.work(0.8e-3)}
+    return compare(arms, tolerance=0, device=machine.clock)
+
+
+def test_a_picture_shows_itself_as_png():
+    assert comparison().plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_the_ratio_picture_has_a_line_an_arm_and_the_null_arm():
+    ax = comparison().plot().axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["compiled", "the same again"]
+    assert "times as fast as eager" in ax.get_xlabel()
+    assert any("faster" in text.get_text() for text in ax.texts)
+
+
+def test_the_distribution_marks_only_known_percentiles():
+    machine = SimulatedMachine(0)
+    row = latency(machine.work(1e-3), device=machine.clock, plan=Plan(max_samples=200), name="work")
+    figure = plots.distribution(row)
+    assert figure.axes[0].get_xlabel().startswith("time of one call")
+    [legend] = figure.legends
+    assert "p95" in legend.get_texts()[0].get_text() and "p99" not in legend.get_texts()[0].get_text()
+
+
+def test_several_distributions_share_one_picture():
+    machine = SimulatedMachine(0)
+    rows = [latency(machine.work(s), device=machine.clock, name=f"{s}") for s in (1e-3, 2e-3)]
+    assert len(plots.distribution(rows).legends[0].get_texts()) == 2
+
+
+def test_the_roofline_has_a_roof_a_precision_and_a_point_a_result():
+    results = {"conv": Roofline("fp32", 1e-3, 1e8, 1e6, 2e11, 3e10), "q": Roofline("int8", 1e-3, 1e8, 1e6, 8e11, 3e10)}
+    ax = plots.roofline(results).axes[0]
+    assert len(ax.get_lines()) == 4
+    assert [text.get_text() for text in ax.texts] == ["conv 50 %", "q 12 %"]
+    assert "op/B" in ax.get_xlabel() and "op/s" in ax.get_ylabel()
+
+
+def test_throughput_and_latency_stand_side_by_side_with_units():
+    machine = SimulatedMachine(0)
+    curve = throughput_curve(lambda n: machine.work(n * 1e-3), [1, 2], device=machine.clock)
+    assert [ax.get_ylabel() for ax in curve.plot().axes] == ["throughput (items/s)", "time of one batch (ms)"]
+
+
+FRAME = pd.DataFrame(
+    {
+        "latency_p50_ms": [1.0, 2.0, 3.0, 2.5, None],
+        "accuracy": [0.8, 0.9, 0.95, 0.85, 0.99],
+        "size_bytes": [10, 20, 30, 20, 5],
+        "model": ["a", "b", "c", "d", "not measured"],
+    }
+)
+
+
+def test_the_front_has_the_points_that_nothing_beats():
+    assert plots.front(np.array([1, 2, 3, 2.5]), np.array([0.8, 0.9, 0.95, 0.85])).tolist() == [True, True, True, False]
+    assert plots.front(np.array([1.0, 2]), np.array([1.0, 2]), ("high", "high")).tolist() == [False, True]
+    assert plots.front(np.array([1.0, 1]), np.array([2.0, 2])).tolist() == [True, True]
+
+
+def test_the_pareto_picture_labels_measured_points_and_reads_units_off_the_names():
+    ax = plots.pareto(FRAME, "latency_p50_ms", "accuracy", size="size_bytes", label="model").axes[0]
+    assert [text.get_text() for text in ax.texts] == ["a", "b", "c", "d"]
+    assert ax.get_xlabel() == "latency p50 (ms), low is better"
+
+
+@pytest.mark.parametrize(
+    ("column", "label"),
+    [("throughput_per_s", "throughput (1/s)"), ("size_bytes", "size (bytes)"), ("accuracy", "accuracy")],
+)
+def test_a_column_s_unit_is_part_of_its_label(column, label):
+    assert plots.axis_label(column) == label
+
+
+def test_pictures_can_be_drawn_into_given_axes():
+    figure, (left, right) = plots.canvas(columns=2)
+    assert plots.ratio(comparison(), ax=left) is figure
+    assert right.get_xlabel() == ""
