@@ -8,6 +8,7 @@ what was found and what to do; and not one file below that folder is new, gone o
 mutations prove nothing.
 """
 
+import contextlib
 import gzip
 import pickle
 import struct
@@ -72,7 +73,8 @@ def trial(mutation, place, tools):
     mutation.damage(place)
     before = snapshot(place)
     try:
-        mutation.attack(tools, place)
+        with contextlib.chdir(place):  # where a program hidden in a file would write
+            mutation.attack(tools, place)
         problem = "accepted"
     except LabError as error:
         problem = unclear(error, mutation.file)
@@ -138,7 +140,12 @@ def naive_cifar(folder, split):
 
 
 def naive_pictures(folder, split):
-    return [np.asarray(Image.open(path)) for path in sorted(folder.rglob("*")) if path.suffix in (".JPEG", ".png")]
+    images = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".JPEG", ".png"):
+            with Image.open(path) as image:
+                images.append(np.asarray(image))
+    return images
 
 
 NAIVE = Tools(extract_naively, read_naively)

@@ -36,8 +36,8 @@ def fashion(folder, count=20):
     folder, made = Path(folder), {}
     folder.mkdir(parents=True, exist_ok=True)
     for split, prefix in (("train", "train"), ("test", "t10k")):
-        images = chance(1).integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        labels = (np.arange(count) % 10).astype(np.uint8)
+        images = chance(len(prefix)).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = ((np.arange(count) + len(prefix)) % 10).astype(np.uint8)
         (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images), mtime=0))
         (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels), mtime=0))
         made[split] = images, labels

@@ -12,6 +12,7 @@ from reprlib import repr as shortened  # a hostile value may be endless to print
 from labkit.data.archives import contents
 from labkit.data.catalog import damaged
 
+PLAIN = {EOFError: "it ends too early", KeyError: "it is no pickle"}
 ROW = 3 * 32 * 32  # bytes of one image: red, green and blue plane
 
 
@@ -70,7 +71,7 @@ def page(path, data, fix):
         value = Unpickler(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # a hostile file may make it raise anything
         wanted = "a pickle of numbers, bytes, lists and numpy arrays"
-        raise damaged(path, wanted, f"{type(error).__name__}: {error}"[:300], fix) from error
+        raise damaged(path, wanted, PLAIN.get(type(error)) or f"{type(error).__name__}: {error}"[:300], fix) from error
     if not isinstance(value, dict):
         raise damaged(path, "a dictionary", type(value).__name__, fix)
     return value
@@ -81,7 +82,7 @@ def class_names(path, value, key, fix):
     names = value.get(key)
     good = isinstance(names, list) and names and all(isinstance(name, bytes) and name.isascii() for name in names)
     if not good or len(set(names)) != len(names):
-        raise damaged(path, f"{key} with different names", shortened(names), fix)
+        raise damaged(path, f"{key} with different names", kind(names) if names is None else shortened(names), fix)
     return tuple(name.decode() for name in names)
 
 
@@ -91,7 +92,8 @@ def batch(path, value, key, classes, fix):
 
     array, labels = value.get(b"data"), value.get(key)
     if not isinstance(array, Array) or not array.holds_rows():
-        raise damaged(path, f"data: a uint8 array of n x {ROW}", shortened(array), fix)
+        found = repr(array) if isinstance(array, Array) else kind(array)
+        raise damaged(path, f"data: a uint8 array of n x {ROW}", found, fix)
     count = array.shape[0]
     good = isinstance(labels, list) and len(labels) == count
     if not good or not all(type(label) is int and 0 <= label < classes for label in labels):
@@ -101,10 +103,15 @@ def batch(path, value, key, classes, fix):
     return images, torch.tensor(labels, dtype=torch.int64)
 
 
+def kind(value):
+    """What a value is, in a word or two."""
+    return "nothing under this name" if value is None else type(value).__name__
+
+
 def labels_found(labels, classes):
     """What is wrong with a list of labels, in a few words."""
     if not isinstance(labels, list):
-        return f"{type(labels).__name__}"
+        return kind(labels)
     odd = [label for label in labels if type(label) is not int or not 0 <= label < classes]
     return f"{len(labels)} of them" + (f", among them {shortened(odd[0])}" if odd else "")
 

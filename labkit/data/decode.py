@@ -51,7 +51,7 @@ def images(source, named, order, fix, *, size=None):
 def same_shape(path, shape, first, fix):
     if shape != first:
         wanted, found = (f"{width} x {height} pixels" for _, height, width in (first, shape))
-        raise damaged(path, wanted, found, f"{fix}; or bring all to one size with load(..., size=64)")
+        raise damaged(path, wanted, found, fix)
 
 
 def one(path, data, fix, size):

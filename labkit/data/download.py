@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,9 +82,8 @@ def download(entry, path, url, digest):
     keeper = pooch.create(
         path=path.parent, base_url="", registry={path.name: digest}, urls={path.name: url}, retry_if_failed=TRIES - 1
     )
-    get = pooch.HTTPDownloader(timeout=TIMEOUT_S, progressbar=sys.stderr.isatty())
     try:
-        keeper.fetch(path.name, downloader=get)
+        keeper.fetch(path.name, downloader=read_to_end)
     except (ValueError, OSError, requests.exceptions.RequestException) as error:
         size = f"{entry.archive_bytes:,} bytes, " if digest == entry.digest else ""
         raise DataError(
@@ -94,6 +92,20 @@ def download(entry, path, url, digest):
             found=f"{type(error).__name__}: {error}"[:400],
             fix=f"`{entry.fix}` with a network; or bring the file here yourself as {path}, then `{entry.fix}`",
         ) from error
+
+
+def read_to_end(url, output_file, _):
+    """One try: copy what the address gives into a file; the connection is closed whatever happens."""
+    import requests
+    from tqdm import tqdm
+
+    with requests.get(url, stream=True, timeout=TIMEOUT_S) as response, Path(output_file).open("wb") as file:
+        response.raise_for_status()
+        size = int(response.headers.get("content-length", 0)) or None
+        with tqdm(total=size, unit="B", unit_scale=True, disable=None) as bar:  # disable=None: silent in a log file
+            for part in response.iter_content(2**16):
+                file.write(part)
+                bar.update(len(part))
 
 
 def bring(entry, path, source, digest):

@@ -8,7 +8,7 @@ from labkit.data.catalog import damaged
 from labkit.errors import DataError
 
 LEVELS = {"train": ("train",), "test": ("test", "val")}
-FIX = "repair the file or move it out of the folder"
+FIX = "repair the file or move it out of the folder; are the images of several sizes, say load(..., size=64)"
 
 
 def read(path, split, *, size=None):
@@ -27,7 +27,7 @@ def read(path, split, *, size=None):
         raise damaged(level / extra[0], f"classes of the train split: {', '.join(classes)[:200]}", extra[0], FIX)
     labelled = [(name, label) for label, one in enumerate(classes) for name in pictures(level, one)]
     if not labelled:
-        raise DataError(f"{level} holds no images.", expected=f"files {decode.ENDINGS}", found="none", fix=FIX)
+        raise DataError(f"{level} holds no images.", expected=", ".join(decode.ENDINGS), found="none", fix=FIX)
     order = [name for name, _ in labelled]
     pixels = decode.images(level, contents(level, order), order, FIX, size=size)
     return pixels, torch.tensor([label for _, label in labelled], dtype=torch.int64), classes

@@ -86,7 +86,7 @@ def train_files(source, wnids, fix):
     for name, (label, wnid) in boxes.items():
         if name not in found:
             raise damaged(f"{source}/{name}", "this file", "no such file", fix)
-        rows = matched(f"{source}/{name}", found[name], rf"({wnid}_\d+\.JPEG)\t\d+\t\d+\t\d+\t\d+", fix)
+        rows = matched(f"{source}/{name}", found[name], rf"({wnid}_\d+\.JPEG)(?:\t\S+){{4}}", fix)
         for (picture,) in rows:
             enter(listed, f"tiny-imagenet-200/train/{wnid}/images/{picture}", label, f"{source}/{name}", fix)
     return listed
@@ -96,7 +96,7 @@ def val_files(source, wnids, fix):
     """{file name: label} of the validation images, as val_annotations.txt lists them."""
     numbers = {wnid: label for label, wnid in enumerate(wnids)}
     path, listed = f"{source}/tiny-imagenet-200/val/val_annotations.txt", {}
-    pattern = r"(val_\d+\.JPEG)\t(n\d{8})\t\d+\t\d+\t\d+\t\d+"
+    pattern = r"(val_\d+\.JPEG)\t(n\d{8})(?:\t\S+){4}"
     for picture, wnid in lines(source, "val/val_annotations.txt", pattern, fix):
         if wnid not in numbers:
             raise damaged(path, "a class of wnids.txt", f"{picture}: {wnid}", fix)
