@@ -220,14 +220,29 @@ class KillDrill:
         self.count["kills"] += killed
         self.count["alive"] += alive_after(self.folder)
         after = finished(self.folder)
-        started = [key.rpartition("/")[0] for key in lines(self.folder, "started.txt")]
-        for name, key in before.items():
-            again = after.get(name) != key or started.count(key.rpartition("/")[0]) > int(key.rpartition("/")[2])
-            self.count["rerun"] += again
-            self.count["kept"] += not again
+        again = reran(before, after, started=lines(self.folder, "started.txt"))
+        self.count["rerun"] += len(again)
+        self.count["kept"] += len(before) - len(again)
         self.look()
         return batch.returncode
 
     def look(self):
         self.count["torn"] += len(torn_files(self.folder))
         self.count["lost"] += len(lost_rows(self.folder))
+
+
+def reran(before, after, *, started):
+    """Names of notebooks that were finished `before` and have another run `after`, or started again in between.
+
+    before, after  {notebook: run key}; a run key ends in the number of the attempt
+    started        run keys the notebooks themselves wrote down
+    """
+    found = []
+    for name, key in before.items():
+        place, _, number = key.rpartition("/")
+        later = [
+            other for other in started if other.startswith(f"{place}/") and int(other.rpartition("/")[2]) > int(number)
+        ]
+        if after.get(name) != key or later:
+            found.append(name)
+    return found

@@ -6,7 +6,6 @@ Full: about 15 minutes (30 kills). Quick: under a minute, fewer of everything.
 """
 
 import argparse
-import importlib.util
 import os
 import random
 import statistics
@@ -55,15 +54,16 @@ def early_exits_passed(folder, forms):
     return passed, unexplained + abs(len(attempts) - len(forms))
 
 
-def hostile_data(count):
-    """(undetected, escaped) of the mutated data files of `tests/hostile_data.py`, or None when it is not there."""
-    path = ROOT / "tests" / "hostile_data.py"
-    if not path.exists():
-        return None
-    spec = importlib.util.spec_from_file_location("hostile_data", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.drill(count) if hasattr(module, "drill") else None
+def data_figures(figures, folder):
+    """The damaged and hostile data files of the tests."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from hostile_data import survey
+
+    problems = survey(folder)
+    escaped = sum((problem or "").startswith("changed") for problem in problems.values())
+    figures.add("data_mutations", len(problems), at_least=100)
+    figures.add("data_mutations_undetected", sum(map(bool, problems.values())) - escaped, at_most=0)
+    figures.add("data_escapes", escaped, at_most=0)
 
 
 def kill_figures(figures, folder, *, kills, within_s):
@@ -100,9 +100,7 @@ def main():
         figures.add("early_exit_forms_counted_passed", passed, at_most=0)
         figures.add("early_exit_forms_unexplained", unexplained, at_most=0)
         kill_figures(figures, folder / "kills", kills=2 if quick else 30, within_s=8 if quick else 15)
-        hostile = hostile_data(20 if quick else 100) or (None, None)
-        figures.add("data_mutations_undetected", hostile[0], at_most=0)
-        figures.add("data_escapes", hostile[1], at_most=0)
+        data_figures(figures, folder / "data")
     figures.exit()
 
 

@@ -1,0 +1,221 @@
+"""Batches of small notebooks, really run: what counts, what is kept, what is left behind."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks import drills
+from labkit import ledger
+from labkit.errors import LabError
+from labkit.rows import Attempt, Batch, Completion
+from labkit.runner import history, run_batch, sources
+from labkit.runner.settings import Settings
+
+NOTE = """
+import json, os, sys, time
+from ipykernel import get_connection_file
+with open(get_connection_file(), encoding="utf-8") as file:
+    transport = json.load(file)["transport"]
+names = [name for name in os.environ if name.startswith(("LABKIT_", "OMP_"))]
+facts = {"profile": profile, "seed": seed, "prefix": sys.prefix, "transport": transport, "begun": time.time(),
+         "folder": os.getcwd(), "environment": {name: os.environ[name] for name in names}}
+"""
+SAVE = """
+time.sleep(0.5)
+facts["ended"] = time.time()
+with open(os.path.join(os.environ["LABKIT_ROOT"], facts_file), "w", encoding="utf-8") as file:
+    json.dump(facts, file)
+"""
+# A child that hides: no environment, a session of its own, and its parent is gone.
+ORPHAN = """
+import subprocess
+code = (
+    "import subprocess as s; quiet = dict(stdin=s.DEVNULL, stdout=s.DEVNULL, stderr=s.DEVNULL);"
+    "print(s.Popen(['sleep', '600'], env={}, start_new_session=True, **quiet).pid)"
+)
+done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+facts["orphan"] = int(done.stdout)
+"""
+
+
+def named(name):
+    return f"facts_file = '{name}.json'"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """An empty workbook, in whose folder runs happen; another `python3` kernel, a broken one, lies in the user's folder."""
+    folder = tmp_path_factory.mktemp("workbook")
+    user = folder / "user" / "kernels" / "python3"
+    user.mkdir(parents=True)
+    (user / "kernel.json").write_text(json.dumps({"argv": ["/bin/false"], "display_name": "x", "language": "python"}))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in drills.environment(folder).items():
+            patch.setenv(name, value)
+        patch.setenv("JUPYTER_DATA_DIR", str(folder / "user"))
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        patch.delenv("LABKIT_STRICT", raising=False)
+        patch.setattr(sources, "digest", lambda found: "as it is")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def course(place):
+    """Three notebooks that pass, the last of which measures; the batch's result."""
+    cells = {
+        "00_first": [NOTE, ORPHAN, named("first"), SAVE, drills.RECORD],
+        "01_second": [NOTE, "# nothing but a remark", "  \n", named("second"), SAVE, drills.RECORD],
+        "02_alone": [NOTE, named("alone"), SAVE, drills.RECORD],
+    }
+    drills.write_workbook(place, cells, measures=["02_alone"])
+    return run_batch(parameters={"seed": "7"}, strict=True, jobs=2, cell_deadline_s=60, show=False)
+
+
+def facts(place, name):
+    return json.loads((place / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_a_batch_passes_when_every_last_cell_wrote_its_record(course, place):
+    assert course.ok, course.attempts
+    assert [(row.notebook, row.cells_done, row.cells_total) for row in course.attempts] == [
+        ("00_first", 7, 7),
+        ("01_second", 7, 7),
+        ("02_alone", 6, 6),
+    ]
+    assert ledger.find(Batch, batch_key=course.batch_key)[0].status == "passed"
+    assert {row.status for row in ledger.find(Attempt, batch_key=course.batch_key)} == {"passed"}
+
+
+def test_the_executed_notebook_carries_its_run_key_and_no_path_of_this_machine(course, place):
+    for row in course.attempts:
+        text = (place / "artifacts" / row.output).read_text(encoding="utf-8")
+        assert json.loads(text)["metadata"]["labkit"]["run_key"] == row.run_key
+        assert str(place) not in text
+        assert row.output == f"executed/quick/{row.notebook}.ipynb"
+
+
+def test_parameters_arrive_as_the_types_of_their_defaults(course, place):
+    assert (facts(place, "first")["profile"], facts(place, "first")["seed"]) == ("quick", 7)
+
+
+def test_the_kernel_is_the_one_of_this_environment_whatever_the_user_has(course, place):
+    assert facts(place, "first")["prefix"] == sys.prefix
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kernels on Windows use network ports")
+def test_kernels_talk_through_sockets_and_not_through_ports(course, place):
+    assert facts(place, "first")["transport"] == "ipc"
+
+
+def test_a_notebook_finds_its_keys_and_its_folder(course, place):
+    seen, row = facts(place, "first"), course.attempts[0]
+    assert seen["environment"]["LABKIT_RUN_KEY"] == row.run_key
+    assert seen["environment"]["LABKIT_BATCH_KEY"] == course.batch_key
+    assert seen["environment"]["LABKIT_HEADLESS"] == "1"
+    assert seen["environment"]["LABKIT_STRICT"] == "1"
+    assert Path(seen["folder"]) == place / "notebooks"
+
+
+def test_two_notebooks_run_side_by_side_and_one_that_measures_runs_alone(course, place):
+    first, second, alone = (facts(place, name) for name in ("first", "second", "alone"))
+    assert first["begun"] < second["ended"] and second["begun"] < first["ended"]
+    assert alone["begun"] > max(first["ended"], second["ended"])
+    assert "OMP_NUM_THREADS" in first["environment"] and "OMP_NUM_THREADS" not in alone["environment"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to the worker")
+def test_a_process_that_a_notebook_hid_does_not_outlive_it(course, place):
+    pid = facts(place, "first")["orphan"]
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_nothing_temporary_is_left_behind(course, place):
+    left = [path.name for path in (place / "artifacts" / "executed").rglob("*")]
+    assert sorted(left) == ["00_first.ipynb", "01_second.ipynb", "02_alone.ipynb", "quick"]
+    assert not list((place / "notebooks").glob("kernel*"))
+
+
+def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_never(course, place):
+    fails_once = "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / 'mended').exists(), 'broken'"
+    drills.write_workbook(place, {"10_good": ["1", drills.RECORD], "11_bad": [fails_once, drills.RECORD]})
+    stale = place / "artifacts" / "executed" / "quick" / ".11_bad.ipynb.abc.tmp"
+    stale.write_text("what a kill left")
+    first = run_batch(["10", "11"], show=False)
+    assert [row.status for row in first.attempts] == ["passed", "failed"] and not first.ok and not stale.exists()
+    failed = place / "artifacts" / first.attempts[1].output
+    assert failed.name == "11_bad.failed.ipynb" and "broken" in failed.read_text(encoding="utf-8")
+    assert first.attempts[1].reason == "AssertionError: broken, in code cell 3 of 4"
+
+    (place / "mended").touch()
+    second = run_batch(["10", "11"], show=False)
+    assert second.ok and second.batch_key == first.batch_key and second.kept == ("10_good",)
+    assert second.attempts[0] == first.attempts[0] and second.attempts[1].run_key.endswith("/2")
+    assert not failed.exists()
+
+    found, settings = sources.find(["10", "11"]), Settings()
+    parameters = {source.name: {"profile": "quick"} for source in found}
+    batch, kept = history.begin(found, settings, parameters)
+    assert batch.batch_key != first.batch_key and not kept
+
+
+def test_no_early_exit_counts_as_passed_and_each_says_why(place):
+    names = {f"{number + 20}_{name}": name for number, name in enumerate(drills.EARLY_EXITS)}
+    drills.write_workbook(place, {name: drills.EARLY_EXITS[form][0] for name, form in names.items()})
+    result = run_batch(list(names), cell_deadline_s=6, show=False)
+    wrong = {
+        row.notebook: row.reason
+        for row in result.attempts
+        if row.status != "failed" or drills.EARLY_EXITS[names[row.notebook]][1] not in row.reason
+    }
+    assert not wrong
+    assert not drills.torn_files(place)
+    assert not [path for path in (place / "artifacts" / "executed" / "quick").glob("2?_*") if "failed" not in path.name]
+
+
+def test_cells_that_never_ran_are_not_called_completed(place):
+    page = json.loads((place / "artifacts/executed/quick/23_os-exit.failed.ipynb").read_text(encoding="utf-8"))
+    states = [cell["metadata"]["papermill"]["status"] for cell in page["cells"] if cell["cell_type"] == "code"]
+    assert states == ["completed", "completed", "failed", "pending"]
+
+
+def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
+    exercises = place / "source" / "labkit" / "exercises" / "__init__.py"
+    exercises.write_text("def fill(source):\n    return source.replace('...', '42')\n", encoding="utf-8")
+    cells = [("answer = ...", ["exercise"]), "assert answer == 42 and ... is Ellipsis", drills.RECORD]
+    drills.write_workbook(place, {"50_exercise": cells})
+    result = run_batch(["50"], solutions=True, show=False)
+    assert result.ok, result.attempts
+    assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"
+
+
+def test_an_attempt_killed_after_its_output_was_published_counts_as_passed(place):
+    key = "b/60_done/1"
+    settings = json.dumps({"profile": "quick", "solutions": False})
+    ledger.add(Batch(batch_key="b", settings=settings, started_utc="2026-01-01T00:00:00"))
+    attempt = Attempt(
+        run_key=key, batch_key="b", notebook="60_done", profile="quick", started_utc="2026-01-01", status="running"
+    )
+    ledger.add(attempt, Completion(run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01"))
+    assert not history.recover(attempt)
+    page = {"cells": [], "metadata": {"labkit": {"run_key": key}}}
+    (place / "artifacts/executed/quick/60_done.ipynb").write_text(json.dumps(page), encoding="utf-8")
+    assert history.recover(attempt)
+    assert ledger.find(Attempt, run_key=key)[0].status == "passed"
+
+
+def test_an_unknown_parameter_is_refused_before_anything_runs(place):
+    before = ledger.find(Batch)
+    with pytest.raises(LabError, match="no parameter 'epochs'") as caught:
+        run_batch(["00"], parameters={"epochs": 3}, show=False)
+    assert caught.value.expected == "profile, seed"
+    assert ledger.find(Batch) == before
+
+
+@pytest.mark.parametrize("settings", [{"profile": "fast"}, {"jobs": 0}, {"cell_deadline_s": -1}])
+def test_settings_that_make_no_sense_are_refused(place, settings):
+    with pytest.raises(LabError):
+        run_batch(["00"], show=False, **settings)
