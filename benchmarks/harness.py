@@ -16,6 +16,7 @@ from torch.utils.benchmark import Timer
 
 from labkit.errors import MeasureError
 from labkit.measure import Plan, SimulatedMachine, compare, latency
+from labkit.measure.noise import judge, read_usage
 from labkit.stats import bootstrap_median
 
 TRUE_RATIO = 1.05
@@ -26,8 +27,10 @@ BUSY = "while True: pass"
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats, under a minute")
+    parser.add_argument("--patient", action="store_true", help="start each measurement when other programs rest")
     parser.add_argument("--only", help="one part: " + ", ".join(PARTS))
     options, figures = parser.parse_args(), Figures()
+    counted.patient = options.patient
     for name, part in PARTS.items():
         if options.only in (None, name):
             figures.add(f"load_average_before_{name}", os.getloadavg()[0])
@@ -88,6 +91,7 @@ def same(figures, quick):
     figures.add("same_called_different", different, at_most=5, unit="%")
     width = 100 * np.median([(row.high - row.low) / 2 for row in rows])
     figures.add("same_half_width", width, at_most=2, unit="%")
+    figures.add("same_flagged_noisy", 100 * np.mean([row.noisy for row in rows]), unit="%")
 
 
 def three_percent(figures, quick):
@@ -119,10 +123,10 @@ def torch_says_slower(a, b, seconds):
 def noise(figures, quick):
     """Is a machine whose cores are all busy called noisy, and a quiet one not?"""
     plan = Plan(seconds=0.5 if quick else 1)
-    quiet = flagged(plan, quick)
+    quiet = flagged(plan, counted(6, quick))
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count())]
     try:
-        busy = flagged(plan, quick)
+        busy = flagged(plan, range(6 if quick else 40))
     finally:
         for other in others:
             other.kill()
@@ -131,17 +135,28 @@ def noise(figures, quick):
     figures.add("quiet_flagged_noisy", quiet, at_most=5, unit="%")
 
 
-def flagged(plan, quick):
-    """Percentage of runs flagged noisy; prints why."""
-    rows = [latency(repeated(100), plan=plan, device="cpu") for _ in counted(6, quick)]
-    for row in rows:
-        if row.noisy and not quick:
-            print(f"# {row.noise}")
+def flagged(plan, repeats):
+    """Percentage of runs flagged noisy."""
+    rows = [latency(repeated(100), plan=plan, device="cpu") for _ in repeats]
+    print(f"# last: {rows[-1].noise}")
     return 100 * np.mean([row.noisy for row in rows])
 
 
 def counted(few, quick):
-    return range(few if quick else 40)
+    """The numbers of the repeats; each is given out when the machine is quiet, if the caller is patient."""
+    for number in range(few if quick else 40):
+        if counted.patient:
+            wait_for_quiet()
+        yield number
+
+
+def wait_for_quiet(longest=120):
+    """Return when other programs used less than 5 % of the cores for a second, or after `longest` seconds."""
+    end, load = time.monotonic() + longest, 1.0
+    while load > 0.05 and time.monotonic() < end:
+        before = read_usage()
+        time.sleep(1)
+        load = judge(before, read_usage(), []).other_load or 0.0
 
 
 def overhead(figures, quick):

@@ -10,13 +10,15 @@ from labkit import device as devices
 from labkit.errors import MeasureError
 from labkit.measure.noise import read_usage
 
+SHORTEST_S = 0.3  # the counters of other processes' load say nothing of a shorter time
+
 
 @dataclass(frozen=True)
 class Plan:
     """How a measurement is done.
 
     seconds      time budget of the timed calls; a measurement ends here even when it is not precise yet
-    precision    end earlier once the 95 % interval is this narrow: half-width over the value
+    precision    end earlier, but not before 0.3 s, once the 95 % interval is this narrow: half-width over the value
     min_samples  at least so many samples (130 is what a p95 needs, 662 a p99), if the seconds allow
     max_samples  and never more than this
     flush        overwrite the last-level cache before each sample
@@ -31,6 +33,11 @@ class Plan:
     flush: bool = False
     before: Callable | None = None
     seed: int = 0
+
+    def is_over(self, spent, half_width=None):
+        """Whether to stop after `spent` seconds; `half_width` is None while there are too few samples for one."""
+        precise = half_width is not None and half_width <= self.precision
+        return spent >= self.seconds or (precise and spent >= SHORTEST_S)
 
 
 @dataclass(frozen=True)

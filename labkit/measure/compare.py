@@ -8,13 +8,14 @@ import numpy as np
 from labkit.errors import MeasureError
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
-from labkit.measure.latency import WARMUP_SHARE, prepare, warm_up
+from labkit.measure.latency import prepare, warm_up
 from labkit.measure.noise import judge
 from labkit.rows import Ratio
-from labkit.stats import bootstrap_median
+from labkit.stats import bootstrap_median, quantile_floor
 
 SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
 FEWEST_ROUNDS = 31
+SAME = "not distinguishable"
 NULL = "the same again"  # the null arm: the baseline under another name
 
 
@@ -76,19 +77,17 @@ def group_size(clock, functions, calls, plan):
 def time_rounds(clock, functions, calls, plan, group):
     """(rounds, arms) seconds a call, in rounds of random order, until precise enough or out of time."""
     random, rounds, check, begin = np.random.default_rng(plan.seed), [], FEWEST_ROUNDS, clock.now()
-    seconds = (1 - WARMUP_SHARE) * plan.seconds
     while len(rounds) < plan.max_samples:
         args, row = calls[len(rounds) % len(calls)], [0.0] * len(functions)
         for index in random.permutation(len(functions)):
             prepare(clock, plan)
             row[index], _ = clock.time(functions[index], args, group)
         rounds.append(row)
-        if clock.now() - begin >= seconds and len(rounds) >= 3:
-            break
+        width = None
         if len(rounds) >= check:
-            if widest(np.array(rounds)) <= plan.precision:
-                break
-            check = math.ceil(1.4 * check)
+            width, check = widest(np.array(rounds)), math.ceil(1.4 * check)
+        if plan.is_over(clock.now() - begin, width):
+            break
     return np.array(rounds)
 
 
@@ -128,7 +127,7 @@ def ratio_row(baseline, arm, ratios, shared):
         median=float(np.median(ratios)),
         low=low,
         high=high,
-        verdict=verdict(low, high, floor),
+        verdict=verdict(low, high, floor) if len(ratios) >= quantile_floor(0.5) else SAME,
         pairs=len(ratios),
         baseline_ms=1e3 * float(np.median(times[:, 0])),
         arm_ms=1e3 * float(np.median(times[:, 1])),
@@ -140,7 +139,7 @@ def verdict(low, high, floor):
     """Different only when the whole interval is further from 1 than two identical arms were."""
     if low > 1 + floor:
         return "faster"
-    return "slower" if high < 1 / (1 + floor) else "not distinguishable"
+    return "slower" if high < 1 / (1 + floor) else SAME
 
 
 @dataclass(frozen=True)

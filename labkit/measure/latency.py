@@ -75,12 +75,11 @@ def sample(clock, fn, calls, plan, group):
         prepare(clock, plan)
         taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], group)
         seconds.append(taken)
-        if clock.now() - begin >= plan.seconds:
-            break
+        width = None
         if len(seconds) >= check:
-            if half_width(seconds) <= plan.precision:
-                break
-            check = math.ceil(1.3 * check)
+            width, check = half_width(seconds), math.ceil(1.3 * check)
+        if plan.is_over(clock.now() - begin, width):
+            break
     return np.array(seconds)
 
 

@@ -79,18 +79,18 @@ def judge(before, after, samples):
     """The `Noise` of the window between two `Usage` readings in which `samples` (seconds) were taken."""
     wall = after.wall - before.wall
     share = {
-        name: (getattr(after, name) - getattr(before, name)) / wall if wall >= SHORTEST_S else None
+        name: (getattr(after, name) - getattr(before, name)) / wall
         for name in ("busy", "own", "stolen", "waited")
-        if getattr(after, name) is not None and getattr(before, name) is not None
+        if wall >= SHORTEST_S and getattr(after, name) is not None and getattr(before, name) is not None
     }
     other = None
-    if share.get("busy") is not None and share.get("own") is not None:
+    if "busy" in share and "own" in share:
         other = min(max((share["busy"] - share["own"]) / after.cores, 0.0), 1.0)
-    stolen = (share.get("stolen") or 0) / after.cores
+    stolen, waited = share.get("stolen", 0) / after.cores, share.get("waited", 0)
     found = [
         (other or 0) > OTHER_LOAD and f"other processes used {100 * (other or 0):.0f} % of the cores",
         stolen > STOLEN and f"other machines took {100 * stolen:.0f} % of the cores",
-        (share.get("waited") or 0) > WAITED and f"the thread waited {100 * share['waited']:.0f} % of the time",
+        waited > WAITED and f"the thread waited {100 * waited:.0f} % of the time",
         after.throttled > before.throttled and "the CPU slowed down for heat",
         bool(after.throttle) and f"the GPU slows itself down: {after.throttle}",
         after.strangers > 0 and f"{after.strangers} other processes on the GPU",

@@ -69,8 +69,8 @@ def test_without_synchronising_only_the_launch_is_timed():
 
 def test_sampling_ends_when_the_median_is_precise_enough():
     machine = SimulatedMachine(0, jitter=0.02)
-    rough = latency(machine.work(1e-3), device=machine.clock, plan=Plan(seconds=60, precision=0.01, min_samples=20))
-    fine = latency(machine.work(1e-3), device=machine.clock, plan=Plan(seconds=60, precision=0.001, min_samples=20))
+    rough = latency(machine.work(20e-3), device=machine.clock, plan=Plan(seconds=600, precision=0.01, min_samples=20))
+    fine = latency(machine.work(20e-3), device=machine.clock, plan=Plan(seconds=600, precision=0.001, min_samples=20))
     assert len(fine.samples_ms) > 10 * len(rough.samples_ms)
     assert (fine.high_ms - fine.low_ms) / 2 <= 0.001 * fine.p50_ms
 
