@@ -68,4 +68,4 @@ def normalise(images, mean, std):
 
     shape = (1, -1, 1, 1)
     mean, std = (torch.tensor(values, device=images.device).reshape(shape) * 255 for values in (mean, std))
-    return (images.float() - mean) / std
+    return images.to(torch.float32, copy=True).sub_(mean).div_(std)  # in place, but never in the caller's tensor

@@ -30,6 +30,13 @@ def test_normalising_is_that_of_torchvision():
     assert torch.allclose(normalise(images, MEAN, STD), functional.normalize(images / 255, MEAN, STD), atol=1e-5)
 
 
+def test_normalising_leaves_the_callers_floats_alone():
+    images = some().images.float()
+    before = images.clone()
+    normalise(images, MEAN, STD)
+    assert torch.equal(images, before)
+
+
 def test_normalised_with_its_own_mean_a_set_has_mean_zero_and_deviation_one():
     images = some().images
     pixels = images / 255
@@ -69,6 +76,11 @@ def test_resizing_is_that_of_torchvision(size):
     images = some(4).images
     wanted = functional.resize(images.float(), [size, size], antialias=True)
     assert torch.allclose(resize(images, size), wanted, atol=1e-3)
+
+
+def test_a_resized_batch_is_resized_then_normalised():
+    images, _ = next(iter(some().batches(8, size=40)))
+    assert torch.allclose(images, normalise(resize(some().images[:8], 40), MEAN, STD), atol=1e-4)
 
 
 def test_images_of_the_wanted_size_are_left_alone():
