@@ -11,36 +11,46 @@ import numpy as np
 from labkit.errors import MeasureError
 from labkit.measure.arrays import address, arrays, changed, leaves, reversed_values, scrambled, writeable
 
-CHECKED_INPUTS = 3  # of the rotating ones
+CHECKED = 3  # of the rotating ones
 
 
 def check_same_work(arms, calls, *, tolerance, batch=None, run=None):
     """Raise a MeasureError that says what differs unless all arms do the same work.
 
     arms       {name: fn}; the first is what the others are held against
-    calls      argument tuples
+    calls      argument tuples, of which the first three are tried
     tolerance  largest difference allowed, relative to the largest absolute value of the first arm's output
     batch      leading dimension every output must have, or None
     run        (fn, args) -> output; how to call, when something has to be done before
     """
     run = run or (lambda fn, args: fn(*args))
     first, *_ = arms
-    earlier = {}
-    for args in calls[:CHECKED_INPUTS]:
-        wanted = None
-        for name, fn in arms.items():
-            found = leaves(run(fn, args))
-            check_repeats(name, found, leaves(run(fn, args)), tolerance)
-            if wanted is None:
-                wanted = found
-                check_batch(name, found, batch)
-            elif text := difference(wanted, found, tolerance):
-                stale = name in earlier and not difference(earlier[name], found, tolerance)
+    answers = [
+        {name: checked_answer(name, fn, args, tolerance, run) for name, fn in arms.items()} for args in calls[:CHECKED]
+    ]
+    for index, found in enumerate(answers):
+        check_batch(first, found[first], batch)
+        for name in arms:
+            if text := difference(found[first], found[name], tolerance):
+                stale = index and not difference(answers[0][name], found[name], tolerance)
                 refuse(name, first, f"{STALE}, while {first!r} follows" if stale else text)
-            earlier[name] = found
-    for name, fn in arms.items():
-        check_computes(name, fn, calls[0], run)
-    check_follows_input(arms, calls[0], run, tolerance)
+    check_follows_input(arms, calls[0], run, answers[0], tolerance)
+
+
+def checked_answer(name, fn, args, tolerance, run):
+    """The leaves of what `fn` answers, which must be the same twice, and computed."""
+    once = run(fn, args)
+    found = leaves(once)
+    again = run(fn, args)
+    if text := difference(found, leaves(again), tolerance):
+        raise MeasureError(
+            f"{name!r} answers differently to the same input.",
+            expected="the same output from two calls",
+            found=text,
+            fix="switch dropout off with model.eval(); undo what a call changes, or seed it, with Plan(before=...)",
+        )
+    check_computes(name, fn, args, run, (once, again))
+    return found
 
 
 STALE = "it gives the same answer to another input, as if the result were cached"
@@ -64,22 +74,9 @@ def check_batch(name, found, batch):
         )
 
 
-def check_repeats(name, once, again, tolerance):
-    """The same input must give the same answer."""
-    if text := difference(once, again, tolerance):
-        raise MeasureError(
-            f"{name!r} answers differently to the same input.",
-            expected="the same output from two calls",
-            found=text,
-            fix="switch dropout off with model.eval(); undo what a call changes, or seed it, with Plan(before=...)",
-        )
-
-
-def check_computes(name, fn, args, run):
+def check_computes(name, fn, args, run, outputs):
     """An output in the same memory as the last one is overwritten: whoever computes puts it right again."""
-    first = run(fn, args)
-    second = run(fn, args)
-    for old, new in zip(arrays(first), arrays(second), strict=True):
+    for old, new in zip(*map(arrays, outputs), strict=True):
         shared = any(address(new) == address(given) for given in arrays(args))
         if address(old) != address(new) or shared or not writeable(new):
             continue
@@ -96,13 +93,12 @@ def check_computes(name, fn, args, run):
             )
 
 
-def check_follows_input(arms, args, run, tolerance):
+def check_follows_input(arms, args, run, before, tolerance):
     """Reverse the inputs in place: every arm must give the new answer, not the one it had."""
     given = [array for array in arrays(args) if writeable(array)]
     if not given:
         return
     (first, fn), *others = arms.items()
-    before = {name: leaves(run(each, args)) for name, each in arms.items()}
     with ExitStack() as undo:
         for array in given:
             undo.enter_context(changed(array, reversed_values(array)))
@@ -111,8 +107,11 @@ def check_follows_input(arms, args, run, tolerance):
         for name, other in others:
             found = leaves(run(other, args))
             if text := difference(wanted, found, tolerance):
-                stale = moved and not difference(before[name], found, tolerance)
-                refuse(name, first, f"{STALE}, while {first!r} follows" if stale else f"when the input changes, {text}")
+                also = difference(before[name], found, tolerance)
+                if bool(moved) != bool(also):
+                    stale, alive = (name, first) if moved else (first, name)
+                    refuse(stale, alive, f"{STALE}, while {alive!r} follows")
+                refuse(name, first, f"when the input changes, {text}")
 
 
 def difference(wanted, found, tolerance):

@@ -161,3 +161,13 @@ def test_equal_nan_and_equal_infinities_are_no_difference():
     odd = leaves(torch.tensor([1.0, torch.nan, torch.inf]))
     assert difference(odd, odd, 0) is None
     assert "other sign" in difference(odd, leaves(torch.tensor([1.0, torch.nan, -torch.inf])), 0)
+
+
+def test_a_cache_in_the_first_arm_is_found_too():
+    with pytest.raises(MeasureError, match="'right' does not do the same work as 'wrong'"):
+        check(right, baseline=remembered(right))
+
+
+def test_arms_that_agree_on_one_input_only_are_refused():
+    with pytest.raises(MeasureError, match="when the input changes"):
+        check(lambda x: right(x) * torch.where(x[0, 0] < 0, 1.0, 2.0))
