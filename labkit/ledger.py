@@ -10,7 +10,7 @@ import time
 import types
 import typing
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 
 from labkit import rows
@@ -43,9 +43,11 @@ def add(*new_rows, path=None):
             ensure_table(connection, type(row))
         connection.execute("BEGIN IMMEDIATE")
         for row in new_rows:
-            values = {name: encode(value) for name, value in asdict(row).items()}
+            values = {field.name: encode(getattr(row, field.name)) for field in fields(row)}
+            same = " AND ".join(f'"{name}" IS ?' for name in row.KEY)  # UNIQUE does not see that None equals None
+            connection.execute(f"DELETE FROM {row.TABLE} WHERE {same}", [values[name] for name in row.KEY])
             names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
-            connection.execute(f"INSERT OR REPLACE INTO {row.TABLE} ({names}) VALUES ({marks})", list(values.values()))
+            connection.execute(f"INSERT INTO {row.TABLE} ({names}) VALUES ({marks})", list(values.values()))
         connection.execute("COMMIT")
 
 
@@ -74,10 +76,8 @@ def find(kind, *, path=None, **wanted):
         ensure_table(connection, kind)
         query = f"SELECT {listed} FROM {kind.TABLE} WHERE {where} ORDER BY rowid"
         found = connection.execute(query, [encode(value) for value in wanted.values()]).fetchall()
-    decoders = [decoder(field) for field in fields(kind)]
-    return [
-        kind(**{name: decode(value) for name, decode, value in zip(names, decoders, row, strict=True)}) for row in found
-    ]
+    shaped = [zip(fields(kind), row, strict=True) for row in found]
+    return [kind(**{field.name: decode(value, field) for field, value in row}) for row in shaped]
 
 
 def recorded(table="deployments", *, folder=None):
@@ -89,17 +89,16 @@ def recorded(table="deployments", *, folder=None):
     import pandas as pd
 
     kind, frames = row_class(table), []
+    names = [field.name for field in fields(kind)]
     for path in sorted(Path(folder or root() / "artifacts" / "recorded").glob("*.json")):
         page = read_recorded(path)
-        names = [field.name for field in fields(kind)]
+        about = {"hardware": page["hardware"], "recorded_on": page["date"], "recorded_commit": page["commit"]}
         frame = pd.DataFrame(page["tables"].get(table, []), dtype=object).reindex(columns=names)
-        frames.append(
-            to_frame(frame, kind).assign(
-                hardware=page["hardware"], recorded_on=page["date"], recorded_commit=page["commit"]
-            )
-        )
+        frames.append(to_frame(frame, kind).assign(**about))
+    empty = to_frame(pd.DataFrame(columns=names, dtype=object), kind)
     frames = [frame for frame in frames if len(frame)]
-    return pd.concat(frames, ignore_index=True) if frames else load_nothing(kind)
+    frames = frames or [empty.assign(hardware=None, recorded_on=None, recorded_commit=None)]
+    return pd.concat(frames, ignore_index=True)
 
 
 def read_recorded(path):
@@ -207,16 +206,11 @@ def sql_type(field):
 
 
 def check_types(row):
-    """Refuse a value of another type, and NaN: unknown is None."""
+    """Refuse a value of another type, one SQLite cannot hold, and NaN: unknown is None."""
     for field in fields(row):
         value, wanted = getattr(row, field.name), base_type(field)
         optional = isinstance(field.type, types.UnionType)
-        fits = (
-            (value is None and optional)
-            or (wanted is float and type(value) in (int, float) and value == value)
-            or (wanted is not float and type(value) is wanted)
-        )
-        if not fits:
+        if not (value is None and optional) and not fits(value, wanted):
             raise LedgerError(
                 f"{type(row).__name__}.{field.name} does not fit the ledger.",
                 expected=f"{wanted.__name__}{' or None (unknown)' if optional else ''}, not NaN",
@@ -224,14 +218,25 @@ def check_types(row):
             )
 
 
+def fits(value, wanted):
+    """Whether a value can be stored as the type `wanted` and come back the same."""
+    if type(value) is not wanted and not (wanted is float and type(value) is int):
+        return False
+    try:
+        str(encode(value)).encode()
+    except (TypeError, ValueError):  # not JSON, or text that is not Unicode
+        return False
+    return value == value and (type(value) is not int or -(2**63) <= value < 2**63)
+
+
 def encode(value):
-    return json.dumps(value) if isinstance(value, tuple) else value
+    return json.dumps(value, allow_nan=False) if isinstance(value, tuple) else value
 
 
-def decoder(field):
-    """What turns a stored value of this field back into its Python type; None stays None."""
-    convert = {tuple: lambda text: tuple(json.loads(text)), bool: bool}.get(base_type(field), lambda value: value)
-    return lambda value: None if value is None else convert(value)
+def decode(value, field):
+    """The Python value of a stored one; None stays None."""
+    convert = {tuple: lambda text: tuple(json.loads(text)), bool: bool}.get(base_type(field))
+    return convert(value) if convert and value is not None else value
 
 
 def to_frame(frame, kind):
@@ -245,10 +250,3 @@ def to_frame(frame, kind):
             column = column.map(lambda value: None if value is None or value != value else bool(value))
         frame[field.name] = column.astype(pandas_types[wanted])
     return frame
-
-
-def load_nothing(kind):
-    import pandas as pd
-
-    empty = to_frame(pd.DataFrame(columns=[field.name for field in fields(kind)], dtype=object), kind)
-    return empty.assign(hardware=None, recorded_on=None, recorded_commit=None)

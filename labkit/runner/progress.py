@@ -39,8 +39,10 @@ class Lines(Silent):
         self.write(f"{name}  started")
 
     def cell(self, name, number, total):
+        if not number:
+            return
         now = time.monotonic()
-        if name and number and now - self.said[name] >= LINE_EVERY_S:
+        if now - self.said[name] >= LINE_EVERY_S:
             self.said[name] = now
             self.write(f"{name}  cell {number}/{total}  {now - self.begun[name]:.0f} s")
 
@@ -58,7 +60,8 @@ class Live(Lines):
         from rich.live import Live as RichLive
 
         super().__init__()
-        self.live, self.places = RichLive(get_renderable=self.picture, refresh_per_second=4, transient=True), {}
+        self.places = {}
+        self.live = RichLive(get_renderable=self.picture, refresh_per_second=4, transient=True)
 
     def __enter__(self):
         self.live.start()

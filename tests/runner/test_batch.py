@@ -48,7 +48,7 @@ def named(name):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """An empty workbook, in whose folder runs happen; another `python3` kernel, a broken one, lies in the user's folder."""
+    """An empty workbook to run in; the user has a `python3` kernel of their own, a broken one."""
     folder = tmp_path_factory.mktemp("workbook")
     user = folder / "user" / "kernels" / "python3"
     user.mkdir(parents=True)

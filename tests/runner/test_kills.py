@@ -1,0 +1,132 @@
+"""Batches that are killed, stopped and started twice; and proof that the drills notice what they are to notice."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks import drills
+from labkit import files, ledger
+from labkit.errors import LabError
+from labkit.rows import Attempt, Batch, Ceiling
+from labkit.runner import keeper, run_batch
+from labkit.runner.lock import batch_lock
+
+STAY = "import time\ntime.sleep(600)"
+WAIT_S = 60
+
+
+def wait_for(condition):
+    """Wait until `condition()` is true; fails after a minute."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within a minute"
+        time.sleep(0.05)
+
+
+def test_kills_at_random_moments_lose_nothing_tear_nothing_and_leave_nobody(tmp_path):
+    count = drills.KillDrill(tmp_path / "drill", random.Random(3), notebooks=2).run(4, within_s=9)
+    broken = {name: count[name] for name in ("torn", "lost", "rerun", "alive")}
+    assert broken == {"torn": 0, "lost": 0, "rerun": 0, "alive": 0}
+    assert count["resumed"] == count["kills"] >= 4
+    assert not list((tmp_path / "drill" / "artifacts").rglob(".work-*"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refused(tmp_path, monkeypatch, number, code):
+    (tmp_path / "artifacts").mkdir()
+    drills.write_workbook(tmp_path, {"00_stay": [drills.WORK, STAY, drills.RECORD]})
+    batch = drills.start_batch(tmp_path)
+    wait_for(lambda: drills.lines(tmp_path, "started.txt"))
+    for name in ("LABKIT_ROOT", "LABKIT_ARTIFACTS"):
+        monkeypatch.setenv(name, drills.environment(tmp_path)[name])
+    with pytest.raises(LabError, match="Another batch is running"):
+        run_batch(show=False)
+
+    os.killpg(batch.pid, number)
+    assert batch.wait(timeout=20) == code
+    assert drills.alive_after(tmp_path) == 0
+    assert [row.status for row in ledger.find(Attempt)] == ["interrupted"]
+    assert ledger.find(Batch)[0].status is None
+
+
+def test_the_lock_waits_for_the_keeper_of_a_dead_batch(tmp_path):
+    with batch_lock(tmp_path) as handle:
+        os.set_inheritable(handle, True)
+        holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"], close_fds=False)
+    began = time.monotonic()
+    with batch_lock(tmp_path):
+        assert time.monotonic() - began < 20
+    assert holder.wait() == 0
+
+
+def test_reaping_kills_children_of_children_and_leaves_others_alone():
+    nested = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'], env={})"
+    marked = subprocess.Popen([sys.executable, "-c", nested], env={**os.environ, "LABKIT_DRILL": "mine"})
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"LABKIT_DRILL": "not mine"})
+    try:
+        wait_for(lambda: len(keeper.marked("LABKIT_DRILL", "mine")) >= 2)
+        assert keeper.reap("LABKIT_DRILL", "mine")
+        assert marked.wait(timeout=5) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (marked, other):
+            process.kill()
+            process.wait()
+
+
+# ---- each drill notices a broken runner: a check that cannot fail would prove nothing
+
+ATOMIC = "files.write_text(path, text)"
+IN_PLACE = "path.write_text(text, encoding='utf-8')"
+REWRITE = """
+import json, pathlib, sys
+from labkit import files
+path = pathlib.Path(sys.argv[1])
+text = json.dumps({"cells": ["x" * 100] * 50000})
+while True:
+    WRITE
+"""
+
+
+@pytest.mark.parametrize("write, torn", [(ATOMIC, False), (IN_PLACE, True)])
+def test_the_kill_check_finds_torn_files_of_a_writer_in_place_and_none_of_an_atomic_one(tmp_path, write, torn):
+    target = tmp_path / "artifacts" / "executed" / "quick" / "00_drill.ipynb"
+    files.write_text(target, '{"cells": ["first"]}')
+    rng, found = random.Random(1), 0
+    for _ in range(8):
+        process = subprocess.Popen([sys.executable, "-c", REWRITE.replace("WRITE", write), str(target)])
+        time.sleep(rng.uniform(0.25, 0.5))
+        process.kill()
+        process.wait()
+        found += bool(drills.torn_files(tmp_path))
+    assert (found > 0) == torn
+
+
+def test_the_kill_check_finds_a_row_that_was_called_safe_too_early(tmp_path):
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "acknowledged.txt").write_text("b/00_drill/1 step-0\nb/00_drill/1 step-1\n")
+    ledger.add(Ceiling(run_key="b/00_drill/1", name="step-0", device="cpu", threads=1), path=drills.ledger_of(tmp_path))
+    assert drills.lost_rows(tmp_path) == ["b/00_drill/1 step-1"]
+
+
+def test_the_kill_check_finds_a_finished_notebook_that_ran_again():
+    before = {"00_a": "b/00_a/1", "01_b": "b/01_b/2", "02_c": "b/02_c/1"}
+    started = {"b/00_a/1", "b/01_b/1", "b/01_b/2", "b/02_c/1", "b/02_c/2"}
+    assert drills.reran(before, before, started=started) == ["02_c"]
+    assert drills.reran(before, {**before, "00_a": "b/00_a/2"}, started=started) == ["00_a", "02_c"]
+
+
+def test_the_kill_check_finds_a_process_that_stayed(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=drills.environment(tmp_path))
+    try:
+        assert drills.alive_after(tmp_path, seconds=0.5) == 1
+    finally:
+        process.kill()
+        process.wait()
+    assert drills.alive_after(tmp_path) == 0

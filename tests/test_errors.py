@@ -1,0 +1,28 @@
+"""Errors that say what to do."""
+
+import pickle
+
+import pytest
+
+from labkit import errors
+
+
+def test_an_error_names_what_was_expected_found_and_what_to_do_next():
+    error = errors.LabError("It broke.", expected="a whole", found="two halves", fix="make run")
+    assert str(error) == "It broke.\n  expected: a whole\n  found: two halves\n  next: make run"
+
+
+def test_parts_that_are_not_known_are_left_out_but_a_zero_is_not():
+    assert str(errors.LabError("It broke.")) == "It broke."
+    assert str(errors.LabError("It broke.", found=0)) == "It broke.\n  found: 0"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])
+def test_every_error_is_one_a_reader_can_act_on(kind):
+    assert issubclass(kind, errors.LabError)
+    assert kind.__doc__
+
+
+def test_an_error_survives_the_way_between_processes():
+    error = pickle.loads(pickle.dumps(errors.DataError("It broke.", expected="a", found="b", fix="c")))
+    assert (type(error), error.what, error.expected, error.fix) == (errors.DataError, "It broke.", "a", "c")
