@@ -59,25 +59,24 @@ def load(table="deployments", *, path=None):
     import pandas as pd
 
     kind = row_class(table)
-    with connect(path) as connection:
-        ensure_table(connection, kind)
-        names = [field.name for field in fields(kind)]
-        listed = ", ".join(f'"{name}"' for name in names)
-        found = connection.execute(f"SELECT {listed} FROM {table} ORDER BY rowid").fetchall()
-    return to_frame(pd.DataFrame(found, columns=names, dtype=object), kind)
+    names = [field.name for field in fields(kind)]
+    return to_frame(pd.DataFrame(select(kind, {}, path), columns=names, dtype=object), kind)
 
 
 def find(kind, *, path=None, **wanted):
     """The rows of one class whose fields equal `wanted`, oldest first, as a list of that class; no pandas needed."""
-    names = [field.name for field in fields(kind)]
-    listed = ", ".join(f'"{name}"' for name in names)
+    shaped = [zip(fields(kind), row, strict=True) for row in select(kind, wanted, path)]
+    return [kind(**{field.name: decode(value, field) for field, value in row}) for row in shaped]
+
+
+def select(kind, wanted, path):
+    """The stored values of the rows whose fields equal `wanted`, oldest first."""
+    listed = ", ".join(f'"{field.name}"' for field in fields(kind))
     where = " AND ".join(f'"{name}" IS ?' for name in wanted) or "1"
     with connect(path) as connection:
         ensure_table(connection, kind)
         query = f"SELECT {listed} FROM {kind.TABLE} WHERE {where} ORDER BY rowid"
-        found = connection.execute(query, [encode(value) for value in wanted.values()]).fetchall()
-    shaped = [zip(fields(kind), row, strict=True) for row in found]
-    return [kind(**{field.name: decode(value, field) for field, value in row}) for row in shaped]
+        return connection.execute(query, [encode(value) for value in wanted.values()]).fetchall()
 
 
 def recorded(table="deployments", *, folder=None):
