@@ -62,7 +62,7 @@ def number(value, unit=None):
     """A number with four significant digits and its unit; a dash when unknown."""
     if value is None or value != value:
         return "–"
-    text = f"{float(value):,.4g}" if abs(float(value)) < 1e5 else f"{float(value):,.0f}"
+    text = f"{float(value):,.4g}" if abs(float(value)) < 1e3 else f"{float(value):,.0f}"
     return f"{text} {unit}" if unit else text
 
 

@@ -34,8 +34,8 @@ def write_report(path=None):
         claims=grouped(of_runs("claims", runs), runs),
         predictions=grouped(of_runs("predictions", runs), runs),
         answers=grouped(of_runs("answers", runs), runs),
-        ceilings=records(side_by_side("ceilings", runs)),
-        deployments=records(side_by_side("deployments", runs)),
+        ceilings=with_notes(records(side_by_side("ceilings", runs))),
+        deployments=with_notes(records(side_by_side("deployments", runs))),
         picture=deployment_picture(side_by_side("deployments", runs)),
     )
     write_text(path, page)
@@ -77,6 +77,17 @@ def records(frame):
     """Rows as dicts with None for what is missing."""
     frame = frame.astype(object)
     return frame.where(frame.notna(), None).to_dict("records")
+
+
+def with_notes(rows):
+    """Rows with their remarks as numbers, and the list of remarks those numbers stand for."""
+    remarks = []
+    for row in rows:
+        own = ["noisy: other work ran at the same time, or the times spread widely"] if row["noisy"] else []
+        own += row["reason"].split("; ") if row["reason"] else []
+        remarks += [remark for remark in own if remark not in remarks]
+        row["notes"] = [remarks.index(remark) + 1 for remark in own]
+    return {"rows": rows, "remarks": remarks}
 
 
 def with_page(attempt, folder):

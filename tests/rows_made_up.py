@@ -1,0 +1,48 @@
+"""Rows for tests: one finished lesson with a claim, a prediction and deployments."""
+
+from labkit import device, ledger
+from labkit.rows import Answer, Attempt, Ceiling, Claim, Completion, Deployment, Prediction, Run
+
+MODEL = {"dataset": "d", "engine": "eager", "precision": "fp32", "device": "cpu", "threads": 2}
+
+
+def write_lesson(
+    run_key="r1", notebook="00_start_here", *, sentence="bf16 is faster", started="2026-01-01T10:00:00+00:00"
+):
+    """A whole run in the ledger."""
+    machine = device.describe()
+    at = {"run_key": run_key}
+    run = Run(**at, notebook=notebook, profile="quick", seed=0, started_utc=started, machine_key=machine.machine_key)
+    ledger.add(
+        machine,
+        run,
+        Completion(**at, notebook=notebook, cell_count=3, seconds=1.0, finished_utc=started),
+        Claim(**at, claim_id="c", sentence=sentence, verdict="holds", value=2.0, low=1.8, high=2.2, unit="x"),
+        Claim(**at, claim_id="e", sentence="it is cheap", verdict="inconclusive", reason="no energy counter"),
+        Prediction(**at, prediction_id="p", question="How much?", answer="2", source="default", result="2.16463"),
+        Answer(**at, exercise_id="image-bytes", verdict="unsolved", message="Nothing here yet."),
+        Ceiling(**at, name="copy", device="cpu", threads=2, bytes_per_s=3e10, noisy=True),
+        Deployment(**at, model="small", batch=1, accuracy=0.7, latency_p50_ms=0.5, size_bytes=10**6, **MODEL),
+        Deployment(**at, model="large", batch=1, accuracy=0.9, latency_p50_ms=5.0, size_bytes=10**8, **MODEL),
+        Deployment(**at, model="int8", batch=1, reason="this CPU has no int8 instructions", **MODEL),
+    )
+
+
+def write_attempt(run_key="r1", notebook="00_start_here", *, status="passed", reason=None, output=None):
+    """What the runner keeps of one try."""
+    when = "2026-01-01T10:00:00+00:00"
+    row = Attempt(
+        run_key=run_key,
+        batch_key="b",
+        notebook=notebook,
+        profile="quick",
+        started_utc=when,
+        status=status,
+        reason=reason,
+        seconds=12.5,
+        cells_done=3,
+        cells_total=3,
+        output=output,
+        finished_utc=when,
+    )
+    ledger.add(row)

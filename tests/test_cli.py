@@ -1,0 +1,109 @@
+"""The command line: each command does its work, shows an example, and explains its errors."""
+
+import subprocess
+import sys
+
+import pytest
+from rows_made_up import write_attempt, write_lesson
+from typer.testing import CliRunner
+
+from labkit import cli, runner
+from labkit.doctor import Check
+
+COMMANDS = {
+    *("doctor", "run", "list", "lab", "report"),
+    *("data list", "data get", "ledger export", "ledger record"),
+}
+
+
+def call(*words, expect=0):
+    result = CliRunner().invoke(cli.app, list(words))
+    assert result.exit_code == expect, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS | {"data", "ledger"}))
+def test_help_shows_an_example(command):
+    assert f"Example: labkit {command}" in " ".join(call(*command.split(), "--help").split())
+
+
+def test_the_commands_are_these():
+    top = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    below = {
+        f"{group.name} {command.name}"
+        for group in cli.app.registered_groups
+        for command in group.typer_instance.registered_commands
+    }
+    assert top | below == COMMANDS
+
+
+def test_list_names_lessons_and_exercises():
+    output = call("list")
+    assert "01_deployment_fundamentals" in output
+    assert "exercise pareto-front: difficulty 2 of 3, 10 min" in output
+
+
+def test_doctor_explains_each_line_and_ends_well_when_nothing_needed_is_missing(monkeypatch):
+    checks = [Check("torch", True, "2.15", needed=True), Check("gpu", False, "none", fix="see the recorded rows")]
+    monkeypatch.setattr("labkit.doctor.examine", lambda: checks)
+    output = call("doctor")
+    assert "next: see the recorded rows" in output
+    assert "Everything the course needs is here." in output
+
+
+def test_doctor_ends_with_1_when_something_needed_is_missing(monkeypatch):
+    monkeypatch.setattr("labkit.doctor.examine", lambda: [Check("torch", False, "not installed", needed=True)])
+    assert "Missing and needed: torch" in call("doctor", expect=1)
+
+
+class Ended:
+    def __init__(self, ok):
+        self.ok = ok
+
+
+@pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
+def test_run_passes_its_options_on_writes_the_report_and_ends_with_the_batch(monkeypatch, own_artifacts, ok, code):
+    calls = []
+    monkeypatch.setattr(runner, "run_batch", lambda *names, **settings: calls.append((names, settings)) or Ended(ok))
+    output = call("run", "00", "--profile", "lab", "-p", "seed=1", "-p", "name=x", "--fresh", expect=code)
+    ((names, settings),) = calls
+    assert names == (["00"],)
+    assert (settings["profile"], settings["fresh"], settings["strict"]) == ("lab", True, False)
+    assert settings["parameters"] == {"seed": 1, "name": "x"}
+    assert "report.html" in output
+    assert (own_artifacts / "report.html").exists()
+
+
+def test_ledger_export_writes_csv_and_parquet(tmp_path):
+    write_lesson()
+    assert "claims.parquet" in call("ledger", "export", "--folder", str(tmp_path))
+    assert "bf16 is faster" in (tmp_path / "claims.csv").read_text(encoding="utf-8")
+
+
+def test_report_says_where_it_is():
+    write_attempt()
+    assert call("report").strip().endswith("report.html")
+
+
+def test_data_list_says_what_is_here_and_how_to_get_the_rest():
+    output = call("data", "list")
+    assert "ok fashion-mnist" in output
+    assert "tiny-imagenet" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["run", "--profile", "fast"], "quick"),
+        (["run", "-p", "seed"], "NAME=VALUE"),
+        (["run", "-p", "sed=1", "00"], "seed"),
+        (["run", "77"], "00_start_here"),
+        (["data", "get", "nothing"], "cifar10"),
+    ],
+)
+def test_an_error_is_explained_without_a_traceback(words, part):
+    done = subprocess.run([sys.executable, "-m", "labkit.cli", *words], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert part in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "next:" in done.stderr

@@ -1,0 +1,48 @@
+"""The device: picked, described, and the same everywhere it is asked."""
+
+import pytest
+import torch
+
+from labkit import device
+from labkit.errors import Unavailable
+
+
+def test_the_best_device_is_picked_and_the_cpu_is_always_there():
+    assert device.pick().type == device.kinds()[0]
+    assert device.kinds()[-1] == "cpu"
+    assert device.pick("cpu") == torch.device("cpu")
+
+
+def test_the_reader_can_choose_by_environment(monkeypatch):
+    monkeypatch.setenv("LABKIT_DEVICE", "cpu")
+    assert device.pick().type == "cpu"
+
+
+def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch):
+    monkeypatch.setattr(device, "kinds", lambda: ("cpu",))
+    with pytest.raises(Unavailable, match="labkit doctor"):
+        device.pick("cuda")
+
+
+def test_describe_agrees_with_torch_and_the_system():
+    machine = device.describe()
+    assert machine.torch == torch.__version__
+    assert machine.torch_threads == torch.get_num_threads()
+    assert machine.logical_cores >= 1
+    assert machine.ram_bytes > 2**28
+    assert device.describe() is machine
+
+
+def test_a_cpu_has_no_allocator_counter_and_says_none_not_zero():
+    assert device.peak_memory_bytes("cpu") is None
+    device.reset_peak_memory("cpu")
+    device.synchronize("cpu")
+
+
+def test_the_commit_is_read_from_git_or_unknown():
+    assert device.commit() is None or len(device.commit().removesuffix("-dirty")) == 12
+
+
+def test_a_command_that_is_missing_or_fails_gives_none():
+    assert device.first_line(["no-such-command"]) is None
+    assert device.first_line(["false"]) is None

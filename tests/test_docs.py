@@ -1,0 +1,85 @@
+"""The README: every command and exercise is in it, and what it says to type really works."""
+
+import os
+import re
+import subprocess
+
+import pytest
+from test_cli import COMMANDS
+
+from labkit import exercises, syllabus
+from labkit.files import root
+
+README = (root() / "README.md").read_text(encoding="utf-8")
+WORDS_NOT_OURS = ["/work/", "/root/", "/tmp/bash"]
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_is_documented(command):
+    assert f"`labkit {command}" in README
+
+
+@pytest.mark.parametrize("name", exercises.registry())
+def test_every_exercise_is_documented_with_its_lesson_difficulty_and_minutes(name):
+    task = exercises.find(name)
+    lesson = next(page.name[:2] for page in syllabus.lessons() if task in page.exercises)
+    dots = "●" * task.difficulty + "○" * (3 - task.difficulty)
+    assert f"| `{name}` | {lesson} | {dots} | {task.minutes} |" in README
+
+
+@pytest.mark.parametrize("lesson", syllabus.lessons(), ids=lambda lesson: lesson.name)
+def test_every_lesson_is_documented_with_its_question(lesson):
+    row = next(line for line in README.splitlines() if line.startswith(f"| `{lesson.name}` |"))
+    question = row.split("|")[2].strip()
+    assert f"**{question}**" in lesson.path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "path", re.findall(r"`((?:notebooks|labkit|data|artifacts|tests|benchmarks)/[\w./-]*)`", README)
+)
+def test_every_path_in_the_readme_exists(path):
+    made_by_runs = {"artifacts/report.html", "artifacts/ledger.sqlite"}
+    assert path in made_by_runs or (root() / path.replace("NN_name", "00_start_here").replace("lNN", "l00")).exists()
+
+
+def planned(folder):
+    """What `make run` would do in a folder, line by line."""
+    done = subprocess.run(["make", "-n", "run"], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip().splitlines()
+
+
+def test_a_second_call_reinstalls_nothing_and_a_changed_lock_reinstalls(tmp_path):
+    (tmp_path / "Makefile").write_text((root() / "Makefile").read_text())
+    (tmp_path / ".venv").mkdir()
+    for age, name in enumerate(("requirements.lock", "pyproject.toml", ".venv/.ready")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000 + age, 1000 + age))
+    assert planned(tmp_path) == [".venv/bin/labkit run --profile quick"]
+    os.utime(tmp_path / "requirements.lock", (2000, 2000))
+    assert any("--require-hashes --no-deps -r requirements.lock" in line for line in planned(tmp_path))
+
+
+def test_make_refuses_another_python_with_the_way_out(tmp_path):
+    (tmp_path / "Makefile").write_text((root() / "Makefile").read_text())
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "requirements.lock").touch()
+    fake = tmp_path / "python3"
+    fake.write_text('#!/bin/sh\nexec python3 -c "import sys; sys.version_info = (3, 9, 0); exec(sys.argv[1])" "$2"\n')
+    fake.chmod(0o755)
+    done = subprocess.run(["make", "run", f"PYTHON={fake}"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "needs Python 3.11, 3.12 or 3.13; found 3.9" in done.stderr
+    assert "make PYTHON=" in done.stderr
+
+
+def test_nothing_in_the_project_names_a_machine():
+    listed = subprocess.run(["git", "ls-files"], cwd=root(), capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [root() / name for name in listed.stdout.splitlines() if not name.endswith((".gz", "test_docs.py"))]
+    found = [(path.name, word) for path in files for word in WORDS_NOT_OURS if path.exists() and word in read(path)]
+    assert found == []
+
+
+def read(path):
+    return path.read_text(encoding="utf-8", errors="ignore")

@@ -1,0 +1,143 @@
+"""The notebooks: clean, alike in shape, and running to their end with the reader's stubs and with the solutions."""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit import ledger, syllabus
+from labkit.files import root
+from labkit.runner import run_batch
+
+LESSONS = syllabus.lessons()
+each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+
+
+def code_cells(lesson):
+    return [cell for cell in nbformat.read(lesson.path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def test_there_are_lessons():
+    assert [lesson.name for lesson in LESSONS][:2] == ["00_start_here", "01_deployment_fundamentals"]
+
+
+@each_lesson
+def test_a_notebook_is_valid_and_names_the_ordinary_kernel(lesson):
+    notebook = nbformat.read(lesson.path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+@each_lesson
+def test_a_notebook_is_committed_without_outputs(lesson):
+    assert not any(cell.outputs or cell.execution_count for cell in code_cells(lesson))
+    assert "papermill" not in json.dumps(nbformat.read(lesson.path, as_version=4).metadata)
+
+
+@each_lesson
+def test_exactly_one_cell_holds_the_parameters_profile_and_seed(lesson):
+    (cell,) = [cell for cell in code_cells(lesson) if "parameters" in cell.metadata.get("tags", [])]
+    assert re.search(r'^profile = "lab"', cell.source, flags=re.MULTILINE)
+    assert re.search(r"^seed = 0$", cell.source, flags=re.MULTILINE)
+
+
+@each_lesson
+def test_a_notebook_says_whether_it_measures(lesson):
+    assert isinstance(nbformat.read(lesson.path, as_version=4).metadata["labkit"]["measures"], bool)
+
+
+@each_lesson
+def test_cells_are_short(lesson):
+    lengths = [len(cell.source.splitlines()) for cell in code_cells(lesson)]
+    assert statistics.median(lengths) <= 7
+    assert max(lengths) <= 25
+
+
+@each_lesson
+def test_a_lesson_starts_under_its_own_name_and_ends_with_the_recap(lesson):
+    sources = [cell.source for cell in code_cells(lesson)]
+    assert any(f'start("{lesson.name}", profile, seed)' in source for source in sources)
+    assert sources[-1] == "recap()"
+
+
+@each_lesson
+def test_every_prediction_is_revealed_and_ids_are_unique(lesson):
+    text = "\n".join(cell.source for cell in code_cells(lesson))
+    asked = re.findall(r'predict\(\s*"([\w-]+)"', text)
+    assert set(asked) == set(re.findall(r'reveal\(\s*"([\w-]+)"', text))
+    claimed = re.findall(r'claim\(\s*"([\w-]+)"', text)
+    assert len(set(asked)) == len(asked)
+    assert len(set(claimed)) == len(claimed)
+    assert asked
+    assert claimed
+
+
+@each_lesson
+def test_an_exercise_is_announced_with_its_difficulty_and_minutes_and_its_cell_is_tagged(lesson):
+    cells = nbformat.read(lesson.path, as_version=4).cells
+    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    for task in lesson.exercises:
+        dots = "●" * task.difficulty + "○" * (3 - task.difficulty)
+        assert f"**Exercise `{task.id}`** ({dots}, {task.minutes} min)" in prose
+    tagged = [cell for cell in cells if "exercise" in cell.metadata.get("tags", [])]
+    assert len(tagged) == len(lesson.exercises)
+    assert all('exercise("' in cell.source and "your code" in cell.source for cell in tagged)
+
+
+@each_lesson
+def test_prose_states_no_measured_result(lesson):
+    cells = nbformat.read(lesson.path, as_version=4).cells
+    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert re.findall(r"\b\d+(?:\.\d+)? ?(?:x|times) (?:faster|slower)|\b\d+(?:\.\d+)? ms\b(?! of)", prose) == []
+
+
+def run_command():
+    """The README's first command where these tests run in the environment that make built, else what it calls."""
+    in_venv = Path(sys.prefix).resolve() == (root() / ".venv").resolve()
+    return ["make", "run"] if in_venv else [sys.executable, "-m", "labkit.cli", "run", "--profile", "quick"]
+
+
+def test_the_readmes_run_command_runs_all_notebooks_with_unsolved_exercises_and_writes_the_report(own_artifacts):
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    done = subprocess.run(run_command(), cwd=root(), env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    answers = ledger.load("answers")
+    assert set(answers["verdict"]) == {"unsolved"}
+    assert set(answers["exercise_id"]) == {task.id for lesson in LESSONS for task in lesson.exercises}
+    assert set(ledger.load("predictions")["verdict"]) <= {"right", "close", "off"}
+    assert len(ledger.load("deployments"))
+    assert len(list((own_artifacts / "executed" / "quick").glob("*.ipynb"))) == len(LESSONS)
+    assert "01_deployment_fundamentals" in (own_artifacts / "report.html").read_text(encoding="utf-8")
+
+
+def test_all_notebooks_run_to_their_end_with_the_solutions_in_strict_mode():
+    result = run_batch(profile="quick", solutions=True, strict=True, show=False)
+    assert result.ok, result
+    assert set(ledger.load("answers")["verdict"]) == {"passed"}
+
+
+def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
+    command = [*(sys.executable, "-m", "nbconvert"), "--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    source = (root() / "notebooks" / "00_start_here.ipynb").read_text(encoding="utf-8")
+    copy = tmp_path / "copied.ipynb"
+    copy.write_text(source.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8")
+    command += ["--output", "executed.ipynb", str(copy)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(ledger.load("completions")) == 1
+
+
+def test_an_ordinary_papermill_from_another_folder_runs_a_lesson(tmp_path):
+    lesson = root() / "notebooks" / "01_deployment_fundamentals.ipynb"
+    command = [sys.executable, "-m", "papermill", str(lesson), "out.ipynb", "-p", "profile", "quick"]
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(ledger.load("completions")) == 1
