@@ -82,7 +82,9 @@ def cpu_mhz():
 def throttle_events():
     """How often the cores were slowed down for heat so far; 0 where it is not told."""
     counts = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    return sum(int(path.read_text()) for path in counts)
+    with suppress(OSError, ValueError):
+        return sum(int(path.read_text()) for path in counts)
+    return 0
 
 
 def last_level_cache_bytes():

@@ -28,7 +28,8 @@ def profile(fn, *, device=None, inputs=None, calls=3):
     from torch.profiler import profile as torch_profile
 
     clock, inputs = clock_of(device), as_calls(inputs)
-    activities = {ProfilerActivity.CPU, getattr(ProfilerActivity, clock.device.split(":")[0].upper())}
+    kind = clock.device.split(":")[0].upper()
+    activities = {ProfilerActivity.CPU, getattr(ProfilerActivity, kind, ProfilerActivity.CPU)}
     clock.time(fn, inputs[0])
     with torch_profile(activities=activities, acc_events=True) as profiler:
         for index in range(calls):

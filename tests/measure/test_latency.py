@@ -67,6 +67,25 @@ def test_without_synchronising_only_the_launch_is_timed():
     assert latency(work, device=machine.clock).p50_ms == pytest.approx(10, rel=0.02)
 
 
+class Mark:
+    """An event of a simulated device: it is reached when the queue before it is done."""
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def record(self):
+        self.at = max(self.machine.time, self.machine.idle_at)
+
+    def elapsed_time(self, other):
+        return 1e3 * (other.at - self.at)
+
+
+def test_a_device_with_a_clock_of_its_own_is_timed_by_its_events():
+    machine = SimulatedMachine(0, jitter=0, launch=5e-6)
+    clock = Clock("simulated", machine.now, machine.synchronize, lambda: Mark(machine), machine.usage)
+    assert latency(machine.work(10e-3), device=clock).p50_ms == pytest.approx(10.005)
+
+
 def test_sampling_ends_when_the_median_is_precise_enough():
     machine = SimulatedMachine(0, jitter=0.02)
     rough = latency(machine.work(20e-3), device=machine.clock, plan=Plan(seconds=600, precision=0.01, min_samples=20))

@@ -1,0 +1,35 @@
+"""What only a GPU can show; skipped elsewhere."""
+
+import pytest
+import torch
+
+from labkit.measure import Plan, ceilings, compare, energy, latency, memory
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def multiply(size=1024):
+    a = torch.ones(size, size, device="cuda")
+    return lambda: a @ a
+
+
+def test_events_and_the_wall_clock_agree_on_a_long_call():
+    row = latency(multiply(4096), device="cuda", plan=Plan(seconds=0.5))
+    assert row.device == "cuda"
+    assert row.peak_bytes >= 3 * 4 * 4096**2
+    assert row.p50_ms > 0.1
+
+
+def test_a_comparison_runs_on_the_gpu():
+    result = compare({"one": multiply(), "two": multiply()}, tolerance=1e-3, device="cuda", plan=Plan(seconds=0.5))
+    assert 0.5 < result["two"].median < 2
+
+
+def test_peak_memory_and_ceilings_are_the_gpu_s():
+    assert memory(multiply(), device="cuda").peak_bytes > 0
+    assert {row.name: row for row in ceilings(device="cuda", seconds=1)}["copy"].bytes_per_s > 50e9
+
+
+def test_energy_is_counted_or_there_is_a_reason():
+    row = energy(multiply(), device="cuda")
+    assert row.reason or row.joules_per_item > 0
