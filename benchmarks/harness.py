@@ -150,7 +150,7 @@ def counted(few, quick):
         yield number
 
 
-def wait_for_quiet(longest=120):
+def wait_for_quiet(longest=30):
     """Return when other programs used less than 5 % of the cores for a second, or after `longest` seconds."""
     end, load = time.monotonic() + longest, 1.0
     while load > 0.05 and time.monotonic() < end:

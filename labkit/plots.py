@@ -22,7 +22,7 @@ class Picture(Figure):
         return page.getvalue()
 
 
-def canvas(width=6.5, height=3.2, columns=1, ax=None):
+def canvas(width=6.5, height=3.2, *, columns=1, ax=None):
     """(figure, axes): a new picture, or the figure of the axes that were given."""
     if ax is not None:
         return ax.figure, ax

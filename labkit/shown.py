@@ -21,7 +21,7 @@ class Shown:
         return f"<table>{cells}</table>"
 
 
-def shown(value, unit="", digits=3):
+def shown(value, unit="", *, digits=3):
     """A value with its unit and an SI prefix, such as "1.23 ms"; "unknown" for None."""
     if value is None:
         return "unknown"

@@ -62,7 +62,7 @@ class Clock:
     reset_peak: Callable = lambda: None
     peak_bytes: Callable = lambda: None
 
-    def time(self, fn, args=(), calls=1):
+    def time(self, fn, args=(), *, calls=1):
         """(seconds a call, output of the last): from an idle device to an idle device."""
         if self.event is not None:
             return self.time_by_events(fn, args, calls)

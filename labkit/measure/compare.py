@@ -81,7 +81,7 @@ def time_rounds(clock, functions, calls, plan, group):
         args, row = calls[len(rounds) % len(calls)], [0.0] * len(functions)
         for index in random.permutation(len(functions)):
             prepare(clock, plan)
-            row[index], _ = clock.time(functions[index], args, group)
+            row[index], _ = clock.time(functions[index], args, calls=group)
         rounds.append(row)
         width = None
         if len(rounds) >= check:

@@ -73,7 +73,7 @@ def sample(clock, fn, calls, plan, group):
     seconds, begin, check = [], clock.now(), max(quantile_floor(0.5), plan.min_samples)
     while len(seconds) < plan.max_samples:
         prepare(clock, plan)
-        taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], group)
+        taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], calls=group)
         seconds.append(taken)
         width = None
         if len(seconds) >= check:

@@ -4,12 +4,15 @@ Its true speeds are known, so a way of measuring can be checked against the trut
 a queue, so that "you forgot to synchronise" can be seen without a GPU.
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from labkit.measure.clock import Clock
 from labkit.measure.noise import Usage
 
 
+@dataclass
 class SimulatedMachine:
     """A clock that only moves when work is done on it.
 
@@ -21,13 +24,19 @@ class SimulatedMachine:
     launch    seconds to put a call into the queue; None: the calling thread does the work itself
     """
 
-    def __init__(self, seed=0, *, jitter=0.01, drift=0.0, spikes=0.0, slow=0.0, load=0.0, launch=None):
-        self.random = np.random.default_rng(seed)
-        self.jitter, self.drift, self.spikes, self.slow = jitter, drift, spikes, slow
-        self.load, self.launch = load, launch
-        self.time = 0.0  # seconds
-        self.idle_at = 0.0  # when the queue will be empty
-        self.at_full_clock = True
+    seed: int = 0
+    jitter: float = field(default=0.01, kw_only=True)
+    drift: float = field(default=0.0, kw_only=True)
+    spikes: float = field(default=0.0, kw_only=True)
+    slow: float = field(default=0.0, kw_only=True)
+    load: float = field(default=0.0, kw_only=True)
+    launch: float | None = field(default=None, kw_only=True)
+    time: float = field(default=0.0, init=False)  # seconds
+    idle_at: float = field(default=0.0, init=False)  # when the queue will be empty
+    at_full_clock: bool = field(default=True, init=False)
+
+    def __post_init__(self):
+        self.random = np.random.default_rng(self.seed)
 
     @property
     def clock(self):
