@@ -32,10 +32,7 @@ def default_path():
 
 
 def add(*new_rows, path=None):
-    """Write the rows in one transaction; they are on disk when this returns.
-
-    A row with the key of an earlier one replaces it.
-    """
+    """Write the rows in one transaction, on disk when this returns; a row replaces an earlier one of the same key."""
     for row in new_rows:
         check_types(row)
     with connect(path) as connection:

@@ -62,11 +62,9 @@ class BatchRun:
     def all(self, found, parameters, kept):
         """Run what is not kept; returns the `Attempt` rows in the order of `found`."""
         ended = dict(kept)
-        for source in found:
-            if source.problem:
-                ended[source.name] = self.refuse(source)
-        for attempt in ended.values():
-            self.display.end(attempt)
+        for attempt in kept.values():
+            self.display.keep(attempt)
+        ended.update((source.name, self.refuse(source)) for source in found if source.problem)
         jobs = [self.job(source, parameters[source.name]) for source in found if source.name not in ended]
         try:
             with closing(run_jobs(jobs, side_by_side=self.settings.side_by_side(), progress=self.note)) as outcomes:
@@ -76,9 +74,8 @@ class BatchRun:
         finally:
             for attempt in self.open.values():
                 if attempt.status == "running":
-                    ledger.add(
-                        replace(attempt, status="interrupted", reason="the batch was stopped", finished_utc=now())
-                    )
+                    stopped = {"status": "interrupted", "reason": "the batch was stopped"}
+                    ledger.add(replace(attempt, **stopped, finished_utc=now()))
         attempts = [ended[source.name] for source in found]
         passed = all(attempt.status == "passed" for attempt in attempts)
         ledger.add(replace(self.batch, status="passed" if passed else "failed"))
@@ -94,17 +91,18 @@ class BatchRun:
         """Record a notebook that cannot be run at all."""
         attempt = self.new_attempt(source.name, status="failed", reason=source.problem, seconds=0.0, finished_utc=now())
         ledger.add(attempt)
+        self.display.end(attempt)
         return attempt
 
     def job(self, source, parameters):
         attempt = self.new_attempt(source.name, status="waiting")
         self.open[attempt.run_key] = attempt
-        inside = source.path.is_relative_to(root())
+        path, folder = source.path.resolve(), root().resolve()
         cell_s, notebook_s = self.settings.deadlines()
         return Job(
-            source=str(source.path),
+            source=str(path),
             work=str(self.work / f"{source.name}.ipynb"),
-            label=source.path.relative_to(root()).as_posix() if inside else source.path.name,
+            label=path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name,
             run_key=attempt.run_key,
             parameters=parameters,
             solutions=self.settings.solutions,

@@ -19,10 +19,10 @@ LONGEST_SOCKET_PREFIX = 90  # the system's limit for a socket's path is 104 to 1
 def private_places(lock):
     """(runtime folder, work folder, token) of this start of the batch; a keeper removes them whatever happens."""
     token = uuid.uuid4().hex
-    work = artifacts() / "executed" / f".work-{token}"
+    work = artifacts().resolve() / "executed" / f".work-{token}"
     work.mkdir(parents=True)
     runtime = Path(tempfile.mkdtemp(prefix="lk-", dir=short_temporary_folder()))
-    guard = keeper.start_keeper(token, [runtime, work.resolve()], lock=lock)
+    guard = keeper.start_keeper(token, [runtime, work], lock=lock)
     try:
         yield runtime, work, token
     finally:

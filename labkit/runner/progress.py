@@ -21,6 +21,9 @@ class Silent:
     def cell(self, name, number, total):
         """A cell starts; with name None: a moment passed."""
 
+    def keep(self, attempt):
+        """A notebook passed before and need not run again: an `Attempt` row."""
+
     def end(self, attempt):
         """A notebook ended: an `Attempt` row."""
 
@@ -45,6 +48,9 @@ class Lines(Silent):
         if now - self.said[name] >= LINE_EVERY_S:
             self.said[name] = now
             self.write(f"{name}  cell {number}/{total}  {now - self.begun[name]:.0f} s")
+
+    def keep(self, attempt):
+        self.write(f"{attempt.notebook}  passed before, not run again")
 
     def end(self, attempt):
         self.write(end_line(attempt))

@@ -70,6 +70,8 @@ def main(text):
 
 def execute(job, reporter):
     """Run the notebook; returns why it did not get to its end, or None. Errors that are not a cell's are raised."""
+    # jsonschema would build a grammar for international web addresses here, half of a worker's start; none is checked.
+    sys.modules.setdefault("rfc3987_syntax", None)
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -80,7 +82,7 @@ def execute(job, reporter):
         fill(nb)
     register_engine(job, reporter)
     try:
-        options = {"engine_name": "labkit", "kernel_name": "python3", "progress_bar": False}
+        options = {"engine_name": "labkit", "kernel_name": "python3", "language": "python", "progress_bar": False}
         nb = papermill.execute_notebook(nb, None, parameters=job["parameters"], **options)
     except PapermillExecutionError as error:
         return f"{first_line(error.ename, COLOURS.sub('', error.evalue))}, in {reporter.place()}"

@@ -63,6 +63,12 @@ def place(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def own_artifacts(place):
+    """Instead of a folder for each test: the artifacts of `place`, which the tests here share."""
+    return place / "artifacts"
+
+
 @pytest.fixture(scope="module")
 def course(place):
     """Three notebooks that pass, the last of which measures; the batch's result."""
@@ -187,6 +193,9 @@ def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
     exercises.write_text("def fill(source):\n    return source.replace('...', '42')\n", encoding="utf-8")
     cells = [("answer = ...", ["exercise"]), "assert answer == 42 and ... is Ellipsis", drills.RECORD]
     drills.write_workbook(place, {"50_exercise": cells})
+    monkeypatch.chdir(place.parent)  # folders may also be given relative to the current one
+    monkeypatch.setenv("LABKIT_ROOT", place.name)
+    monkeypatch.setenv("LABKIT_ARTIFACTS", f"{place.name}/artifacts")
     result = run_batch(["50"], solutions=True, show=False)
     assert result.ok, result.attempts
     assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"

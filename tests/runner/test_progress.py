@@ -22,6 +22,8 @@ def test_plain_lines_tell_start_cells_and_end_but_not_every_cell(monkeypatch):
         lines.cell("00_a", number, 5)
     lines.cell(None, 0, 0)
     lines.end(PASSED)
+    lines.keep(PASSED)
+    assert said.pop() == "00_a  passed before, not run again"
     assert said == ["00_a  started", "00_a  cell 2/5  11 s", "00_a  passed  5/5  12.3 s"]
 
 
@@ -50,6 +52,7 @@ def test_nothing_is_shown_when_asked_for_nothing(capsys):
     with progress.choose(False) as silent:
         silent.begin("00_a")
         silent.cell("00_a", 1, 5)
+        silent.keep(PASSED)
         silent.end(PASSED)
         silent.finish([PASSED])
     assert capsys.readouterr().out == ""
