@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import nn
 
 from labkit import device as devices
-from labkit import measure, train
+from labkit import engines, measure, train
 from labkit.files import artifacts, atomic
 from labkit.rows import Deployment
 
@@ -42,20 +42,19 @@ def save(model, path):
     return Path(path)
 
 
-def deploy(candidate, images, *, device, plan=None, usd_per_hour=None):
-    """Serve batches like `images` with torch as it is (eager, fp32) and measure it: a `rows.Deployment`.
+def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, usd_per_hour=None):
+    """Serve batches like `images` and measure it: a `rows.Deployment`.
 
-    images        (N, C, H, W) floats on `device`; N is the batch size
+    images        (N, C, H, W) floats on the device that serves; N is the batch size
+    engine        one of `engines.NAMES`
     plan          `measure.Plan` of the latency
     usd_per_hour  price of the machine; None leaves the cost unknown
     """
-    import torch
-
-    model, batch = candidate.model.to(device).eval(), len(images)
+    batch, device = len(images), images.device
+    serve = engines.load(engine, candidate.model, images, precision=precision)
 
     def call():
-        with torch.inference_mode():
-            return model(images)
+        return serve(images)
 
     latency = measure.latency(call, device=device, batch=batch, plan=plan)
     memory = measure.memory(call, device=device, batch=batch)
@@ -65,8 +64,8 @@ def deploy(candidate, images, *, device, plan=None, usd_per_hour=None):
         run_key="",
         dataset=candidate.dataset,
         model=candidate.name,
-        engine="eager",
-        precision="fp32",
+        engine=engine,
+        precision=precision,
         device=latency.device,
         threads=devices.threads(),
         batch=batch,
@@ -76,7 +75,7 @@ def deploy(candidate, images, *, device, plan=None, usd_per_hour=None):
         throughput_per_s=latency.throughput_per_s,
         energy_per_item_j=energy.joules_per_item,
         size_bytes=candidate.size_bytes,
-        memory_bytes=memory_in_use(model, memory),
+        memory_bytes=memory_in_use(candidate.model, memory),
         cost_per_million_usd=cost_per_million(usd_per_hour, latency.throughput_per_s),
         noisy=latency.noisy,
         reason="; ".join(filter(None, missing)) or None,

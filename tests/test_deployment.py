@@ -28,7 +28,7 @@ def test_a_deployment_row_holds_what_a_reader_asks(test_set):
     torch.manual_seed(0)
     found = deployment.candidate("tiny", cnn(4), test_set, device="cpu")
     images = torch.zeros(8, 1, 28, 28)
-    row = deployment.deploy(found, images, device="cpu", plan=Plan(seconds=0.2), usd_per_hour=0.36)
+    row = deployment.deploy(found, images, plan=Plan(seconds=0.2), usd_per_hour=0.36)
     assert (row.batch, row.device, row.engine, row.precision) == (8, "cpu", "eager", "fp32")
     assert row.throughput_per_s == pytest.approx(8 / row.latency_p50_ms * 1e3)
     assert row.cost_per_million_usd == pytest.approx(100 / row.throughput_per_s)

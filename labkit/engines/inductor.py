@@ -1,0 +1,21 @@
+"""inductor: torch.compile, which fuses operators into kernels of its own."""
+
+import shutil
+
+import torch
+
+from labkit.engines.eager import serve
+from labkit.errors import Unavailable
+
+
+def load(model, example, *, precision):
+    """See `labkit.engines.load`. The first call of the result compiles; that takes from seconds to minutes."""
+    if example.device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+        raise Unavailable(
+            "torch.compile cannot build kernels for the CPU here.",
+            expected="a C++ compiler",
+            found="none of g++, clang++, cl",
+            fix="install g++ (Debian, Ubuntu: apt-get install g++)",
+        )
+    model = model.to(example.device).eval()
+    return serve(torch.compile(model, dynamic=False), example.device.type, precision)
