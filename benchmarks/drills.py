@@ -170,6 +170,11 @@ def attempts(folder):
     return ledger.find(Attempt, path=ledger_of(folder), batch_key=newest_batch(folder).batch_key)
 
 
+def passed(folder):
+    """Whether the newest batch wholly passed."""
+    return bool(ledger.find(Batch, path=ledger_of(folder))) and newest_batch(folder).status == "passed"
+
+
 def finished(folder):
     """{notebook: run key} of what the newest batch has behind it: a passed attempt, or a published output."""
     if not ledger.find(Batch, path=ledger_of(folder)):
@@ -195,7 +200,7 @@ class KillDrill:
         write_workbook(folder, {f"{n:02}_drill": [WORK, "x = 1", RECORD] for n in range(notebooks)})
         self.count = dict.fromkeys(("kills", "resumed", "torn", "lost", "kept", "rerun", "alive"), 0)
 
-    def run(self, kills, *, within_s=15.0):
+    def run(self, kills, *, within_s=10.0):
         """Kill `kills` times, each batch one to three times, then let it end. Returns the counts.
 
         within_s  a kill comes this long after the start, or earlier
@@ -210,7 +215,7 @@ class KillDrill:
 
     def go_on(self, kill_after_s, *, fresh=False):
         """Start or continue a batch, kill it (or its whole group) unless None, and look at what it left behind."""
-        before = {} if fresh else finished(self.folder)
+        before = {} if fresh or passed(self.folder) else finished(self.folder)  # a passed batch is never continued
         batch = start_batch(self.folder, fresh=fresh)
         try:
             batch.wait(timeout=kill_after_s)

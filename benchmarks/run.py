@@ -75,7 +75,7 @@ def kill_figures(figures, folder, *, kills, within_s):
     figures.add("lost_rows", count["lost"], at_most=0)
     figures.add("resume_completes", count["resumed"], at_least=count["kills"])
     figures.add("finished_notebooks_rerun", count["rerun"], at_most=0)
-    figures.add("finished_notebooks_kept", count["kept"])
+    figures.add("finished_notebooks_kept", count["kept"], at_least=1 if kills > 5 else None)
     figures.add("kernels_alive_after_5s", count["alive"], at_most=0)
 
 
@@ -99,7 +99,7 @@ def main():
         passed, unexplained = early_exits_passed(folder / "exits", SMALL[:3] if quick else tuple(drills.EARLY_EXITS))
         figures.add("early_exit_forms_counted_passed", passed, at_most=0)
         figures.add("early_exit_forms_unexplained", unexplained, at_most=0)
-        kill_figures(figures, folder / "kills", kills=2 if quick else 30, within_s=8 if quick else 15)
+        kill_figures(figures, folder / "kills", kills=2 if quick else 30, within_s=8 if quick else 10)
         data_figures(figures, folder / "data")
     figures.exit()
 

@@ -4,6 +4,7 @@ Profiling slows the program down: use it to find what to change, and `labkit.mea
 """
 
 import cProfile
+import os
 import pstats
 import sys
 import time
@@ -24,6 +25,7 @@ def profile(fn, *, device=None, inputs=None, calls=3):
 
     inputs  as in `measure.latency`: rotating inputs, each a tensor or a tuple of arguments
     """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library writes notes of its own to standard error
     from torch.profiler import ProfilerActivity, record_function
     from torch.profiler import profile as torch_profile
 
