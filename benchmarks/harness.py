@@ -28,9 +28,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats, under a minute")
     parser.add_argument("--patient", action="store_true", help="start each measurement when other programs rest")
+    parser.add_argument("--repeats", type=int, default=40, help="of each real measurement (the targets are for 40)")
     parser.add_argument("--only", help="one part: " + ", ".join(PARTS))
     options, figures = parser.parse_args(), Figures()
-    counted.patient = options.patient
+    counted.patient, counted.repeats = options.patient, options.repeats
     for name, part in PARTS.items():
         if options.only in (None, name):
             figures.add(f"load_average_before_{name}", os.getloadavg()[0])
@@ -126,7 +127,7 @@ def noise(figures, quick):
     quiet = flagged(plan, counted(6, quick))
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count())]
     try:
-        busy = flagged(plan, range(6 if quick else 40))
+        busy = flagged(plan, range(6 if quick else counted.repeats))
     finally:
         for other in others:
             other.kill()
@@ -144,7 +145,7 @@ def flagged(plan, repeats):
 
 def counted(few, quick):
     """The numbers of the repeats; each is given out when the machine is quiet, if the caller is patient."""
-    for number in range(few if quick else 40):
+    for number in range(few if quick else counted.repeats):
         if counted.patient:
             wait_for_quiet()
         yield number

@@ -16,7 +16,7 @@ class Known:
     """A published set.
 
     archive   official file name; None for the set that comes with the workbook
-    digest    "sha256:..." or "md5:..." of the archive
+    digest    "sha256:..." of the archive
     unpacked  name of the one folder inside the archive
     mean      per channel over the train split, of pixels scaled to 0..1
     std       likewise
@@ -37,8 +37,7 @@ class Known:
         return f"labkit data get {self.name}" if self.archive else f"git restore data/{self.name}"
 
 
-# Hashes of the CIFAR archives: sha256 of the files whose published md5 are c58f3010... and eb9058c3...
-# Tiny-ImageNet is published with an md5 only.
+# The publishers give md5 only (c58f3010..., eb9058c3..., 90528d7c...); these are the sha256 of the same files.
 SETS = {
     known.name: known
     for known in (
@@ -76,7 +75,7 @@ SETS = {
             name="tiny-imagenet",
             archive="tiny-imagenet-200.zip",
             url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-            digest="md5:90528d7ca1a48142e341f4ef8d21d0de",
+            digest="sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
             archive_bytes=248_100_043,
             unpacked="tiny-imagenet-200",
             mean=(0.4802, 0.4481, 0.3975),

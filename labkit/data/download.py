@@ -125,7 +125,7 @@ def bring(entry, path, source, digest):
 
 
 def compare_hash(path, digest, entry):
-    """Raise DataError unless the file has this hash ("sha256:..." or "md5:...")."""
+    """Raise DataError unless the file has this hash ("sha256:...")."""
     kind, _, wanted = digest.partition(":")
     with Path(path).open("rb") as file:
         got = hashlib.file_digest(file, kind).hexdigest()
