@@ -162,6 +162,9 @@ def data_list():
 def data_get(
     name: str,
     source: Annotated[Path | None, typer.Option("--from", help="An archive you already have.")] = None,
+    sha256: Annotated[
+        str | None, typer.Option(help="Hash of an archive that is meant to differ: a part of it.")
+    ] = None,
 ):
     """Fetch a data set: download, check its hash, unpack it into data/NAME.
 
@@ -169,7 +172,7 @@ def data_get(
     """
     from labkit.data import fetch
 
-    typer.echo(f"{name} is in {shown(fetch(name, source=source))}")
+    typer.echo(f"{name} is in {shown(fetch(name, source=source, sha256=sha256))}")
 
 
 @ledger_app.command("export")

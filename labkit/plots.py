@@ -10,7 +10,9 @@ from labkit.shown import shown
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe-Ito: safe for all eyes
 GREY = "#888888"
-UNITS = {"ms": "ms", "s": "s", "bytes": "bytes", "j": "J", "usd": "USD", "mhz": "MHz"}
+FEW = 6  # so many points can all carry a label
+WIDE = 10  # a range of this factor wants a logarithmic axis
+UNITS = {"ms": "ms", "mb": "MB", "s": "s", "bytes": "bytes", "j": "J", "usd": "USD", "mhz": "MHz"}
 
 
 class Picture(Figure):
@@ -133,7 +135,7 @@ def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
 
     x, y    columns; their units are read off their names
     size    column shown as the area of the points
-    label   column written beside the points
+    label   column written beside the points of that line (and beside all, when there are few)
     better  "low" or "high" for x and y
     """
     known = frame.dropna(subset=[x, y])
@@ -144,9 +146,13 @@ def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
     ax.scatter(known[x], known[y], s=areas, c=colours, alpha=0.75, lw=0)
     line = known[best].sort_values(x)
     ax.plot(line[x], line[y], color=COLOURS[0], lw=1, zorder=0)
-    for _, row in known.iterrows() if label else ():
-        ax.annotate(str(row[label]), (row[x], row[y]), (7, 5), textcoords="offset points", fontsize=8)
-    ax.margins(0.12)
+    for (_, row), on in zip(known.iterrows(), best, strict=True):
+        if label and (on or len(known) <= FEW):
+            place = {"xytext": (0, 11), "textcoords": "offset points", "ha": "center"}
+            ax.annotate(str(row[label]), (row[x], row[y]), **place, fontsize=8, color=COLOURS[0] if on else GREY)
+    if known[x].min() > 0 and known[x].max() > WIDE * known[x].min():
+        log_axis(ax, "x", lambda value: f"{value:g}")
+    ax.margins(0.15)
     ax.set_xlabel(f"{axis_label(x)}, {better[0]} is better")
     ax.set_ylabel(f"{axis_label(y)}, {better[1]} is better")
     if size is not None:

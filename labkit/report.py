@@ -123,10 +123,10 @@ def deployment_picture(frame):
         return None
     from labkit.plots import pareto
 
-    frame = frame.assign(
-        where=frame["hardware"].fillna("this machine"), size_mb=frame["size_bytes"].astype(float) / 1e6
-    )
-    figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="model")
+    names = frame["model"] + ", batch " + frame["batch"].astype(str)
+    names += frame["hardware"].map(lambda hardware: f" ({hardware})" if isinstance(hardware, str) else "")
+    frame = frame.assign(name=names, size_mb=frame["size_bytes"].astype(float) / 1e6)
+    figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="name")
     return data_uri(figure)
 
 

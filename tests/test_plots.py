@@ -76,6 +76,14 @@ def test_the_pareto_picture_labels_measured_points_and_reads_units_off_the_names
     assert ax.get_xlabel() == "latency p50 (ms), low is better"
 
 
+def test_among_many_points_only_the_front_is_labelled():
+    many = pd.DataFrame({"latency_p50_ms": [1.0, 2.0, *range(3, 12)], "accuracy": [0.8, 0.9, *[0.7] * 9]})
+    many["model"] = [f"m{number}" for number in range(len(many))]
+    ax = plots.pareto(many, "latency_p50_ms", "accuracy", label="model").axes[0]
+    assert [text.get_text() for text in ax.texts] == ["m0", "m1"]
+    assert ax.get_xscale() == "log"
+
+
 @pytest.mark.parametrize(
     ("column", "label"),
     [("throughput_per_s", "throughput (1/s)"), ("size_bytes", "size (bytes)"), ("accuracy", "accuracy")],
