@@ -101,7 +101,7 @@ def start_batch(folder, **settings):
     code = f"import sys\nfrom labkit.runner import run_batch\nsys.exit(0 if run_batch(**{settings!r}).ok else 1)"
     with (Path(folder) / "batch.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-c", code], env=environment(folder), stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-c", code], env=environment(folder), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
 
@@ -120,15 +120,10 @@ def ledger_of(folder):
     return Path(folder) / "artifacts" / "ledger.sqlite"
 
 
-def alive(folder):
-    """Processes that belong to a workbook: workers, kernels and their children."""
-    return keeper.marked("LABKIT_ROOT", str(folder))
-
-
 def alive_after(folder, seconds=5.0):
-    """How many processes of the workbook live after `seconds`; returns early when none is left."""
+    """How many processes of the workbook, its kernels and their children live after `seconds`; early when none does."""
     deadline = time.monotonic() + seconds
-    while (left := alive(folder)) and time.monotonic() < deadline:
+    while (left := keeper.marked("LABKIT_ROOT", str(folder))) and time.monotonic() < deadline:
         time.sleep(0.1)
     return len(left)
 
