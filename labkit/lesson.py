@@ -4,8 +4,6 @@ They never block: in JupyterLab a prediction is a widget, elsewhere its default 
 ledger, so that the report can show it. `LABKIT_STRICT=1` turns an unsolved or wrong exercise into an error.
 """
 
-import inspect
-import math
 import os
 import random
 import time
@@ -13,12 +11,11 @@ import uuid
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from labkit import cards, device, exercises, ledger
+from labkit import cards, device, exercises, ledger, verdicts
 from labkit.errors import LessonError
 from labkit.rows import Answer, Claim, Completion, Prediction, Run
 
 PROFILES = ("quick", "lab", "paper")
-CLOSE = 1.25  # a prediction within this factor of the result counts as close, within 1.1 as right
 
 _lesson = None  # the lesson this kernel runs; set by `start`
 
@@ -107,7 +104,7 @@ def record_answer(prediction_id, answer):
     """Keep the reader's answer; one given after the result was shown is marked as such. Returns the row."""
     row = stored_prediction(prediction_id)
     row = replace(row, answer=as_text(answer), source="reader" if row.result is None else "reader, afterwards")
-    row = row if row.result is None else replace(row, verdict=judge(row.answer, row.result))
+    row = row if row.result is None else replace(row, verdict=verdicts.judge(row.answer, row.result))
     ledger.add(row)
     return row
 
@@ -117,23 +114,9 @@ def reveal(prediction_id, result):
     row = stored_prediction(prediction_id)
     if row is None:
         raise LessonError(f"Nothing was predicted under {prediction_id!r}.", fix="run the predict(...) cell first")
-    row = replace(row, result=as_text(result), verdict=judge(row.answer, as_text(result)))
+    row = replace(row, result=as_text(result), verdict=verdicts.judge(row.answer, as_text(result)))
     ledger.add(row)
     cards.show(cards.revealed(row))
-
-
-def judge(answer, result):
-    """ "right", "close" (numbers only) or "off"."""
-    try:
-        guess, truth = float(answer), float(result)
-    except ValueError:
-        return "right" if answer == result else "off"
-    if guess == truth:
-        return "right"
-    if guess * truth <= 0:
-        return "off"
-    factor = math.exp(abs(math.log(guess / truth)))
-    return "right" if factor <= 1.1 else "close" if factor <= CLOSE else "off"
 
 
 def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
@@ -144,13 +127,13 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
     reason    why there is no value
     returns   "holds"; "fails"; "inconclusive" when only part of the interval supports it or there is no value
     """
-    low, high = interval(value)
+    low, high = verdicts.interval(value)
     row = Claim(
         run_key=current().run_key,
         claim_id=claim_id,
         sentence=sentence,
-        verdict=verdict(low, high, holds_if),
-        value=None if low is None else middle(value, low, high),
+        verdict=verdicts.verdict(low, high, holds_if),
+        value=None if low is None else verdicts.middle(value, low, high),
         low=low,
         high=high,
         unit=unit,
@@ -160,35 +143,6 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
         row = replace(row, reason="not measured in this run")
     ledger.add(row)
     cards.show(cards.claimed(row))
-
-
-def interval(value):
-    """(low, high) of a number or an interval as floats; (None, None) when unknown."""
-    if value is None:
-        return None, None
-    if hasattr(value, "low"):
-        value = (value.low, value.high)
-    low, high = map(float, value if isinstance(value, tuple) else (value, value))
-    return (None, None) if math.isnan(low) or math.isnan(high) else (low, high)
-
-
-def middle(value, low, high):
-    """The point estimate of an interval: its own median if it has one."""
-    return float(getattr(value, "median", (low + high) / 2))
-
-
-def verdict(low, high, holds_if):
-    """Judge an interval: what holds for all of it holds, what holds at neither end nor for all of it fails."""
-    if low is None:
-        return "inconclusive"
-    one = len(inspect.signature(holds_if).parameters) == 1
-
-    def holds(a, b):
-        return bool(holds_if(a) and holds_if(b)) if one else bool(holds_if(a, b))
-
-    if holds(low, high):
-        return "holds"
-    return "inconclusive" if holds(low, low) or holds(high, high) else "fails"
 
 
 def keep(*measured, name=""):

@@ -98,19 +98,6 @@ def test_revealing_what_was_never_asked_is_refused(running):
         lesson.reveal("p", 1)
 
 
-@pytest.mark.parametrize(
-    ("answer", "result", "verdict"),
-    [
-        *[("2", "2", "right"), ("2", "2.19", "right"), ("2.19", "2", "right")],
-        *[("2", "2.3", "close"), ("2.5", "2", "close"), ("2", "1.61", "close")],
-        *[("2", "3", "off"), ("2", "-2", "off"), ("0", "1", "off"), ("0", "0", "right"), ("-2", "-2.1", "right")],
-        *[("memory", "memory", "right"), ("memory", "arithmetic", "off"), ("int8", "8", "off")],
-    ],
-)
-def test_a_guess_is_right_within_a_tenth_and_close_within_a_quarter(answer, result, verdict):
-    assert lesson.judge(answer, result) == verdict
-
-
 ABOVE_ONE = {"holds_if": lambda low, high: low > 1}
 
 

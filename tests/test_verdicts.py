@@ -1,0 +1,44 @@
+"""How a prediction and a claim are judged."""
+
+import pytest
+
+from labkit import verdicts
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "verdict"),
+    [
+        *[("2", "2", "right"), ("2", "2.19", "right"), ("2.19", "2", "right")],
+        *[("2", "2.3", "close"), ("2.5", "2", "close"), ("2", "1.61", "close")],
+        *[("2", "3", "off"), ("2", "-2", "off"), ("0", "1", "off"), ("0", "0", "right"), ("-2", "-2.1", "right")],
+        *[("memory", "memory", "right"), ("memory", "arithmetic", "off"), ("int8", "8", "off")],
+    ],
+)
+def test_a_guess_is_right_within_a_tenth_and_close_within_a_quarter(answer, result, verdict):
+    assert verdicts.judge(answer, result) == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(1.1, 1.3, "holds"), (0.9, 1.2, "inconclusive"), (0.5, 0.8, "fails"), (None, None, "inconclusive")],
+)
+@pytest.mark.parametrize("holds_if", [lambda low, high: low > 1, lambda value: value > 1])
+def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(low, high, verdict, holds_if):
+    assert verdicts.verdict(low, high, holds_if) == verdict
+
+
+class Ratio:
+    low, high, median = 1.1, 1.5, 1.2
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(2, (2.0, 2.0)), ((1, 3), (1.0, 3.0)), (Ratio(), (1.1, 1.5)), (None, (None, None)), (float("nan"), (None, None))],
+)
+def test_an_interval_is_read_from_a_number_a_pair_or_anything_with_two_ends(value, wanted):
+    assert verdicts.interval(value) == wanted
+
+
+def test_the_point_in_the_middle_is_the_median_where_there_is_one():
+    assert verdicts.middle(Ratio(), 1.1, 1.5) == 1.2
+    assert verdicts.middle((1.0, 2.0), 1.0, 2.0) == 1.5
