@@ -89,7 +89,7 @@ def clock_of(device=None):
     device = devices.pick(device)
     return Clock(
         device=str(device),
-        synchronize=lambda: devices.synchronize(device),
+        synchronize=devices.waiter(device),
         event=devices.event_maker(device),
         usage=lambda: read_usage(device),
         flush=cache_flusher(device),
