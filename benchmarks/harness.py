@@ -123,8 +123,8 @@ def torch_says_slower(a, b, seconds):
 
 def noise(figures, quick):
     """Is a machine whose cores are all busy called noisy, and a quiet one not?"""
-    plan = Plan(seconds=0.5 if quick else 1)
-    quiet = flagged(plan, counted(6, quick))
+    plan = Plan(seconds=1)
+    quiet = flagged(plan, counted(6, quick), quiet=True)
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count())]
     try:
         busy = flagged(plan, range(6 if quick else counted.repeats))
@@ -136,10 +136,11 @@ def noise(figures, quick):
     figures.add("quiet_flagged_noisy", quiet, at_most=5, unit="%")
 
 
-def flagged(plan, repeats):
+def flagged(plan, repeats, *, quiet=False):
     """Percentage of runs flagged noisy."""
     rows = [latency(repeated(100), plan=plan, device="cpu") for _ in repeats]
-    print(f"# last: {rows[-1].noise}")
+    for row in rows[: 40 if quiet else 1]:
+        print(f"# {row.noise}" if row.noisy else "# quiet")
     return 100 * np.mean([row.noisy for row in rows])
 
 
