@@ -2,7 +2,6 @@
 
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from labkit import device as devices
 from labkit import engines, ledger, measure, models
@@ -19,8 +18,7 @@ def bench(model, batches, *, engine="eager", precision="fp32", plan=None):
 
     device, machine = devices.pick(), devices.describe()
     key = f"bench-{uuid.uuid4().hex[:12]}"
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    run = Run(run_key=key, notebook="labkit bench", profile="lab", seed=0, started_utc=started,
+    run = Run(run_key=key, notebook="labkit bench", profile="lab", seed=0, started_utc=ledger.now(),
               machine_key=machine.machine_key, commit=devices.commit())  # fmt: skip
     ledger.add(machine, run)
     torch.manual_seed(0)

@@ -11,6 +11,7 @@ import types
 import typing
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 
 from labkit import rows
@@ -24,6 +25,11 @@ SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL", bool: "INTEGER", tuple:
 def tables():
     """{table name: row class} of everything the ledger can hold."""
     return {kind.TABLE: kind for kind in vars(rows).values() if hasattr(kind, "TABLE")}
+
+
+def now():
+    """The time as rows hold it: UTC, ISO 8601, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def default_path():

@@ -9,7 +9,6 @@ import random
 import time
 import uuid
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from labkit import cards, device, exercises, ledger, verdicts
 from labkit.errors import LessonError
@@ -59,7 +58,7 @@ def start(notebook, profile="lab", seed=0):
         notebook=notebook,
         profile=profile,
         seed=seed,
-        started_utc=now(),
+        started_utc=ledger.now(),
         machine_key=machine.machine_key,
         commit=device.commit(),
         batch_key=os.environ.get("LABKIT_BATCH_KEY"),
@@ -226,7 +225,7 @@ def recap():
             notebook=lesson.notebook,
             cell_count=cell_count(),
             seconds=time.monotonic() - lesson.started,
-            finished_utc=now(),
+            finished_utc=ledger.now(),
         )
     )
 
@@ -262,8 +261,3 @@ def seed_everything(seed):
 def as_text(value):
     """An option as it is; a number with six significant digits."""
     return value if isinstance(value, str) else f"{float(value):.6g}"
-
-
-def now():
-    """The time in UTC, ISO 8601, seconds."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -4,9 +4,9 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from labkit import device as devices
+from labkit import ledger
 from labkit.errors import MeasureError
 from labkit.measure.noise import read_usage
 
@@ -129,5 +129,5 @@ def provenance(clock):
         "threads": devices.threads() if real else None,
         "machine_key": devices.describe().machine_key if real else None,
         "commit": devices.commit(),
-        "measured_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "measured_utc": ledger.now(),
     }

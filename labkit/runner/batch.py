@@ -12,7 +12,6 @@ from pathlib import Path
 from labkit import device, ledger, rows
 from labkit.files import artifacts, root
 from labkit.runner import history, keeper, places, progress, sources, verdict
-from labkit.runner.history import now
 from labkit.runner.lock import batch_lock
 from labkit.runner.pool import Job, run_jobs
 
@@ -75,7 +74,7 @@ class BatchRun:
             for attempt in self.open.values():
                 if attempt.status == "running":
                     stopped = {"status": "interrupted", "reason": "the batch was stopped"}
-                    ledger.add(replace(attempt, **stopped, finished_utc=now()))
+                    ledger.add(replace(attempt, **stopped, finished_utc=ledger.now()))
         attempts = [ended[source.name] for source in found]
         passed = all(attempt.status == "passed" for attempt in attempts)
         ledger.add(replace(self.batch, status="passed" if passed else "failed"))
@@ -85,11 +84,13 @@ class BatchRun:
         number = 1 + len(ledger.find(rows.Attempt, batch_key=self.batch.batch_key, notebook=name))
         key = f"{self.batch.batch_key}/{name}/{number}"
         about = {"batch_key": self.batch.batch_key, "notebook": name, "profile": self.settings.profile}
-        return rows.Attempt(run_key=key, **about, started_utc=now(), **fields)
+        return rows.Attempt(run_key=key, **about, started_utc=ledger.now(), **fields)
 
     def refuse(self, source):
         """Record a notebook that cannot be run at all."""
-        attempt = self.new_attempt(source.name, status="failed", reason=source.problem, seconds=0.0, finished_utc=now())
+        attempt = self.new_attempt(
+            source.name, status="failed", reason=source.problem, seconds=0.0, finished_utc=ledger.now()
+        )
         ledger.add(attempt)
         self.display.end(attempt)
         return attempt
@@ -140,7 +141,7 @@ class BatchRun:
             return self.display.cell(None, 0, 0)
         attempt = self.open[job.run_key]
         if attempt.status == "waiting":
-            self.open[job.run_key] = attempt = replace(attempt, status="running", started_utc=now())
+            self.open[job.run_key] = attempt = replace(attempt, status="running", started_utc=ledger.now())
             ledger.add(attempt)
             self.display.begin(attempt.notebook)
         return self.display.cell(attempt.notebook, started, total)
@@ -162,7 +163,7 @@ class BatchRun:
             cells_done=outcome.cells_done,
             cells_total=outcome.cells_total,
             output=path.relative_to(artifacts()).as_posix() if path else None,
-            finished_utc=now(),
+            finished_utc=ledger.now(),
         )
         ledger.add(attempt)
         self.display.end(attempt)

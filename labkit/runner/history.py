@@ -3,7 +3,6 @@
 import json
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from labkit import ledger, rows
 from labkit.files import artifacts
@@ -24,7 +23,7 @@ def begin(found, settings, parameters):
         passed = ledger.find(rows.Attempt, batch_key=earlier[-1].batch_key, status="passed")
         kept = {row.notebook: row for row in passed if verdict.is_finished(row, artifacts() / settings.folder())}
         return earlier[-1], kept
-    started = now()
+    started = ledger.now()
     batch = rows.Batch(batch_key=f"{started[:19]}-{uuid.uuid4().hex[:6]}", settings=text, started_utc=started)
     ledger.add(batch)
     return batch, {}
@@ -41,8 +40,3 @@ def recover(stale):
     done = {"cells_done": count, "cells_total": count, "seconds": record.seconds, "finished_utc": record.finished_utc}
     ledger.add(replace(stale, status="passed", output=output, **done))
     return True
-
-
-def now():
-    """The time in UTC, to the microsecond, as ISO text."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
