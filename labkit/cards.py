@@ -159,12 +159,19 @@ def question_widget(row, options, record):
 
     if options:
         inputs = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
+
+        def choose(clicked):
+            for button in inputs:
+                button.button_style = "info" if button is clicked else ""
+            answer(clicked.description)
+
         for button in inputs:
-            button.on_click(lambda clicked: answer(clicked.description))
+            button.on_click(choose)
     else:
         field = widgets.FloatText(value=float(row.answer), layout=widgets.Layout(width="8em"))
         button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
         button.on_click(lambda _: answer(field.value))
+        field.observe(lambda change: answer(change.new), names="value")  # Enter, or a click elsewhere
         inputs = [field, widgets.Label(row.unit or ""), button]
     head = widgets.HTML(f'<b style="color:{BLUE}">Predict: {escape(row.question)}</b>')
     row_of_inputs = widgets.Box(inputs, layout=widgets.Layout(display="flex", flex_flow="row wrap"))
@@ -175,18 +182,19 @@ def question_widget(row, options, record):
 def revealed(row):
     """A prediction beside its result."""
     who = "You expected" if row.source.startswith("reader") else "The default was"
-    body = f"<div>{who} <b>{answer_of(row)}</b>; this machine says <b>{result_of(row)}</b>.</div>"
+    body = f"<div>{who} <b>{answer_of(row)}</b>; measured: <b>{result_of(row)}</b>.</div>"
     return box(COLOURS[row.verdict], f"{badge(row.verdict)} · {escape(row.question)}", body)
 
 
 def evidence(row):
     """What a claim rests on: a number, an interval, or the reason there is none."""
-    if row.reason is not None and row.reason == row.reason:
-        return escape(row.reason)
-    middle = number(row.value, row.unit)
-    if row.low == row.high:
-        return escape(middle)
-    return escape(f"{middle} (from {number(row.low)} to {number(row.high, row.unit)})")
+    reason = row.reason if row.reason is not None and row.reason == row.reason else ""
+    if row.value is None or row.value != row.value:
+        return escape(reason)
+    text = number(row.value, row.unit)
+    if row.low != row.high:
+        text += f" (from {number(row.low)} to {number(row.high, row.unit)})"
+    return escape(f"{text}; {reason}" if reason else text)
 
 
 def claimed(row):

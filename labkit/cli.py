@@ -62,14 +62,19 @@ def run(
     from labkit.report import write_report
     from labkit.runner import run_batch
 
-    result = run_batch(
-        notebooks or None,
-        profile=profile,
-        parameters=dict(split_parameter(text) for text in parameter or []),
-        fresh=fresh,
-        solutions=solutions,
-        strict=strict,
-    )
+    try:
+        result = run_batch(
+            notebooks or None,
+            profile=profile,
+            parameters=dict(split_parameter(text) for text in parameter or []),
+            fresh=fresh,
+            solutions=solutions,
+            strict=strict,
+        )
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. The same command goes on where this one was cut short.")
+        raise typer.Exit(130) from None
+    typer.echo("Writing the report ...")
     typer.echo(f"Report: {shown(write_report())}")
     raise typer.Exit(0 if result.ok else 1)
 
@@ -96,7 +101,7 @@ def list_notebooks():
     from labkit.syllabus import lessons
 
     for lesson in lessons():
-        typer.echo(f"{lesson.name}\n    {lesson.title}")
+        typer.echo(f"{lesson.name}\n    {lesson.question}")
         for task in lesson.exercises:
             typer.echo(f"    exercise {task.id}: difficulty {task.difficulty} of 3, {task.minutes} min")
 

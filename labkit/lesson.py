@@ -123,7 +123,7 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
 
     value     a number; an interval (low, high) or anything with .low and .high; None when it could not be measured
     holds_if  called with the number, or with low and high; true when the sentence holds
-    reason    why there is no value
+    reason    why there is no value, or why this one proves nothing (a busy machine): the claim then stays open
     returns   "holds"; "fails"; "inconclusive" when only part of the interval supports it or there is no value
     """
     low, high = verdicts.interval(value)
@@ -131,12 +131,12 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
         run_key=current().run_key,
         claim_id=claim_id,
         sentence=sentence,
-        verdict=verdicts.verdict(low, high, holds_if),
+        verdict="inconclusive" if reason else verdicts.verdict(low, high, holds_if),
         value=None if low is None else verdicts.middle(value, low, high),
         low=low,
         high=high,
         unit=unit,
-        reason=reason if low is None else None,
+        reason=reason,
     )
     if low is None and reason is None:
         row = replace(row, reason="not measured in this run")

@@ -101,7 +101,7 @@ def roofline(results, ax=None):
         rate = result.ops / result.seconds
         colour = COLOURS[list(roofs).index(result.precision) % len(COLOURS)]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
-        text = f"{name} {100 * result.share:.0f} %".strip()
+        text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
         ax.annotate(text, (result.intensity, rate), (6, -5), textcoords="offset points", va="top", color=colour)
     log_axis(ax, "x", lambda value: f"{value:g}")
     log_axis(ax, "y", shown)
@@ -156,7 +156,9 @@ def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
     ax.set_xlabel(f"{axis_label(x)}, {better[0]} is better")
     ax.set_ylabel(f"{axis_label(y)}, {better[1]} is better")
     if size is not None:
-        ax.set_title(f"area: {axis_label(size)}, largest {shown(float(known[size].max()))}", fontsize=9, loc="right")
+        ax.set_title(
+            f"area of a dot: {axis_label(size)}, at most {shown(float(known[size].max()))}", fontsize=9, loc="right"
+        )
     return figure
 
 

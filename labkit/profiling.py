@@ -171,7 +171,12 @@ class PythonProfile:
 def title(key):
     """A function as text: file name, line and name."""
     file, line, name = key
-    return name if file == "~" else f"{Path(file).name}:{line} {name}"
+    return name if file == "~" else f"{file_title(file)}:{line} {name}"
+
+
+def file_title(file):
+    """A file's name; a notebook cell has none of its own."""
+    return "cell" if "ipykernel_" in file else Path(file).name
 
 
 def call_tree(fn, *args):
@@ -181,7 +186,7 @@ def call_tree(fn, *args):
     def hook(frame, event, argument):
         now = time.perf_counter()
         if event == "call":
-            stack.append((f"{Path(frame.f_code.co_filename).name} {frame.f_code.co_name}", now))
+            stack.append((f"{file_title(frame.f_code.co_filename)} {frame.f_code.co_name}", now))
         elif event == "c_call":
             stack.append((argument.__name__, now))
         elif stack:  # a return, or an exception out of C

@@ -23,7 +23,7 @@ def write_report(path=None):
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("labkit", "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(number=cards.number, readable=cards.readable, badge=badge, when=when)
+    environment.filters.update(number=cards.number, readable=cards.readable, badge=badge, when=when, evidence=evidence)
     attempts = newest_attempts()
     runs = newest_runs(attempts)
     page = environment.get_template("report.html").render(
@@ -138,6 +138,15 @@ def data_uri(figure):
     figure.savefig(buffer, format="svg", bbox_inches="tight")
     plt.close(figure)
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def evidence(claim):
+    """What a claim rests on, as its card in the notebook says it."""
+    import types
+
+    import markupsafe
+
+    return markupsafe.Markup(cards.evidence(types.SimpleNamespace(**claim)))
 
 
 def badge(word):

@@ -11,10 +11,11 @@ from labkit.files import root
 
 @dataclass(frozen=True)
 class LessonPage:
-    """One notebook: its path, the heading of its first cell, the exercises its cells ask for."""
+    """One notebook: its path, the heading and the question of its first cell, the exercises its cells ask for."""
 
     path: Path
     title: str
+    question: str
     exercises: tuple
 
     @property
@@ -33,4 +34,10 @@ def read_lesson(path):
     texts = ["".join(cell["source"]) for cell in cells]
     title = re.search(r"^# (.+)$", texts[0], flags=re.MULTILINE)
     asked = [name for text in texts for name in re.findall(r"""\bexercise\(["']([\w-]+)["']\)""", text)]
-    return LessonPage(Path(path), title[1] if title else Path(path).stem, tuple(map(exercises.find, asked)))
+    question = re.search(r"^\*\*(.+\?)\*\*$", texts[0], flags=re.MULTILINE)
+    return LessonPage(
+        path=Path(path),
+        title=title[1] if title else Path(path).stem,
+        question=question[1] if question else "",
+        exercises=tuple(map(exercises.find, asked)),
+    )

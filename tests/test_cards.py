@@ -44,7 +44,7 @@ def test_a_claim_shows_its_interval_or_its_reason():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_clicking_an_option_records_it_and_shows_it():
+def test_clicking_an_option_records_it_marks_it_and_shows_it():
     clicked = []
 
     def record(answer):
@@ -55,6 +55,7 @@ def test_clicking_an_option_records_it_and_shows_it():
     assert "yes" in note.value
     inputs.children[1].click()
     assert clicked == ["no"]
+    assert [button.button_style for button in inputs.children] == ["", "info"]
     assert "Your answer: <b>no</b>" in note.value
 
 
@@ -71,4 +72,4 @@ def test_a_number_is_recorded_by_its_button():
     field, unit, button = inputs.children
     field.value = 3.5
     button.click()
-    assert (taken, unit.value) == ([3.5], "x")
+    assert (taken, unit.value) == ([3.5, 3.5], "x"), "once by leaving the field, once by the button"

@@ -135,6 +135,13 @@ def test_a_claim_without_a_value_is_inconclusive_and_says_why(running, value, ca
     assert "no energy counter" in capsys.readouterr().out
 
 
+def test_a_claim_from_a_busy_machine_stays_open_but_shows_its_value(running, capsys):
+    lesson.claim("c", "faster", 2.0, holds_if=lambda v: v > 1, reason="other processes used 50 % of the cores")
+    row = only("claims")
+    assert (row["verdict"], row["value"]) == ("inconclusive", 2.0)
+    assert "2; other processes used 50 % of the cores" in capsys.readouterr().out
+
+
 def test_kept_rows_belong_to_this_run(running):
     kept = lesson.keep(Ceiling(run_key="", name="copy", device="cpu", threads=2, bytes_per_s=1e9))
     assert kept.run_key == running.run_key == only("ceilings")["run_key"]

@@ -44,7 +44,7 @@ def test_the_roofline_has_a_roof_a_precision_and_a_point_a_result():
     results = {"conv": Roofline("fp32", 1e-3, 1e8, 1e6, 2e11, 3e10), "q": Roofline("int8", 1e-3, 1e8, 1e6, 8e11, 3e10)}
     ax = plots.roofline(results).axes[0]
     assert len(ax.get_lines()) == 4
-    assert [text.get_text() for text in ax.texts] == ["conv 50 %", "q 12 %"]
+    assert [text.get_text() for text in ax.texts] == ["conv: 50 % of the roof", "q: 12 % of the roof"]
     assert "op/B" in ax.get_xlabel() and "op/s" in ax.get_ylabel()
 
 

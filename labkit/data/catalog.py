@@ -97,7 +97,7 @@ def known(name):
             f"There is no data set {name!r}.",
             expected=f"{', '.join(SETS)} or folder:<path>",
             found=repr(name),
-            fix="labkit data",
+            fix="labkit data list",
         )
     return SETS[name]
 

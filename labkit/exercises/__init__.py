@@ -70,7 +70,12 @@ def expect_close(found, wanted, what, *, tolerance=1e-6):
     except (TypeError, ValueError):
         raise Wrong(f"{what}: expected a number, found {shorten(found)}.") from None
     near = abs(number - wanted) <= tolerance * max(abs(wanted), 1e-12)
-    expect(near, f"{what}: expected {wanted:.6g}, found {number:.6g}.")
+    expect(near, f"{what}: expected {readable(wanted)}, found {readable(number)}.")
+
+
+def readable(number):
+    """A large number in full with separators, others with six digits."""
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e12 else f"{number:.6g}"
 
 
 def shorten(value):

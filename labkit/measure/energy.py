@@ -9,7 +9,7 @@ SHORTEST_S = 2.0  # the counters step every 20 to 100 ms: 2 s keeps that under 5
 NOT_READABLE = {
     "gpu": ("this GPU does not count its energy", "use an NVIDIA GPU of the Volta generation or later"),
     "cpu": (
-        "the CPU's energy counter (RAPL) is not there or not readable; virtual machines seldom have one",
+        "the CPU's energy counter (RAPL) is not there or not readable (virtual machines seldom have it)",
         "on your own Linux machine: sudo chmod a+r /sys/class/powercap/*-rapl:*/energy_uj",
     ),
 }

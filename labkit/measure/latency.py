@@ -120,6 +120,15 @@ def timings(samples, batch, group):
     }
 
 
+def times_as_long(slow, fast, *, items=False):
+    """(low, high) of how many times as long `slow` takes as `fast`: two `rows.Latency`, by the ends of their intervals.
+
+    items  count the time of one item, not of one call. For a difference of a few percent use `compare`.
+    """
+    share = fast.batch / slow.batch if items else 1
+    return share * slow.low_ms / fast.high_ms, share * slow.high_ms / fast.low_ms
+
+
 @dataclass(frozen=True)
 class Curve:
     """Latency and throughput against batch size: one `rows.Latency` a batch size."""

@@ -4,8 +4,9 @@ import pytest
 
 from labkit import ledger
 from labkit.errors import MeasureError
-from labkit.measure import Plan, SimulatedMachine, clock_of, latency, throughput_curve
+from labkit.measure import Plan, SimulatedMachine, clock_of, latency, throughput_curve, times_as_long
 from labkit.measure.clock import Clock
+from labkit.rows import Latency
 
 
 def test_the_median_of_a_steady_machine_is_its_true_time():
@@ -220,3 +221,10 @@ def test_on_the_real_machine_a_row_says_where_it_comes_from():
 def test_flushing_the_real_cache_works():
     clock = clock_of("cpu")
     assert clock.flush() is not None
+
+
+def test_how_many_times_as_long_is_an_interval_from_the_ends_of_both():
+    slow = Latency(device="cpu", batch=4, p50_ms=10.0, low_ms=8.0, high_ms=12.0)
+    fast = Latency(device="cpu", batch=1, p50_ms=5.0, low_ms=4.0, high_ms=6.0)
+    assert times_as_long(slow, fast) == (8 / 6, 12 / 4)
+    assert times_as_long(slow, fast, items=True) == (8 / 24, 12 / 16)
