@@ -36,7 +36,7 @@ def write_report(path=None):
         answers=grouped(of_runs("answers", runs), runs),
         ceilings=with_notes(records(side_by_side("ceilings", runs))),
         deployments=with_notes(records(side_by_side("deployments", runs))),
-        picture=deployment_picture(side_by_side("deployments", runs)),
+        pictures=deployment_pictures(side_by_side("deployments", runs)),
     )
     write_text(path, page)
     return path
@@ -116,18 +116,24 @@ def relative(path, folder):
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-def deployment_picture(frame):
-    """The accuracy/latency/size picture as a data URI, or None when nothing was measured."""
+def deployment_pictures(frame):
+    """[(whose, the accuracy/latency/size picture as a data URI)]: this machine first, then each recorded hardware.
+
+    One picture each, so that rows of different machines never share a front.
+    """
     frame = frame[frame["accuracy"].notna() & frame["latency_p50_ms"].notna()]
-    if frame.empty:
-        return None
+    frame = frame.assign(
+        whose=frame["hardware"].where(frame["hardware"].notna(), "this machine"),
+        name=frame["model"] + ", batch " + frame["batch"].astype(str),
+        size_mb=frame["size_bytes"].astype(float) / 1e6,
+    )
+    return [(whose, deployment_picture(rows)) for whose, rows in frame.groupby("whose", sort=False)]
+
+
+def deployment_picture(rows):
     from labkit.plots import pareto
 
-    names = frame["model"] + ", batch " + frame["batch"].astype(str)
-    names += frame["hardware"].map(lambda hardware: f" ({hardware})" if isinstance(hardware, str) else "")
-    frame = frame.assign(name=names, size_mb=frame["size_bytes"].astype(float) / 1e6)
-    figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="name")
-    return data_uri(figure)
+    return data_uri(pareto(rows, x="latency_p50_ms", y="accuracy", size="size_mb", label="name"))
 
 
 def data_uri(figure):

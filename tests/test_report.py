@@ -92,6 +92,7 @@ def test_recorded_rows_stand_beside_own_ones_and_name_their_hardware(monkeypatch
     monkeypatch.setattr(ledger, "recorded", lambda table: own(table, folder=folder))
     html = page()
     assert "RTX 4090, Ryzen 7950X, recorded" in html
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", html) == ["this machine", "RTX 4090, Ryzen 7950X"]
     assert html.count("this machine</td>") >= 3
 
 
