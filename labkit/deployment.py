@@ -52,13 +52,10 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
     """
     batch, device = len(images), images.device
     serve = engines.load(engine, candidate.model, images, precision=precision)
-
-    def call():
-        return serve(images)
-
-    latency = measure.latency(call, device=device, batch=batch, plan=plan)
-    memory = measure.memory(call, device=device, batch=batch)
-    energy = measure.energy(call, device=device, batch=batch)
+    work = {"inputs": [images], "device": device, "batch": batch}
+    latency = measure.latency(serve, **work, plan=plan)
+    memory = measure.memory(serve, **work)
+    energy = measure.energy(serve, **work)
     missing = [energy.reason, latency.tail_reason if latency.p95_ms is None else None]
     return Deployment(
         run_key="",

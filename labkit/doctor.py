@@ -6,7 +6,6 @@ import shutil
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from labkit import device, ledger
 from labkit.errors import LabError
@@ -140,16 +139,14 @@ def gpu():
 
 
 def energy():
-    """An energy counter: the GPU's through NVML, the CPU's through RAPL."""
-    if has_nvidia() and device.nvidia_driver():
-        return Check("energy counter", True, "NVML (GPU)")
-    counters = sorted(Path("/sys/class/powercap").glob("*rapl*/energy_uj"))
-    readable = [path for path in counters if os.access(path, os.R_OK)]
-    if readable:
-        return Check("energy counter", True, f"RAPL (CPU), {len(readable)} domains")
-    why = "RAPL is there but not readable" if counters else "no NVML and no RAPL (usual in virtual machines)"
-    fix = "as root: chmod a+r /sys/class/powercap/*/energy_uj" if counters else "a physical machine, or a GPU"
-    return Check("energy counter", False, f"{why}: energy stays unknown, with this reason", fix=fix)
+    """An energy counter, as `measure.energy` would find it."""
+    from labkit.measure.energy import NOT_READABLE, energy_counter
+
+    source, read = energy_counter(device.pick())
+    if read:
+        return Check("energy counter", True, source)
+    reason, fix = NOT_READABLE[source]
+    return Check("energy counter", False, f"{reason}: energy stays unknown, with this reason", fix=fix)
 
 
 def browser():
