@@ -1,0 +1,114 @@
+"""Commands for the course: doctor, run, list, lab, report."""
+
+from typing import Annotated
+
+import typer
+
+from labkit.cli.app import app, shown
+from labkit.errors import LabError
+
+
+@app.command()
+def doctor():
+    """Say what this machine can and cannot do, with the reason and the fix.
+
+    Ends with 1 when something is missing that the course needs.
+
+    Example: labkit doctor
+    """
+    from labkit.doctor import examine
+
+    checks = examine()
+    for check in checks:
+        typer.echo(f"{'ok ' if check.ok else 'NO ' if check.needed else '-  '} {check.name:22} {check.detail}")
+        if not check.ok and check.fix:
+            typer.echo(f"{'':26} next: {check.fix}")
+    missing = [check.name for check in checks if check.needed and not check.ok]
+    typer.echo(f"\nMissing and needed: {', '.join(missing)}" if missing else "\nEverything the course needs is here.")
+    raise typer.Exit(1 if missing else 0)
+
+
+@app.command()
+def run(
+    notebooks: Annotated[
+        list[str] | None, typer.Argument(help="Numbers, names or paths; all when none is given.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="quick, lab or paper.")] = "quick",
+    parameter: Annotated[list[str] | None, typer.Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = None,
+    fresh: Annotated[bool, typer.Option(help="Start over instead of resuming a batch that was cut short.")] = False,
+    solutions: Annotated[bool, typer.Option(help="Fill the reference answers into the exercises.")] = False,
+    strict: Annotated[bool, typer.Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
+):
+    """Execute notebooks headlessly and write artifacts/report.html.
+
+    Ends with 1 when a notebook failed. A batch that was cut short is taken up where it stopped.
+
+    Example: labkit run 00 01 --profile lab -p seed=1
+    """
+    from labkit.report import write_report
+    from labkit.runner import run_batch
+
+    try:
+        result = run_batch(
+            notebooks or None,
+            profile=profile,
+            parameters=dict(split_parameter(text) for text in parameter or []),
+            fresh=fresh,
+            solutions=solutions,
+            strict=strict,
+        )
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. The same command goes on where this one was cut short.")
+        raise typer.Exit(130) from None
+    typer.echo("Writing the report ...")
+    typer.echo(f"Report: {shown(write_report())}")
+    raise typer.Exit(0 if result.ok else 1)
+
+
+def split_parameter(text):
+    """("seed", 1) of "seed=1"; the value is read as JSON where it is JSON, else as text."""
+    import json
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise LabError(f"The parameter {text!r} has no value.", expected="NAME=VALUE", found=text, fix="-p seed=1")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+@app.command("list")
+def list_notebooks():
+    """List the lessons, what each asks, and its exercises.
+
+    Example: labkit list
+    """
+    from labkit.syllabus import lessons
+
+    for lesson in lessons():
+        typer.echo(f"{lesson.name}\n    {lesson.question}")
+        for task in lesson.exercises:
+            typer.echo(f"    exercise {task.id}: difficulty {task.difficulty} of 3, {task.minutes} min")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def lab(context: typer.Context):
+    """Open JupyterLab on the notebooks; further options go to JupyterLab.
+
+    Example: labkit lab --port 9999
+    """
+    from labkit.jupyter import serve
+
+    raise typer.Exit(serve(context.args))
+
+
+@app.command()
+def report():
+    """Write artifacts/report.html from what the ledger holds.
+
+    Example: labkit report
+    """
+    from labkit.report import write_report
+
+    typer.echo(shown(write_report()))

@@ -1,0 +1,1 @@
+"""Small number formats: by hand, and by library, written into the ONNX graph."""
