@@ -1,1 +1,1 @@
-"""Training and inference techniques, one a file: a functional core, and a card at the top that says when it does not help."""
+"""Techniques of training and inference, one a file: a functional core under a card that says when it does not help."""
