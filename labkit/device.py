@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from labkit.counters import last_level_cache_bytes
@@ -131,6 +131,22 @@ def threads():
     import torch
 
     return torch.get_num_threads()
+
+
+@contextmanager
+def using_threads(count):
+    """Within it, torch's CPU operators use so many threads; None leaves them as they are."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count in (None, before):
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @functools.cache

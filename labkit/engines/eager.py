@@ -1,19 +1,59 @@
 """eager: torch as it is, one operator after the other."""
 
+from pathlib import Path
+
 import torch
 
+from labkit import device as devices
+from labkit.engines.served import Served
+from labkit.errors import LabError, Unavailable
 
-def load(model, example, *, precision):
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def load(model, example, *, precision, threads=None):
     """See `labkit.engines.load`."""
-    return serve(model.to(example.device).eval(), example.device.type, precision)
+    ready = on_device(model, example, precision, "eager")
+    return serve(ready, example, engine="eager", precision=precision, threads=threads)
 
 
-def serve(model, device_type, precision):
-    """Run a model without gradients; small formats by autocast, which keeps sensitive operators in fp32."""
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+def on_device(model, example, precision, engine):
+    """The module on the example's device in eval mode; an ONNX file or a precision torch has no switch for is refused."""
+    if isinstance(model, (str, Path)):
+        raise LabError(
+            f"{engine} runs torch modules, not ONNX files.",
+            expected="a torch module",
+            found=str(model),
+            fix="choose the engine onnxruntime, openvino or tensorrt",
+        )
+    if precision not in DTYPES:
+        raise Unavailable(
+            f"{engine} has no {precision}.",
+            expected=" or ".join(DTYPES),
+            found=precision,
+            fix="quantize the exported ONNX file (`labkit quantize`) and run it in onnxruntime, openvino or tensorrt",
+        )
+    return model.to(example.device).eval()
 
-    def call(batch):
-        with torch.inference_mode(), torch.autocast(device_type, dtype=dtype, enabled=precision != "fp32"):
-            return model(batch).float()
 
-    return call
+def serve(model, example, *, engine, precision, threads, function=None):
+    """Serve a module, or a `function` compiled from it; the small formats by autocast, which keeps what needs it in fp32."""
+    kind, dtype = example.device.type, DTYPES[precision]
+    threads = (threads or devices.threads()) if kind == "cpu" else None
+
+    def run(*batch):
+        with devices.using_threads(threads), torch.autocast(kind, dtype=dtype, enabled=precision != "fp32"):
+            return (function or model)(*batch)
+
+    with torch.inference_mode():
+        shape = model(example[:1]).shape
+    name = "input" if example.is_floating_point() else "tokens"
+    return Served(
+        engine=engine,
+        precision=precision,
+        device=str(example.device),
+        threads=threads,
+        inputs={name: ("batch", *example.shape[1:])},
+        outputs={"logits": ("batch", *shape[1:])},
+        run=run,
+    )

@@ -4,11 +4,11 @@ import shutil
 
 import torch
 
-from labkit.engines.eager import serve
+from labkit.engines.eager import on_device, serve
 from labkit.errors import Unavailable
 
 
-def load(model, example, *, precision):
+def load(model, example, *, precision, threads=None):
     """See `labkit.engines.load`. The first call of the result compiles; that takes from seconds to minutes."""
     if example.device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Unavailable(
@@ -17,5 +17,6 @@ def load(model, example, *, precision):
             found="none of g++, clang++, cl",
             fix="install g++ (Debian, Ubuntu: apt-get install g++)",
         )
-    model = model.to(example.device).eval()
-    return serve(torch.compile(model, dynamic=False), example.device.type, precision)
+    model = on_device(model, example, precision, "inductor")
+    compiled = torch.compile(model, dynamic=False)
+    return serve(model, example, engine="inductor", precision=precision, threads=threads, function=compiled)
