@@ -1,21 +1,69 @@
-"""Networks of the course, one family a file; `build` makes one by name."""
+"""Networks of the course, one family a file; `build` makes one by name, `example` an input for it."""
+
+import importlib
+from typing import NamedTuple
 
 from labkit.errors import LabError
 
 
+class Recipe(NamedTuple):
+    """How a network is made: `labkit.models.<family>.<maker>(**settings)`, for inputs of `shape` without the batch."""
+
+    family: str
+    maker: str
+    settings: dict
+    shape: tuple
+
+
+SMALL, IMAGENET = (1, 28, 28), (3, 224, 224)
+RECIPES = {
+    "cnn-small": Recipe("cnn", "cnn", {"width": 4}, SMALL),
+    "cnn-medium": Recipe("cnn", "cnn", {"width": 16}, SMALL),
+    "cnn-large": Recipe("cnn", "cnn", {"width": 48}, SMALL),
+    "vgg-small": Recipe("vgg", "vgg_small", {}, SMALL),
+    "convnext-mini": Recipe("convnext", "convnext_mini", {}, SMALL),
+    "convnext-homebrew": Recipe("convnext", "convnext_homebrew", {}, IMAGENET),
+    "resnet18": Recipe("resnet", "resnet", {"depth": 18, "channels": 1, "classes": 10, "small_images": True}, SMALL),
+    "resnet50": Recipe("resnet", "resnet", {"depth": 50}, IMAGENET),
+    "efficientnet-lite0": Recipe("efficientnet", "efficientnet_lite0", {}, IMAGENET),
+    "encoder-small": Recipe("encoder", "encoder_small", {}, (128,)),
+}
+
+
 def names():
     """All networks that `build` knows."""
-    from labkit.models.cnn import SIZES
-
-    return tuple(SIZES)
+    return tuple(RECIPES)
 
 
-def build(name):
-    """(an untrained network, the shape (C, H, W) of its input) by name."""
-    from labkit.models.cnn import SIZES, cnn
+def build(name, *, classes=None, activation=None):
+    """(a network, the shape of its input without the batch) by name.
 
-    if name not in SIZES:
+    classes     logits of the head; None: as many as the network is known for
+    activation  a zero-argument factory of a module, such as `nn.GELU`; None: the network's own
+    Untrained, except efficientnet-lite0, whose ImageNet weights come with the installation.
+    """
+    recipe = recipe_of(name)
+    maker = getattr(importlib.import_module(f"labkit.models.{recipe.family}"), recipe.maker)
+    wishes = {key: value for key, value in (("classes", classes), ("activation", activation)) if value is not None}
+    return maker(**{**recipe.settings, **wishes}), recipe.shape
+
+
+def example(name, batch, seed=0):
+    """A batch of random inputs for the network: floats (N, C, H, W), or int64 tokens (N, T), the same for one seed."""
+    import torch
+
+    shape, random = recipe_of(name).shape, torch.Generator().manual_seed(seed)
+    if recipe_of(name).family == "encoder":
+        from labkit.models.encoder import random_tokens
+
+        return random_tokens(batch, *shape, generator=random)
+    return torch.randn(batch, *shape, generator=random)
+
+
+def recipe_of(name):
+    """The recipe of a name, or a LabError that lists the names."""
+    if name not in RECIPES:
         raise LabError(
             f"There is no network {name!r}.", expected=" or ".join(names()), found=name, fix="choose one of these"
         )
-    return cnn(SIZES[name]), (1, 28, 28)
+    return RECIPES[name]

@@ -8,25 +8,26 @@ from torch import nn
 SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 48}  # name: channels after the first block
 
 
-def cnn(width, *, channels=1, classes=10):
+def cnn(width, *, channels=1, classes=10, activation=nn.ReLU):
     """A network of three blocks with `width`, 2 `width` and 4 `width` channels.
 
-    channels  of the input images
-    input     (N, channels, H, W), H and W at least 8
-    output    (N, classes) logits
+    channels    of the input images
+    activation  a zero-argument factory of a module
+    input       (N, channels, H, W), H and W at least 8
+    output      (N, classes) logits
     """
     widths = [width, 2 * width, 4 * width]
-    blocks = [block(before, after) for before, after in zip([channels, *widths], widths, strict=False)]
+    blocks = [block(before, after, activation) for before, after in zip([channels, *widths], widths, strict=False)]
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
 
 
-def block(before, after):
+def block(before, after, activation=nn.ReLU):
     """(N, before, H, W) -> (N, after, ceil(H/2), ceil(W/2))."""
     return nn.Sequential(
         nn.Conv2d(before, after, 3, padding=1, bias=False),
         nn.BatchNorm2d(after),
-        nn.ReLU(),
+        activation(),
         nn.Conv2d(after, after, 3, stride=2, padding=1, bias=False),
         nn.BatchNorm2d(after),
-        nn.ReLU(),
+        activation(),
     )

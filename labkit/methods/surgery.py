@@ -1,0 +1,21 @@
+"""Exchange layers of a finished network for others."""
+
+
+def replaced(model, kind, make):
+    """`model` with every layer of class `kind` exchanged, in place, for `make(layer)`; returns the model.
+
+    Layers that `kind` holds inside are not looked at. A layer used in several places becomes one new layer there too.
+    """
+    return _replaced(model, kind, make, {})
+
+
+def _replaced(model, kind, make, done):
+    if isinstance(model, kind):
+        if model not in done:
+            done[model] = make(model)
+        return done[model]
+    for name, child in model.named_children():
+        new = _replaced(child, kind, make, done)
+        if new is not child:
+            setattr(model, name, new)
+    return model

@@ -1,0 +1,70 @@
+"""ConvNeXt: a convolutional network in the shape of a transformer.
+
+Source  Liu et al. 2022, arXiv:2201.03545. Left out here: layer scale, stochastic depth, and the norm after the stem;
+        the depthwise convolution is 5x5 instead of 7x7.
+"""
+
+from torch import nn
+
+
+def convnext(widths, depths, *, channels=3, classes, activation=nn.GELU, stem=4):
+    """A ConvNeXt.
+
+    widths, depths  channels and number of blocks of each stage
+    channels        of the input images
+    activation      a zero-argument factory of a module
+    stem            side of the patches that the first layer makes one pixel of
+    input           (N, channels, H, W); H and W at least stem * 2^(stages - 1)
+    output          (N, classes) logits
+    """
+    layers = [nn.Conv2d(channels, widths[0], stem, stride=stem)]
+    for before, width, depth in zip([None, *widths], widths, depths, strict=False):
+        if before:
+            layers += [LayerNorm2d(before), nn.Conv2d(before, width, 2, stride=2)]
+        layers += [Block(width, activation) for _ in range(depth)]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(widths[-1], eps=1e-6), nn.Linear(widths[-1], classes)]
+    return nn.Sequential(*layers, *head).apply(initialize)
+
+
+def convnext_homebrew(classes=200, activation=nn.GELU):
+    """For 224 x 224 pixels in colour; 18,166,472 parameters with 200 classes."""
+    return convnext((96, 192, 384, 768), (1, 3, 9, 1), classes=classes, activation=activation)
+
+
+def convnext_mini(channels=1, classes=10, activation=nn.GELU):
+    """For 28 to 64 pixels, quick on a CPU."""
+    return convnext((24, 48, 96), (1, 2, 2), channels=channels, classes=classes, activation=activation, stem=2)
+
+
+class Block(nn.Module):
+    """Mix the neighbours of each pixel, then its channels; add the result to what came in.
+
+    input and output  (N, width, H, W)
+    """
+
+    def __init__(self, width, activation):
+        super().__init__()
+        self.depthwise = nn.Conv2d(width, width, 5, padding=2, groups=width)
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        mixed = self.depthwise(x).permute(0, 2, 3, 1)  # (N, H, W, width): no copy for channels_last
+        return x + self.mlp(self.norm(mixed)).permute(0, 3, 1, 2)
+
+
+class LayerNorm2d(nn.LayerNorm):
+    """Layer norm over the channels of (N, C, H, W)."""
+
+    def __init__(self, width):
+        super().__init__(width, eps=1e-6)
+
+    def forward(self, x):
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def initialize(layer):
+    """The initial weights of the paper: a normal distribution of width 0.02, cut off; no bias."""
+    if isinstance(layer, (nn.Conv2d, nn.Linear)):
+        nn.init.trunc_normal_(layer.weight, std=0.02)
+        nn.init.zeros_(layer.bias)

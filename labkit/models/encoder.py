@@ -1,0 +1,86 @@
+"""A small BERT-like encoder of token sequences, in plain torch.
+
+Source  Devlin et al. 2018, arXiv:1810.04805; pooling by the mean over the tokens instead of the first one
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+PADDING = 0  # the token that fills a short sequence up; it takes part in nothing
+VOCABULARY = 8192
+
+
+class Encoder(nn.Module):
+    """Embeddings, transformer layers, mean over the tokens, one linear layer.
+
+    width, layers, heads  of the transformer; the inner width is 4 `width`
+    vocabulary            number of tokens; token 0 is padding
+    longest               most tokens in a sequence
+    input                 (N, T) int64 tokens, at least one a row that is not padding, T at most `longest`
+    output                (N, classes) logits
+    """
+
+    def __init__(self, width=256, layers=4, *, heads=4, vocabulary=VOCABULARY, longest=512, classes=2,
+                 activation=nn.GELU):  # fmt: skip
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width, padding_idx=PADDING)
+        self.positions = nn.Embedding(longest, width)
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(Layer(width, heads, activation) for _ in range(layers))
+        self.head = nn.Linear(width, classes)
+        self.apply(initialize)
+
+    def forward(self, tokens):
+        present = tokens != PADDING  # (N, T)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.norm(self.tokens(tokens) + self.positions(places))  # (N, T, width)
+        for layer in self.layers:
+            x = layer(x, present[:, None, None, :])
+        share = present.to(x.dtype)[:, :, None]
+        return self.head((x * share).sum(1) / share.sum(1))
+
+
+class Layer(nn.Module):
+    """Attention, then an MLP, each added to what came in and normalised.
+
+    x        (N, T, width)
+    present  (N, 1, 1, T) bool; False where nobody may look
+    """
+
+    def __init__(self, width, heads, activation):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x, present):
+        # (N, T, 3 width) -> three of (N, heads, T, width / heads)
+        query, key, value = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, 2))
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=present)
+        x = self.attention_norm(x + self.mix(seen.transpose(1, 2).flatten(2)))
+        return self.mlp_norm(x + self.mlp(x))
+
+
+def encoder_small(*, classes=2, activation=nn.GELU):
+    """4 layers of width 256 with 4 heads, for up to 512 of 8192 tokens."""
+    return Encoder(classes=classes, activation=activation)
+
+
+def initialize(layer):
+    """BERT's initial weights: normal with standard deviation 0.02, no bias, zero for padding."""
+    if isinstance(layer, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(layer.weight, std=0.02)
+    if isinstance(layer, nn.Linear):
+        nn.init.zeros_(layer.bias)
+    if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
+        with torch.no_grad():
+            layer.weight[layer.padding_idx].zero_()
+
+
+def random_tokens(batch, length, *, generator):
+    """(batch, length) int64: random sequences of half to the full length, filled up with padding."""
+    tokens = torch.randint(1, VOCABULARY, (batch, length), generator=generator)
+    lengths = torch.randint(length // 2, length + 1, (batch, 1), generator=generator)
+    return tokens.masked_fill(torch.arange(length) >= lengths, PADDING)
