@@ -1,0 +1,85 @@
+"""Does the exported graph still compute what the network computed?"""
+
+from dataclasses import dataclass
+
+import torch
+
+from labkit.errors import LabError
+from labkit.shown import Shown
+
+
+@dataclass(frozen=True)
+class Parity(Shown):
+    """How alike two models answer.
+
+    cosine     of all outputs as one vector, 1 when they point the same way
+    max_error  largest difference, relative to the largest output
+    top1       share of the items whose largest output stands at the same place, 0 to 1
+    items      how many were compared, over all batches
+    """
+
+    cosine: float
+    max_error: float
+    top1: float
+    items: int
+
+    def facts(self):
+        return [
+            ("cosine", f"{self.cosine:.7g}"),
+            ("largest error", f"{self.max_error:.2g} of the largest output"),
+            ("same answer", f"{self.top1:.2%} of {self.items}"),
+        ]
+
+    def require(self, *, cosine=0.999, top1=0.99):
+        """Itself when it is at least this much; else a LabError."""
+        if self.cosine >= cosine and self.top1 >= top1:
+            return self
+        raise LabError(
+            "The exported model does not compute what the network computes.",
+            expected=f"cosine at least {cosine:g}, same answer for at least {top1:.0%}",
+            found=self.summary(),
+            fix="was it exported in eval mode, and does its Python code branch on the values or the batch size?",
+        )
+
+
+def parity(model, onnx_path, batches):
+    """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU: a `Parity`.
+
+    model    a torch module; compared in eval mode
+    batches  tensors of several batch sizes; random ones find what is wrong everywhere, real ones what matters
+    """
+    import onnxruntime
+
+    from labkit.export.gate import checked
+
+    checked(onnx_path)
+    session = onnxruntime.InferenceSession(str(onnx_path), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    device, was_training = next(model.parameters()).device, model.training
+
+    def exported(batch):
+        return torch.from_numpy(session.run(None, {name: batch.cpu().numpy()})[0])
+
+    model.eval()
+    try:
+        with torch.inference_mode():
+            return agreement([(model(batch.to(device)), exported(batch)) for batch in batches])
+    finally:
+        model.train(was_training)
+
+
+def agreement(pairs):
+    """A `Parity` of [(wanted, found)]: tensors (N, classes), or (N, ..., classes)."""
+    for wanted, found in pairs:
+        if wanted.shape != found.shape:
+            raise LabError(
+                "The exported model answers in another shape.",
+                expected=tuple(wanted.shape),
+                found=tuple(found.shape),
+                fix="export it with a dynamic batch dimension",
+            )
+    a, b = (torch.cat([pair[i].double().cpu().flatten(0, -2) for pair in pairs]) for i in (0, 1))
+    top1 = (a.argmax(-1) == b.argmax(-1)).double().mean()
+    cosine = torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0)
+    error = (a - b).abs().max() / a.abs().max().clamp_min(1e-30)
+    return Parity(float(cosine), float(error), float(top1), len(a))
