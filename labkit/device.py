@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
@@ -71,6 +72,13 @@ def supports_events(device):
     return torch.device(device).type == "cuda"
 
 
+def runs_triton():
+    """Whether there is a GPU that Triton compiles kernels for."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def reset_peak_memory(device):
     """Start a new peak-memory window on a GPU; nothing to do elsewhere."""
     import torch
@@ -126,6 +134,73 @@ def is_out_of_memory(error):
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
+@contextmanager
+def fast_math(*, tf32=None, cudnn_autotuner=False):
+    """Inside, GPUs may round to TF32 (True), must not (False) or do as torch does by default (None).
+
+    cudnn_autotuner  let cuDNN time its algorithms at the first call of each shape, and keep the best
+    """
+    import torch
+
+    cudnn = torch.backends.cudnn
+    benchmark, cudnn.benchmark = cudnn.benchmark, cudnn_autotuner
+    if tf32 is not None:
+        precision, convolutions = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        cudnn.benchmark = benchmark
+        if tf32 is not None:
+            torch.set_float32_matmul_precision(precision)
+            cudnn.allow_tf32 = convolutions
+
+
+def graphed(model, example):
+    """The model, its kernels of forward and backward recorded once (CUDA graphs) for inputs of this one shape."""
+    import torch
+
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.autocast("cuda", enabled=torch.is_autocast_enabled("cuda"), cache_enabled=False):
+        recorded = torch.cuda.make_graphed_callables(model, (example,))
+    for name, buffer in model.named_buffers():  # recording ran a few steps, which the running statistics must not see
+        buffer.copy_(buffers[name])
+    return recorded
+
+
+def rng_state(device):
+    """The state of torch's random numbers, of the CPU and of this device: {kind: tensor}."""
+    import torch
+
+    state = {"cpu": torch.get_rng_state()}
+    if torch.device(device).type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_rng_state(device, state):
+    """Go on with the random numbers of an earlier `rng_state`."""
+    import torch
+
+    torch.set_rng_state(state["cpu"])
+    if torch.device(device).type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def require_compiler(device):
+    """Raise Unavailable where torch.compile cannot build kernels for this device."""
+    import torch
+
+    if torch.device(device).type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+        raise Unavailable(
+            "torch.compile cannot build kernels for the CPU here.",
+            expected="a C++ compiler",
+            found="none of g++, clang++, cl",
+            fix="install g++ (Debian, Ubuntu: apt-get install g++)",
+        )
+
+
 def threads():
     """How many threads torch's CPU operators use."""
     import torch
@@ -135,11 +210,11 @@ def threads():
 
 @contextmanager
 def using_threads(count):
-    """Within it, torch's CPU operators use so many threads; None leaves them as they are."""
+    """Within it, torch's CPU operators use so many threads."""
     import torch
 
     before = torch.get_num_threads()
-    if count in (None, before):
+    if count == before:  # setting it costs more than a small network takes
         yield
         return
     torch.set_num_threads(count)

@@ -1,0 +1,120 @@
+"""How to train: every switch of the loop is one field."""
+
+from dataclasses import dataclass
+
+from labkit.errors import LabError
+
+CHOICES = {
+    "optimizer": ("adamw", "sgd", "lars", "lamb"),
+    "update": (None, "loop", "foreach", "fused"),
+    "schedule": ("onecycle", "cosine", "step", "constant"),
+    "warmup": ("none", "constant", "gradual"),
+    "amp": (None, "bf16", "fp16"),
+    "phases": (None, "events", "synchronize"),
+}
+COUNTS = ("epochs", "batch", "accumulate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How to train. Each of the defaults leaves a switch off.
+
+    What is learned:
+    epochs           passes over the data
+    batch            images per step; what is left over at the end of an epoch is dropped
+    learning_rate    the peak of the schedule
+    weight_decay     of the optimizer
+    momentum         of sgd and lars; the first beta of adamw and lamb
+    seed             of the order of the images
+    optimizer        adamw, sgd, lars (arXiv:1708.03888) or lamb (arXiv:1904.00962)
+    schedule         onecycle (arXiv:1708.07120), cosine, step or constant
+    warmup           none, constant or gradual (arXiv:1706.02677), over the first `warmup_epochs`
+    clip             largest norm of the gradient of all weights together; None: any
+    accumulate       compute the gradient of a batch in so many parts: less memory, the same step
+    label_smoothing  0 to 1 (arXiv:1512.00567)
+    ema              decay of a running average of the weights, such as 0.999; None: none
+    ghost_size       batch norm over groups of so many images (arXiv:1705.08741); None: over the batch
+    augment, size    of the images, as in `ImageSet.batches`
+
+    How fast:
+    compile          torch.compile
+    torchscript      torch.jit.script, its predecessor
+    cuda_graphs      record the kernels of a step once and replay them
+    amp              autocast to "bf16", or to "fp16" with a gradient scaler (arXiv:1710.03740)
+    channels_last    NHWC in memory
+    tf32             19-bit floats in matrix products and convolutions; None: as torch has it, False: true fp32
+    cudnn_autotuner  time the convolution algorithms first, then keep the best
+    update           the optimizer's arithmetic as a "loop" over tensors, "foreach" or "fused"; None: torch chooses
+    resident         keep the whole set on the device
+    workers          None: whole batches are made at once where the set lies; a number: torch's DataLoader makes
+                     them image by image, in so many processes (0: in this one)
+    pin_memory       page-locked memory for the DataLoader's batches, which a GPU can fetch by itself
+    phases           time data, forward, backward and optimizer: by the device's "events", or wait after each
+                     ("synchronize", which slows training down)
+    """
+
+    epochs: int = 1
+    batch: int = 128
+    learning_rate: float = 1e-2
+    weight_decay: float = 1e-2
+    momentum: float = 0.9
+    seed: int = 0
+    optimizer: str = "adamw"
+    schedule: str = "onecycle"
+    warmup: str = "none"
+    warmup_epochs: float = 0.0
+    clip: float | None = None
+    accumulate: int = 1
+    label_smoothing: float = 0.0
+    ema: float | None = None
+    ghost_size: int | None = None
+    augment: bool = False
+    size: int | None = None
+
+    compile: bool = False
+    torchscript: bool = False
+    cuda_graphs: bool = False
+    amp: str | None = None
+    channels_last: bool = False
+    tf32: bool | None = None
+    cudnn_autotuner: bool = False
+    update: str | None = None
+    resident: bool = False
+    workers: int | None = None
+    pin_memory: bool = False
+    phases: str | None = None
+
+    def __post_init__(self):
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                refuse(f"There is no {name} {getattr(self, name)!r}.", " or ".join(map(str, known)))
+        for name in COUNTS:
+            if getattr(self, name) < 1:
+                refuse(f"{name} is {getattr(self, name)}.", "at least 1")
+        if self.batch % self.accumulate:
+            refuse(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "a batch that accumulate divides")
+        if self.update in ("loop", "fused") and self.optimizer in ("lars", "lamb"):
+            refuse(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
+        if self.torchscript and (self.compile or self.cuda_graphs):
+            refuse("TorchScript goes with neither torch.compile nor CUDA graphs.", "torchscript alone")
+        if self.cuda_graphs and self.accumulate > 1:
+            refuse("CUDA graphs write every gradient to the same place: parts cannot add up.", "accumulate=1")
+
+    def idle(self, device):
+        """{switch that is on: why it does nothing on this device}."""
+        kind = str(device).split(":")[0]
+        if kind not in ("cpu", "mps"):
+            return {}
+        reasons = {
+            "pin_memory": "the images stay in this machine's memory: nothing is copied to a GPU",
+            "cudnn_autotuner": "cuDNN, whose algorithms it times, runs on NVIDIA GPUs only",
+            "tf32": "TF32 is a number format of NVIDIA's tensor cores",
+            "cuda_graphs": "CUDA graphs record the kernels of an NVIDIA GPU",
+        }
+        if kind == "cpu":
+            reasons["resident"] = "the set is in this device's memory already"
+        return {name: reason for name, reason in reasons.items() if getattr(self, name)}
+
+
+def refuse(what, expected):
+    raise LabError(what, expected=expected, fix="change the TrainConfig")

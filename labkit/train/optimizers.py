@@ -1,0 +1,75 @@
+"""The optimizer a config asks for, and the learning rate of each step."""
+
+import math
+
+import torch
+
+UPDATES = {
+    None: {},
+    "loop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True, "fused": False},
+    "fused": {"foreach": False, "fused": True},
+}
+
+
+def make_optimizer(parameters, config):
+    """The `torch.optim.Optimizer` of a `TrainConfig`."""
+    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    betas = (config.momentum, 0.999)
+    match config.optimizer:
+        case "adamw":
+            return torch.optim.AdamW(parameters, betas=betas, **common, **UPDATES[config.update])
+        case "sgd":
+            return torch.optim.SGD(parameters, momentum=config.momentum, **common, **UPDATES[config.update])
+        case "lars":
+            from labkit.methods.lars import LARS
+
+            return LARS(parameters, momentum=config.momentum, **common)
+        case "lamb":
+            from labkit.methods.lamb import LAMB
+
+            return LAMB(parameters, betas=betas, **common)
+
+
+def set_rate(optimizer, config, *, step, steps):
+    """Put the learning rate of `step` (0-based, of `steps`) into the optimizer; one-cycle moves the momentum too."""
+    if config.schedule == "onecycle":
+        rate, momentum = one_cycle(step, steps)
+    else:
+        rate, momentum = warmed(config, step, steps), None
+    for group in optimizer.param_groups:
+        group["lr"] = config.learning_rate * rate
+        if momentum is not None and "betas" in group:
+            group["betas"] = (momentum, *group["betas"][1:])
+        elif momentum is not None:
+            group["momentum"] = momentum
+
+
+def one_cycle(step, steps):
+    """(fraction of the peak rate, momentum): up for 30 % of the steps, down for the rest, both along a cosine.
+
+    Source: Smith and Topin 2017, arXiv:1708.07120, with the numbers of `torch.optim.lr_scheduler.OneCycleLR`.
+    """
+    start, end = 1 / 25, 1 / 25 / 1e4
+    peak, last = 0.3 * steps - 1, steps - 1
+    if step <= peak:
+        way = step / peak
+        return between(start, 1, way), between(0.95, 0.85, way)
+    way = (step - peak) / (last - peak)
+    return between(1, end, way), between(0.85, 0.95, way)
+
+
+def between(first, last, way):
+    """From `first` to `last` along half a cosine, `way` from 0 to 1."""
+    return last + (first - last) * (1 + math.cos(math.pi * way)) / 2
+
+
+def warmed(config, step, steps):
+    """Fraction of the peak rate: warm-up over the first epochs, then the schedule over the rest."""
+    from labkit.methods.decay import decay_factor
+    from labkit.methods.warmup import warmup_factor
+
+    warm = round(config.warmup_epochs * steps / config.epochs) if config.warmup != "none" else 0
+    if step < warm:
+        return warmup_factor(step, warm, config.warmup)
+    return decay_factor(step - warm, steps - warm, config.schedule)
