@@ -5,7 +5,6 @@ from pathlib import Path
 
 from torch import nn
 
-from labkit import device as devices
 from labkit import engines, measure, train
 from labkit.files import artifacts, atomic
 from labkit.rows import Deployment
@@ -50,9 +49,9 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
     plan          `measure.Plan` of the latency
     usd_per_hour  price of the machine; None leaves the cost unknown
     """
-    batch, device = len(images), images.device
+    batch = len(images)
     serve = engines.load(engine, candidate.model, images, precision=precision)
-    work = {"inputs": [images], "device": device, "batch": batch}
+    work = {"inputs": [images], "device": serve.device, "batch": batch}
     latency = measure.latency(serve, **work, plan=plan)
     memory = measure.memory(serve, **work)
     energy = measure.energy(serve, **work)
@@ -64,7 +63,7 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
         engine=engine,
         precision=precision,
         device=latency.device,
-        threads=devices.threads(),
+        threads=serve.threads,
         batch=batch,
         accuracy=candidate.accuracy,
         latency_p50_ms=latency.p50_ms,

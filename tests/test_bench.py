@@ -32,7 +32,7 @@ def test_the_command_prints_progress_and_a_line_a_batch():
     words = ["bench", "cnn-small", "--batch", "1", "--batch", "2", "--seconds", "0.2"]
     result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, result.output
-    assert "2/2 cnn-small eager fp32, batch 2" in result.output
+    assert "2/2 cnn-small eager, batch 2" in result.output
     assert result.output.count("\n    median ") == 2
 
 

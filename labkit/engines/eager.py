@@ -39,7 +39,7 @@ def on_device(model, example, precision, engine):
 def serve(model, example, *, engine, precision, threads, function=None):
     """Serve a module, or a `function` compiled from it; the small formats by autocast, which keeps what needs it in fp32."""
     kind, dtype = example.device.type, DTYPES[precision]
-    threads = (threads or devices.threads()) if kind == "cpu" else None
+    threads = threads or devices.threads()
 
     def run(*batch):
         with devices.using_threads(threads), torch.autocast(kind, dtype=dtype, enabled=precision != "fp32"):

@@ -26,7 +26,9 @@ def load(model_or_onnx, example, *, precision, threads=None):
             found="bf16",
             fix="choose another precision, or the engine openvino on a CPU with bf16 instructions",
         )
-    where = example.device.type if PROVIDERS.get(example.device.type) in onnxruntime.get_available_providers() else "cpu"
+    where = (
+        example.device.type if PROVIDERS.get(example.device.type) in onnxruntime.get_available_providers() else "cpu"
+    )
     threads = threads or devices.threads()
     with as_onnx(model_or_onnx, example, precision) as path:
         providers = list(dict.fromkeys([PROVIDERS[where], PROVIDERS["cpu"]]))
@@ -80,7 +82,7 @@ def served(session, example, precision, threads):
         engine="onnxruntime",
         precision=precision,
         device=str(device),
-        threads=threads if kind == "cpu" else None,
+        threads=threads,
         inputs={node.name: tuple(node.shape) for node in session.get_inputs()},
         outputs={node.name: tuple(node.shape) for node in session.get_outputs()},
         details={"provider": provider},

@@ -14,7 +14,7 @@ class Served:
     engine     one of `engines.NAMES`
     precision  one of `engines.PRECISIONS`
     device     where it really runs, such as "cpu" or "cuda:0": it may differ from where the batch lies
-    threads    CPU threads it may use; None on a GPU
+    threads    CPU threads it may use
     inputs, outputs  {name: shape}; a dimension that may vary is a name, such as "batch"
     details    what else was set or chosen, such as the provider and the precision hint
     run        (tensors of a call) -> the first output as a tensor
@@ -23,7 +23,7 @@ class Served:
     engine: str
     precision: str
     device: str
-    threads: int | None
+    threads: int
     inputs: Mapping[str, tuple]
     outputs: Mapping[str, tuple]
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -33,4 +33,3 @@ class Served:
         """(N, ...) tensors, one for each of `inputs` in that order -> (N, ...) float32."""
         with torch.inference_mode():
             return self.run(*batch).to(batch[0].device, torch.float32)
-

@@ -9,7 +9,9 @@ import torch
 from labkit.errors import LabError
 from labkit.files import atomic
 
-OPSET = 20  # the first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`
+OPSET = (
+    20  # the first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`
+)
 LARGEST = 2**31  # bytes of one protobuf message: weights beyond it need files of their own
 
 
@@ -55,4 +57,4 @@ def translations():
         from labkit.methods import fastswish
     except ImportError:
         return {}
-    return fastswish.onnx_translations()
+    return getattr(fastswish, "onnx_translations", dict)()
