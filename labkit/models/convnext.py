@@ -22,7 +22,7 @@ def convnext(widths, depths, *, channels=3, classes, activation=nn.GELU, stem=4)
         if before:
             layers += [LayerNorm2d(before), nn.Conv2d(before, width, 2, stride=2)]
         layers += [Block(width, activation) for _ in range(depth)]
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LayerNorm(widths[-1], eps=1e-6), nn.Linear(widths[-1], classes)]
+    head = [PixelMean(), nn.LayerNorm(widths[-1], eps=1e-6), nn.Linear(widths[-1], classes)]
     return nn.Sequential(*layers, *head).apply(initialize)
 
 
@@ -32,7 +32,7 @@ def convnext_homebrew(classes=200, activation=nn.GELU):
 
 
 def convnext_mini(channels=1, classes=10, activation=nn.GELU):
-    """For 28 to 64 pixels, quick on a CPU."""
+    """For 28 to 64 pixels, quick on a CPU; 223,834 parameters for 1 channel and 10 classes."""
     return convnext((24, 48, 96), (1, 2, 2), channels=channels, classes=classes, activation=activation, stem=2)
 
 
@@ -61,6 +61,13 @@ class LayerNorm2d(nn.LayerNorm):
 
     def forward(self, x):
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class PixelMean(nn.Module):
+    """(N, C, H, W) -> (N, C)."""
+
+    def forward(self, x):
+        return x.mean((2, 3))
 
 
 def initialize(layer):

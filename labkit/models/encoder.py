@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 PADDING = 0  # the token that fills a short sequence up; it takes part in nothing
 VOCABULARY = 8192
+NEVER = -1e4  # added to a score before the softmax; fits into float16
 
 
 class Encoder(nn.Module):
@@ -33,34 +34,37 @@ class Encoder(nn.Module):
 
     def forward(self, tokens):
         present = tokens != PADDING  # (N, T)
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.norm(self.tokens(tokens) + self.positions(places))  # (N, T, width)
-        for layer in self.layers:
-            x = layer(x, present[:, None, None, :])
+        x = self.norm(self.tokens(tokens) + self.positions.weight[: tokens.shape[1]])  # (N, T, width)
         share = present.to(x.dtype)[:, :, None]
+        hidden = torch.zeros_like(share).masked_fill(~present[:, :, None], NEVER)  # finite: no NaN to guard against
+        for layer in self.layers:
+            x = layer(x, hidden[:, None].transpose(2, 3))
         return self.head((x * share).sum(1) / share.sum(1))
 
 
 class Layer(nn.Module):
     """Attention, then an MLP, each added to what came in and normalised.
 
-    x        (N, T, width)
-    present  (N, 1, 1, T) bool; False where nobody may look
+    x       (N, T, width)
+    hidden  (N, 1, 1, T), added to the scores: 0 where a token may be looked at, `NEVER` where not
     """
 
     def __init__(self, width, heads, activation):
         super().__init__()
         self.heads = heads
-        self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.query, self.key, self.value, self.mix = (nn.Linear(width, width) for _ in range(4))
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
 
-    def forward(self, x, present):
-        # (N, T, 3 width) -> three of (N, heads, T, width / heads)
-        query, key, value = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, 2))
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=present)
+    def forward(self, x, hidden):
+        query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden.to(query.dtype))
         x = self.attention_norm(x + self.mix(seen.transpose(1, 2).flatten(2)))
         return self.mlp_norm(x + self.mlp(x))
+
+    def split(self, x):
+        """(N, T, width) -> (N, heads, T, width / heads)."""
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 def encoder_small(*, classes=2, activation=nn.GELU):
