@@ -1,1 +1,13 @@
-"""Small number formats: by hand, and by library, written into the ONNX graph."""
+"""Small number formats: by hand (`numbers`), and by library, written into the ONNX graph.
+
+    static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training images
+    to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
+
+Precision lives in the file: every engine that reads ONNX then computes in it, and it can be verified anywhere.
+"""
+
+from labkit.quantize.calibration import Calibration, observe, ranges
+from labkit.quantize.floats import to_fp16
+from labkit.quantize.ptq import RECIPES, prepared, static
+
+__all__ = ["RECIPES", "Calibration", "observe", "prepared", "ranges", "static", "to_fp16"]

@@ -1,0 +1,231 @@
+"""What a network's activations look like on real data, and the range that an integer grid should cover.
+
+Weights are known when a network is quantized; activations are not: their ranges are observed on a few hundred examples
+of the data the network will see. Random numbers have other ranges and give a network that looks right and answers
+wrongly, so there is no default here and noise is refused.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from labkit.errors import LabError
+
+FEWEST = 64  # examples
+BINS = 2048  # of a histogram of absolute values
+NOISE = 0.1  # neighbouring pixels of real images correlate far above this, those of random numbers do not
+WIDEST = 20.0  # standard deviation above which images were surely not normalised
+METHODS = ("minmax", "percentile", "entropy")
+PERCENTILE = 99.99
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Real inputs of a network, and where they come from.
+
+    batches  float32 (n, C, H, W) or int64 (n, T) arrays, as the network wants them
+    source   in words, such as "fashion-mnist train"; it is written into the quantized file
+    """
+
+    batches: tuple
+    source: str
+
+    def __post_init__(self):
+        check(self)
+
+    @classmethod
+    def of(cls, data, *, count=256, batch=32, size=None, seed=0):
+        """From an `ImageSet`; of training images, for the test must stay unseen. A Calibration comes back as it is.
+
+        count  images, each class in proportion; all of them where there are fewer
+        size   pixels a side, for networks that want larger images
+        """
+        if isinstance(data, cls):
+            return data
+        if not hasattr(data, "subset"):
+            raise LabError(
+                "Quantization needs real data to observe.",
+                expected="an ImageSet, or Calibration(batches, source)",
+                found=type(data).__name__,
+                fix='pass labkit.data.load("fashion-mnist", "train"), or say where the batches come from',
+            )
+        part = data.subset(min(count, len(data)), seed=seed).batches(batch, seed=seed, size=size)
+        return cls(tuple(images.cpu().numpy() for images, _ in part), f"{data.name} {data.split}")
+
+    @property
+    def count(self):
+        return sum(map(len, self.batches))
+
+    @property
+    def note(self):
+        return f"{self.count} examples of {self.source}"
+
+
+def check(data):
+    """Refuse too little data, data without a source, and what is no data of the network: noise, constants, raw bytes.
+
+    Only batches of images are looked at closely: there is no telling random tokens from text of an unknown language.
+    """
+    if not data.source.strip():
+        raise refused("no source", "where the batches come from, in words")
+    if data.count < FEWEST:
+        raise refused(f"{data.count} examples", f"at least {FEWEST} examples; 256 are usual")
+    values = np.concatenate([np.asarray(batch) for batch in data.batches])
+    if not np.isfinite(values).all():
+        raise refused("NaN or infinity", "finite numbers")
+    if (values == values[:1]).all():
+        raise refused("the same example again and again", "different examples")
+    if values.ndim != 4 or min(values.shape[2:]) < 3:
+        return
+    if values.std() > WIDEST:
+        raise refused(
+            f"a standard deviation of {values.std():.0f}", "normalised images, as ImageSet.batches makes them"
+        )
+    if max(neighbours(values, 2), neighbours(values, 3)) < NOISE:
+        raise refused("numbers as random as noise: neighbouring pixels do not resemble each other", "real images")
+
+
+def refused(found, expected):
+    return LabError(
+        "This data cannot calibrate a network.",
+        expected=expected,
+        found=found,
+        fix='pass a training set, such as labkit.data.load("fashion-mnist", "train")',
+    )
+
+
+def neighbours(images, axis):
+    """Correlation of each pixel with the next one along `axis`: near 1 for photographs, near 0 for noise."""
+    length = images.shape[axis]
+    pixels = images - images.mean(axis=(2, 3), keepdims=True)
+    first, second = pixels.take(range(length - 1), axis), pixels.take(range(1, length), axis)
+    power = np.sqrt((first**2).sum() * (second**2).sum())
+    return float((first * second).sum() / power) if power > 0 else 0.0
+
+
+@dataclass
+class Histogram:
+    """How often a tensor took which absolute value, and its extremes.
+
+    reach      the histogram goes from 0 to here; it doubles when a larger value comes
+    low, high  smallest and largest value seen, and 0
+    counts     (BINS,)
+    """
+
+    reach: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))
+
+    def add(self, values):
+        """Count the values of an array of any shape."""
+        self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
+        largest = max(-self.low, self.high)
+        self.reach = self.reach or largest
+        while self.reach < largest:  # two old bins become one new bin
+            self.reach *= 2
+            self.counts = np.concatenate([self.counts.reshape(-1, 2).sum(1), np.zeros(BINS // 2, np.int64)])
+        bins = np.abs(values).ravel() * np.float32(BINS / (self.reach or 1.0))
+        self.counts += np.bincount(np.minimum(bins.astype(np.int64), BINS - 1), minlength=BINS)
+
+    @property
+    def edges(self):
+        """(BINS + 1,)"""
+        return np.linspace(0, self.reach, BINS + 1)
+
+    def clipped(self, threshold):
+        """(low, high) of the values that `threshold` leaves."""
+        return max(self.low, -threshold), min(self.high, threshold)
+
+
+def observe(model, data, *, tensors=None):
+    """Run an ONNX model in fp32 on the data and keep a `Histogram` of each float tensor: {name: Histogram}.
+
+    model    a path or a ModelProto
+    tensors  names; None: all activations
+    """
+    names, session = with_outputs(model, tensors)
+    found = {name: Histogram() for name in names}
+    wanted = session.get_inputs()[0].name
+    for batch in data.batches:
+        for name, values in zip(names, session.run(names, {wanted: batch}), strict=True):
+            found[name].add(values)
+    return found
+
+
+def with_outputs(model, tensors=None):
+    """(names, an ONNX Runtime session that returns those intermediate tensors)."""
+    import onnx
+    import onnxruntime
+
+    model = onnx.load(model) if isinstance(model, (str, Path)) else model
+    model = onnx.shape_inference.infer_shapes(model)  # a copy
+    graph = model.graph
+    made = {name for node in graph.node for name in node.output} | {graph.input[0].name}
+    known = {info.name: info for info in (*graph.output, *graph.value_info, *graph.input)}
+    floats = [name for name in made & set(known) if known[name].type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
+    names = sorted(name for name in floats if tensors is None or name in tensors)
+    graph.output.extend(known[name] for name in set(names) - {info.name for info in graph.output})
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return names, onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+def ranges(histograms, method="minmax", *, percentile=PERCENTILE):
+    """{name: (low, high)}: the range that each tensor's grid shall cover.
+
+    method  minmax      all values seen: nothing saturates, and one outlier makes the grid coarse for all
+            percentile  all but the largest: `percentile` percent of the values by magnitude
+            entropy     the clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
+    """
+    if method not in METHODS:
+        raise LabError(
+            f"There is no calibration method {method!r}.", expected=" or ".join(METHODS), found=method, fix="choose one"
+        )
+    thresholds = {
+        "minmax": lambda seen: seen.reach,
+        "percentile": lambda seen: percentile_threshold(seen, percentile),
+        "entropy": entropy_threshold,
+    }
+    return {name: seen.clipped(thresholds[method](seen)) for name, seen in histograms.items()}
+
+
+def percentile_threshold(seen, percentile=PERCENTILE):
+    """The smallest bin edge with at least `percentile` percent of the absolute values below it."""
+    share = np.cumsum(seen.counts) / seen.counts.sum()
+    return float(seen.edges[1 + np.searchsorted(share, percentile / 100)])
+
+
+def entropy_threshold(seen, *, levels=128, step=8):
+    """The threshold whose clipped and quantized distribution is nearest to the observed one.
+
+    For each candidate: P is the histogram up to it, with everything beyond in its last bin; Q is the same merged into
+    `levels` bins and spread out again over those that were not empty. The candidate with the least KL(P, Q) wins.
+    Source: Migacz 2017, "8-bit inference with TensorRT", GTC S7310
+    """
+    counts = seen.counts.astype(np.float64)
+    counts[0] = 0  # exact zeros (half of what a ReLU gives) fit on any grid and would drown all else
+    if counts.sum() == 0:
+        return seen.reach
+    last = int(np.flatnonzero(counts)[-1]) + 1
+    candidates = [*range(levels, max(last, levels), step), max(last, levels)]
+    distances = [divergence(counts, end, levels) for end in candidates]
+    return float(seen.edges[candidates[int(np.argmin(distances))]])
+
+
+def divergence(counts, end, levels):
+    """KL(P, Q) of clipping at bin `end`, in nats; infinite where Q has nothing and P has something."""
+    kept = counts[:end]
+    observed = kept.copy()
+    observed[-1] += counts[end:].sum()
+    level = np.arange(end) * levels // end  # which of the levels each bin falls into
+    filled = kept > 0
+    total = np.bincount(level, kept, levels)
+    share = total / np.maximum(np.bincount(level, filled, levels), 1)
+    quantized = np.where(filled, share[level], 0.0)
+    some = observed > 0
+    if quantized.sum() == 0 or not (quantized[some] > 0).all():
+        return np.inf
+    p, q = observed[some] / observed.sum(), quantized[some] / quantized.sum()
+    return float((p * np.log(p / q)).sum())

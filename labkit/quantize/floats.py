@@ -1,0 +1,90 @@
+"""Half precision written into an ONNX file: casts around what bears it, float32 for what does not.
+
+The cleanest FP16 file of a network at hand is `to_onnx(model.half(), ...)`. A file from elsewhere, or one that is
+already quantized, is converted here. Verify an INT8+FP16 file in ONNX Runtime with its optimisations off: fusing such
+graphs, it has been seen to compute something else.
+"""
+
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from labkit.errors import Unavailable
+from labkit.files import atomic
+from labkit.quantize.calibration import Calibration, observe
+
+LARGEST = float(np.finfo(np.float16).max)  # 65,504
+SENSITIVE = (
+    "Softmax",
+    "LayerNormalization",
+)  # sums of exponentials, of squares: float32 keeps them exact and costs little
+
+
+def to_fp16(src, dst, data=None):
+    """Write a copy of an ONNX file that computes in float16, with inputs and outputs still float32: the path `dst`.
+
+    data    an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest float16 stay float32.
+            Without it only the weights are looked at. (NVIDIA's converter would look at random inputs instead.)
+    Source  modelopt.onnx.autocast, without its reference runner
+    """
+    import onnx
+
+    model = onnx.load(src)
+    large = too_large(src, data) if data is not None else set()
+    exclude = [exactly(node.name) for node in model.graph.node if large & {*node.input, *node.output}]
+    with quiet():
+        converted = imported()(
+            str(src),
+            low_precision_type="fp16",
+            keep_io_types=True,
+            nodes_to_exclude=exclude,
+            op_types_to_exclude=list(SENSITIVE),
+            data_max=np.inf,
+        )
+    with atomic(dst) as temporary:
+        onnx.save(converted, temporary)
+    return Path(dst)
+
+
+def too_large(src, data):
+    """Names of the tensors that came within a factor of 2 of the largest float16."""
+    seen = observe(src, Calibration.of(data))
+    return {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
+
+
+def exactly(name):
+    """A node's name as a regular expression."""
+    import re
+
+    return f"{re.escape(name)}$"
+
+
+def imported():
+    try:
+        with quiet():
+            from modelopt.onnx.autocast import convert_to_mixed_precision
+    except ImportError as error:
+        raise Unavailable(
+            "NVIDIA's model optimizer is not installed; it writes mixed precision into ONNX files.",
+            expected="the package nvidia-modelopt (Linux)",
+            found=str(error),
+            fix="export the network in half precision instead: to_onnx(model.half(), example.half(), path)",
+        ) from error
+    return convert_to_mixed_precision
+
+
+@contextmanager
+def quiet():
+    """Without the converter's progress messages and warnings about packages it does not need here."""
+    import warnings
+
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,63 @@
+"""Half precision in the file, with float32 at its ends."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx.reference import ReferenceEvaluator
+
+from labkit.export import parity, to_onnx
+from labkit.quantize import Calibration, static, to_fp16
+
+pytest.importorskip("modelopt.onnx.autocast")
+FP16 = onnx.TensorProto.FLOAT16
+
+
+def weights(path):
+    return [tensor.data_type for tensor in onnx.load(path).graph.initializer if len(tensor.dims) > 1]
+
+
+def unoptimised(path, batch):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(path, options).run(None, {"input": batch.numpy()})[0]
+
+
+def test_weights_become_half_and_inputs_and_outputs_stay_float(onnx_file, network, images, tmp_path):
+    path = to_fp16(onnx_file, tmp_path / "half.onnx")
+    graph = onnx.load(path).graph
+    assert set(weights(path)) == {FP16}
+    ends = [*graph.input, *graph.output]
+    assert {end.type.tensor_type.elem_type for end in ends} == {onnx.TensorProto.FLOAT}
+    assert path.stat().st_size < 0.6 * onnx_file.stat().st_size
+    assert parity(network, path, [images[:3], images]).cosine > 0.99999
+
+
+def test_an_int8_file_becomes_int8_and_half(onnx_file, train, network, images, tmp_path):
+    int8 = static(onnx_file, tmp_path / "int8.onnx", train)
+    both = to_fp16(int8, tmp_path / "both.onnx")
+    kinds = {tensor.data_type for tensor in onnx.load(both).graph.initializer}
+    assert {onnx.TensorProto.INT8, FP16} <= kinds
+    assert both.stat().st_size < int8.stat().st_size
+    with torch.inference_mode():
+        wanted = network(images).numpy()
+    found = unoptimised(both, images)
+    assert (found * wanted).sum() / np.sqrt((found**2).sum() * (wanted**2).sum()) > 0.999
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")  # the point of the test
+def test_what_exceeds_half_precision_on_real_data_stays_float(train, images, tmp_path):
+    class Large(torch.nn.Module):
+        def forward(self, x):
+            return (x.flatten(1) * 50_000).sum(1, keepdim=True) / 50_000
+
+    net = Large()
+    net.weight = torch.nn.Parameter(torch.zeros(1))
+    source = to_onnx(net, images[:2], tmp_path / "large.onnx")
+    blind, seeing = to_fp16(source, tmp_path / "a.onnx"), to_fp16(source, tmp_path / "b.onnx", Calibration.of(train))
+    blind, seeing = (
+        ReferenceEvaluator(onnx.load(path)).run(None, {"input": images.numpy()})[0] for path in (blind, seeing)
+    )
+    assert not np.isfinite(blind).all()
+    np.testing.assert_allclose(seeing, net(images).numpy(), rtol=1e-2, atol=0.2)

@@ -1,0 +1,117 @@
+"""Quantization after training: what stands in the file, and that it still computes the same."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from labkit.errors import LabError
+from labkit.export import parity
+from labkit.quantize import RECIPES, Calibration, observe, prepared, static
+from labkit.quantize.numbers import quantize, scale_zero_point, value_range
+
+METHODS = ("minmax", "percentile", "entropy")
+
+
+@pytest.fixture(scope="module")
+def histograms(onnx_file, train):
+    return observe(prepared(onnx_file), Calibration.of(train, count=128))
+
+
+@pytest.fixture(scope="module")
+def quantized(onnx_file, histograms, tmp_path_factory):
+    """{recipe: path}"""
+    folder = tmp_path_factory.mktemp("quantized")
+    return {recipe: static(onnx_file, folder / f"{recipe}.onnx", histograms, recipe=recipe) for recipe in RECIPES}
+
+
+def tensors(model):
+    return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def test_the_weights_in_the_file_are_those_quantized_by_hand(quantized, onnx_file):
+    before, after = tensors(onnx.load(onnx_file)), tensors(onnx.load(quantized["tensorrt"]))
+    weights = [name for name, values in before.items() if values.ndim == 4]
+    assert len(weights) == 6
+    for name in weights:
+        scale, _ = scale_zero_point(*value_range(before[name], axis=0))
+        np.testing.assert_allclose(after[f"{name}_scale"], scale, rtol=1e-5)
+        ours = quantize(before[name], scale, axis=0).astype(int)
+        assert np.abs(ours - after[f"{name}_quantized"]).max() <= 1  # where a value lies between two integers
+        assert (ours == after[f"{name}_quantized"]).mean() > 0.999
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_each_recipe_with_each_method_computes_nearly_the_same(
+    recipe, method, network, onnx_file, histograms, images, tmp_path
+):
+    path = static(onnx_file, tmp_path / "q.onnx", histograms, recipe=recipe, method=method)
+    found = parity(network, path, [images[:3], images])
+    assert found.cosine > 0.995
+    assert found.top1 > 0.95
+
+
+def test_the_file_for_tensorrt_has_only_symmetric_int8_and_float_biases(quantized):
+    model = onnx.load(quantized["tensorrt"])
+    kinds = tensors(model)
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            assert kinds[node.input[2]].dtype == np.int8
+            assert not kinds[node.input[2]].any()
+        if node.op_type in ("Conv", "Gemm"):
+            assert kinds[node.input[2]].dtype == np.float32
+            assert model.graph.node  # its other two inputs come from DequantizeLinear:
+            made = {name: other.op_type for other in model.graph.node for name in other.output}
+            assert [made[name] for name in node.input[:2]] == ["DequantizeLinear"] * 2
+
+
+def test_the_file_for_onnx_runtime_has_unsigned_activations_and_weights_of_seven_bits(quantized):
+    model = onnx.load(quantized["onnxruntime"])
+    kinds = tensors(model)
+    zeros = {kinds[node.input[2]].dtype for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    assert zeros == {np.dtype(np.uint8)}
+    weights = [values for name, values in kinds.items() if name.endswith("_quantized") and values.ndim == 4]
+    assert max(np.abs(values.astype(int)).max() for values in weights) <= 64
+
+
+def test_a_quantized_file_is_about_a_quarter_of_the_size_and_says_how_it_was_made(quantized, onnx_file):
+    for recipe, path in quantized.items():
+        assert path.stat().st_size < 0.4 * onnx_file.stat().st_size
+        (note,) = [entry.value for entry in onnx.load(path).metadata_props if entry.key == "quantized"]
+        assert note == f"int8, recipe {recipe}, ranges by minmax"
+        onnx.checker.check_model(path, full_check=True)
+        assert {opset.domain for opset in onnx.load(path).opset_import} == {""}
+
+
+def test_a_node_that_is_kept_stays_in_float(onnx_file, histograms, tmp_path):
+    first = next(node.name for node in onnx.load(onnx_file).graph.node if node.op_type == "Conv")
+    model = onnx.load(static(onnx_file, tmp_path / "q.onnx", histograms, keep=[first]))
+    (kept,) = [node for node in model.graph.node if node.name == first]
+    assert tensors(model)[kept.input[1]].dtype == np.float32
+    with pytest.raises(LabError, match="no such nodes"):
+        static(onnx_file, tmp_path / "r.onnx", histograms, keep=["nothing"])
+
+
+def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(train, images, tmp_path):
+    from labkit.export import to_onnx
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten())
+    net(images)  # running statistics other than 0 and 1
+    net[1].weight.data.uniform_(0.5, 2)
+    source = to_onnx(net, images[:2], tmp_path / "bn.onnx", optimize=False)
+    assert "BatchNormalization" in {node.op_type for node in onnx.load(source).graph.node}
+    path = static(source, tmp_path / "q.onnx", train)
+    assert "BatchNormalization" not in {node.op_type for node in onnx.load(path).graph.node}
+    assert parity(net, path, [images]).cosine > 0.999
+
+
+def test_no_data_an_unknown_recipe_and_a_missing_file_are_refused(onnx_file, train, tmp_path):
+    with pytest.raises(LabError, match="needs real data"):
+        static(onnx_file, tmp_path / "q.onnx", None)
+    with pytest.raises(LabError, match="no recipe 'int4'"):
+        static(onnx_file, tmp_path / "q.onnx", train, recipe="int4")
+    with pytest.raises((LabError, OSError)):
+        static(tmp_path / "missing.onnx", tmp_path / "q.onnx", train)
+    assert not list(tmp_path.iterdir())
