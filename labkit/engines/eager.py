@@ -18,7 +18,7 @@ def load(model, example, *, precision, threads=None):
 
 
 def on_device(model, example, precision, engine):
-    """The module on the example's device in eval mode; an ONNX file or a precision torch has no switch for is refused."""
+    """The module on the example's device in eval mode; ONNX files and int8 are refused."""
     if isinstance(model, (str, Path)):
         raise LabError(
             f"{engine} runs torch modules, not ONNX files.",
@@ -37,7 +37,7 @@ def on_device(model, example, precision, engine):
 
 
 def serve(model, example, *, engine, precision, threads, function=None):
-    """Serve a module, or a `function` compiled from it; the small formats by autocast, which keeps what needs it in fp32."""
+    """Serve a module, or a `function` compiled from it; autocast for small formats keeps what needs it in fp32."""
     kind, dtype = example.device.type, DTYPES[precision]
     threads = threads or devices.threads()
 

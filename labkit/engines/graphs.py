@@ -12,7 +12,7 @@ from labkit.errors import LabError, Unavailable
 
 @contextmanager
 def as_onnx(model, example, precision):
-    """Yield the path of an ONNX file with the precision written into it; one that was exported for this goes afterwards.
+    """Yield the path of an ONNX file with the precision written into it; one exported for this is deleted at the end.
 
     model      a torch module, or the path of an ONNX file (checked before anything reads it)
     precision  a module is exported in it; a file must hold it

@@ -50,7 +50,7 @@ def imported():
 
 
 def options(onnxruntime, threads):
-    """All optimisations, so many threads, and no thread that goes on spinning after a call: it would slow what follows."""
+    """All optimisations, so many threads, and none that spins on after a call: it would slow what comes next."""
     found = onnxruntime.SessionOptions()
     found.intra_op_num_threads = threads
     found.inter_op_num_threads = 1

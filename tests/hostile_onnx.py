@@ -1,0 +1,267 @@
+"""ONNX files that must not be used: each made by code from a small good one. `FILES` is {what is wrong: Hostile}."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """One kind of bad file.
+
+    make  (folder) -> its path; other files it needs are made too
+    says  a word the refusal must hold
+    """
+
+    make: Callable
+    says: str
+
+
+def good_model():
+    """A small valid network: MatMul, Add, Relu, for inputs (batch, 4)."""
+    random = np.random.default_rng(0)
+    weights = {"weight": random.standard_normal((4, 3)), "bias": random.standard_normal(3)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["input", "weight"], ["product"]),
+            helper.make_node("Add", ["product", "bias"], ["sum"]),
+            helper.make_node("Relu", ["sum"], ["logits"]),
+        ],
+        "good",
+        [helper.make_tensor_value_info("input", FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("logits", FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def with_external(folder, location, *, write=True, offset=None, length=None):
+    """The good model with its weight in a file of its own; where `location` points is the point."""
+    model = good_model()
+    tensor = model.graph.initializer[0]
+    if write:
+        (folder / "weights.bin").write_bytes(tensor.raw_data)
+    onnx.external_data_helper.set_external_data(tensor, location, offset, length)
+    tensor.ClearField("raw_data")
+    return save(model, folder)
+
+
+def save(model, folder):
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def changed(change):
+    """A maker of the good model after `change(model)`."""
+
+    def make(folder):
+        model = good_model()
+        change(model)
+        return save(model, folder)
+
+    return make
+
+
+def secret(folder):
+    """A file beside the model's folder that no model may read: its bytes would fit as a weight."""
+    path = folder.parent / f"{folder.name}-secret.bin"
+    path.write_bytes(b"s" * 48)
+    return path
+
+
+def climbs(folder):
+    return with_external(folder, f"../{secret(folder).name}")
+
+
+def absolute(folder):
+    return with_external(folder, str(secret(folder)))
+
+
+def through_a_link(folder):
+    (folder / "link.bin").symlink_to(secret(folder))
+    return with_external(folder, "link.bin")
+
+
+def through_a_linked_folder(folder):
+    secret(folder)
+    (folder / "inner").symlink_to(folder.parent, target_is_directory=True)
+    return with_external(folder, f"inner/{folder.name}-secret.bin")
+
+
+def through_a_hard_link(folder):
+    (folder / "hard.bin").hardlink_to(secret(folder))
+    return with_external(folder, "hard.bin")
+
+
+def a_pipe(folder):
+    os.mkfifo(folder / "pipe.bin")  # whoever opens it waits for ever
+    return with_external(folder, "pipe.bin")
+
+
+def in_an_attribute(folder):
+    """The escape hides in a Constant node, not among the initializers."""
+    model, tensor = good_model(), TensorProto()
+    tensor.CopyFrom(model.graph.initializer[0])
+    del model.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(tensor, f"../{secret(folder).name}")
+    tensor.ClearField("raw_data")
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["weight"], value=tensor))
+    return save(model, folder)
+
+
+def claims_4_gb(model):
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    del tensor.dims[:]
+    tensor.dims.extend([2**15, 2**15])  # 4 GiB of float32, and no byte of it
+
+
+def computes_4_gb(model):
+    """A constant of 24 bytes that ConstantOfShape turns into 32 GiB."""
+    shape = numpy_helper.from_array(np.array([2**11, 2**11, 2**11]), "shape")
+    model.graph.initializer.append(shape)
+    model.graph.node.append(helper.make_node("ConstantOfShape", ["shape"], ["huge"]))
+    model.graph.node.append(helper.make_node("ReduceMax", ["huge"], ["most"], keepdims=0))
+    model.graph.output.append(helper.make_tensor_value_info("most", FLOAT, []))
+
+
+def truncated(folder):
+    path = save(good_model(), folder)
+    path.write_bytes(path.read_bytes()[:-40])
+    return path
+
+
+def unknown_operator(model):
+    model.graph.node[2].op_type = "Relooo"
+
+
+def unknown_domain(model):
+    model.graph.node[2].domain = "com.evil"
+    model.opset_import.append(helper.make_opsetid("com.evil", 1))
+
+
+def no_shape(model):
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+
+
+def negative_side(model):
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -4
+
+
+def wrong_type(model):
+    tensor = model.graph.initializer[0]
+    tensor.CopyFrom(numpy_helper.from_array(np.ones((4, 3), np.int64), "weight"))
+
+
+def cycle(model):
+    model.graph.node[0].input[0] = "sum"
+
+
+def missing_input(model):
+    model.graph.node[1].input[1] = "nobody"
+
+
+def duplicate_output(model):
+    model.graph.node[1].output[0] = "product"
+
+
+def duplicate_tensor(model):
+    model.graph.initializer.append(model.graph.initializer[0])
+
+
+def function_bomb(model):
+    """Twelve functions, each calling the one below ten times: 10 to the 12th nodes in 3 kB."""
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("bomb", 1)]
+    for level in range(12):
+        operator, domain = (f"f{level - 1}", "bomb") if level else ("Relu", "")
+        steps = [helper.make_node(operator, [f"v{i}"], [f"v{i + 1}"], domain=domain) for i in range(10)]
+        model.functions.append(helper.make_function("bomb", f"f{level}", ["v0"], ["v10"], steps, opsets))
+    model.opset_import.append(helper.make_opsetid("bomb", 1))
+    model.graph.node[2].CopyFrom(helper.make_node("f11", ["sum"], ["logits"], domain="bomb"))
+
+
+def endless_function(model):
+    opsets = [helper.make_opsetid("loop", 1)]
+    step = helper.make_node("f", ["a"], ["b"], domain="loop")
+    model.functions.append(helper.make_function("loop", "f", ["a"], ["b"], [step], opsets))
+    model.opset_import.append(helper.make_opsetid("loop", 1))
+    model.graph.node[2].CopyFrom(helper.make_node("f", ["sum"], ["logits"], domain="loop"))
+
+
+def nested_branches(folder):
+    """An If inside an If, 200 deep, written byte by byte: deeper than a protobuf reader may go."""
+    node = b""
+    for _ in range(200):
+        node = field(1, field(5, field(6, node)))  # graph.node, node.attribute, attribute.g
+    path = save(good_model(), folder)
+    path.write_bytes(path.read_bytes() + field(7, node))  # a second model.graph is merged with the first
+    return path
+
+
+def field(number, payload):
+    """A protobuf field of bytes."""
+    size, length = b"", len(payload)
+    while length > 127:
+        size, length = size + bytes([length & 127 | 128]), length >> 7
+    return bytes([number << 3 | 2]) + size + bytes([length]) + payload
+
+
+def not_text(folder):
+    """A name that is no UTF-8: some readers pass it on as bytes, and fall over later."""
+    path = save(good_model(), folder)
+    path.write_bytes(path.read_bytes().replace(b"Relu", b"R\xff\xfeu"))
+    return path
+
+
+def sparse_bomb(model):
+    """One value that claims to stand in a matrix of 16 GiB."""
+    values = helper.make_tensor("huge", FLOAT, [1], [1.0])
+    indices = helper.make_tensor("indices", TensorProto.INT64, [1], [0])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2**16, 2**16]))
+
+
+def future_opset(model):
+    model.opset_import[0].version = 999
+
+
+FILES = {
+    "external data climbs out": Hostile(climbs, "leaves the model's folder"),
+    "external data at an absolute path": Hostile(absolute, "leaves the model's folder"),
+    "external data through a link": Hostile(through_a_link, "not a plain file"),
+    "external data through a linked folder": Hostile(through_a_linked_folder, "not a plain file"),
+    "external data through a hard link": Hostile(through_a_hard_link, "not a plain file"),
+    "external data that is a pipe": Hostile(a_pipe, "not a plain file"),
+    "external data in an attribute": Hostile(in_an_attribute, "leaves the model's folder"),
+    "external data that is missing": Hostile(lambda folder: with_external(folder, "none.bin"), "not a plain file"),
+    "external data beyond its file": Hostile(
+        lambda folder: with_external(folder, "weights.bin", offset=8, length=48), "lies outside its file"
+    ),
+    "external data at a negative place": Hostile(
+        lambda folder: with_external(folder, "weights.bin", offset=-8, length=48), "lies outside its file"
+    ),
+    "4 GB claimed": Hostile(changed(claims_4_gb), "claims"),
+    "4 GB computed": Hostile(changed(computes_4_gb), "claims more memory"),
+    "sparse bomb": Hostile(changed(sparse_bomb), "sparse"),
+    "function bomb": Hostile(changed(function_bomb), "unfold"),
+    "function that calls itself": Hostile(changed(endless_function), "calls itself"),
+    "branches without end": Hostile(nested_branches, "damaged"),
+    "names that are no text": Hostile(not_text, "no text"),
+    "truncated": Hostile(truncated, "damaged"),
+    "unknown operator": Hostile(changed(unknown_operator), "Relooo"),
+    "unknown domain": Hostile(changed(unknown_domain), "com.evil"),
+    "operators of the future": Hostile(changed(future_opset), "operator set"),
+    "input without a shape": Hostile(changed(no_shape), "no tensor of a known shape"),
+    "negative side": Hostile(changed(negative_side), "negative side"),
+    "weights of the wrong type": Hostile(changed(wrong_type), "does not hold together"),
+    "cycle": Hostile(changed(cycle), "does not hold together"),
+    "input that nothing makes": Hostile(changed(missing_input), "nobody"),
+    "output made twice": Hostile(changed(duplicate_output), "does not hold together"),
+    "tensor named twice": Hostile(changed(duplicate_tensor), "one name"),
+}
