@@ -263,6 +263,13 @@ def gpu_facts():
     return {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory, "gpu_driver": nvidia_driver()}
 
 
+def compute_capability():
+    """The generation of the first NVIDIA GPU, such as "8.9", or None when there is none."""
+    import torch
+
+    return "{}.{}".format(*torch.cuda.get_device_capability(0)) if torch.cuda.is_available() else None
+
+
 def nvidia_driver():
     """Version of the NVIDIA driver, or None when there is none."""
     import pynvml

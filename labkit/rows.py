@@ -154,6 +154,25 @@ class Deployment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EngineFile:
+    """A file that TensorRT made here. It is machine code: only bytes that match such a row are ever loaded again."""
+
+    TABLE: ClassVar = "engine_files"
+    KEY: ClassVar = ("sha256",)
+    sha256: str  # of the file
+    file: str  # its name
+    bytes: int
+    onnx_sha256: str  # of the model it was built from, weights included
+    settings: str  # JSON: how it was built
+    library: str  # "tensorrt" or "tensorrt-rtx"
+    library_version: str
+    gpu: str | None = None  # it was built on; None: on a machine without one
+    compute_capability: str | None = None
+    driver: str | None = None
+    built_utc: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """One call of the runner over several notebooks; `status` is set when it ends."""
 

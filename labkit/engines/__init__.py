@@ -7,7 +7,7 @@ import importlib
 
 from labkit.errors import LabError
 
-NAMES = ("eager", "inductor", "onnxruntime", "openvino")
+NAMES = ("eager", "inductor", "onnxruntime", "openvino", "tensorrt")
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 

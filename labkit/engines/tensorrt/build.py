@@ -1,0 +1,211 @@
+"""From an ONNX file to an engine: parse, describe the shapes, build.
+
+The network is strongly typed: precision is what the graph says (casts, Q/DQ nodes), never a flag, so the same file can
+be verified in ONNX Runtime and OpenVINO. The calls below exist in TensorRT 10 and 11 and in TensorRT-RTX.
+"""
+
+import hashlib
+import json
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from labkit import export
+from labkit.engines.tensorrt import advice, layers
+from labkit.engines.tensorrt.library import Facts, facts, library, recorder
+from labkit.errors import LabError, Unavailable
+
+MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Memory", "scratch": "Max Scratch Memory"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What may be chosen when an engine is built.
+
+    batches          optimisation profiles: (smallest, usual, largest) batch of each; kernels are chosen for the usual
+    workspace_bytes  most memory for intermediate results while a kernel runs; None: all there is
+    targets          GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU that is
+                     here, or any it knows where there is none
+    aux_streams      most CUDA streams beside the caller's for branches that can run at once; None: TensorRT decides
+    """
+
+    batches: tuple = ((1, 8, 64),)
+    workspace_bytes: int | None = None
+    targets: tuple = ()
+    aux_streams: int | None = None
+
+    def __post_init__(self):
+        for profile in self.batches:
+            if len(profile) != 3 or not 1 <= profile[0] <= profile[1] <= profile[2]:
+                raise LabError(
+                    "An optimisation profile is out of order.",
+                    expected="smallest <= usual <= largest batch, such as (1, 8, 64)",
+                    found=profile,
+                )
+
+    def as_json(self):
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checked ONNX model: its file's name, the ModelProto, and the sha256 of it with all its weights."""
+
+    name: str
+    model: object
+    sha256: str
+
+    @classmethod
+    def read(cls, path):
+        """Read and check a file, which may come from anywhere; a `Source` comes back as it is."""
+        if isinstance(path, cls):
+            return path
+        model = export.checked(path)
+        return cls(Path(path).name, model, hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest())
+
+
+@dataclass(frozen=True)
+class Built:
+    """A built engine, not yet loaded.
+
+    plan          the bytes of the engine file
+    kernels       `layers.Kernel`s, as the builder listed them; empty where only a loaded engine tells
+    memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder told
+    seconds       building took
+    timing_cache  bytes to make the next build faster; None in TensorRT-RTX, which times nothing while it builds
+    """
+
+    source: Source
+    settings: Settings
+    facts: Facts
+    plan: bytes
+    kernels: tuple
+    memory: dict
+    seconds: float
+    timing_cache: bytes | None = None
+
+
+def build(onnx, settings=None, *, timing_cache=None):
+    """Build an engine of an ONNX file: a `Built`. Without a GPU this takes TensorRT-RTX.
+
+    onnx          a path, or a `Source`
+    settings      `Settings`
+    timing_cache  bytes of an earlier build on this machine
+    Raises        LabError that names the node and the way out; Unavailable where nothing can be built
+    """
+    source, settings, found = Source.read(onnx), settings or Settings(), library()
+    log = recorder(found.trt)()
+    builder = builder_of(found, log)
+    network = builder.create_network(1 << int(found.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = parse(found.trt, network, log, source)
+    config = configured(found, builder, network, settings)
+    keeps_times = not found.is_rtx  # there the calls exist, do nothing, and warn
+    if keeps_times:
+        config.set_timing_cache(config.create_timing_cache(timing_cache or b""), False)
+    begin = time.perf_counter()
+    plan = builder.build_serialized_network(network, config)
+    seconds = time.perf_counter() - begin
+    del parser
+    if plan is None:
+        raise advice.failed(source.name, log.said("INTERNAL_ERROR", "ERROR"))
+    return Built(
+        source=source,
+        settings=settings,
+        facts=facts(found),
+        plan=bytes(plan),
+        kernels=layers.from_log(log.said("VERBOSE")),
+        memory=memory(log.said("INFO")),
+        seconds=seconds,
+        timing_cache=bytes(config.get_timing_cache().serialize()) if keeps_times else None,
+    )
+
+
+def builder_of(found, log):
+    """A builder; Unavailable where the library refuses to make one, as the full one does without a GPU."""
+    try:
+        return found.trt.Builder(log)
+    except (TypeError, RuntimeError) as error:
+        raise Unavailable(
+            f"{found.name} cannot build here.",
+            expected="an NVIDIA GPU with its driver",
+            found=(log.said("ERROR") or [str(error)])[0],
+            fix="install tensorrt-rtx-cu13-bindings, which builds without a GPU",
+        ) from error
+
+
+def parse(trt, network, log, source):
+    """Fill the network from the model: the parser, which owns the weights and must live until the engine is built.
+
+    What it refuses, or would silently take for something else, is an error.
+    """
+    parser = trt.OnnxParser(network, log)
+    if not parser.parse(source.model.SerializeToString()):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        raise advice.rejected(
+            source.name, [advice.Problem(error.node_name(), error.node_operator(), error.desc()) for error in errors]
+        )
+    unsigned = [text for text in log.said("WARNING") if "UINT8 zero_point" in text]
+    if unsigned:
+        raise advice.rejected(source.name, [advice.Problem("", "", unsigned[0])])
+    return parser
+
+
+def configured(found, builder, network, settings):
+    """The builder's configuration, with a profile for each range of batches."""
+    trt, config = found.trt, builder.create_builder_config()
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if settings.workspace_bytes is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, settings.workspace_bytes)
+    if settings.aux_streams is not None:
+        config.max_aux_streams = settings.aux_streams
+    aim(found, config, settings.targets)
+    for batches in settings.batches:
+        profile = builder.create_optimization_profile()
+        for index in range(network.num_inputs):
+            tensor = network.get_input(index)
+            profile.set_shape(tensor.name, *(with_batch(tensor, batch) for batch in batches))
+        config.add_optimization_profile(profile)
+    return config
+
+
+def aim(found, config, targets):
+    """Tell TensorRT-RTX which GPUs to build for; the full library always builds for the one that is here."""
+    if targets and not found.is_rtx:
+        raise LabError("The full TensorRT builds for the GPU it runs on only.", found=targets, fix="leave targets out")
+    if not found.is_rtx:
+        return
+    known = found.trt.ComputeCapability.__members__
+    unknown = [name for name in targets if name not in known]
+    if unknown:
+        names = ", ".join(name for name in known if name.startswith("SM"))
+        raise LabError("TensorRT-RTX does not know this GPU generation.", expected=names, found=", ".join(unknown))
+    here = f"SM{(facts(found).compute_capability or '').replace('.', '')}"
+    wanted = targets or (("CURRENT",) if here in known else ())
+    if wanted:
+        config.num_compute_capabilities = len(wanted)
+    for index, name in enumerate(wanted):
+        config.set_compute_capability(known[name], index)
+
+
+def with_batch(tensor, batch):
+    """The shape of a network's input for one batch size."""
+    first, *rest = tensor.shape
+    if -1 in rest:
+        raise LabError(
+            f"The input {tensor.name!r} has more than its batch open.",
+            expected="one dimension that may vary, the first",
+            found=tuple(tensor.shape),
+            fix="export the model with a fixed image size",
+        )
+    return (batch if first == -1 else first, *rest)
+
+
+def memory(messages):
+    """{kind: bytes} of the builder's messages."""
+    found = {}
+    for kind, words in MEMORY.items():
+        hits = [int(hit[1]) for text in messages if (hit := re.search(rf"{words}: (\d+) bytes", text))]
+        if hits:
+            found[kind] = hits[-1]
+    return found

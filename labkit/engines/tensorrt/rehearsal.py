@@ -1,0 +1,159 @@
+"""A stand-in for the GPU side of a script: pycuda's memory and an execution context, with ONNX Runtime doing the sums.
+
+It answers what the engine of the same ONNX file would answer, and is as strict as the real thing: addresses and sizes
+must be right, shapes set, and results are there only after the stream was waited for. It is no measure of speed.
+"""
+
+import ctypes
+import itertools
+
+import numpy as np
+
+from labkit import export
+from labkit.errors import LabError
+
+UNWRITTEN = 0xCB  # fresh GPU memory holds anything: here bytes that are a huge negative number as float32
+
+
+class Misuse(LabError):
+    """A call that would crash a GPU program, or silently give wrong numbers."""
+
+
+class Rehearsal:
+    """A device with memory and a queue. Its methods have the names and arguments of `pycuda.driver`."""
+
+    def __init__(self):
+        self.memory = {}
+        self.queue = []
+        self.steps = []  # names of the calls, in order
+
+    def mem_alloc(self, size):
+        """`size` bytes of device memory: an allocation whose int() is its address."""
+        self.steps.append("mem_alloc")
+        return Allocation(self, int(size))
+
+    def memcpy_htod(self, target, array):
+        """Copy an array from the host (CPU) to the device (GPU)."""
+        self.steps.append("memcpy_htod")
+        array = contiguous(array)
+        ctypes.memmove(self.place(target, array.nbytes), array.ctypes.data, array.nbytes)
+
+    def memcpy_dtoh(self, array, source):
+        """Copy from the device into an array of the host, without waiting for any stream."""
+        self.steps.append("memcpy_dtoh")
+        array = contiguous(array)
+        ctypes.memmove(array.ctypes.data, self.place(source, array.nbytes), array.nbytes)
+
+    def Stream(self):
+        """A queue of work: `.handle` for TensorRT, `.synchronize()` to wait."""
+        return Stream(self)
+
+    def place(self, address, size):
+        """The host address behind a device address with room for `size` bytes."""
+        allocation = self.memory.get(int(address))
+        if allocation is None:
+            raise Misuse(
+                "An address that is no device memory (an illegal memory access).",
+                expected="what mem_alloc returned, not yet freed",
+                found=int(address),
+            )
+        if allocation.size < size:
+            raise Misuse(
+                "More bytes than the device memory has.", expected=f"{allocation.size} bytes or fewer", found=size
+            )
+        return ctypes.addressof(allocation.buffer)
+
+
+class Allocation:
+    """Memory of a `Rehearsal`."""
+
+    def __init__(self, device, size):
+        self.device, self.size = device, size
+        self.buffer = (ctypes.c_ubyte * size).from_buffer(bytearray([UNWRITTEN]) * size)
+        device.memory[int(self)] = self
+
+    def __int__(self):
+        return ctypes.addressof(self.buffer)
+
+    def free(self):
+        del self.device.memory[int(self)]
+
+
+class Stream:
+    """What was put into it happens when someone waits for it."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, device):
+        self.device, self.handle = device, next(self.numbers)
+
+    def synchronize(self):
+        self.device.steps.append("synchronize")
+        mine = [work for handle, work in self.device.queue if handle == self.handle]
+        self.device.queue = [entry for entry in self.device.queue if entry[0] != self.handle]
+        for work in mine:
+            work()
+
+
+class Context:
+    """An execution context of an ONNX file, for batches of `least` to `most`; names and arguments as in TensorRT."""
+
+    def __init__(self, device, onnx_path, *, least=1, most=64):
+        import onnxruntime
+
+        export.checked(onnx_path)
+        self.device, self.range, self.addresses, self.shape = device, (least, most), {}, None
+        self.session = onnxruntime.InferenceSession(str(onnx_path), providers=["CPUExecutionProvider"])
+        (self.input,), self.output = self.session.get_inputs(), self.session.get_outputs()[0]
+
+    def set_input_shape(self, name, shape):
+        """Whether the shape fits the profile; it must be set before a call, and tells the shape of the output."""
+        self.device.steps.append("set_input_shape")
+        fits = len(shape) == len(self.input.shape) and tuple(shape[1:]) == tuple(self.input.shape[1:])
+        fits = fits and self.range[0] <= shape[0] <= self.range[1] and name == self.input.name
+        self.shape = tuple(shape) if fits else self.shape
+        return fits
+
+    def get_tensor_shape(self, name):
+        """The shape of an input or output; -1 stands first until the input's shape is set."""
+        batch = self.shape[0] if self.shape else -1
+        if name not in (self.input.name, self.output.name):
+            raise Misuse("No such tensor.", expected=f"{self.input.name} or {self.output.name}", found=name)
+        return (batch, *(self.input if name == self.input.name else self.output).shape[1:])
+
+    def set_tensor_address(self, name, address):
+        """Where TensorRT shall read or write; an integer."""
+        self.device.steps.append("set_tensor_address")
+        if not isinstance(address, int):
+            raise TypeError(f"set_tensor_address wants an int; found {type(address).__name__}: write int(memory)")
+        self.addresses[name] = address
+        return name in (self.input.name, self.output.name)
+
+    def execute_async_v3(self, stream_handle):
+        """Put one inference into a stream, and return at once."""
+        self.device.steps.append("execute_async_v3")
+        missing = {self.input.name, self.output.name} - set(self.addresses)
+        if self.shape is None or missing:
+            raise Misuse(
+                "The call is not complete.",
+                expected="a shape for the input, an address for each tensor",
+                found=f"no address for {', '.join(sorted(missing))}" if missing else "no input shape",
+            )
+        self.device.queue.append((stream_handle, self.compute))
+        return True
+
+    def compute(self):
+        """Read the input's memory, run the model, write the output's memory."""
+        size = int(np.prod(self.shape)) * np.dtype(np.float32).itemsize
+        raw = ctypes.string_at(self.device.place(self.addresses[self.input.name], size), size)
+        batch = np.frombuffer(raw, np.float32).reshape(self.shape)
+        result = np.ascontiguousarray(self.session.run([self.output.name], {self.input.name: batch})[0])
+        target = self.device.place(self.addresses[self.output.name], result.nbytes)
+        ctypes.memmove(target, result.ctypes.data, result.nbytes)
+
+
+def contiguous(array):
+    """The array, if its bytes lie in one piece; pycuda refuses others too."""
+    if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
+        raise Misuse("Only a NumPy array in one piece can be copied.", found=type(array).__name__)
+    return array

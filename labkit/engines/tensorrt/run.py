@@ -1,0 +1,166 @@
+"""An engine on the GPU, fed with torch tensors: TensorRT reads and writes their memory, nothing is copied."""
+
+from dataclasses import dataclass
+
+import torch
+
+from labkit.engines.tensorrt.layers import from_inspector
+from labkit.engines.tensorrt.library import recorder, require_gpu
+from labkit.errors import LabError
+
+DTYPES = {
+    "FLOAT": torch.float32,
+    "HALF": torch.float16,
+    "BF16": torch.bfloat16,
+    "INT8": torch.int8,
+    "INT32": torch.int32,
+    "INT64": torch.int64,
+    "BOOL": torch.bool,
+}
+WARM_UP = 3  # calls before a CUDA graph is recorded: the first ones allocate and load
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of an engine; -1 in its shape is what may vary."""
+
+    name: str
+    shape: tuple
+    dtype: torch.dtype
+    is_input: bool
+
+
+class Session:
+    """A loaded engine. Calling it puts the work on the current CUDA stream and returns at once, as torch does.
+
+    One execution context serves one stream at a time, so each stream gets its own; they share the weights.
+    """
+
+    def __init__(self, found, plan):
+        """found: `library.Library`; plan: bytes that `trust` vouched for. Raises Unavailable, LabError."""
+        require_gpu(found)
+        self.trt, self.log = found.trt, recorder(found.trt)()
+        self.runtime = self.trt.Runtime(self.log)
+        self.engine = self.runtime.deserialize_cuda_engine(plan)
+        if self.engine is None:
+            raise LabError(
+                "TensorRT does not load this engine.",
+                expected="an engine built by this library for this GPU",
+                found=(self.log.said("INTERNAL_ERROR", "ERROR") or ["no reason was given"])[0],
+                fix="delete the file: it is built again",
+            )
+        names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
+        self.ports = tuple(port(self.trt, self.engine, name) for name in names)
+        self.inputs = tuple(each for each in self.ports if each.is_input)
+        self.outputs = tuple(each for each in self.ports if not each.is_input)
+        self.contexts = {}
+
+    def __call__(self, *batch):
+        """(N, ...) tensors on the GPU, one for each input -> the first output, (N, ...)."""
+        return self.all_outputs(*batch)[0]
+
+    def all_outputs(self, *batch):
+        """Every output, as a tuple of tensors."""
+        context = self.context(len(batch[0]))
+        kept = [tensor.to(each.dtype).contiguous() for tensor, each in zip(batch, self.inputs, strict=True)]
+        for tensor, each in zip(kept, self.inputs, strict=True):
+            self.check(context.set_input_shape(each.name, tuple(tensor.shape)), f"the shape {tuple(tensor.shape)}")
+            context.set_tensor_address(each.name, tensor.data_ptr())
+        device, results = kept[0].device, []
+        for each in self.outputs:
+            shape = tuple(context.get_tensor_shape(each.name))
+            results.append(torch.empty(shape, dtype=each.dtype, device=device))
+            context.set_tensor_address(each.name, results[-1].data_ptr())
+        self.check(context.execute_async_v3(stream_handle()), "the call")
+        return tuple(results)
+
+    def context(self, batch):
+        """The execution context of the current stream, for the optimisation profile that fits the batch size."""
+        key = (stream_handle(), self.profile(batch))
+        if key not in self.contexts:
+            context = self.engine.create_execution_context()
+            self.check(context is not None, "an execution context")
+            self.check(context.set_optimization_profile_async(key[1], key[0]), "the optimisation profile")
+            self.contexts[key] = context
+        return self.contexts[key]
+
+    def profile(self, batch):
+        """The number of the profile whose range holds the batch size; of several, that of the nearest usual size."""
+        name, engine = self.inputs[0].name, self.engine
+        ranges = [
+            [shape[0] for shape in engine.get_tensor_profile_shape(name, index)]
+            for index in range(engine.num_optimization_profiles)
+        ]
+        fits = [index for index, (low, _, high) in enumerate(ranges) if low <= batch <= high]
+        if not fits:
+            raise LabError(
+                f"The engine was not built for a batch of {batch}.",
+                expected=" or ".join(f"{low} to {high}" for low, _, high in ranges),
+                found=batch,
+                fix="build it with a profile for this batch: Settings(batches=...)",
+            )
+        return min(fits, key=lambda index: abs(ranges[index][1] - batch))
+
+    def check(self, fine, what):
+        """Turn a refusal of TensorRT into an error with its own words."""
+        if not fine:
+            raise LabError(f"TensorRT refuses {what}.", found=(self.log.said("INTERNAL_ERROR", "ERROR") or ["?"])[-1])
+
+    def kernels(self):
+        """The engine's kernels, as `layers.Kernel`s."""
+        inspector = self.engine.create_engine_inspector()
+        return from_inspector(inspector.get_engine_information(self.trt.LayerInformationFormat.JSON))
+
+    def graphed(self, *example):
+        """A faster call for inputs of exactly this shape: recorded once as a CUDA graph, then started as a whole.
+
+        Its result is overwritten by the next call.
+        """
+        held, stream, graph = [tensor.clone() for tensor in example], torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self(*held)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            result = self(*held)
+
+        def call(*batch):
+            for place, tensor in zip(held, batch, strict=True):
+                place.copy_(tensor)
+            graph.replay()
+            return result
+
+        return call
+
+    def concurrently(self, batches, streams=2):
+        """The outputs of several batches, spread over so many CUDA streams; small batches then share the GPU."""
+        current, lanes = torch.cuda.current_stream(), [torch.cuda.Stream() for _ in range(streams)]
+        results = []
+        for lane in lanes:
+            lane.wait_stream(current)
+        for number, batch in enumerate(batches):
+            lane = lanes[number % streams]
+            with torch.cuda.stream(lane):
+                results.append(self(batch))
+            batch.record_stream(lane)  # its memory must not be reused before the lane is done with it
+        for lane in lanes:
+            current.wait_stream(lane)
+        for result in results:
+            result.record_stream(current)
+        return results
+
+
+def port(trt, engine, name):
+    """The `Port` of one tensor of an engine."""
+    return Port(
+        name=name,
+        shape=tuple(engine.get_tensor_shape(name)),
+        dtype=DTYPES[engine.get_tensor_dtype(name).name],
+        is_input=engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT,
+    )
+
+
+def stream_handle():
+    """The current CUDA stream, as the number TensorRT wants."""
+    return torch.cuda.current_stream().cuda_stream
