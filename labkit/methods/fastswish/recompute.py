@@ -1,0 +1,61 @@
+"""An activation and the layer that reads it share one stored tensor: the input is kept, the output computed again.
+
+What     GELU, SiLU, HardSwish and FastSwish keep their input x for the backward pass, and the layer after them keeps
+         their output y. y follows from x, so only x is kept, and y computed once more when the layer needs it
+When     training is short of memory; it works for every activation that keeps its input
+Cost     one more pass over memory a layer, in the backward pass; results stay the same bit for bit
+Not when the activation keeps its output (ReLU: nothing to gain), or under torch.compile, which does the same by itself
+Source   selective recomputation, Korthikanti et al. 2022, arXiv:2205.05198
+"""
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+
+READERS = (nn.Linear, nn.Conv2d)
+
+
+class Recomputed(nn.Module):
+    """`layer(activation(x))`, keeping x and not activation(x) too."""
+
+    def __init__(self, activation, layer):
+        super().__init__()
+        self.activation, self.layer = activation, layer
+
+    def forward(self, x):
+        y = self.activation(x)
+        if torch.compiler.is_compiling():
+            return self.layer(y)
+        with saved_tensors_hooks(*without(y, self.activation, x)):
+            return self.layer(y)
+
+
+def without(y, activation, x):
+    """(pack, unpack): what a layer saves, except that y, or a view of it, is made again as activation(x)."""
+    place = y.untyped_storage().data_ptr()
+
+    def pack(tensor):
+        if tensor.untyped_storage().data_ptr() != place:
+            return tensor
+        return tensor.size(), tensor.stride(), tensor.storage_offset()
+
+    def unpack(kept):
+        if isinstance(kept, torch.Tensor):
+            return kept
+        with torch.no_grad():
+            return activation(x).as_strided(*kept)
+
+    return pack, unpack
+
+
+def with_recompute(model, kind):
+    """Join, in place, every activation of class `kind` with the layer after it in an `nn.Sequential`; the model.
+
+    The names in its state_dict change; the weights stay.
+    """
+    for sequence in [module for module in model.modules() if isinstance(module, nn.Sequential)]:
+        for index in range(len(sequence) - 1):
+            activation, layer = sequence[index], sequence[index + 1]
+            if isinstance(activation, kind) and isinstance(layer, READERS):
+                sequence[index], sequence[index + 1] = nn.Identity(), Recomputed(activation, layer)
+    return model
