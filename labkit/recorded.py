@@ -7,7 +7,7 @@ from labkit import device, ledger
 from labkit.errors import LabError
 from labkit.files import root, write_json
 
-TABLES = ("machines", "runs", "ceilings", "deployments", "claims", "latencies", "ratios")
+TABLES = ("machines", "runs", "ceilings", "deployments", "claims", "latencies", "ratios", "trainings")
 
 
 def record(hardware, *, folder=None):

@@ -173,6 +173,32 @@ class EngineFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Training:
+    """One way to train one network; `variant` says what is different from the study's baseline."""
+
+    TABLE: ClassVar = "trainings"
+    KEY: ClassVar = ("run_key", "study", "variant", "device")
+    run_key: str = ""
+    study: str  # such as "training-phases"
+    variant: str
+    model: str
+    dataset: str
+    device: str
+    threads: int | None = None
+    batch: int | None = None
+    images: int | None = None  # seen in the time of `total_s`
+    data_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
+    total_s: float | None = None
+    accuracy: float | None = None  # fraction of the test images, 0 to 1
+    memory_bytes: int | None = None  # the most that was needed at once
+    noisy: bool | None = None
+    reason: str | None = None  # why numbers are missing
+
+
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """One call of the runner over several notebooks; `status` is set when it ends."""
 

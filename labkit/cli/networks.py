@@ -1,10 +1,11 @@
-"""Commands for networks: bench."""
+"""Commands for networks: bench, train."""
 
 from typing import Annotated
 
 import typer
 
-from labkit.cli.app import app
+from labkit.cli.app import app, shown
+from labkit.errors import LabError
 
 
 @app.command()
@@ -30,3 +31,51 @@ def bench(
     for number, size in enumerate(sizes, start=1):
         typer.echo(f"{number}/{len(sizes)} {model} {engine}, batch {size} ...")
         typer.echo(f"    {next(rows).summary()}")
+
+
+@app.command()
+def train(
+    model: Annotated[str, typer.Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
+    dataset: Annotated[str, typer.Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Images a step.")] = 128,
+    learning_rate: Annotated[float, typer.Option(help="The peak of the one-cycle schedule.")] = 0.01,
+    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+    limit: Annotated[int | None, typer.Option(help="Use only so many training images.")] = None,
+    num_workers: Annotated[int | None, typer.Option(help="Load image by image in so many processes.")] = None,
+    pin_memory: Annotated[bool, typer.Option("--pin-memory", help="Page-locked memory for these images.")] = False,
+    cudnn_autotuner: Annotated[bool, typer.Option("--cudnn-autotuner", help="Time the algorithms first.")] = False,
+    torchscript: Annotated[bool, typer.Option("--torchscript", help="Run the network as TorchScript.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
+    amp: Annotated[str | None, typer.Option(help="bf16 or fp16; fp32 when none is given.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Write a profile: cprofile or torch.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="One step, and nothing is written.")] = False,
+):
+    """Train a network; ends with a checkpoint, the validation accuracy and, when asked, a profile.
+
+    Example: labkit train --model cnn-large --epochs 3 --compile --amp bf16 --profile cprofile
+    """
+    from labkit.train import TrainConfig
+    from labkit.train.by_name import PROFILES, training
+
+    if profile not in (None, *PROFILES):
+        raise LabError(f"There is no profile {profile!r}.", expected=" or ".join(PROFILES), fix="choose one")
+    config = TrainConfig(
+        epochs=epochs, batch=batch_size, learning_rate=learning_rate, seed=seed, workers=num_workers,
+        pin_memory=pin_memory, cudnn_autotuner=cudnn_autotuner, torchscript=torchscript, compile=compiled, amp=amp,
+    )  # fmt: skip
+    work = training(model, dataset, config, limit=limit)
+    typer.echo(f"{model} on {work.train}, {epochs} epochs of batch {batch_size} on {work.device}")
+    for switch, reason in work.idle.items():
+        typer.echo(f"--{switch.replace('_', '-')} has no effect here: {reason}")
+    if dry_run:
+        typer.echo(f"Dry run: one step took {work.dry_run().seconds:.2f} s; nothing was written.")
+        return
+    outcome = work.run(resume=resume, profile=profile)
+    typer.echo(f"{outcome.history.steps} steps in {outcome.history.seconds:.1f} s")
+    typer.echo(f"Checkpoint: {shown(outcome.checkpoint)}")
+    if outcome.profile:
+        opens = "snakeviz FILE" if profile == "cprofile" else "ui.perfetto.dev"
+        typer.echo(f"Profile: {shown(outcome.profile)} (opens with {opens})")
+    typer.echo(f"Validation accuracy: {outcome.accuracy:.4f} ({len(work.test):,} images of {dataset} test)")

@@ -29,7 +29,7 @@ def scripted(model):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))  # it is deprecated: the lesson says so
             return torch.jit.script(model)
-    except (AttributeError, RuntimeError, NotImplementedError, TypeError, OSError) as error:
+    except Exception as error:  # whatever its compiler dislikes is the reason
         raise Unavailable(
             "TorchScript cannot run this network here.",
             expected="a network of plain layers, and a torch that still has torch.jit.script",

@@ -1,0 +1,96 @@
+"""`labkit train`: from names to a checkpoint, a profile and an accuracy."""
+
+import json
+import pstats
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from labkit import cli
+from labkit.errors import LabError
+from labkit.models import build
+from labkit.train import TrainConfig, accuracy, load_checkpoint
+from labkit.train.by_name import training
+
+SMALL = ("--model", "cnn-small", "--limit", "400", "--batch-size", "100")
+
+
+def call(*words, expect=0):
+    result = CliRunner().invoke(cli.app, ["train", *SMALL, *words])
+    assert result.exit_code == expect, result.output
+    return result.output
+
+
+def files(folder):
+    return {path.suffix for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(own_artifacts):
+    options = ("--cudnn-autotuner", "--torchscript", "--num-workers", "0", "--pin-memory", "--epochs", "2")
+    output = call(*options, "--profile", "cprofile")
+    assert "8 steps" in output
+    assert "--pin-memory has no effect here" in output or torch.cuda.is_available()
+    (sidecar,) = own_artifacts.glob("checkpoints/*.json")
+    state, facts = load_checkpoint(sidecar)
+    network, _ = build("cnn-small", classes=10)
+    network.load_state_dict(state["model"])
+    told = float(output.split("Validation accuracy: ")[1].split()[0])
+    test = training("cnn-small", "fashion-mnist", TrainConfig(batch=100), limit=400).test
+    assert accuracy(network, test, device="cpu") == pytest.approx(told, abs=1e-4)
+    assert facts["history"]["accuracy"][-1] == pytest.approx(told, abs=1e-4)
+
+
+def test_the_profile_opens_in_pstats_and_in_snakeviz(own_artifacts):
+    from snakeviz.stats import json_stats, table_rows
+
+    call("--profile", "cprofile")
+    (file,) = own_artifacts.glob("profiles/*.prof")
+    stats = pstats.Stats(str(file))
+    names = {name for _, _, name in stats.stats}
+    assert {"fit", "backward"} <= names
+    assert len(table_rows(stats)) == len(stats.stats)
+    assert json_stats(stats)
+
+
+def test_the_torch_profile_is_a_trace_of_steps(own_artifacts):
+    call("--profile", "torch")
+    (file,) = own_artifacts.glob("profiles/*.json")
+    names = {event.get("name") for event in json.loads(file.read_text())["traceEvents"]}
+    assert "aten::convolution" in names
+
+
+def test_a_dry_run_takes_one_step_and_writes_nothing(own_artifacts):
+    assert "nothing was written" in call("--dry-run", "--epochs", "50")
+    assert files(own_artifacts) == set()
+
+
+def test_without_resume_a_training_starts_over_and_with_it_goes_on(own_artifacts):
+    first, again, resumed = call(), call(), call("--resume")
+    assert "4 steps" in first
+    assert first.split("Validation")[1] == again.split("Validation")[1] == resumed.split("Validation")[1]
+    with pytest.raises(LabError, match="epochs 3"):
+        training("cnn-small", "fashion-mnist", TrainConfig(batch=100, epochs=3), limit=400).run(resume=True)
+
+
+def test_grey_images_stand_in_three_channels_and_are_brought_to_the_networks_size():
+    work = training("efficientnet-lite0", "fashion-mnist", TrainConfig(batch=2), limit=20)
+    images, _ = next(iter(work.train.batches(2, size=work.config.size)))
+    assert images.shape == (2, 3, 224, 224)
+    assert torch.allclose(images[:, 0], images[:, 2])
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--model", "encoder-small"), "cannot be trained on fashion-mnist"),
+        (("--model", "nothing"), "There is no network"),
+        (("--amp", "int4"), "bf16 or fp16"),
+        (("--profile", "gprof"), "cprofile or torch"),
+        (("--batch-size", "4000"), "not one batch"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_the_reason(words, part):
+    result = CliRunner().invoke(cli.app, ["train", *SMALL, *words])
+    assert isinstance(result.exception, LabError)
+    assert part in str(result.exception)

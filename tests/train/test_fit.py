@@ -1,0 +1,249 @@
+"""The training loop: learns, repeats itself, each switch does what it says, and troubles are explained."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from made_up import network, shapes, weights
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from labkit import device as devices
+from labkit.data import ImageSet
+from labkit.errors import DataError, LabError
+from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, fit, scripted, train_step
+from labkit.train.losses import Losses
+
+
+@pytest.fixture(scope="module")
+def images():
+    return shapes()
+
+
+def trained(images, model=None, test=None, **settings):
+    model = model or network()
+    settings = {"epochs": 2, "batch": 20, "learning_rate": 0.02, **settings}
+    return model, fit(model, images, TrainConfig(**settings), device="cpu", test=test)
+
+
+def plain_training(images, model, make_optimizer, steps):
+    """The second implementation: nothing but the equations."""
+    optimizer, losses = make_optimizer(model.parameters()), []
+    for epoch in range(2):
+        for x, y in images.batches(20, seed=epoch, drop_last=True):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.02
+            loss = cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses[:steps]
+
+
+def test_a_step_is_plain_gradient_descent_worked_by_hand():
+    model = nn.Linear(2, 2, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    loss = train_step(model, optimizer, torch.tensor([[1.0, 2.0]]), torch.tensor([0]))
+    # softmax of zeros is one half each; the gradient of the logits is (-1/2, 1/2)
+    assert loss.item() == pytest.approx(0.6931472)
+    assert torch.allclose(model.weight, torch.tensor([[0.5, 1.0], [-0.5, -1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "make"),
+    [
+        ("sgd", lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9, weight_decay=1e-2)),
+        ("adamw", lambda params: torch.optim.AdamW(params, lr=0.02, weight_decay=1e-2)),
+    ],
+)
+def test_the_loop_with_every_switch_off_is_a_plain_loop(images, optimizer, make):
+    model, plain = network(), network()
+    _, history = trained(images, model, optimizer=optimizer, schedule="constant")
+    assert history.losses == plain_training(images, plain, make, steps=12)
+    assert torch.equal(weights(model), weights(plain))
+
+
+def test_training_learns_and_tells_its_losses_accuracy_and_seconds(images):
+    _, history = trained(images, test=shapes(seed=1), epochs=4)
+    assert history.steps == len(history.losses) == 4 * 6
+    assert history.losses[-1] < 0.5 * history.losses[0]
+    assert history.accuracy[-1] > 0.9
+    assert len(history.accuracy) == len(history.epoch_seconds) == 4
+    assert history.seconds > 0
+    assert (history.phases, history.peak_bytes, history.average) == ({}, None, None)
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(images):
+    assert trained(images)[1].losses == trained(images)[1].losses
+    assert trained(images)[1].losses != trained(images, seed=7)[1].losses
+
+
+def test_accuracy_counts_what_a_plain_loop_counts(images):
+    model, _ = trained(images, epochs=1)
+    with torch.inference_mode():
+        right = [int(model.eval()(x).argmax()) == int(y) for x, y in images.batches(1)]
+    assert accuracy(model.train(), images, device="cpu", batch=50) == pytest.approx(sum(right) / len(images))
+    assert not model.training
+
+
+@pytest.mark.parametrize("update", ["loop", "foreach", "fused"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_each_form_of_the_update_leads_to_the_same_weights(images, optimizer, update):
+    plain, other = (trained(images, optimizer=optimizer, update=how)[0] for how in (None, update))
+    assert torch.allclose(weights(plain), weights(other), atol=1e-5)
+
+
+def test_accumulated_parts_make_the_same_step_as_the_whole_batch(images):
+    without_batch_norm = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(4, 4))
+    whole, parts = (trained(images, copy.deepcopy(without_batch_norm), accumulate=n) for n in (1, 4))
+    assert parts[1].losses == pytest.approx(whole[1].losses, rel=1e-5)
+    assert torch.allclose(weights(whole[0]), weights(parts[0]), atol=1e-5)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_images_loaded_one_by_one_train_the_same_as_whole_batches(images, workers):
+    assert trained(images, workers=workers)[1].losses == pytest.approx(trained(images)[1].losses, rel=1e-5)
+
+
+def test_augmented_images_differ_from_epoch_to_epoch_and_repeat_with_the_seed(images):
+    assert trained(images, augment=True, workers=0)[1].losses == trained(images, augment=True, workers=0)[1].losses
+    assert trained(images, augment=True, workers=0)[1].losses != trained(images, workers=0)[1].losses
+
+
+@pytest.mark.parametrize("switch", [{"resident": True}, {"channels_last": True}, {"cudnn_autotuner": True}])
+def test_a_switch_of_speed_alone_changes_no_loss_beyond_rounding(images, switch):
+    assert trained(images, **switch)[1].losses == pytest.approx(trained(images)[1].losses, rel=1e-3)
+
+
+@pytest.mark.parametrize("amp", ["bf16", "fp16"])
+def test_autocast_learns_as_well_and_keeps_its_weights_in_fp32(images, amp):
+    model, history = trained(images, epochs=4, amp=amp)
+    assert history.losses[-1] < 0.5 * history.losses[0]
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("switch", ["torchscript", "compile"])
+def test_the_compiled_and_the_scripted_network_learn_what_the_plain_one_learns(images, switch):
+    plain, history = trained(images, epochs=1)
+    model, faster = trained(images, epochs=1, **{switch: True})
+    assert faster.losses == pytest.approx(history.losses, rel=1e-3)
+    assert torch.allclose(weights(model), weights(plain), atol=1e-3)
+
+
+def test_a_network_torchscript_cannot_translate_is_refused_with_the_reason():
+    class Odd(nn.Module):
+        def forward(self, x):
+            return x if {**globals()} else -x
+
+    with pytest.raises(LabError, match=r"TorchScript cannot run[\s\S]*compile=True"):
+        scripted(Odd())
+
+
+def test_clipping_bounds_the_step():
+    model = network()
+    trained(shapes(20), model, epochs=1, batch=20, optimizer="sgd", schedule="constant", clip=1e-3, weight_decay=0.0)
+    moved = [(a - b).detach().flatten() for a, b in zip(model.parameters(), network().parameters(), strict=True)]
+    assert torch.cat(moved).norm().item() == pytest.approx(0.02 * 1e-3, rel=0.01)
+
+
+def test_label_smoothing_is_that_of_cross_entropy(images):
+    model = network()
+    x, y = next(iter(images.batches(20, seed=0)))
+    expected = cross_entropy(network().train()(x), y, label_smoothing=0.2).item()
+    assert trained(images, model, label_smoothing=0.2)[1].losses[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_phases_add_up_to_the_epochs(images):
+    for how in ("events", "synchronize"):
+        history = trained(images, phases=how)[1]
+        assert set(history.phases) == {"data", "forward", "backward", "optimizer"}
+        assert all(seconds > 0 for seconds in history.phases.values())
+        assert sum(history.phases.values()) <= history.seconds
+
+
+def test_a_loss_that_is_not_finite_stops_training_in_that_step_with_advice(images):
+    spoiled = ImageSet(**{**vars(images), "std": (0.0,)})
+    model = network()
+    before = weights(model)
+    with pytest.raises(NotFinite, match=r"step 1[\s\S]*learning rate of 0\.002[\s\S]*clip"):
+        trained(spoiled, model)
+    assert torch.equal(weights(model)[:54], before[:54])  # no weight was touched; batch norm's statistics were
+
+
+def test_on_a_device_with_a_queue_a_bad_loss_is_found_one_step_later():
+    waited = []
+
+    class Event:
+        def record(self):
+            pass
+
+        def synchronize(self):
+            waited.append(len(losses.values))
+
+    losses = Losses([], TrainConfig(), device="cpu")
+    losses.mark = Event
+    losses.add(torch.tensor(1.0))
+    losses.add(torch.tensor(float("nan")))
+    assert (losses.values, waited) == ([1.0], [0])
+    with pytest.raises(NotFinite, match="step 2"):
+        losses.add(torch.tensor(1.0))
+
+
+def test_too_little_memory_is_explained_with_batch_peak_and_what_to_try(images, monkeypatch):
+    class Greedy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, x):
+            raise torch.OutOfMemoryError("no more")
+
+    monkeypatch.setattr(devices, "peak_memory_bytes", lambda device: 3_000_000_000)
+    with pytest.raises(OutOfMemory, match=r"batches of 10\.[\s\S]*a peak of 3[\s\S]*accumulate=4[\s\S]*bf16"):
+        trained(images, Greedy(), accumulate=2)
+
+
+def test_another_error_of_the_network_passes_through(images):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        trained(images, nn.Sequential(nn.Flatten(), nn.Linear(3, 4)))
+
+
+def test_fewer_images_than_one_batch_are_refused(images):
+    with pytest.raises(DataError, match="at least 500"):
+        trained(images, batch=500)
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"optimizer": "adam"}, "adamw or sgd"),
+        ({"amp": "int8"}, "bf16 or fp16"),
+        ({"epochs": 0}, "at least 1"),
+        ({"accumulate": 3}, "accumulate divides"),
+        ({"optimizer": "lars", "update": "fused"}, "foreach"),
+        ({"compile": True, "torchscript": True}, "torchscript alone"),
+        ({"cuda_graphs": True, "accumulate": 2}, "accumulate=1"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(settings, part):
+    with pytest.raises(LabError, match=part):
+        TrainConfig(**settings)
+
+
+def test_switches_without_effect_here_say_why():
+    everything = TrainConfig(pin_memory=True, cudnn_autotuner=True, tf32=True, cuda_graphs=True, resident=True)
+    assert set(everything.idle("cpu")) == {"pin_memory", "cudnn_autotuner", "tf32", "cuda_graphs", "resident"}
+    assert everything.idle("cuda:0") == {}
+    assert TrainConfig().idle("cpu") == {}
+    assert all(dataclasses.asdict(everything)[name] for name in everything.idle("cpu"))
+    assert fit(network(), shapes(40), dataclasses.replace(everything, batch=20), device="cpu").steps == 2
+
+
+def test_the_speed_switches_are_put_back_after_training(images):
+    before = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+    trained(images, cudnn_autotuner=True, tf32=True)
+    assert (torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()) == before
