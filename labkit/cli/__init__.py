@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from labkit.cli import course, networks, tables  # noqa: F401 (importing them adds their commands)
+from labkit.cli import course, deploying, networks, tables  # noqa: F401 (importing them adds their commands)
 from labkit.cli.app import app
 from labkit.errors import LabError
 
