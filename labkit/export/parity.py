@@ -78,7 +78,7 @@ def agreement(pairs):
                 found=tuple(found.shape),
                 fix="export it with a dynamic batch dimension",
             )
-    a, b = (torch.cat([pair[i].double().cpu().flatten(0, -2) for pair in pairs]) for i in (0, 1))
+    a, b = (torch.cat([pair[i].double().cpu().reshape(-1, pair[i].shape[-1]) for pair in pairs]) for i in (0, 1))
     top1 = (a.argmax(-1) == b.argmax(-1)).double().mean()
     cosine = torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0)
     error = (a - b).abs().max() / a.abs().max().clamp_min(1e-30)

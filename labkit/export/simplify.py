@@ -1,0 +1,77 @@
+"""Graph optimisations, one at a time and each into a file, so that what it does can be seen and timed."""
+
+from pathlib import Path
+
+import onnx
+
+from labkit.errors import LabError
+from labkit.export.gate import checked
+from labkit.export.operators import opened, session_options
+from labkit.files import atomic
+
+
+def fold_constants(model):
+    """Compute what does not depend on the input, once and for all: shapes, constants, what only they lead to."""
+    import onnx_ir
+    from onnx_ir.passes.common import LiftConstantsToInitializersPass
+    from onnxscript import optimizer
+
+    graph = onnx_ir.from_proto(model)
+    optimizer.inline(graph)
+    optimizer.fold_constants(graph)
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph)
+    optimizer.remove_unused_nodes(graph)
+    return onnx_ir.to_proto(graph)
+
+
+def remove_redundant(model):
+    """Drop what changes nothing: identity, dropout at inference, casts and reshapes to what already is."""
+    return slim(model, skip=("constant_folding", "graph_fusion"))
+
+
+def fuse_batch_norm(model):
+    """Write the scale and shift of batch norm into the convolution before it, and join other pairs of operators."""
+    return slim(model, skip=("constant_folding",))
+
+
+def slim(model, skip):
+    import onnxslim
+
+    return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"])
+
+
+PASSES = {
+    "constants folded": fold_constants,
+    "redundant removed": remove_redundant,
+    "batch norm fused": fuse_batch_norm,
+}
+
+
+def simplify(src, dst, passes=tuple(PASSES)):
+    """Write a simpler copy of an ONNX file that computes the same: the path `dst`.
+
+    passes   names of `PASSES`, applied in that order
+    Source   onnxscript's constant folding, onnxslim's eliminations and fusions
+    """
+    unknown = set(passes) - set(PASSES)
+    if unknown:
+        raise LabError(f"There is no pass {unknown.pop()!r}.", expected=" or ".join(PASSES), found=", ".join(passes))
+    model = checked(src)
+    for name in passes:
+        model = PASSES[name](model)
+    with atomic(dst) as temporary:
+        onnx.save(model, temporary)
+    return Path(dst)
+
+
+def runtime_graph(src, dst, level="extended"):
+    """Write the graph that ONNX Runtime makes of a file before it runs it: the path `dst`.
+
+    level  of `operators.LEVELS`; "all" is made for this machine's CPU and must not travel to another
+    """
+    checked(src)
+    with atomic(dst) as temporary:
+        options = session_options(level)
+        options.optimized_model_filepath = str(temporary)
+        opened(src, options)
+    return Path(dst)

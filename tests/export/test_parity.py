@@ -1,0 +1,101 @@
+"""Export keeps what a network computes; parity says how well, and catches what does not."""
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from labkit import export, models
+from labkit.errors import LabError
+from labkit.export.parity import agreement
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return models.build("cnn-small")[0].eval()
+
+
+@pytest.fixture(scope="module")
+def path(network, tmp_path_factory):
+    return export.to_onnx(network, models.example("cnn-small", 1), tmp_path_factory.mktemp("export") / "net.onnx")
+
+
+def test_parity_by_hand():
+    wanted = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    found = torch.tensor([[3.0, 0.0], [4.0, 0.0]])
+    row = agreement([(wanted, found)])
+    assert row.cosine == pytest.approx(9 / 25)
+    assert (row.max_error, row.top1, row.items) == (1.0, 0.5, 2)
+
+
+def test_an_export_has_stated_names_opset_and_an_open_batch(path):
+    model = export.checked(path)
+    assert [value.name for value in (*model.graph.input, *model.graph.output)] == ["input", "logits"]
+    assert model.opset_import[0].version == export.OPSET
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+
+
+def test_an_export_answers_like_the_network_at_every_batch_size(network, path):
+    batches = [models.example("cnn-small", batch, seed=batch) for batch in (1, 2, 7, 33)]
+    row = export.parity(network, path, batches)
+    assert row.cosine > 1 - 1e-6 and row.top1 == 1 and row.max_error < 1e-4 and row.items == 43
+    assert row.require() is row
+
+
+def test_the_network_is_left_as_it_was(tmp_path):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.Dropout(0.5)).train()
+    path = export.to_onnx(network, torch.zeros(2, 4), tmp_path / "net.onnx")
+    assert network.training
+    assert export.parity(network, path, [torch.randn(3, 4)]).max_error < 1e-5
+    assert network.training
+
+
+def test_another_opset_is_written_when_asked_for(network, tmp_path):
+    found = export.to_onnx(network, models.example("cnn-small", 2), tmp_path / "old.onnx", opset=18)
+    assert onnx.load(found).opset_import[0].version == 18
+
+
+class Frozen(nn.Module):
+    """Branches in Python on the values it sees: the exporter keeps only what its example took."""
+
+    def __init__(self, mean):
+        super().__init__()
+        self.mean = mean
+
+    def forward(self, x):
+        return torch.stack([x[:, 0] - self.mean, x[:, 1] + self.mean], dim=1)
+
+
+def test_parity_catches_a_constant_frozen_at_export(tmp_path):
+    path = export.to_onnx(Frozen(0.5), torch.zeros(2, 2), tmp_path / "frozen.onnx")
+    model = nn.Sequential(Frozen(2.0), nn.Linear(2, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.eye(2))
+    row = export.parity(model, path, [torch.randn(200, 2)])
+    assert row.top1 < 1
+    with pytest.raises(LabError, match="does not compute what the network computes"):
+        row.require()
+
+
+def test_parity_catches_another_shape_of_answers():
+    with pytest.raises(LabError, match="another shape"):
+        agreement([(torch.zeros(3, 2), torch.zeros(2, 2))])
+
+
+def test_inputs_are_made_up_to_fit_the_graph(path):
+    model = onnx.load(path)
+    (batch,) = export.random_inputs(model, 3)
+    assert batch.shape == (3, 1, 28, 28)
+    assert torch.equal(batch, export.random_inputs(model, 3)[0])
+
+
+def test_inputs_that_cannot_be_made_up_are_refused(path):
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    with pytest.raises(LabError, match="height"):
+        export.random_inputs(model, 3)
+    fixed = onnx.load(path)
+    fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    with pytest.raises(LabError, match="batch size of the file"):
+        export.random_inputs(fixed, 3)
