@@ -15,6 +15,7 @@ from labkit.train.losses import NotFinite
 from labkit.train.memory import OutOfMemory
 from labkit.train.optimizers import make_optimizer
 from labkit.train.phases import PHASES, Laps
+from labkit.train.variants import Variants, run_variants
 
 __all__ = [
     "PHASES",
@@ -24,10 +25,12 @@ __all__ = [
     "NotFinite",
     "OutOfMemory",
     "TrainConfig",
+    "Variants",
     "accuracy",
     "fit",
     "load_checkpoint",
     "make_optimizer",
+    "run_variants",
     "save_checkpoint",
     "scripted",
     "train_step",

@@ -15,7 +15,7 @@ from labkit.train.forms import faster_form
 from labkit.train.losses import Losses
 from labkit.train.memory import explained
 from labkit.train.optimizers import make_optimizer, set_rate
-from labkit.train.phases import Laps
+from labkit.train.phases import PHASES, Laps
 from labkit.train.progress import progress_bar
 from labkit.train.resume import Keeper
 
@@ -29,7 +29,7 @@ class History:
     losses         of each step, in nats
     accuracy       on the test set after each epoch, 0 to 1; empty without a test set
     epoch_seconds  of each epoch, without the test; the first includes compiling
-    phases         {"data", "forward", "backward", "optimizer": seconds}; empty unless `TrainConfig.phases`
+    epoch_phases   of each epoch, {"data", "forward", "backward", "optimizer": seconds} if `TrainConfig.phases`
     peak_bytes     most memory the GPU's allocator held; None elsewhere
     average        the model with averaged weights, where `TrainConfig.ema` asks for one
     """
@@ -37,7 +37,7 @@ class History:
     losses: list = field(default_factory=list)
     accuracy: list = field(default_factory=list)
     epoch_seconds: list = field(default_factory=list)
-    phases: dict = field(default_factory=dict)
+    epoch_phases: list = field(default_factory=list)
     peak_bytes: int | None = None
     average: torch.nn.Module | None = None
 
@@ -48,6 +48,12 @@ class History:
     @property
     def steps(self):
         return len(self.losses)
+
+    @property
+    def phases(self):
+        """The phases of all epochs together; empty where they were not timed."""
+        names = {name for epoch in self.epoch_phases for name in epoch}
+        return {name: sum(epoch[name] for epoch in self.epoch_phases) for name in PHASES if name in names}
 
 
 def fit(model, data, config=None, *, device, test=None, checkpoint=None):
@@ -67,7 +73,7 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None):
     history, parts = History(average=average), {"model": model, "optimizer": optimizer, "scaler": scaler}
     keeper = Keeper(checkpoint, {**parts, **({"average": average} if average else {})}, config, data, device)
     keeper.restore(history)
-    losses, lap = Losses(history.losses, config, device=device), Laps(device, config.phases, history.phases)
+    losses, lap = Losses(history.losses, config, device=device), Laps(device, config.phases)
     step, steps = history.steps, config.epochs * len(feed)
     with switches(config, device), progress_bar(steps, step) as bar:
         begin = time.perf_counter()
@@ -98,7 +104,7 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None):
                 bar.update()
                 step += 1
             losses.read()
-            history.phases = lap.stop()
+            history.epoch_phases.append(lap.stop())
             history.epoch_seconds.append(time.perf_counter() - begin)
             if test is not None:
                 history.accuracy.append(accuracy(average or model, test, device=device, size=config.size))

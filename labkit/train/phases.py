@@ -1,7 +1,5 @@
 """Where the seconds of training go: a stopwatch with laps that knows a device works through a queue."""
 
-from collections import Counter
-
 from labkit.measure import clock_of
 
 PHASES = ("data", "forward", "backward", "optimizer")
@@ -13,11 +11,10 @@ class Laps:
     device  a device, or a `measure.Clock`
     how     None: books nothing. "events": marks in the device's own queue, read when the epoch is over; training goes
             on undisturbed (a device without such marks is waited for). "synchronize": waits for the device at each lap
-    so_far  {phase: seconds} of an earlier part of the same training
     """
 
-    def __init__(self, device, how, so_far=None):
-        self.how, self.clock, self.spent, self.marks = how, clock_of(device), Counter(so_far), []
+    def __init__(self, device, how):
+        self.how, self.clock, self.marks = how, clock_of(device), []
 
     def start(self):
         """Begin an epoch: what was before belongs to no phase."""
@@ -37,9 +34,9 @@ class Laps:
         return self.clock.now()
 
     def stop(self):
-        """End an epoch: book its laps. Returns {phase: seconds so far}; empty where nothing is timed."""
+        """End an epoch: {phase: its seconds}; empty where nothing is timed."""
         self.clock.synchronize()
+        spent = dict.fromkeys(PHASES, 0.0) if self.how else {}
         for (_, before), (phase, after) in zip(self.marks, self.marks[1:], strict=False):
-            self.spent[phase] += before.elapsed_time(after) / 1e3 if hasattr(before, "elapsed_time") else after - before
-        self.marks = []
-        return {phase: float(self.spent[phase]) for phase in PHASES} if self.how else {}
+            spent[phase] += before.elapsed_time(after) / 1e3 if hasattr(before, "elapsed_time") else after - before
+        return {phase: float(seconds) for phase, seconds in spent.items()}

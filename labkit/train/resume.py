@@ -6,7 +6,7 @@ from labkit import device as devices
 from labkit.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 
 FREE = {"workers", "pin_memory", "resident", "phases", "cudnn_autotuner"}  # these do not change what is learned
-REMEMBERED = ("losses", "accuracy", "epoch_seconds", "phases")
+REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
 
 
 class Keeper:

@@ -1,0 +1,102 @@
+"""One training in several variants, timed in turn, so that a machine that changes its pace hits all of them alike."""
+
+import copy
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+
+from labkit import device as devices
+from labkit.errors import LabError, Unavailable
+from labkit.rows import Training
+from labkit.stats import bootstrap_median
+from labkit.train.config import TrainConfig
+from labkit.train.loop import fit
+
+OFF = {field.name: field.default for field in fields(TrainConfig)}
+
+
+def run_variants(model, data, variants, *, device, rounds=3):
+    """Train a copy of `model` with each config once a round, in random order: `Variants`.
+
+    data      an ImageSet of a few batches: one epoch of it is one sample
+    variants  {name: TrainConfig}; the first is the baseline. Each runs two epochs: the first warms up (and compiles,
+              and starts the workers), the second is counted, with its phases
+    rounds    samples of each variant
+    What has no effect on this device, or cannot run on it, becomes a reason without a number.
+    """
+    baseline = next(iter(variants.values()))
+    if len(variants) < 2 or rounds < 1:
+        raise LabError("There is nothing to compare.", expected="two or more variants, one or more rounds")
+    random, device = np.random.default_rng(baseline.seed), torch.device(device)
+    reasons = {name: reason for name, config in variants.items() if (reason := idle(config, baseline, device))}
+    histories = {name: [] for name in variants if name not in reasons}
+    for _ in range(rounds):
+        for name in random.permutation(list(histories)):
+            config = replace(variants[name], epochs=2, phases=variants[name].phases or "events")
+            try:
+                histories[name].append(fit(copy.deepcopy(model), data, config, device=device))
+            except Unavailable as error:
+                reasons[name] = f"{error.what} {error.found}"
+                del histories[name]
+    return Variants(variants, histories, reasons, device)
+
+
+def idle(config, baseline, device):
+    """Why a variant is the baseline over again on this device; None when it is not."""
+    if config is baseline or effective(config, device) != effective(baseline, device):
+        return None
+    return "; ".join(config.idle(device).values()) or None
+
+
+def effective(config, device):
+    """The config without the switches that do nothing on this device."""
+    return replace(config, **{name: OFF[name] for name in config.idle(device)})
+
+
+@dataclass(frozen=True)
+class Variants:
+    """What was measured.
+
+    configs    {name: TrainConfig}
+    histories  {name: [History a round]} of those that ran
+    reasons    {name: why there is no number}
+    """
+
+    configs: dict
+    histories: dict
+    reasons: dict
+    device: torch.device
+
+    def seconds(self, name, phase="total"):
+        """(rounds,) seconds of the counted epoch, or of one of its phases."""
+        runs = self.histories[name]
+        return np.array([run.epoch_seconds[-1] if phase == "total" else run.epoch_phases[-1][phase] for run in runs])
+
+    def ratio(self, name, baseline=None):
+        """(low, high): 95 % interval of how many times as fast as the baseline, from pairs of one round each."""
+        baseline = next(iter(self.histories)) if baseline is None else baseline
+        return bootstrap_median(self.seconds(baseline) / self.seconds(name))
+
+    def rows(self, study, *, model, dataset):
+        """A `rows.Training` for each variant, the medians over the rounds."""
+        return [self.row(name, study=study, model=model, dataset=dataset) for name in self.configs]
+
+    def row(self, name, **about):
+        about |= {"variant": name, "device": str(self.device), "batch": self.configs[name].batch}
+        if name in self.reasons:
+            return Training(**about, reason=self.reasons[name])
+        phases = {f"{phase}_s": self.median(name, phase) for phase in self.histories[name][0].epoch_phases[-1]}
+        steps = self.histories[name][0].steps // 2
+        peaks = [run.peak_bytes for run in self.histories[name] if run.peak_bytes]
+        return Training(
+            **about,
+            **phases,
+            threads=devices.threads(),
+            images=steps * self.configs[name].batch,
+            total_s=self.median(name, "total"),
+            memory_bytes=max(peaks, default=None),
+        )
+
+    def median(self, name, phase):
+        return float(np.median(self.seconds(name, phase)))
