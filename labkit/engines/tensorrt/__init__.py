@@ -10,8 +10,8 @@ classic    on GPU memory by pycuda; `rehearsal` is a stand-in for it where there
 from labkit import device as devices
 from labkit.engines.graphs import as_onnx
 from labkit.engines.served import Served
-from labkit.engines.tensorrt.build import Built, Settings, Source, build
-from labkit.engines.tensorrt.library import library, require_gpu
+from labkit.engines.tensorrt.builder import Built, Settings, Source, build
+from labkit.engines.tensorrt.libraries import library, require_gpu
 from labkit.engines.tensorrt.precision import compared, requested
 from labkit.engines.tensorrt.trust import Engine, Untrusted, obtain
 

@@ -56,7 +56,7 @@ FIXES = (  # (pattern in the message, what it means, what to do)
         "let only the batch vary in the profile",
     ),
     (
-        r"OutOfMemory|Requested size was|insufficient workspace",
+        r"OutOfMemory|Requested size was|workspace limit",
         "the memory limit is below what the network needs for its intermediate results",
         "raise Settings(workspace_bytes=...), or lower the largest batch of the profile",
     ),

@@ -5,7 +5,7 @@ torch does all of this by itself (`run.py`); a program without torch, or in C++,
 
 import numpy as np
 
-from labkit.engines.tensorrt.library import GPU_EXTRA
+from labkit.engines.tensorrt.libraries import GPU_EXTRA
 from labkit.errors import Unavailable
 
 
@@ -15,20 +15,23 @@ def driver():
     `pycuda.autoinit`, which older scripts import, would make a context of its own beside theirs.
     """
     try:
-        import pycuda.autoprimaryctx
-        import pycuda.driver
+        import pycuda.driver as cuda
     except ImportError as error:  # not installed, or "libcuda.so.1: cannot open shared object file": no driver
-        raise Unavailable(
-            "pycuda is not usable here.",
-            expected="the package pycuda, and an NVIDIA driver (libcuda.so.1)",
-            found=f"{type(error).__name__}: {error}",
-            fix=GPU_EXTRA,
-        ) from error
-    except pycuda.driver.Error as error:
-        raise Unavailable(
-            "pycuda finds no GPU.", expected="an NVIDIA GPU", found=str(error), fix="see `labkit doctor`"
-        ) from error
-    return pycuda.driver
+        raise unusable(error) from error
+    try:
+        import pycuda.autoprimaryctx  # noqa: F401 (importing it makes the context current)
+    except (cuda.Error, RuntimeError) as error:
+        raise unusable(error) from error
+    return cuda
+
+
+def unusable(error):
+    return Unavailable(
+        "pycuda is not usable here.",
+        expected="the package pycuda, and an NVIDIA GPU with its driver (libcuda.so.1)",
+        found=f"{type(error).__name__}: {error}",
+        fix=GPU_EXTRA,
+    )
 
 
 def infer(context, cuda, images, *, names=("input", "logits")):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from labkit.engines.tensorrt.layers import from_inspector
-from labkit.engines.tensorrt.library import recorder, require_gpu
+from labkit.engines.tensorrt.libraries import recorder, require_gpu
 from labkit.errors import LabError
 
 DTYPES = {
@@ -37,7 +37,7 @@ class Session:
     """
 
     def __init__(self, found, plan):
-        """found: `library.Library`; plan: bytes that `trust` vouched for. Raises Unavailable, LabError."""
+        """found: `libraries.Library`; plan: bytes that `trust` vouched for. Raises Unavailable, LabError."""
         require_gpu(found)
         self.trt, self.log = found.trt, recorder(found.trt)()
         self.runtime = self.trt.Runtime(self.log)

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from labkit import ledger
-from labkit.engines.tensorrt.build import Settings, Source, build
-from labkit.engines.tensorrt.library import facts, library
+from labkit.engines.tensorrt.builder import Settings, Source, build
+from labkit.engines.tensorrt.libraries import facts, library
 from labkit.errors import LabError
 from labkit.files import artifacts, atomic, write_json
 from labkit.rows import EngineFile

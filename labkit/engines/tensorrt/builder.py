@@ -13,7 +13,7 @@ from pathlib import Path
 
 from labkit import export
 from labkit.engines.tensorrt import advice, layers
-from labkit.engines.tensorrt.library import Facts, facts, library, recorder
+from labkit.engines.tensorrt.libraries import Facts, facts, library, recorder
 from labkit.errors import LabError, Unavailable
 
 MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Memory", "scratch": "Max Scratch Memory"}

@@ -1,0 +1,319 @@
+"""Running engines: on tensors and on pycuda's memory, against a stand-in that computes; on a GPU where there is one."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from engines import made_up_onnx as made_up
+
+from labkit import engines
+from labkit.engines.tensorrt import classic, require_gpu, run
+from labkit.engines.tensorrt.libraries import Library
+from labkit.engines.tensorrt.rehearsal import Context, Misuse, Rehearsal
+from labkit.errors import LabError, Unavailable
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+CLASSIC_STEPS = [
+    *("set_input_shape", "mem_alloc", "mem_alloc", "memcpy_htod", "set_tensor_address", "set_tensor_address"),
+    *("execute_async_v3", "synchronize", "memcpy_dtoh"),
+]
+
+
+@pytest.fixture(scope="module")
+def onnx_path(tmp_path_factory):
+    return made_up.save(made_up.residual(), tmp_path_factory.mktemp("onnx"))
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).standard_normal((5, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def wanted(onnx_path, images):
+    """What ONNX's own reference implementation computes."""
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(str(onnx_path)).run(None, {"input": images})[0]
+
+
+def test_the_classic_way_gives_the_networks_answers(onnx_path, images, wanted):
+    gpu = Rehearsal()
+    found = classic.infer(Context(gpu, onnx_path), gpu, images)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert (found.argmax(1) == wanted.argmax(1)).all()
+    assert gpu.steps == CLASSIC_STEPS
+    assert gpu.memory == {}, "all device memory was freed"
+
+
+def test_the_classic_way_copies_whatever_array_it_is_given(onnx_path, images, wanted):
+    gpu = Rehearsal()
+    strided = np.repeat(images.astype(np.float64), 2, axis=0)[::2]
+    np.testing.assert_allclose(classic.infer(Context(gpu, onnx_path), gpu, strided), wanted, atol=1e-4)
+
+
+def test_device_memory_is_freed_when_a_call_fails(onnx_path, images, monkeypatch):
+    gpu = Rehearsal()
+    monkeypatch.setattr(gpu, "memcpy_htod", lambda *args: (_ for _ in ()).throw(Misuse("no")))
+    with pytest.raises(Misuse):
+        classic.infer(Context(gpu, onnx_path), gpu, images)
+    assert gpu.memory == {}
+
+
+class Host(Rehearsal):
+    """A device whose memory is the CPU's, and whose queue does not wait: torch tensors on the CPU will do."""
+
+    def place(self, address, size):
+        return address
+
+
+class FakeContext(Context):
+    """The stand-in context, with what only a real session asks."""
+
+    def set_optimization_profile_async(self, index, stream):
+        return index in (0, 1)
+
+    def execute_async_v3(self, stream):
+        super().execute_async_v3(stream)
+        for _, work in self.device.queue:
+            work()
+        self.device.queue.clear()
+        return True
+
+
+class FakeEngine:
+    num_io_tensors = 2
+    num_optimization_profiles = 2
+
+    def __init__(self, onnx_path):
+        self.onnx_path, self.contexts = onnx_path, []
+
+    def get_tensor_name(self, index):
+        return ("input", "logits")[index]
+
+    def get_tensor_shape(self, name):
+        return (-1, 3, 8, 8) if name == "input" else (-1, 10)
+
+    def get_tensor_dtype(self, name):
+        return types.SimpleNamespace(name="FLOAT")
+
+    def get_tensor_mode(self, name):
+        return ("INPUT", "OUTPUT")[name == "logits"]
+
+    def get_tensor_profile_shape(self, name, index):
+        return [(batch, 3, 8, 8) for batch in ((1, 1, 4), (1, 16, 64))[index]]
+
+    def create_execution_context(self):
+        self.contexts.append(FakeContext(Host(), self.onnx_path))
+        return self.contexts[-1]
+
+
+def fake_library(engine):
+    """A library whose runtime answers any plan with this engine."""
+
+    class ILogger:
+        ERROR = types.SimpleNamespace(name="ERROR")
+
+        def __init__(self):
+            pass
+
+    class Runtime:
+        def __init__(self, log):
+            self.log = log
+
+        def deserialize_cuda_engine(self, plan):
+            if engine is None:
+                self.log.log(ILogger.ERROR, "the plan is for another GPU")
+            return engine
+
+    trt = types.ModuleType("fake_tensorrt")
+    trt.ILogger, trt.Runtime, trt.TensorIOMode = ILogger, Runtime, types.SimpleNamespace(INPUT="INPUT")
+    return Library(trt, "tensorrt", "0.0")
+
+
+@pytest.fixture
+def on_fake_gpu(monkeypatch):
+    monkeypatch.setattr(run, "require_gpu", lambda found: None)
+    monkeypatch.setattr(run, "stream_handle", lambda: 7)
+
+
+def test_a_session_computes_on_the_memory_of_the_tensors(onnx_path, images, wanted, on_fake_gpu):
+    session = run.Session(fake_library(FakeEngine(onnx_path)), b"plan")
+    found = session(torch.from_numpy(images))
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-4)
+    assert [port.name for port in session.inputs] == ["input"]
+    assert session.outputs[0].dtype == torch.float32
+
+
+def test_a_tensor_of_another_type_or_layout_is_converted_first(onnx_path, images, wanted, on_fake_gpu):
+    session = run.Session(fake_library(FakeEngine(onnx_path)), b"plan")
+    odd = torch.from_numpy(images).double().to(memory_format=torch.channels_last)
+    np.testing.assert_allclose(session(odd).numpy(), wanted, atol=1e-4)
+
+
+def test_a_context_is_made_once_for_each_stream_and_profile(onnx_path, images, on_fake_gpu, monkeypatch):
+    engine = FakeEngine(onnx_path)
+    session = run.Session(fake_library(engine), b"plan")
+    for _ in range(3):
+        session(torch.from_numpy(images))
+    assert len(engine.contexts) == 1
+    session(torch.from_numpy(images[:1]))  # the profile for single images
+    assert len(engine.contexts) == 2
+    monkeypatch.setattr(run, "stream_handle", lambda: 8)
+    session(torch.from_numpy(images[:1]))
+    assert len(engine.contexts) == 3
+
+
+@pytest.mark.parametrize(("batch", "profile"), [(1, 0), (4, 0), (5, 1), (64, 1)])
+def test_the_profile_nearest_to_the_batch_is_used(batch, profile, onnx_path, on_fake_gpu):
+    assert run.Session(fake_library(FakeEngine(onnx_path)), b"plan").profile(batch) == profile
+
+
+def test_a_batch_outside_every_profile_is_refused_with_the_ranges(onnx_path, on_fake_gpu):
+    session = run.Session(fake_library(FakeEngine(onnx_path)), b"plan")
+    with pytest.raises(LabError, match="1 to 4 or 1 to 64"):
+        session(torch.zeros(65, 3, 8, 8))
+
+
+def test_a_wrong_shape_is_refused_before_the_call(onnx_path, on_fake_gpu):
+    session = run.Session(fake_library(FakeEngine(onnx_path)), b"plan")
+    with pytest.raises(LabError, match="refuses the shape"):
+        session(torch.zeros(2, 3, 9, 9))
+
+
+def test_a_plan_that_does_not_load_is_an_error_with_tensorrts_words(on_fake_gpu):
+    with pytest.raises(LabError, match="the plan is for another GPU"):
+        run.Session(fake_library(None), b"plan")
+
+
+def test_the_rehearsal_keeps_results_back_until_the_stream_was_waited_for(onnx_path, images, wanted):
+    gpu = Rehearsal()
+    context, outputs = Context(gpu, onnx_path), np.zeros((5, 10), np.float32)
+    source, target, stream = gpu.mem_alloc(images.nbytes), gpu.mem_alloc(outputs.nbytes), gpu.Stream()
+    assert context.set_input_shape("input", images.shape)
+    gpu.memcpy_htod(source, images)
+    context.set_tensor_address("input", int(source))
+    context.set_tensor_address("logits", int(target))
+    context.execute_async_v3(stream.handle)
+    gpu.memcpy_dtoh(outputs, target)
+    assert (outputs < -1e6).all()
+    stream.synchronize()
+    gpu.memcpy_dtoh(outputs, target)
+    np.testing.assert_allclose(outputs, wanted, atol=1e-4)
+
+
+def test_the_rehearsal_refuses_what_would_crash_a_gpu_program(onnx_path, images):
+    gpu = Rehearsal()
+    context, small = Context(gpu, onnx_path), gpu.mem_alloc(4)
+    with pytest.raises(Misuse, match="More bytes"):
+        gpu.memcpy_htod(small, images)
+    with pytest.raises(Misuse, match="illegal memory access"):
+        gpu.memcpy_htod(12345, images)
+    with pytest.raises(Misuse, match="not complete"):
+        context.execute_async_v3(1)
+    with pytest.raises(TypeError, match="int"):
+        context.set_tensor_address("input", small)
+    assert not context.set_input_shape("input", (1, 3, 9, 9))
+    assert not context.set_input_shape("input", (65, 3, 8, 8))
+    assert context.get_tensor_shape("logits")[0] == -1
+
+
+def test_pycuda_that_is_not_installed_is_unavailable_with_the_reason(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    with pytest.raises(Unavailable, match="pycuda is not usable here") as caught:
+        classic.driver()
+    assert "pycuda" in caught.value.found and caught.value.fix
+
+
+def fake_pycuda(monkeypatch, problem=None, *, at="pycuda.autoprimaryctx"):
+    """A package `pycuda`; importing its module `at` ends in `problem`."""
+    package, driver = types.ModuleType("pycuda"), types.ModuleType("pycuda.driver")
+    driver.Error = type("Error", (Exception,), {})
+    package.__path__ = []
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == at and problem:
+                raise problem(driver)
+
+    monkeypatch.setitem(sys.modules, "pycuda", package)
+    for name, module in (("driver", driver), ("autoprimaryctx", types.ModuleType("pycuda.autoprimaryctx"))):
+        if not (problem and at == f"pycuda.{name}"):
+            monkeypatch.setitem(sys.modules, f"pycuda.{name}", module)
+            setattr(package, name, module)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    return driver
+
+
+def test_pycuda_without_a_driver_is_unavailable_with_the_missing_library(monkeypatch):
+    missing = ImportError("libcuda.so.1: cannot open shared object file")
+    fake_pycuda(monkeypatch, lambda driver: missing, at="pycuda.driver")
+    with pytest.raises(Unavailable, match=r"libcuda\.so\.1: cannot open"):
+        classic.driver()
+
+
+def test_pycuda_without_a_gpu_is_unavailable(monkeypatch):
+    fake_pycuda(monkeypatch, lambda driver: driver.Error("cuInit failed: no CUDA-capable device is detected"))
+    with pytest.raises(Unavailable, match="no CUDA-capable device"):
+        classic.driver()
+
+
+def test_the_driver_shares_the_context_of_torch(monkeypatch):
+    assert classic.driver.__doc__
+    wanted = fake_pycuda(monkeypatch)
+    assert classic.driver() is wanted
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_engine_is_unavailable_with_the_reason(onnx_path):
+    pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
+    with pytest.raises(Unavailable, match="cannot run an engine here") as caught:
+        engines.load("tensorrt", onnx_path, torch.zeros(2, 3, 8, 8))
+    assert "GPU" in caught.value.found and "labkit build" in caught.value.fix
+
+
+def test_tensorrt_rtx_says_when_it_has_no_kernels_for_a_gpu(monkeypatch):
+    trt = pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
+    monkeypatch.setattr("labkit.device.compute_capability", lambda: "9.0")
+    with pytest.raises(Unavailable, match=r"SM90[\s\S]*SM89"):
+        require_gpu(Library(trt, "tensorrt-rtx", trt.__version__))
+    require_gpu(Library(trt, "tensorrt", "10.16"))  # the full library has them
+
+
+@pytest.fixture
+def session(onnx_path):
+    from labkit.engines.tensorrt import library, obtain
+
+    try:
+        found = library()
+        require_gpu(found)
+        return run.Session(found, obtain(onnx_path).plan)
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@needs_gpu
+def test_on_a_gpu_a_session_a_graph_and_streams_give_the_networks_answers(session, images, wanted):
+    batch = torch.from_numpy(images).cuda()
+    torch.testing.assert_close(session(batch).cpu().numpy(), wanted, atol=1e-2, rtol=1e-2)
+    graphed = session.graphed(batch)
+    for _ in range(2):
+        torch.testing.assert_close(graphed(batch).cpu().numpy(), wanted, atol=1e-2, rtol=1e-2)
+    several = session.concurrently([batch, batch[:2], batch], streams=2)
+    torch.cuda.synchronize()
+    for result in several:
+        torch.testing.assert_close(result.cpu().numpy(), wanted[: len(result)], atol=1e-2, rtol=1e-2)
+    assert session.kernels()
+
+
+@needs_gpu
+def test_on_a_gpu_pycuda_gives_the_same(session, images, wanted):
+    try:
+        cuda = classic.driver()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    found = classic.infer(session.engine.create_execution_context(), cuda, images)
+    np.testing.assert_allclose(found, wanted, atol=1e-2, rtol=1e-2)
