@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
-from labkit import engines, measure, train
+from labkit import data, engines, export, measure, models, train
 from labkit.files import artifacts, atomic
 from labkit.rows import Deployment
 
@@ -39,6 +39,31 @@ def save(model, path):
     with atomic(path) as temporary:
         save_model(model, str(temporary))
     return Path(path)
+
+
+def export_by_name(source, out=None, *, opset=None):
+    """Write a network as an ONNX file and compare: (path, {what the inputs were: `export.Parity`}).
+
+    source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint
+    out     where to; None: the network's name in the current folder
+    The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each.
+    """
+    if Path(source).suffix == ".json":
+        network, name, dataset = train.restored(source)
+        test = data.load(dataset, "test", limit=74)
+        real = {f"{dataset} test images": real_batches(test, models.example(name, 1).shape)}
+    else:
+        (network, _), name, real = models.build(source), source, {}
+    path = export.to_onnx(network, models.example(name, 2), out or f"{name}.onnx", opset=opset)
+    random = [models.example(name, batch, seed=batch) for batch in (1, 2, 7)]
+    inputs = {"random inputs": random, **real}
+    return path, {what: export.parity(network, path, batches) for what, batches in inputs.items()}
+
+
+def real_batches(test, shape):
+    """Test images in batches of 64 and what is left, with the channels and the size a network takes."""
+    _, channels, _, side = shape
+    return [images.expand(-1, channels, -1, -1) for images, _ in test.batches(64, size=side)]
 
 
 def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, usd_per_hour=None):

@@ -1,4 +1,4 @@
-"""Commands for networks as ONNX files: view."""
+"""Commands for networks as ONNX files: export, view, build."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,28 @@ from typing import Annotated
 import typer
 
 from labkit.cli.app import app, shown
+from labkit.errors import LabError
+
+
+@app.command()
+def export(
+    model: Annotated[str, typer.Argument(help="A network of the course, or a checkpoint that `labkit train` wrote.")],
+    out: Annotated[Path | None, typer.Option(help="The file to write; MODEL.onnx when none is given.")] = None,
+    opset: Annotated[int | None, typer.Option(help="Version of the operator set; the course's own by default.")] = None,
+):
+    """Write a network as an ONNX file, and compare its answers with the network's.
+
+    Ends with an error when they differ.
+
+    Example: labkit export resnet18 --out resnet18.onnx --opset 20
+    """
+    from labkit.deployment import export_by_name
+
+    path, found = export_by_name(model, out, opset=opset)
+    typer.echo(f"{shown(path)} ({path.stat().st_size / 1e6:.1f} MB)")
+    for inputs, parity in found.items():
+        typer.echo(f"    on {inputs}: {parity.summary()}")
+        parity.require()
 
 
 @app.command()
@@ -38,3 +60,51 @@ def view(
             server.thread.join()
         except KeyboardInterrupt:
             typer.echo("\nEnded.")
+
+
+@app.command()
+def build(
+    model: Annotated[Path, typer.Argument(help="An ONNX file; its precision is that of the engine.")],
+    batch: Annotated[
+        list[str] | None, typer.Option(help="SMALLEST:USUAL:LARGEST batch, repeatable; 1:8:64 when none is given.")
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="GPU generation such as SM89, repeatable; the GPU that is here by default.")
+    ] = None,
+    workspace: Annotated[int | None, typer.Option(help="Most MiB of GPU memory for intermediate results.")] = None,
+):
+    """Build a TensorRT engine, and show for each kind of operator what it computes in; TensorRT-RTX needs no GPU.
+
+    The engine goes to artifacts/engines. One that was built before, by this machine and for it, is used again.
+
+    Example: labkit build resnet18-int8.onnx --batch 1:8:64
+    """
+    from labkit.engines.tensorrt import Settings, compared, obtain
+
+    settings = Settings(
+        batches=tuple(split_batches(text) for text in batch or ["1:8:64"]),
+        targets=tuple(target or ()),
+        workspace_bytes=None if workspace is None else workspace * 2**20,
+    )
+    engine = obtain(model, settings)
+    row = engine.row
+    typer.echo(f"{shown(engine.path)} ({row.bytes / 1e6:.1f} MB, {engine.how}, {row.library} {row.library_version})")
+    if engine.built:
+        memory = ", ".join(f"{kind} {size / 1e6:.1f} MB" for kind, size in engine.built.memory.items())
+        typer.echo(f"    {len(engine.built.kernels)} kernels in {engine.built.seconds:.1f} s; on the GPU: {memory}")
+        table = compared(engine.built.source.model, engine.built.kernels)
+        for (operator, asked, got), found in table.groupby(["operator", "requested", "actual"]):
+            typer.echo(f"    {operator}: {len(found)} ask for {asked}, computed in {got}")
+
+
+def split_batches(text):
+    """(1, 8, 64) of "1:8:64"."""
+    parts = text.split(":")
+    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+        raise LabError(
+            f"The batches {text!r} are not a range.",
+            expected="SMALLEST:USUAL:LARGEST",
+            found=text,
+            fix="--batch 1:8:64",
+        )
+    return tuple(map(int, parts))

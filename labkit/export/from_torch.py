@@ -53,8 +53,6 @@ def to_onnx(model, example, path, *, opset=None, optimize=True):
 
 def translations():
     """{custom torch operator: how it is written in ONNX}, of the methods that bring operators of their own."""
-    try:
-        from labkit.methods import fastswish
-    except ImportError:
-        return {}
-    return getattr(fastswish, "onnx_translations", dict)()
+    from labkit.methods import fastswish
+
+    return fastswish.onnx_translations()

@@ -15,6 +15,7 @@ from labkit.train.losses import NotFinite
 from labkit.train.memory import OutOfMemory
 from labkit.train.optimizers import make_optimizer
 from labkit.train.phases import PHASES, Laps
+from labkit.train.restored import restored
 from labkit.train.variants import Variants, run_variants
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "fit",
     "load_checkpoint",
     "make_optimizer",
+    "restored",
     "run_variants",
     "save_checkpoint",
     "scripted",
