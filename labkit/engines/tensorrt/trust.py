@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from labkit import ledger
-from labkit.engines.tensorrt.builder import Settings, Source, build
+from labkit.engines.tensorrt.builder import Built, Settings, Source, build
 from labkit.engines.tensorrt.libraries import facts, library
 from labkit.errors import LabError
 from labkit.files import artifacts, atomic, write_json
@@ -29,13 +29,15 @@ class Untrusted(LabError):
 class Engine:
     """An engine file that may be loaded: its bytes, where it lies, its row, and how it came about.
 
-    how  "reused", "built", or "built again: " and why the file that lay there was refused
+    how    "reused", "built", or "built again: " and why the file that lay there was refused
+    built  what the builder told; None when it was reused
     """
 
     plan: bytes
     path: Path
     row: EngineFile
     how: str
+    built: Built | None = None
 
 
 def sidecar(path):
@@ -129,7 +131,7 @@ def obtain(onnx, settings=None, *, folder=None):
     except Untrusted as error:
         how = f"built again: {error.found}" if path.exists() else "built"
     built = build_with_cache(source, settings, today, path.parent)
-    return Engine(built.plan, path, keep(path, built.plan, **about), how)
+    return Engine(built.plan, path, keep(path, built.plan, **about), how, built)
 
 
 def build_with_cache(source, settings, today, folder):
