@@ -23,11 +23,11 @@ FORMS = ("naive", "rewrite", "function", "operator", "triton")  # they agree wit
 FROM_OUTPUT = "output and a bit"  # the sixth: keeps least, but is less exact near BOTTOM
 
 __all__ = [
-    "A",
-    "B",
     "BOTTOM",
     "FORMS",
     "FROM_OUTPUT",
+    "A",
+    "B",
     "FastSwish",
     "K",
     "Recomputed",

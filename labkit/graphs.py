@@ -1,0 +1,106 @@
+"""What torch makes of a function: the graph it keeps for the backward pass, and the kernels torch.compile writes."""
+
+import re
+import warnings
+from dataclasses import dataclass
+
+from labkit.plots import COLOURS, GREY, canvas
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step of the backward pass: its name, how deep it lies under the output, the tensors it keeps."""
+
+    name: str
+    depth: int
+    kept: tuple
+
+
+def autograd(output):
+    """({number: Node}, [(number, number)]): the steps behind `output`, and which hands its gradient to which.
+
+    Depth is the longest way from the output; a step that appears several times is one node.
+    """
+    depths, edges, stack = {}, set(), [(output.grad_fn, 0)]
+    while stack:
+        step, depth = stack.pop()
+        if depths.get(step, -1) >= depth:
+            continue
+        depths[step] = depth
+        below = [next_step for next_step, _ in step.next_functions if next_step is not None]
+        edges |= {(step, each) for each in below}
+        stack += [(each, depth + 1) for each in below]
+    numbers = {step: number for number, step in enumerate(depths)}
+    nodes = {numbers[step]: Node(title(step), depth, kept_by(step)) for step, depth in depths.items()}
+    return nodes, [(numbers[a], numbers[b]) for a, b in edges]
+
+
+def title(step):
+    """MulBackward0 is "Mul"."""
+    return re.sub(r"Backward\d*$", "", step.name()).removeprefix("torch::autograd::")
+
+
+def kept_by(step):
+    """The tensors a step of the backward pass keeps."""
+    import torch
+
+    fields = [name for name in dir(step) if name.startswith("_saved_")]
+    values = [getattr(step, name) for name in fields] + list(getattr(step, "saved_tensors", ()))
+    return tuple(value for value in values if isinstance(value, torch.Tensor))
+
+
+def draw_autograd(outputs):
+    """The graphs of {title: output} side by side; orange steps keep tensors as large as the output."""
+    figure, axes = canvas(4.2 * len(outputs), 5.4, columns=len(outputs))
+    for ax, (name, output) in zip([axes] if len(outputs) == 1 else axes, outputs.items(), strict=True):
+        draw_one(ax, *autograd(output), output.numel())
+        ax.set_title(name, fontsize=10)
+    return figure
+
+
+def draw_one(ax, nodes, edges, size):
+    rows = {}
+    for number, node in sorted(nodes.items(), key=lambda item: item[1].depth):
+        rows.setdefault(node.depth, []).append(number)
+    places = {
+        number: (index - (len(row) - 1) / 2, -depth) for depth, row in rows.items() for index, number in enumerate(row)
+    }
+    for start, end in edges:
+        ax.annotate("", places[end], places[start], arrowprops={"arrowstyle": "->", "color": GREY, "shrinkB": 8})
+    for number, node in nodes.items():
+        keeps = any(tensor.numel() >= size for tensor in node.kept)
+        box = {"boxstyle": "round", "fc": COLOURS[4] if keeps else "white", "ec": GREY}
+        ax.text(*places[number], node.name, ha="center", va="center", fontsize=8, bbox=box)
+    widest = max(map(len, rows.values()))
+    ax.set_xlim(-widest / 2 - 0.3, widest / 2 + 0.3)
+    ax.set_ylim(-max(rows) - 0.6, 0.6)
+    ax.axis("off")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels that torch.compile wrote for a function: {name: source}."""
+
+    sources: dict
+
+    def __len__(self):
+        return len(self.sources)
+
+    def read(self, number=0):
+        """The source of one, without the lines that every kernel has."""
+        lines = list(self.sources.values())[number].strip().splitlines()
+        return "\n".join(line for line in lines if line.strip() and not line.startswith(("#include", "import")))
+
+
+def kernels(fn, *args):
+    """The `Kernels` that are written while `fn(*args)` runs and compiles; `fn` calls `torch.compile(...)` functions."""
+    import torch
+    from torch._inductor import config
+    from torch._inductor.utils import run_and_get_code
+
+    torch._dynamo.reset()
+    with config.patch(force_disable_caches=True), warnings.catch_warnings():  # what a cache has is not written anew
+        warnings.simplefilter("ignore")  # torch's own, about its caches
+        _, codes = run_and_get_code(fn, *args)
+    pattern = r"^(\w+) = async_compile\.\w+\((?:.|\n)*?r?'''((?:.|\n)*?)'''"
+    return Kernels({name: text for code in codes for name, text in re.findall(pattern, code, flags=re.MULTILINE)})
