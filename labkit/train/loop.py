@@ -9,6 +9,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from labkit import device as devices
+from labkit.methods.ema import EMA
+from labkit.methods.ghost_batch_norm import with_ghost_batch_norm
 from labkit.train.config import TrainConfig
 from labkit.train.feed import Feed
 from labkit.train.forms import faster_form
@@ -67,7 +69,7 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None):
     """
     config, device = config or TrainConfig(), torch.device(device)
     layout = torch.channels_last if config.channels_last else torch.preserve_format
-    model = with_ghosts(model, config).to(device, memory_format=layout).train()
+    model = with_ghosts(model.to(device, memory_format=layout), config).train()
     feed, optimizer = Feed(data, config, device=device), make_optimizer(model.parameters(), config)
     scaler, average = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16"), averaged(model, config)
     history, parts = History(average=average), {"model": model, "optimizer": optimizer, "scaler": scaler}
@@ -125,20 +127,12 @@ def switches(config, device):
 
 def with_ghosts(model, config):
     """The model with batch norm over groups, where the config asks for it."""
-    if config.ghost_size is None:
-        return model
-    from labkit.methods.ghost_batch_norm import with_ghost_batch_norm
-
-    return with_ghost_batch_norm(model, config.ghost_size)
+    return model if config.ghost_size is None else with_ghost_batch_norm(model, config.ghost_size)
 
 
 def averaged(model, config):
     """The running average of the weights, where the config asks for one, else None."""
-    if config.ema is None:
-        return None
-    from labkit.methods.ema import EMA
-
-    return EMA(model, config.ema)
+    return None if config.ema is None else EMA(model, config.ema)
 
 
 def train_step(model, optimizer, images, labels):

@@ -4,6 +4,11 @@ import math
 
 import torch
 
+from labkit.methods.decay import decay_factor
+from labkit.methods.lamb import LAMB
+from labkit.methods.lars import LARS
+from labkit.methods.warmup import warmup_factor
+
 UPDATES = {
     None: {},
     "loop": {"foreach": False, "fused": False},
@@ -22,12 +27,8 @@ def make_optimizer(parameters, config):
         case "sgd":
             return torch.optim.SGD(parameters, momentum=config.momentum, **common, **UPDATES[config.update])
         case "lars":
-            from labkit.methods.lars import LARS
-
             return LARS(parameters, momentum=config.momentum, **common)
         case "lamb":
-            from labkit.methods.lamb import LAMB
-
             return LAMB(parameters, betas=betas, **common)
 
 
@@ -66,9 +67,6 @@ def between(first, last, way):
 
 def warmed(config, step, steps):
     """Fraction of the peak rate: warm-up over the first epochs, then the schedule over the rest."""
-    from labkit.methods.decay import decay_factor
-    from labkit.methods.warmup import warmup_factor
-
     warm = round(config.warmup_epochs * steps / config.epochs) if config.warmup != "none" else 0
     if step < warm:
         return warmup_factor(step, warm, config.warmup)

@@ -150,6 +150,28 @@ def test_clipping_bounds_the_step():
     assert torch.cat(moved).norm().item() == pytest.approx(0.02 * 1e-3, rel=0.01)
 
 
+def test_ghost_batch_norm_trains_the_weights_and_statistics_of_the_model_that_was_given(images):
+    model = network()
+    before = weights(model)
+    _, history = trained(images, model, epochs=4, ghost_size=10, test=images)
+    assert not torch.isclose(weights(model), before).all()
+    assert accuracy(model, images, device="cpu") == history.accuracy[-1] > 0.9
+    assert isinstance(model[1], nn.BatchNorm2d)
+    assert history.losses != trained(images, epochs=4)[1].losses
+
+
+def test_the_average_of_the_weights_is_tested_in_place_of_the_last_ones(images):
+    _, history = trained(images, ema=0.9, test=images)
+    assert history.accuracy[-1] == accuracy(history.average, images, device="cpu")
+
+
+@pytest.mark.parametrize(("optimizer", "rate"), [("lars", 5.0), ("lamb", 0.05)])
+def test_layer_wise_rates_learn(images, optimizer, rate):
+    settings = {"optimizer": optimizer, "schedule": "cosine", "warmup": "gradual", "warmup_epochs": 1}
+    _, history = trained(images, epochs=6, learning_rate=rate, **settings)
+    assert history.losses[-1] < 0.5 * history.losses[0]
+
+
 def test_label_smoothing_is_that_of_cross_entropy(images):
     model = network()
     x, y = next(iter(images.batches(20, seed=0)))
