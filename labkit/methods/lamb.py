@@ -1,0 +1,68 @@
+"""LAMB: Adam whose step is as long, layer by layer, as the layer's weights allow.
+
+What     Adam's direction plus weight decay, scaled to trust ratio |w| / |direction| of each layer
+When     very large batches where Adam is the optimizer: transformers (BERT at 32k sequences a batch)
+Cost     Adam's, and two norms a tensor; 8 bytes of state a weight
+Not when the batch is small, or where SGD with momentum is the optimizer
+Source   You et al. 2019, algorithm 2, arXiv:1904.00962
+"""
+
+import torch
+
+from labkit.methods.lars import closure_loss, norms, scale_each
+
+
+class LAMB(torch.optim.Optimizer):
+    """Layer-wise adaptive moments. A tensor counts as a layer.
+
+        m, v      = running means of grad and grad^2 with betas, divided by 1 - beta^step
+        direction = m / (sqrt(v) + eps) + weight_decay * weight
+        weight    = weight - lr * |weight| / |direction| * direction;  ratio 1 where a norm is 0
+
+    params  as for `torch.optim.Adam`; a group may set `adapt=False`: ratio 1
+    timm's Lamb also clips the gradients of all layers together (`max_grad_norm=1`), and does not adapt groups without
+    weight decay; without these two it is the same. The paper leaves the bounds of |weight| open: none here, as there.
+    """
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01, *, eps=1e-6):
+        settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "eps": eps}
+        super().__init__(params, {**settings, "adapt": True, "step": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
+        loss = closure_loss(closure)
+        for group in self.param_groups:
+            group["step"] += 1
+            if weights := [weight for weight in group["params"] if weight.grad is not None]:
+                self.update(weights, group)
+        return loss
+
+    def update(self, weights, group):
+        """One update of the weights of a group."""
+        directions = self.adam(weights, group)
+        torch._foreach_add_(directions, weights, alpha=group["weight_decay"])
+        if group["adapt"]:
+            w, d = norms(weights), norms(directions)
+            scale_each(directions, torch.where((w > 0) & (d > 0), w / d, 1.0))
+        torch._foreach_add_(weights, directions, alpha=-group["lr"])
+
+    def adam(self, weights, group):
+        """Adam's directions, new tensors, after its means have taken in the gradients."""
+        (beta1, beta2), grads = group["betas"], [weight.grad for weight in weights]
+        first, second = self.moments(weights)
+        torch._foreach_lerp_(first, grads, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
+        spread = torch._foreach_sqrt(second)
+        torch._foreach_div_(spread, (1 - beta2 ** group["step"]) ** 0.5)
+        torch._foreach_add_(spread, group["eps"])
+        torch._foreach_mul_(spread, 1 - beta1 ** group["step"])
+        return list(torch._foreach_div(first, spread))
+
+    def moments(self, weights):
+        """The state of the weights, 0 at first: (means of the gradient, means of its square)."""
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight].update(first=torch.zeros_like(weight), second=torch.zeros_like(weight))
+        return tuple([self.state[weight][name] for weight in weights] for name in ("first", "second"))

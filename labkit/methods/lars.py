@@ -1,0 +1,83 @@
+"""LARS: SGD whose step is as long, layer by layer, as the layer's weights allow.
+
+What     each layer's gradient g is scaled by trust * |w| / (|g| + weight_decay * |w|); then momentum as in SGD
+When     very large batches (above about 8k images), where one rate for all layers is too long for some
+Cost     two norms a tensor: less than a second SGD step; at a few hundred images a batch there is nothing to gain
+Not when the batch is small; biases and norms are often left out (a group with `adapt=False, weight_decay=0`)
+Source   You, Gitman, Ginsburg 2017, arXiv:1708.03888
+"""
+
+import torch
+
+
+class LARS(torch.optim.Optimizer):
+    """Layer-wise adaptive rate scaling. A tensor counts as a layer.
+
+        slope    = grad + weight_decay * weight
+        ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps);  1 where a norm is 0
+        velocity = momentum * velocity + ratio * slope
+        weight   = weight - lr * velocity
+
+    params  as for `torch.optim.SGD`; a group may set `adapt=False`: ratio 1
+    lr      the global rate; with the usual `trust` of 0.001 some hundred times that of SGD
+    As in SGD of torch, the rate stands outside the velocity (in the paper inside), so that a schedule takes effect at
+    once. timm's Lars is the same, except that there groups without weight decay are not adapted.
+    """
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, *, trust=1e-3, eps=1e-8):
+        settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "eps": eps}
+        super().__init__(params, {**settings, "adapt": True})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
+        loss = closure_loss(closure)
+        for group in self.param_groups:
+            if weights := [weight for weight in group["params"] if weight.grad is not None]:
+                self.update(weights, group)
+        return loss
+
+    def update(self, weights, group):
+        """One update of the weights of a group."""
+        grads = [weight.grad for weight in weights]
+        slopes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
+        if group["adapt"]:
+            scale_each(slopes, trust_ratios(weights, grads, group))
+        velocities = self.velocities(weights)
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, slopes)
+        torch._foreach_add_(weights, velocities, alpha=-group["lr"])
+
+    def velocities(self, weights):
+        """The state of the weights, 0 at first."""
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["velocity"] = torch.zeros_like(weight)
+        return [self.state[weight]["velocity"] for weight in weights]
+
+
+def trust_ratios(weights, grads, group):
+    """How much the step of each of T layers is stretched: (T,)."""
+    w, g = norms(weights), norms(grads)
+    ratios = group["trust"] * w / (g + group["weight_decay"] * w + group["eps"])
+    return torch.where((w > 0) & (g > 0), ratios, 1.0)
+
+
+def norms(tensors):
+    """The Euclidean norm of each of T tensors: (T,)."""
+    return torch.stack(torch._foreach_norm(tensors))
+
+
+def scale_each(tensors, factors):
+    """Multiply each of T tensors in place by its entry of `factors` (T,)."""
+    # numbers are quicker, but reading them from a GPU would wait for everything it has been asked to do
+    on_host = factors.device.type == "cpu"
+    torch._foreach_mul_(tensors, factors.tolist() if on_host else list(factors.unbind()))
+
+
+def closure_loss(closure):
+    """What torch's optimizers do with the closure of `step`."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()

@@ -1,0 +1,26 @@
+"""Warm-up: start with a small learning rate.
+
+What     none; constant: a small rate for the first steps, then the full one; gradual: a straight line up to it
+When     large batches with a scaled learning rate: at the start the weights change fast and long steps go astray
+Cost     none; a few epochs below the full rate
+Not when the rate is small anyway; a constant warm-up ends in a jump that can undo it, gradual is the safer form
+Source   Goyal et al. 2017, section 2.2, arXiv:1706.02677
+"""
+
+from labkit.errors import LabError
+
+KINDS = ("none", "constant", "gradual")
+
+
+def warmup_factor(step, warmup_steps, kind, *, low=0.1):
+    """Fraction of the full learning rate at `step` (0-based), above 0 to 1; it is 1 from step `warmup_steps` on.
+
+    warmup_steps  how many steps are warm-up; gradual reaches 1 in the last of them
+    kind          none, constant or gradual
+    low           the fraction of a constant warm-up; the source takes the rate of the small batch, 1 over the scaling
+    """
+    if kind not in KINDS:
+        raise LabError(f"There is no warm-up {kind!r}.", expected=" or ".join(KINDS), found=kind)
+    if kind == "none" or step >= warmup_steps:
+        return 1.0
+    return low if kind == "constant" else (step + 1) / warmup_steps

@@ -1,0 +1,76 @@
+"""Scaling rules, warm-up and decay, in numbers worked by hand."""
+
+import pytest
+import torch
+
+from labkit.errors import LabError
+from labkit.methods.decay import decay_factor
+from labkit.methods.lr_scaling import scaled
+from labkit.methods.warmup import warmup_factor
+
+
+@pytest.mark.parametrize(("rule", "wanted"), [("none", 0.1), ("linear", 1.6), ("sqrt", 0.4)])
+def test_the_rate_of_a_batch_sixteen_times_as_large(rule, wanted):
+    assert scaled(0.1, 1024, 64, rule) == pytest.approx(wanted)
+    assert scaled(0.1, 64, 64, rule) == pytest.approx(0.1)
+
+
+def test_k_steps_along_one_gradient_are_one_step_of_the_linear_rule():
+    weight, gradient, rate = 2.0, 0.5, 0.1
+    for _ in range(4):
+        weight -= rate * gradient
+    assert weight == pytest.approx(2.0 - scaled(rate, 4 * 32, 32, "linear") * gradient)
+
+
+def test_the_root_rule_keeps_the_variance_of_a_step():
+    torch.manual_seed(0)
+    noise = torch.randn(20_000, 64)  # gradients of single images, mean 0
+    small = scaled(0.1, 4, 4, "sqrt") * noise[:, :4].mean(1)
+    large = scaled(0.1, 64, 4, "sqrt") * noise.mean(1)
+    assert float(large.var() / small.var()) == pytest.approx(1, rel=0.05)
+
+
+def test_gradual_warm_up_is_a_straight_line_that_ends_at_1():
+    assert [warmup_factor(step, 4, "gradual") for step in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_constant_warm_up_stays_low_and_jumps():
+    assert [warmup_factor(step, 2, "constant", low=0.2) for step in range(4)] == [0.2, 0.2, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["none", "constant", "gradual"])
+def test_without_warm_up_steps_every_form_is_1(kind):
+    assert warmup_factor(0, 0, kind) == 1
+    assert warmup_factor(0, 5, "none") == 1
+
+
+def test_cosine_decay_is_torchs():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20)
+    for step in range(20):
+        assert decay_factor(step, 20, "cosine") == pytest.approx(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+
+
+def test_step_decay_falls_to_a_tenth_after_30_60_and_80_of_90_epochs():
+    epochs = (0, 29, 30, 59, 60, 79, 80, 89)
+    wanted = [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
+    assert [decay_factor(epoch, 90, "step") for epoch in epochs] == pytest.approx(wanted)
+
+
+def test_constant_decay_is_none():
+    assert {decay_factor(step, 10, "constant") for step in range(11)} == {1.0}
+
+
+@pytest.mark.parametrize(
+    "act", [lambda: scaled(1, 2, 1, "cubic"), lambda: warmup_factor(0, 1, "slow"), lambda: decay_factor(0, 1, "fast")]
+)
+def test_unknown_forms_are_refused_with_those_there_are(act):
+    with pytest.raises(LabError, match=r"expected: (none|constant)"):
+        act()
+
+
+def test_a_batch_of_nothing_is_refused():
+    with pytest.raises(LabError, match="at least one image"):
+        scaled(0.1, 0, 64, "linear")
