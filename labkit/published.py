@@ -62,6 +62,44 @@ STUDIES = {
             ("FastSwish, custom backward", 9_100_000_000),
         ),
     },
+    "large-batch": {
+        "source": "ResNet-50 on ImageNet, 90 epochs: top-1 error (%) at batch 256 and at 8192 (arXiv:1706.02677)",
+        "hardware": "8 to 256 Tesla P100",
+        "columns": ("variant", "error"),
+        "rows": (
+            ("small batch", 23.60),
+            ("large batch", 41.67),
+            ("root scaling, gradual", 26.22),
+            ("linear scaling", 24.84),
+            ("linear scaling, constant", 25.88),
+            ("linear scaling, gradual", 23.74),
+        ),
+    },
+    "arithmetic": {
+        "source": "one operation, without fetching its operands: energies from Horowitz, 'Computing's energy problem', "
+        "ISSCC 2014; areas synthesised for TSMC 45 nm, as in Dally's talks since 2015",
+        "hardware": "45 nm chips, 0.9 V",
+        "columns": ("operation", "format", "energy_pj", "area_um2"),
+        "rows": (
+            ("add", "int8", 0.03, 36),
+            ("add", "int16", 0.05, 67),
+            ("add", "int32", 0.1, 137),
+            ("add", "fp16", 0.4, 1360),
+            ("add", "fp32", 0.9, 4184),
+            ("multiply", "int8", 0.2, 282),
+            ("multiply", "int32", 3.1, 3495),
+            ("multiply", "fp16", 1.1, 1640),
+            ("multiply", "fp32", 3.7, 7700),
+            ("read 32 bits from 8 KB of SRAM", "any", 5.0, None),
+            ("read 32 bits from DRAM", "any", 640.0, None),
+        ),
+    },
+    "sharp-minima": {
+        "source": "sharpness in a box of 1e-3, of six networks those that differ most and least (arXiv:1609.04836)",
+        "hardware": "not named",
+        "columns": ("network", "small_batch", "large_batch"),
+        "rows": (("F2: fully connected, TIMIT", 1.39, 310.64), ("C3: AlexNet, CIFAR-100", 29.85, 258.75)),
+    },
 }
 
 
