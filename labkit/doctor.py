@@ -4,7 +4,7 @@ import importlib
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from labkit import device, ledger
@@ -13,6 +13,7 @@ from labkit.files import artifacts
 
 GPU_EXTRA = "on a machine with an NVIDIA GPU and the CUDA toolkit: .venv/bin/uv pip install -e '.[gpu]'"
 REINSTALL = "rm .venv/.ready && make .venv/.ready"
+TRITON = "the Triton kernels need Linux and, to run at speed, an NVIDIA GPU"
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,7 @@ def examine():
         *cpu_types(),
         compiler(),
         gpu(),
-        *(package(name) for name in ("onnx", "onnxscript", "onnxruntime", "openvino", "netron")),
-        tensorrt_rtx(),
-        package("tensorrt", fix=GPU_EXTRA),
-        package("pycuda", module="pycuda.driver", fix=GPU_EXTRA),
-        package("triton", fix="the Triton kernels need Linux and, to run at speed, an NVIDIA GPU"),
+        *deployment(),
         energy(),
         browser(),
         *data_sets(),
@@ -77,16 +74,36 @@ def installed(name, *, needed=False, fix=REINSTALL):
         return Check(name, False, "not installed", needed, fix)
 
 
-def package(name, *, module=None, fix=REINSTALL):
+def deployment():
+    """What the deployment lessons use, with what they do without it."""
+    yield from (package(name, needed=True) for name in ("onnx", "onnxscript", "onnxruntime"))
+    yield without(package("openvino"), "rows of this engine have a reason and no number")
+    yield without(package("netron"), "graphs are shown as a table")
+    yield without(tensorrt_rtx(), "no engine is built here, where there is no GPU")
+    yield without(package("tensorrt", fix=GPU_EXTRA), "rows of this engine have a reason and no number")
+    yield without(package("pycuda", module="pycuda.driver", fix=GPU_EXTRA), "the classic way is rehearsed without it")
+    yield without(package("triton", fix=TRITON), "FastSwish runs in its other forms")
+    yield without(installed("torchao"), "no quantization-aware training")  # importing it takes many seconds
+    yield without(installed("onnxslim"), "one graph optimisation less")
+    yield without(installed("nvidia-modelopt", fix="Linux only"), "no mixed precision written into ONNX files")
+
+
+def without(check, meaning):
+    """The check, saying what the lessons do where the thing is missing."""
+    return check if check.ok else replace(check, detail=f"{check.detail}: {meaning}")
+
+
+def package(name, *, module=None, needed=False, fix=REINSTALL):
     """Whether a package is installed and its module really imports: engines often need libraries beside themselves."""
-    check = installed(name, fix=fix)
+    check = installed(name, needed=needed, fix=fix)
     if not check.ok:
         return check
     try:
         importlib.import_module(module or name)
     except Exception as error:  # a library may fail to load in its own way
         reason = str(error).splitlines()[0] if str(error) else "no reason given"
-        return Check(name, False, f"installed, but does not load: {type(error).__name__}: {reason}", fix=fix)
+        detail = f"installed, but does not load: {type(error).__name__}: {reason}"
+        return Check(name, False, detail, needed, fix)
     return check
 
 

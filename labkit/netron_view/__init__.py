@@ -42,4 +42,5 @@ def summary(graphs):
     """A card with one column for each graph."""
     facts = [one.facts() for one in graphs]
     lines = [[cards.escape(name), *(cards.escape(fact[name]) for fact in facts)] for name in facts[0]]
-    return cards.box(cards.BLUE, "What the file holds", cards.table(["", *(one.name for one in graphs)], lines))
+    title = "What the file holds" if len(graphs) == 1 else "What the files hold"
+    return cards.box(cards.BLUE, title, cards.table(["", *(one.name for one in graphs)], lines))

@@ -66,6 +66,7 @@ def folder():
         raise Unavailable(
             "netron is not installed: the graph cannot be drawn.",
             expected="the package netron",
+            found="no such package",
             fix="rm .venv/.ready && make .venv/.ready, or: .venv/bin/uv pip install netron",
         )
     return Path(found.origin).parent

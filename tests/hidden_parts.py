@@ -1,0 +1,73 @@
+"""A machine without some parts, for a subprocess and all it starts: packages not installed, no GPU, no compiler.
+
+As far as Python can tell, a hidden package was never there: importing it fails and its metadata is not found.
+"""
+
+import os
+import shutil
+
+# part: (top-level modules, beginnings of the names under which they are installed)
+PACKAGES = {
+    "tensorrt": (("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt_bindings"), ("tensorrt",)),
+    "pycuda": (("pycuda",), ("pycuda",)),
+    "openvino": (("openvino",), ("openvino",)),
+    "onnxruntime": (("onnxruntime",), ("onnxruntime",)),
+    "netron": (("netron",), ("netron",)),
+    "triton": (("triton",), ("triton", "pytorch-triton")),
+    "torchao": (("torchao",), ("torchao",)),
+    "modelopt": (("modelopt",), ("nvidia-modelopt",)),
+}
+HOOK = """
+import importlib.metadata
+import sys
+
+MODULES, NAMES = {modules!r}, {names!r}
+
+
+class Hidden:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in MODULES:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+found = importlib.metadata.Distribution.from_name.__func__
+
+
+def from_name(cls, name):
+    if name.replace("_", "-").lower().startswith(NAMES):
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(cls, name)
+
+
+sys.meta_path.insert(0, Hidden)
+importlib.metadata.Distribution.from_name = classmethod(from_name)
+"""
+
+
+def environment_without(parts, folder):
+    """The environment of a Python without these parts: of `PACKAGES`, "gpu" and "compiler".
+
+    folder  an empty one, for the hook that every Python in this environment runs first
+    """
+    hidden = [PACKAGES[part] for part in parts if part in PACKAGES]
+    modules, names = (tuple(sum(column, ())) for column in zip(*hidden, strict=True)) if hidden else ((), ())
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sitecustomize.py").write_text(HOOK.format(modules=modules, names=names), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    if "gpu" in parts:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    if "compiler" in parts:
+        environment.pop("CXX", None)
+        environment["PATH"] = str(path_without_compiler(folder / "bin"))
+    return environment
+
+
+def path_without_compiler(folder):
+    """A folder for PATH with what Python's libraries call, and no compiler."""
+    folder.mkdir()
+    for name in ("sh", "git"):
+        found = shutil.which(name)
+        if found:
+            (folder / name).symlink_to(found)
+    return folder

@@ -1,0 +1,134 @@
+"""A machine without one part or another: it is said with a reason and what to do, and no number is invented."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import torch
+from hidden_parts import PACKAGES, environment_without
+
+from labkit import bench, device, engines, ledger, netron_view, syllabus
+from labkit.engines.tensorrt import classic
+from labkit.errors import Unavailable
+from labkit.files import root
+from labkit.methods import fastswish
+from labkit.quantize import floats, qat
+
+OPTIONAL = (*sorted(set(PACKAGES) - {"onnxruntime"}), "gpu", "compiler")  # the lessons check with ONNX Runtime
+LESSONS = [lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("09", "10", "11")]
+LINE = r"^(ok|NO|-) +(.{22}) (.+)\n(?: +next: (.+))?"  # of the doctor: sign, name, detail, what to do
+FACTS = {"threads", "batch", "size_bytes", "samples"}  # numbers of a row that are settings, not results
+
+
+@pytest.fixture
+def hide(monkeypatch, tmp_path):
+    """A function that takes a part away from this process, as far as a test needs it."""
+
+    def take_away(part):
+        for module in PACKAGES.get(part, ((),))[0]:
+            for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
+                monkeypatch.setitem(sys.modules, name, None)
+        if part == "compiler":
+            monkeypatch.delenv("CXX", raising=False)
+            monkeypatch.setenv("PATH", str(tmp_path))
+        if part == "gpu":
+            monkeypatch.setattr(device, "kinds", lambda: ("cpu",))
+            monkeypatch.setattr(device, "compute_capability", lambda: None)
+
+    return take_away
+
+
+def small():
+    layers = torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(72, 4)
+    return torch.nn.Sequential(*layers), torch.randn(2, 1, 8, 8)
+
+
+ENGINES = {"tensorrt": "tensorrt", "openvino": "openvino", "onnxruntime": "onnxruntime"}
+ENGINES |= {"gpu": "tensorrt", "compiler": "inductor"}
+
+
+@pytest.mark.parametrize(("part", "engine"), ENGINES.items())
+def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hide, part, engine):
+    hide(part)
+    model, batch = small()
+    with pytest.raises(Unavailable) as missing:
+        engines.load(engine, model, batch)
+    assert missing.value.what
+    assert missing.value.expected
+    assert missing.value.fix
+    row = bench.measure_one(engine, model, (batch,), precision="fp32")
+    assert row.reason == missing.value.what
+    assert (row.p50_ms, row.p95_ms, row.throughput_per_s, row.cold_ms) == (None, None, None, None)
+    assert engines.load("eager", model, batch)(batch).shape == (2, 4)
+
+
+USES = {
+    "pycuda": classic.driver,
+    "triton": lambda: fastswish.form("triton"),
+    "torchao": qat.imported,
+    "modelopt": floats.imported,
+    "netron": netron_view.pages.folder,
+    "gpu": lambda: device.pick("cuda"),
+    "compiler": lambda: device.require_compiler("cpu"),
+}
+
+
+@pytest.mark.parametrize(("part", "use"), USES.items(), ids=USES)
+def test_what_uses_a_part_says_that_it_is_missing_and_what_to_do(hide, part, use):
+    hide(part)
+    with pytest.raises(Unavailable) as missing:
+        use()
+    assert missing.value.what
+    assert missing.value.found is not None
+    assert missing.value.fix
+
+
+def python(environment, *words):
+    """Run Python there; returns what it printed."""
+    done = subprocess.run([sys.executable, *words], cwd=root(), env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_hidden_package_is_neither_importable_nor_installed_there_and_others_are(tmp_path):
+    code = "import importlib, importlib.metadata as data, json, sys\n"
+    code += "def there(act, name):\n    try: act(name)\n    except ImportError: return False\n    return True\n"
+    code += "names = json.loads(sys.argv[1])\n"
+    code += "print(json.dumps([[there(importlib.import_module, name), there(data.version, name)] for name in names]))"
+    names = ["openvino", "netron", "pandas"]
+    found = python(environment_without(["openvino", "netron"], tmp_path / "hook"), "-c", code, json.dumps(names))
+    assert json.loads(found) == [[False, False], [False, False], [True, True]]
+
+
+def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_well(tmp_path):
+    output = python(environment_without(OPTIONAL, tmp_path / "hook"), "-m", "labkit.cli", "doctor")
+    lines = {name.strip(): (sign, detail, fix) for sign, name, detail, fix in re.findall(LINE, output, re.MULTILINE)}
+    packages = {"tensorrt-rtx", "tensorrt", "pycuda", "openvino", "netron", "triton", "torchao", "nvidia-modelopt"}
+    for name in packages | {"gpu", "C++ compiler"}:
+        sign, detail, fix = lines[name]
+        assert sign == "-", name
+        assert re.search(r": \w", detail), f"{name}: {detail}"
+        assert fix, name
+    assert "Everything the course needs is here." in output
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not LESSONS, reason="the deployment lessons are not here")
+def test_the_deployment_lessons_run_to_their_end_without_any_optional_part_and_invent_no_number(tmp_path):
+    environment = environment_without(OPTIONAL, tmp_path / "hook")
+    python(environment, "-m", "labkit.cli", "run", *LESSONS, "--profile", "quick")
+    assert set(ledger.load("completions")["notebook"]) == set(LESSONS)
+    invented = [row for table in ("latencies", "deployments") for row in rows_with_numbers(ledger.load(table))]
+    assert invented == []
+
+
+def rows_with_numbers(frame):
+    """The rows of an engine that is not there but which hold a number."""
+    for row in frame.to_dict("records"):
+        text = f"{row.get('engine', '')} {row.get('name', '')}"
+        numbers = {key for key, value in row.items() if isinstance(value, (int, float)) and pd.notna(value)} - FACTS
+        if any(engine in text for engine in ("tensorrt", "openvino", "inductor")) and (numbers or not row["reason"]):
+            yield text, numbers
