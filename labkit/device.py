@@ -6,6 +6,7 @@ Apple's GPU (mps) is used where it exists; what it cannot tell (peak memory, eve
 import functools
 import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
@@ -199,6 +200,12 @@ def require_compiler(device):
             found="none of g++, clang++, cl",
             fix="install g++ (Debian, Ubuntu: apt-get install g++)",
         )
+    logging.getLogger("torch.utils.cpp_extension").addFilter(is_news_on_a_cpu)
+
+
+def is_news_on_a_cpu(record):
+    """False for torch's warning, at the first compilation, that a CUDA toolkit is installed but no GPU is in use."""
+    return "No CUDA runtime is found" not in record.getMessage()
 
 
 def threads():

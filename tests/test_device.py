@@ -1,5 +1,9 @@
 """The device: picked, described, and the same everywhere it is asked."""
 
+import importlib.util
+import logging
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -46,3 +50,13 @@ def test_the_commit_is_read_from_git_or_unknown():
 def test_a_command_that_is_missing_or_fails_gives_none():
     assert device.first_line(["no-such-command"]) is None
     assert device.first_line(["false"]) is None
+
+
+def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monkeypatch):
+    monkeypatch.setattr(device.shutil, "which", lambda name: name)
+    device.require_compiler("cpu")
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    words = "No CUDA runtime is found"
+    assert f'logger.warning("{words}' in Path(importlib.util.find_spec(logger.name).origin).read_text(encoding="utf-8")
+    for text, told in ((f"{words}, using CUDA_HOME='%s'", False), ("Something else about %s", True)):
+        assert bool(logger.filter(logger.makeRecord(logger.name, logging.WARNING, "", 0, text, ("x",), None))) == told

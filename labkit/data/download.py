@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,14 +52,25 @@ def fetch(name, *, source=None, sha256=None):
         if entry.archive is None:
             raise catalog.missing(entry, folder)
     digest = f"sha256:{sha256}" if sha256 else entry.digest
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / entry.archive
-    if source is None or str(source).startswith(("http://", "https://")):
-        download(entry, path, str(source or entry.url), digest)
-    else:
-        bring(entry, path, Path(str(source).removeprefix("file://")).expanduser(), digest)
-    unpack(entry, folder, path, digest)
+    with made(folder):
+        if source is None or str(source).startswith(("http://", "https://")):
+            download(entry, path, str(source or entry.url), digest)
+        else:
+            bring(entry, path, Path(str(source).removeprefix("file://")).expanduser(), digest)
+        unpack(entry, folder, path, digest)
     return folder
+
+
+@contextmanager
+def made(folder):
+    """Make a folder, and take it away again when nothing came into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty: then it stays
+            folder.rmdir()
 
 
 def whole(entry, folder):
@@ -90,7 +102,7 @@ def download(entry, path, url, digest):
             f"The data set {entry.name} could not be fetched from {url}.",
             expected=f"{path.name} ({size}{digest}) in {path.parent}",
             found=f"{type(error).__name__}: {error}"[:400],
-            fix=f"`{entry.fix}` with a network; or bring the file here yourself as {path}, then `{entry.fix}`",
+            fix=f"`{entry.fix}` with a network; or `{entry.fix} --from FILE` with a {path.name} you have",
         ) from error
 
 
