@@ -9,7 +9,7 @@ Source   You et al. 2019, algorithm 2, arXiv:1904.00962
 
 import torch
 
-from labkit.methods.lars import closure_loss, norms, scale_each
+from labkit.methods.lars import closure_loss, norms, scale_all, scale_each
 
 
 class LAMB(torch.optim.Optimizer):
@@ -40,25 +40,25 @@ class LAMB(torch.optim.Optimizer):
 
     def update(self, weights, group):
         """One update of the weights of a group."""
-        directions = self.adam(weights, group)
-        torch._foreach_add_(directions, weights, alpha=group["weight_decay"])
+        directions, length = self.adam(weights, group)
+        torch._foreach_add_(directions, weights, alpha=group["weight_decay"] / length)
         if group["adapt"]:
-            w, d = norms(weights), norms(directions)
+            w, d = norms(weights), length * norms(directions)
             scale_each(directions, torch.where((w > 0) & (d > 0), w / d, 1.0))
-        torch._foreach_add_(weights, directions, alpha=-group["lr"])
+        torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
     def adam(self, weights, group):
-        """Adam's directions, new tensors, after its means have taken in the gradients."""
+        """(new tensors, a number): Adam's directions are their product. The number saves passes over the tensors."""
         (beta1, beta2), grads = group["betas"], [weight.grad for weight in weights]
         first, second = self.moments(weights)
         torch._foreach_lerp_(first, grads, 1 - beta1)
-        torch._foreach_mul_(second, beta2)
+        scale_all(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
+        # with corrections a, b of the bias: (m / a) / (sqrt(v / b) + eps) = sqrt(b) / a * m / (sqrt(v) + eps * sqrt(b))
+        root = (1 - beta2 ** group["step"]) ** 0.5
         spread = torch._foreach_sqrt(second)
-        torch._foreach_div_(spread, (1 - beta2 ** group["step"]) ** 0.5)
-        torch._foreach_add_(spread, group["eps"])
-        torch._foreach_mul_(spread, 1 - beta1 ** group["step"])
-        return list(torch._foreach_div(first, spread))
+        torch._foreach_add_(spread, group["eps"] * root)
+        return list(torch._foreach_div(first, spread)), root / (1 - beta1 ** group["step"])
 
     def moments(self, weights):
         """The state of the weights, 0 at first: (means of the gradient, means of its square)."""

@@ -44,7 +44,7 @@ class LARS(torch.optim.Optimizer):
         if group["adapt"]:
             scale_each(slopes, trust_ratios(weights, grads, group))
         velocities = self.velocities(weights)
-        torch._foreach_mul_(velocities, group["momentum"])
+        scale_all(velocities, group["momentum"])
         torch._foreach_add_(velocities, slopes)
         torch._foreach_add_(weights, velocities, alpha=-group["lr"])
 
@@ -70,9 +70,13 @@ def norms(tensors):
 
 def scale_each(tensors, factors):
     """Multiply each of T tensors in place by its entry of `factors` (T,)."""
-    # numbers are quicker, but reading them from a GPU would wait for everything it has been asked to do
-    on_host = factors.device.type == "cpu"
-    torch._foreach_mul_(tensors, factors.tolist() if on_host else list(factors.unbind()))
+    torch._foreach_mul_(tensors, list(factors.unbind()))
+
+
+def scale_all(tensors, factor):
+    """Multiply all tensors in place by one number."""
+    # as a tensor: on a CPU a number would be made into one anew for each tensor, which takes longer than the product
+    torch._foreach_mul_(tensors, tensors[0].new_full((), factor))
 
 
 def closure_loss(closure):
