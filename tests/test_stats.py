@@ -101,3 +101,18 @@ def test_warm_up_is_over_when_two_windows_agree():
     assert not stats.is_stable([1.0] * 9)
     assert stats.is_stable([9.0, 5.0] + [1.0] * 10)
     assert not stats.is_stable([2.0] * 5 + [1.0] * 5)
+
+
+def test_the_interval_of_a_paired_difference_is_that_of_the_textbook():
+    random = np.random.default_rng(0)
+    before = random.random(10_000) < 0.9
+    after = np.where(random.random(10_000) < 0.02, ~before, before)  # 2 % of the answers change
+    difference = after.astype(float) - before
+    low, high = stats.bootstrap_paired(before, after)
+    error = difference.std() / 100
+    assert (low, high) == pytest.approx((difference.mean() - 1.96 * error, difference.mean() + 1.96 * error), abs=3e-4)
+
+
+def test_paired_answers_that_agree_differ_by_nothing():
+    right = np.array([True, False, True])
+    assert stats.bootstrap_paired(right, right) == (0, 0)

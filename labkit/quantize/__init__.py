@@ -3,11 +3,27 @@
     static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training images
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
 
-Precision lives in the file: every engine that reads ONNX then computes in it, and it can be verified anywhere.
+    sensitivity("net.onnx", train, images)              # which layers pay for it
+
+`qat` trains a network on the grid it will run on. Precision lives in the file: every engine that reads ONNX then
+computes in it, and it can be verified anywhere.
 """
 
-from labkit.quantize.calibration import Calibration, observe, ranges
+from labkit.quantize.calibration import METHODS, Calibration, observe, ranges
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.ptq import RECIPES, prepared, static
+from labkit.quantize.sensitivity import layers, logits, sensitivity
 
-__all__ = ["RECIPES", "Calibration", "observe", "prepared", "ranges", "static", "to_fp16"]
+__all__ = [
+    "METHODS",
+    "RECIPES",
+    "Calibration",
+    "layers",
+    "logits",
+    "observe",
+    "prepared",
+    "ranges",
+    "sensitivity",
+    "static",
+    "to_fp16",
+]

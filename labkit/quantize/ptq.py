@@ -4,7 +4,9 @@ One network needs two files, because the engines want different integers:
 
 tensorrt     for TensorRT and OpenVINO: activations and weights int8 and symmetric, weights per channel, only the heavy
              operators, their outputs and biases left in float
-onnxruntime  for ONNX Runtime on a CPU: activations uint8 with a zero point, weights int8 per channel
+onnxruntime  for ONNX Runtime on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what
+             stands between the heavy operators too. On a CPU without VNNI instructions OpenVINO wants it as well: it
+             adds pairs of products in int16, which weights of 8 bits overflow (look at `labkit doctor`)
 
 Source of both: ONNX Runtime's quantizer; which settings each engine accepts was tried, not read.
 """
@@ -17,6 +19,7 @@ from labkit.files import atomic
 from labkit.quantize.calibration import Calibration, observe, ranges
 
 HEAVY = ("Conv", "MatMul", "Gemm")  # where the arithmetic is
+BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
 RECIPES = ("tensorrt", "onnxruntime")
 
 
@@ -32,8 +35,8 @@ def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
     """
     import onnx
 
-    settings = recipe_settings(recipe)
     model = prepared(src)
+    settings = recipe_settings(recipe, model)
     unknown = set(keep) - {node.name for node in model.graph.node}
     if unknown:
         raise LabError(
@@ -49,9 +52,13 @@ def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
     return Path(dst)
 
 
-def recipe_settings(recipe):
+def recipe_settings(recipe, model):
     """What ONNX Runtime's quantizer needs to know."""
     from onnxruntime.quantization import QuantType
+
+    kinds = {node.op_type for node in model.graph.node}
+    # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
+    between = [kind for kind in BETWEEN if not (kind == "Add" and "LayerNormalization" in kinds)]
 
     per_channel = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": []}
     common = {"WeightSymmetric": True}
@@ -71,7 +78,7 @@ def recipe_settings(recipe):
         "onnxruntime": {
             "activation_qType": QuantType.QUInt8,
             "reduce_range": True,
-            "op_types_to_quantize": list(HEAVY),
+            "op_types_to_quantize": [*HEAVY, *between],
             "extra_options": {"ActivationSymmetric": False},
         },
     }

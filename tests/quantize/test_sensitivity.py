@@ -1,0 +1,50 @@
+"""Which layers pay: the scan against single files made by hand."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from labkit.errors import LabError
+from labkit.quantize import Calibration, layers, logits, observe, prepared, sensitivity, static
+from labkit.quantize.numbers import sqnr_db
+
+
+@pytest.fixture(scope="module")
+def histograms(onnx_file, train):
+    return observe(prepared(onnx_file), Calibration.of(train, count=64))
+
+
+def test_the_layers_are_the_heavy_ones_with_their_weights(onnx_file):
+    found = layers(onnx_file)
+    assert [layer.kind for layer in found] == ["Conv"] * 6 + ["Gemm"]
+    assert found[1].shape == (16, 16, 3, 3)
+    assert [layer.weights for layer in found][:2] == [144, 2304]
+
+
+def test_each_line_is_the_answer_of_a_file_with_that_layer_alone_quantized(onnx_file, histograms, images, tmp_path):
+    table = sensitivity(onnx_file, histograms, images)
+    names = list(table["layer"])
+    second = static(onnx_file, tmp_path / "q.onnx", histograms, keep=[names[0], *names[2:]])
+    exact, found = logits(onnx_file, images), logits(second, images)
+    assert table["sqnr_db"][1] == pytest.approx(sqnr_db(exact, found))
+    assert table["same_answer"][1] == pytest.approx((exact.argmax(1) == found.argmax(1)).mean())
+
+
+def test_all_but_one_is_noisier_than_one_alone(onnx_file, histograms, images):
+    only = sensitivity(onnx_file, histograms, images)
+    others = sensitivity(onnx_file, histograms, images, way="all but")
+    assert others["sqnr_db"].max() < only["sqnr_db"].max()
+    assert list(only["layer"]) == list(others["layer"])
+
+
+def test_exact_answers_do_not_depend_on_the_integer_kernels_of_the_cpu(onnx_file, histograms, images, tmp_path):
+    path = static(onnx_file, tmp_path / "q.onnx", histograms)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    wanted = onnxruntime.InferenceSession(path, options).run(None, {"input": images.numpy()})[0]
+    np.testing.assert_array_equal(logits(path, images, batch=64), wanted)
+
+
+def test_an_unknown_way_is_refused(onnx_file, histograms, images):
+    with pytest.raises(LabError, match="only or all but"):
+        sensitivity(onnx_file, histograms, images, way="each")
