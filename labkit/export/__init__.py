@@ -3,6 +3,7 @@
 from labkit.export.from_torch import OPSET, to_onnx
 from labkit.export.gate import checked, precision_of
 from labkit.export.inputs import random_inputs
+from labkit.export.layers import layers
 from labkit.export.operators import LEVELS, as_written, nodes, operator_times, operators
 from labkit.export.parity import Parity, parity
 from labkit.export.simplify import PASSES, runtime_graph, simplify
@@ -14,6 +15,7 @@ __all__ = [
     "Parity",
     "as_written",
     "checked",
+    "layers",
     "nodes",
     "operator_times",
     "operators",

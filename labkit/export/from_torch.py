@@ -4,9 +4,11 @@ import copy
 import warnings
 from pathlib import Path
 
+import onnx
 import torch
 
 from labkit.errors import LabError
+from labkit.export.inputs import dims
 from labkit.files import atomic
 
 OPSET = (
@@ -48,7 +50,20 @@ def to_onnx(model, example, path, *, opset=None, optimize=True):
             external_data=False,
             verbose=False,
         )
+        require_open_batch(temporary)
     return Path(path)
+
+
+def require_open_batch(path):
+    """A LabError when the exporter could not keep the batch dimension open: it then freezes it without a word."""
+    first = dims(onnx.load(path).graph.input[0])[0]
+    if isinstance(first, int):
+        raise LabError(
+            "The exported graph takes one batch size only.",
+            expected="a batch dimension that may vary",
+            found=f"a batch of {first}",
+            fix="let the model's Python code not depend on the batch size: no branch on len(x), no x.view(64, -1)",
+        )
 
 
 def translations():

@@ -30,13 +30,13 @@ class Parity(Shown):
             ("same answer", f"{self.top1:.2%} of {self.items}"),
         ]
 
-    def require(self, *, cosine=0.999, top1=0.99):
-        """Itself when it is at least this much; else a LabError."""
-        if self.cosine >= cosine and self.top1 >= top1:
+    def require(self, *, cosine=0.999, top1=0.99, max_error=1.0):
+        """Itself when it is at least this much, and off by at most `max_error`; else a LabError."""
+        if self.cosine >= cosine and self.top1 >= top1 and self.max_error <= max_error:
             return self
         raise LabError(
             "The exported model does not compute what the network computes.",
-            expected=f"cosine at least {cosine:g}, same answer for at least {top1:.0%}",
+            expected=f"cosine at least {cosine:g}, same answer for at least {top1:.0%}, error at most {max_error:g}",
             found=self.summary(),
             fix="was it exported in eval mode, and does its Python code branch on the values or the batch size?",
         )
@@ -49,6 +49,7 @@ def parity(model, onnx_path, batches):
     batches  tensors of several batch sizes; random ones find what is wrong everywhere, real ones what matters
     """
     import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
     from labkit.export.gate import checked
 
@@ -58,7 +59,15 @@ def parity(model, onnx_path, batches):
     device, was_training = next(model.parameters()).device, model.training
 
     def exported(batch):
-        return torch.from_numpy(session.run(None, {name: batch.cpu().numpy()})[0])
+        try:
+            return torch.from_numpy(session.run(None, {name: batch.cpu().numpy()})[0])
+        except InvalidArgument as error:
+            raise LabError(
+                f"The exported model refuses a batch of shape {tuple(batch.shape)}.",
+                expected="a batch dimension that may vary",
+                found=str(error)[:300],
+                fix="export it with a dynamic batch dimension; does its Python code branch on the batch size?",
+            ) from None
 
     model.eval()
     try:

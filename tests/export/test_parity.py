@@ -78,6 +78,35 @@ def test_parity_catches_a_constant_frozen_at_export(tmp_path):
         row.require()
 
 
+class Branching(nn.Module):
+    """Small batches take another way through the Python code."""
+
+    def forward(self, x):
+        return 2 * x if len(x) < 4 else x + 1
+
+
+def test_a_graph_whose_batch_was_frozen_is_not_written(tmp_path):
+    with pytest.raises(LabError, match=r"one batch size only[\s\S]*len\(x\)"):
+        export.to_onnx(Branching(), torch.zeros(8, 3), tmp_path / "net.onnx")
+    assert not (tmp_path / "net.onnx").exists()
+
+
+def test_parity_says_when_a_graph_refuses_a_batch_size(network, path, tmp_path):
+    model = onnx.load(path)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+    onnx.save(model, tmp_path / "fixed.onnx")
+    assert export.parity(network, tmp_path / "fixed.onnx", [torch.zeros(4, 1, 28, 28)]).top1 == 1
+    with pytest.raises(LabError, match="refuses a batch"):
+        export.parity(network, tmp_path / "fixed.onnx", [torch.zeros(5, 1, 28, 28)])
+
+
+def test_a_largest_error_can_be_required():
+    row = agreement([(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.01]]))])
+    with pytest.raises(LabError, match=r"error at most 0\.001"):
+        row.require(max_error=1e-3)
+
+
 def test_parity_catches_another_shape_of_answers():
     with pytest.raises(LabError, match="another shape"):
         agreement([(torch.zeros(3, 2), torch.zeros(2, 2))])
