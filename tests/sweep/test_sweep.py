@@ -11,7 +11,10 @@ import torch
 
 from labkit import sweep
 from labkit.data import load
+from labkit.errors import LabError
 from labkit.models.cnn import cnn
+from labkit.sweep import workers
+from labkit.sweep.intervals import student_t
 from labkit.train import TrainConfig
 
 BASE = TrainConfig(optimizer="sgd", learning_rate=0.05, schedule="cosine", weight_decay=0.0, batch=64, epochs=1)
@@ -34,7 +37,7 @@ def process_number(job):
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042), (10_000, 1.960)])
 def test_students_t_is_that_of_the_tables(freedom, quantile):
-    assert sweep.student_t(freedom) == pytest.approx(quantile, abs=2e-3)
+    assert student_t(freedom) == pytest.approx(quantile, abs=2e-3)
 
 
 def test_the_interval_of_a_mean_worked_by_hand():
@@ -78,22 +81,25 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
 
 
 def test_jobs_run_in_processes_of_their_own_come_back_in_order_and_say_why_one_failed(monkeypatch):
-    monkeypatch.setattr(sweep, "usable_cores", lambda: 2)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 2)
     found = sweep.work(process_number, [3, 1, 2])
     assert [job for job, _ in found] == [3, 1, 2]
     assert os.getpid() not in {process for _, process in found}
     with pytest.raises(ValueError, match="math domain error"):
         sweep.work(math.sqrt, [4, -1])
+    with pytest.raises(LabError, match="ended in the middle"):
+        sweep.work(os._exit, [1, 2])
+    assert sweep.work(math.sqrt, [4, 9]) == [2, 3]
 
 
 def test_on_a_gpu_or_a_single_core_jobs_run_here(monkeypatch):
     assert sweep.work(process_number, [0, 1], device="cuda:0") == [(0, os.getpid()), (1, os.getpid())]
-    monkeypatch.setattr(sweep, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
     assert sweep.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
 
 
 def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
-    monkeypatch.setattr(sweep, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
     settings = {"a": BASE, "again": BASE}
     found = sweep.run(settings, partial(cnn, 2), images(), seeds=2)
     assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in (0, 1)]
@@ -103,7 +109,7 @@ def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_sa
 
 
 def test_a_target_ends_the_training_when_the_loss_on_all_images_is_low_enough(monkeypatch):
-    monkeypatch.setattr(sweep, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
     settings = {"a": TrainConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.0, batch=64, epochs=40)}
     (found,) = sweep.run(settings, partial(cnn, 4), images(), seeds=1, target=0.7)
     assert found.loss <= 0.7
@@ -122,7 +128,7 @@ def test_running_statistics_are_those_of_the_training_images_afterwards():
 
 
 def test_flatness_is_measured_for_each_solution(monkeypatch):
-    monkeypatch.setattr(sweep, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
     found = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=1)
     (row,) = sweep.flatness(found, images()[0].subset(64))
     weights = [weight for weight in found[0].model.parameters() if weight.dim() > 1]
