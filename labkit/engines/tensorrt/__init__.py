@@ -10,9 +10,10 @@ classic    on GPU memory by pycuda; `rehearsal` is a stand-in for it where there
 from labkit import device as devices
 from labkit.engines.graphs import as_onnx
 from labkit.engines.served import Served
+from labkit.engines.tensorrt import trust
 from labkit.engines.tensorrt.builder import Built, Settings, Source, build
-from labkit.engines.tensorrt.libraries import library, require_gpu
-from labkit.engines.tensorrt.precision import compared, requested
+from labkit.engines.tensorrt.libraries import facts, library, require_gpu
+from labkit.engines.tensorrt.precision import compared, placed, requested
 from labkit.engines.tensorrt.trust import Engine, Untrusted, obtain
 
 __all__ = [
@@ -23,11 +24,14 @@ __all__ = [
     "Untrusted",
     "build",
     "compared",
+    "facts",
     "library",
     "load",
     "obtain",
+    "placed",
     "requested",
     "require_gpu",
+    "trust",
 ]
 
 LARGEST_BATCH = 64

@@ -97,3 +97,14 @@ def compared(model, kernels):
             }
         )
     return pd.DataFrame(lines, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"])
+
+
+def placed(model, kernels):
+    """A DataFrame, one line a node of a ModelProto: node, operator, kernel, kind; None for what was folded away."""
+    import pandas as pd
+
+    lines = []
+    for node in model.graph.node:
+        kernel = actual(node.name, kernels)
+        lines.append((node.name, node.op_type, kernel and kernel.name, kernel and kernel.kind))
+    return pd.DataFrame(lines, columns=["node", "operator", "kernel", "kind"])
