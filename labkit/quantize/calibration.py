@@ -169,6 +169,7 @@ def with_outputs(model, tensors=None):
     graph.output.extend(known[name] for name in set(names) - {info.name for info in graph.output})
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # nor slow down what runs beside it
     return names, onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 

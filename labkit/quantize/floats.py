@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import Unavailable
+from labkit.export import checked
 from labkit.files import atomic
 from labkit.quantize.calibration import Calibration, observe
 
@@ -31,7 +32,7 @@ def to_fp16(src, dst, data=None):
     """
     import onnx
 
-    model = onnx.load(src)
+    model = checked(src)
     large = too_large(src, data) if data is not None else set()
     exclude = [exactly(node.name) for node in model.graph.node if large & {*node.input, *node.output}]
     with quiet():

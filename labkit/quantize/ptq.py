@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from labkit.errors import LabError
+from labkit.export import checked
 from labkit.files import atomic
 from labkit.quantize.calibration import Calibration, observe, ranges
 
@@ -93,6 +94,7 @@ def prepared(src):
     import onnx
     from onnxruntime.quantization import quant_pre_process
 
+    checked(src)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prepared.onnx"
         quant_pre_process(str(src), str(path), skip_symbolic_shape=True)

@@ -1,0 +1,69 @@
+"""Quantization from names, as the command line has them."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from labkit.errors import LabError
+from labkit.export import checked
+from labkit.quantize.calibration import Calibration
+from labkit.quantize.floats import to_fp16
+from labkit.quantize.ptq import static
+
+PRECISIONS = ("int8", "fp16", "int8+fp16")
+
+
+def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
+    """Write an ONNX file in a smaller precision: the path `dst`.
+
+    precision  one of `PRECISIONS`
+    data       name of a data set, or "folder:<path>": its training images are observed; without it there is no INT8
+    settings   of `static`: recipe, method, keep
+    Raises     LabError: a file that is not sound, an unknown name, no data
+    """
+    if precision not in PRECISIONS:
+        known = " or ".join(PRECISIONS)
+        raise LabError(f"There is no precision {precision!r}.", expected=known, found=precision, fix="choose one")
+    model = checked(src)
+    seen = None if data is None else images_for(model, data, count)
+    if precision == "fp16":
+        return to_fp16(src, dst, seen)
+    if seen is None:
+        raise LabError(
+            "INT8 needs real data: the ranges of the activations are observed on it.",
+            expected="--data",
+            found="no data",
+            fix="add --data fashion-mnist, or --data folder:<your images>",
+        )
+    if precision == "int8":
+        return static(src, dst, seen, **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        return to_fp16(static(src, Path(folder) / "int8.onnx", seen, **settings), dst)
+
+
+def images_for(model, name, count):
+    """A `Calibration` with images of a data set in the model's size; grey ones as colour where it wants colour."""
+    from labkit.data import load
+
+    sizes = [side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim]
+    if len(sizes) != 4:
+        raise LabError(
+            "This model does not take images.",
+            expected="an input (N, C, H, W)",
+            found=f"{len(sizes)} dimensions",
+            fix="in Python: static(src, dst, Calibration(batches, source))",
+        )
+    data = Calibration.of(load(name, "train"), count=count, size=sizes[2] or None)
+    channels = data.batches[0].shape[1]
+    if sizes[1] in (0, channels):
+        return data
+    if channels != 1:
+        raise LabError(
+            "These images do not fit the model.",
+            expected=f"{sizes[1]} channels",
+            found=f"{channels}",
+            fix="choose other images",
+        )
+    grey = tuple(np.repeat(batch, sizes[1], axis=1) for batch in data.batches)
+    return Calibration(grey, f"{data.source}, grey as colour")
