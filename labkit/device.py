@@ -12,7 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from labkit.counters import last_level_cache_bytes
@@ -78,6 +78,13 @@ def runs_triton():
     import torch
 
     return torch.cuda.is_available()
+
+
+def selected(device):
+    """A context in which kernels start on this device, where a machine has several GPUs."""
+    import torch
+
+    return torch.cuda.device(device) if torch.device(device).type == "cuda" else nullcontext()
 
 
 def reset_peak_memory(device):

@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from labkit import device as devices
+from labkit.errors import Unavailable
 from labkit.methods.fastswish import formula
 from labkit.methods.fastswish.operator import register
 
@@ -44,9 +46,17 @@ def wide(x):
 
 def launch(kernel, *tensors, block=BLOCK):
     """Run a kernel over the elements of tensors that lie in memory alike; one program for each `block` of them."""
-    count = tensors[0].numel()
+    count, device = tensors[0].numel(), tensors[0].device
+    if device.type == "cpu" and not triton.knobs.runtime.interpret:
+        raise Unavailable(
+            "Compiled Triton kernels cannot read the CPU's memory.",
+            expected="a tensor on a GPU",
+            found="one on the CPU",
+            fix="move it to the GPU, or use another form of FastSwish",
+        )
     if count:
-        kernel[(triton.cdiv(count, block),)](*tensors, count, BLOCK=block)
+        with devices.selected(device):
+            kernel[(triton.cdiv(count, block),)](*tensors, count, BLOCK=block)
 
 
 def forward(x, *, block=BLOCK):

@@ -32,7 +32,7 @@ def register(forward, backward):
 
 
 def to_onnx(x):
-    """FastSwish in nine operators of ONNX: HardSigmoid with A and B is min(A x + B, 1) where x >= -3."""
+    """FastSwish in eight operators of ONNX: HardSigmoid with A and B is min(A x + B, 1) where x >= -3."""
     from onnxscript import opset20 as op
 
     def number(value):
