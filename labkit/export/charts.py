@@ -78,7 +78,7 @@ def step_chart(counts, comparison):
             f"{row.median:.2f}x", (row.median, place), (0, 6), textcoords="offset points", ha="center", fontsize=8
         )
     right.set_yticks(places, [])
-    right.set_xlabel(f"times as fast as {names[0]}")
+    right.set_xlabel(f"speed (x that of: {names[0]})")
     right.margins(x=0.15)
     for each in (left, right):
         each.set_ylim(len(names) - 0.5, -0.6)
