@@ -18,30 +18,26 @@ PACKAGES = {
     "modelopt": (("modelopt",), ("nvidia-modelopt",)),
 }
 HOOK = """
+import importlib.machinery
 import importlib.metadata
-import sys
 
 MODULES, NAMES = {modules!r}, {names!r}
+find_spec = importlib.machinery.PathFinder.find_spec
+from_name = importlib.metadata.Distribution.from_name
 
 
-class Hidden:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in MODULES:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+def spec_unless_hidden(cls, name, path=None, target=None):
+    return None if name.partition(".")[0] in MODULES else find_spec(name, path, target)
 
 
-found = importlib.metadata.Distribution.from_name.__func__
-
-
-def from_name(cls, name):
+def metadata_unless_hidden(cls, name):
     if name.replace("_", "-").lower().startswith(NAMES):
         raise importlib.metadata.PackageNotFoundError(name)
-    return found(cls, name)
+    return from_name(name)
 
 
-sys.meta_path.insert(0, Hidden)
-importlib.metadata.Distribution.from_name = classmethod(from_name)
+importlib.machinery.PathFinder.find_spec = classmethod(spec_unless_hidden)
+importlib.metadata.Distribution.from_name = classmethod(metadata_unless_hidden)
 """
 
 

@@ -97,12 +97,19 @@ def test_prose_states_no_measured_result(lesson):
     assert re.findall(r"\b\d+(?:\.\d+)? ?(?:x|times|%|percent) (?:faster|slower|smaller|larger|less)", prose) == []
 
 
+# A notebook costs up to a minute even in its quick profile, so all of them are run twice and no more: as a student gets
+# them, and with the solutions. What only asks whether another tool can run a notebook takes the cheapest.
+whole_course = pytest.mark.timeout(1800)
+CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
+
+
 def run_command():
     """The README's first command where these tests run in the environment that make built, else what it calls."""
     in_venv = Path(sys.prefix).resolve() == (root() / ".venv").resolve()
     return ["make", "run"] if in_venv else [sys.executable, "-m", "labkit.cli", "run", "--profile", "quick"]
 
 
+@whole_course
 def test_the_readmes_run_command_runs_all_notebooks_with_unsolved_exercises_and_writes_the_report(own_artifacts):
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
     done = subprocess.run(run_command(), cwd=root(), env=environment, capture_output=True, text=True)
@@ -116,6 +123,7 @@ def test_the_readmes_run_command_runs_all_notebooks_with_unsolved_exercises_and_
     assert "01_deployment_fundamentals" in (own_artifacts / "report.html").read_text(encoding="utf-8")
 
 
+@whole_course
 def test_all_notebooks_run_to_their_end_with_the_solutions_in_strict_mode():
     result = run_batch(profile="quick", solutions=True, strict=True, show=False)
     assert result.ok, result
@@ -125,7 +133,7 @@ def test_all_notebooks_run_to_their_end_with_the_solutions_in_strict_mode():
 def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
     command = [*(sys.executable, "-m", "nbconvert"), "--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
-    source = (root() / "notebooks" / "00_start_here.ipynb").read_text(encoding="utf-8")
+    source = CHEAPEST.read_text(encoding="utf-8")
     copy = tmp_path / "copied.ipynb"
     copy.write_text(source.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8")
     command += ["--output", "executed.ipynb", str(copy)]
@@ -135,8 +143,7 @@ def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
 
 
 def test_an_ordinary_papermill_from_another_folder_runs_a_lesson(tmp_path):
-    lesson = root() / "notebooks" / "01_deployment_fundamentals.ipynb"
-    command = [sys.executable, "-m", "papermill", str(lesson), "out.ipynb", "-p", "profile", "quick"]
+    command = [sys.executable, "-m", "papermill", str(CHEAPEST), "out.ipynb", "-p", "profile", "quick"]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

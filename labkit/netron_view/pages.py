@@ -58,10 +58,7 @@ def document(graph):
 
 def folder():
     """Where netron's files are."""
-    try:
-        found = importlib.util.find_spec("netron")
-    except ImportError:
-        found = None
+    found = importlib.util.find_spec("netron")
     if found is None:
         raise Unavailable(
             "netron is not installed: the graph cannot be drawn.",
