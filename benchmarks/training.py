@@ -1,0 +1,282 @@
+"""What the training techniques cost and gain here: compile with bf16, ghost batch norm, LARS; more on a GPU.
+
+    python benchmarks/training.py [--quick] [--explain] [--cpu-time] [--only step|ghost|lars|convnext|phases]
+
+Full: about ten minutes. Quick: under a minute. All ratios come from interleaved rounds of arms that compute the same:
+steps with a learning rate of 0, which do all the work and leave the weights alone. On a busy machine --cpu-time helps:
+one thread, and the time it was given instead of the time that passed.
+"""
+
+import argparse
+import copy
+import os
+import time
+from functools import partial
+
+import torch
+import torchvision
+from figures import Figures
+from torch import nn
+from torch.nn import functional as F
+
+from labkit import device as devices
+from labkit import models
+from labkit.data import load
+from labkit.measure import Clock, Plan, compare
+from labkit.methods.ghost_batch_norm import ghost_batch_norm
+from labkit.methods.lars import LARS
+from labkit.train import PHASES, TrainConfig, fit
+
+GHOSTS = 32
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # instructions with which a CPU multiplies bf16 itself
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller measurements, under a minute")
+    parser.add_argument("--explain", action="store_true", help="also print where the time of a step goes")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--cpu-time", action="store_true", help="one thread of the CPU, and its own time")
+    options, figures = parser.parse_args(), Figures()
+    options.device = options.clock = devices.pick("cpu" if options.cpu_time else None)
+    if options.cpu_time:
+        torch.set_num_threads(1)
+        options.clock = Clock(now=time.thread_time)
+    for name, part in PARTS.items():
+        if options.only in (None, name):
+            figures.add(f"load_average_before_{name}", os.getloadavg()[0])
+            part(figures, options)
+    figures.exit()
+
+
+def ratio_line(figures, name, row, **target):
+    """One figure, and how sure it is."""
+    figures.add(name, row.median, unit="x", **target)
+    print(f"# {row.low:.3f} to {row.high:.3f}, floor {row.floor:.3f}, {row.baseline_ms:.3g} to {row.arm_ms:.3g} ms")
+
+
+# --- one training step ---
+
+
+def step_arm(model, x, y, *, compiled=False, amp=False, channels_last=False, tf32=False, fused=False):
+    """A function that does a training step of a copy of `model` with learning rate 0 and returns the loss."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model, x = copy.deepcopy(model).train().to(memory_format=layout), x.contiguous(memory_format=layout)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=fused, foreach=not fused)
+    network = torch.compile(model, dynamic=False) if compiled else model
+
+    def step():
+        with devices.fast_math(tf32=tf32):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=amp):
+                loss = F.cross_entropy(network(x), y)
+            loss.backward()
+            optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def step(figures, options):
+    """Compile and bf16 against eager fp32, on this device."""
+    device, plan = options.device, Plan(seconds=4 if options.quick else 40)
+    bf16 = device.type != "cpu" or bool(BF16 & set(devices.cpu_isa()))
+    for name, batch in [("vgg-small", 64)] if options.quick else [("convnext-mini", 128), ("cnn-large", 64)]:
+        model, x = models.build(name)[0].to(device), models.example(name, batch).to(device)
+        y = torch.arange(batch, device=device) % 10
+        make = partial(step_arm, model, x, y)
+        arms = {"eager fp32": make(), "compile fp32": make(compiled=True)}
+        if bf16 or not options.quick:  # without instructions for it, bf16 is emulated, slowly
+            arms |= {"bf16": make(amp=True), "compile bf16": make(compiled=True, amp=True)}
+            arms |= {"compile bf16 channels_last": make(compiled=True, amp=True, channels_last=True, fused=True)}
+        arms |= {"compile fp32 channels_last": make(compiled=True, channels_last=True, fused=True)}
+        found = compare(arms, tolerance=5e-2, device=options.clock, plan=plan)
+        best = max(
+            filter(lambda arm: bf16 and "compile bf16" in arm, arms), key=lambda arm: found[arm].median, default=""
+        )
+        for arm in list(arms)[1:]:
+            goal = {"at_least": 2.5} if arm == best else {}
+            ratio_line(figures, f"step_{name}_{arm}".replace(" ", "_"), found[arm], **goal)
+        if not bf16:
+            print(f"# no target for bf16: this CPU has {' '.join(devices.cpu_isa())}, and no instructions for bf16")
+        if options.explain:
+            for arm in ("eager fp32", best or "compile fp32"):
+                explain(f"{name}, {arm}", arms[arm])
+
+
+def explain(title, call, repeats=3):
+    """Print the operators that take most of the time."""
+    with torch.profiler.profile() as profile:
+        for _ in range(repeats):
+            call()
+    taken = {
+        event.key: (event.self_device_time_total or event.self_cpu_time_total) / repeats / 1e3
+        for event in profile.key_averages()
+        if not event.key.startswith(("cuda", "Optimizer"))
+    }
+    total = sum(taken.values())
+    print(f"# {title}: {total:.1f} ms of operators a step")
+    for key, ms in sorted(taken.items(), key=lambda item: -item[1])[:10]:
+        print(f"#   {ms:8.2f} ms {100 * ms / total:5.1f} %  {key[:90]}")
+
+
+# --- ghost batch norm ---
+
+
+def batch_norm(x, weight, bias):
+    return F.batch_norm(x, None, None, weight, bias, training=True)
+
+
+def ghosts(x, weight, bias):
+    return ghost_batch_norm(x, len(x) // GHOSTS, weight, bias)
+
+
+def chunk_loop(x, weight, bias):
+    """The usual way."""
+    return torch.cat([batch_norm(part, weight, bias) for part in x.chunk(GHOSTS)])
+
+
+def norm_arm(norm, *, inputs):
+    """A function that goes forward and backward through a norm and returns all three gradients."""
+    *learned, slope = inputs
+    return lambda: torch.autograd.grad(norm(*learned), learned, slope)
+
+
+def ghost(figures, options):
+    """Ghost batch norm against batch norm and against the loop over chunks, forward and backward."""
+    large = (1024, 32, 8, 8) if options.device.type == "cpu" else (1024, 64, 28, 28)
+    sizes = {"large": large} if options.quick else {"large": large, "small": (1024, 16, 4, 4)}
+    plan = Plan(seconds=2 if options.quick else 20)
+    measure = partial(compare, tolerance=1e-3, device=options.clock, plan=plan)
+    for name, size in sizes.items():
+        for layout in (torch.contiguous_format, torch.channels_last):
+            form = f"{name}_{str(layout).removeprefix('torch.').removesuffix('_format')}"
+            make = partial(norm_arm, inputs=norm_inputs(size, layout, options.device))
+            torch.compiler.reset()
+            norm, ghosted = (make(torch.compile(fn, dynamic=False)) for fn in (batch_norm, ghosts))
+            found = measure({"norm": norm, "ghosts": ghosted})["ghosts"]
+            figures.add(f"ghost_compiled_cost_{form}", 1 / found.median, at_most=1.05, unit="x")
+            print(f"# {1 / found.high:.3f} to {1 / found.low:.3f}, batch norm {found.baseline_ms:.3g} ms")
+            found = measure({"norm": make(batch_norm), "ghosts": make(ghosts), "loop": make(chunk_loop)})
+            figures.add(f"ghost_eager_cost_{form}", 1 / found["ghosts"].median, unit="x")
+            figures.add(f"loop_eager_cost_{form}", 1 / found["loop"].median, unit="x")
+            found = measure({"loop": make(chunk_loop), "eager": make(ghosts), "compiled": ghosted})
+            ratio_line(figures, f"ghost_eager_against_loop_{form}", found["eager"])
+            ratio_line(figures, f"ghost_compiled_against_loop_{form}", found["compiled"], at_least=5)
+
+
+def norm_inputs(size, layout, device):
+    """(images, weight, bias, slope): all ghosts alike, so that a ghost has the statistics of the batch: arms agree."""
+    count, *rest = size
+    parts = (torch.randn(count // GHOSTS, *rest, device=device).repeat(GHOSTS, 1, 1, 1) for _ in range(2))
+    x, slope = (part.contiguous(memory_format=layout) for part in parts)
+    weight, bias = (torch.rand(rest[0], device=device, requires_grad=True) for _ in range(2))
+    return x.requires_grad_(), weight, bias, slope
+
+
+# --- LARS ---
+
+
+def resnet50_shapes(divisor):
+    """The shapes of the first 160 tensors of ResNet-50, its widths divided."""
+    with torch.device("meta"):
+        weights = list(torchvision.models.resnet50().parameters())[:160]
+    return [tuple(max(1, n // divisor) if n > 7 else n for n in weight.shape) for weight in weights]
+
+
+def optimizer_arm(make, shapes, device):
+    """A function that does a step with learning rate 0 and returns the sum of the first weights."""
+    random = torch.Generator().manual_seed(0)
+    weights = [nn.Parameter(torch.randn(shape, generator=random).to(device)) for shape in shapes]
+    for weight in weights:
+        weight.grad = torch.randn(weight.shape, generator=random).to(device)
+    optimizer = make(weights, lr=0.0, momentum=0.9, weight_decay=1e-4)
+
+    def step():
+        optimizer.step()
+        return weights[0].detach().sum()
+
+    return step
+
+
+def lars(figures, options):
+    """A LARS step against SGD's and timm's, on 160 tensors: so small that calls decide, and as large as ResNet-50's."""
+    from timm.optim import Lars
+
+    device, plan = options.device, Plan(seconds=3 if options.quick else 20)
+    makers = {
+        "sgd": partial(torch.optim.SGD, foreach=True),
+        "lars": LARS,
+        "timm": Lars,  # as it is by default
+        "timm foreach": partial(Lars, foreach=True),
+    }
+    measure = partial(compare, tolerance=1e-6, device=options.clock, plan=plan)
+    for divisor in [16] if options.quick else [16, 1]:
+        shapes = resnet50_shapes(divisor)
+        arms = {name: optimizer_arm(make, shapes, device) for name, make in makers.items()}
+        name = f"160_tensors_{sum(torch.Size(shape).numel() for shape in shapes)}_weights"
+        found = measure({name: arms[name] for name in ("sgd", "lars")})["lars"]
+        figures.add(f"lars_step_of_sgd_{name}", 1 / found.median, at_most=2, unit="x")
+        print(f"# {1 / found.high:.3f} to {1 / found.low:.3f}, SGD {found.baseline_ms:.3g} ms")
+        found = measure({name: arms[name] for name in ("timm", "timm foreach", "lars")})
+        # with large tensors on a CPU every form waits for the same memory: no target there
+        goal = {"at_least": 5} if divisor > 1 or device.type != "cpu" else {}
+        ratio_line(figures, f"lars_against_timm_{name}", found["lars"], **goal)
+        ratio_line(figures, f"timm_foreach_against_timm_{name}", found["timm foreach"])
+
+
+# --- with a GPU ---
+
+
+def convnext(figures, options, batch=128):
+    """ConvNeXt-homebrew at 224 x 224: fp32 and TF32 against the best stack."""
+    device = options.device
+    if device.type == "cpu":
+        print("# convnext: needs a GPU")
+        return
+    model, x = models.build("convnext-homebrew")[0].to(device), models.example("convnext-homebrew", batch).to(device)
+    make = partial(step_arm, model, x, torch.arange(batch, device=device))
+    best = make(compiled=True, amp=True, channels_last=True, tf32=True, fused=True)
+    arms = {"fp32": make(), "tf32": make(tf32=True), "amp": make(amp=True), "best": best}
+    plan = Plan(seconds=10 if options.quick else 60)
+    found = compare(arms, tolerance=5e-2, device=options.clock, plan=plan)
+    ratio_line(figures, "convnext_best_against_fp32", found["best"], at_least=6)
+    ratio_line(figures, "convnext_amp_against_fp32", found["amp"])
+    found = compare({"tf32": arms["tf32"], "best": best}, tolerance=5e-2, device=options.clock, plan=plan)
+    ratio_line(figures, "convnext_best_against_tf32", found["best"], at_least=2.5)
+    if options.explain:
+        for name in ("fp32", "best"):
+            explain(f"convnext-homebrew, {name}", arms[name])
+
+
+STACKS = {
+    "baseline": {},
+    "pinned": {"pin_memory": True},
+    "autotuner": {"cudnn_autotuner": True},
+    "torchscript": {"torchscript": True},
+    "fused": {"update": "fused"},
+    "all": {"pin_memory": True, "cudnn_autotuner": True, "torchscript": True, "update": "fused"},
+}
+
+
+def phases(figures, options):
+    """Shares of the phases of training, one change at a time (the published table is ResNet-50 on CIFAR-100)."""
+    device = options.device
+    if options.quick and device.type == "cpu":
+        return
+    name, images = ("resnet18", 12_800) if device.type != "cpu" else ("vgg-small", 2_560)
+    data = load("fashion-mnist", "train", limit=images)
+    for stack, switches in STACKS.items():
+        torch.manual_seed(0)
+        config = TrainConfig(epochs=2, workers=0, update=switches.get("update", "loop"), phases="synchronize")
+        config = TrainConfig(**{**vars(config), **switches})
+        spent = fit(models.build(name)[0], data, config, device=device).epoch_phases[-1]  # the first warms up
+        total = sum(spent.values())
+        figures.add(f"phases_{stack}_total", total, unit="s")
+        print("# " + ", ".join(f"{phase} {100 * spent[phase] / total:.0f} %" for phase in PHASES))
+
+
+PARTS = {"step": step, "ghost": ghost, "lars": lars, "convnext": convnext, "phases": phases}
+
+if __name__ == "__main__":
+    main()
