@@ -1,7 +1,7 @@
 """One network trained under many settings and several seeds, and how far the settings are apart.
 
-Every training is a job of its own; on a CPU each runs in a process with one thread, as many at once as there are
-cores, because small networks gain more from a core of their own than from a second thread.
+Every training is a job of its own; on a CPU each runs in a process with one thread, as many at once as torch has
+threads here, because small networks gain more from a core of their own than from a second thread.
 """
 
 from labkit.sweep.flatness import Flatness, flatness

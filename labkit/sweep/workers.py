@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
-from labkit.device import usable_cores, using_threads
+from labkit.device import threads, using_threads
 from labkit.errors import LabError
 from labkit.train.progress import progress_bar
 
@@ -17,7 +17,7 @@ MOST_WORKERS = 16
 
 def work(task, jobs, device="cpu"):
     """[task(job) for job in jobs], side by side where that pays; `task` is a function of a module, or a partial."""
-    side_by_side = min(usable_cores(), MOST_WORKERS)
+    side_by_side = min(threads(), MOST_WORKERS)
     if str(device) != "cpu" or min(side_by_side, len(jobs)) < 2:
         return [task(job) for job in jobs]
     # Pickled here, by value: torch would otherwise hand its tensors over as open files.

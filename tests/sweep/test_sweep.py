@@ -81,7 +81,7 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
 
 
 def test_jobs_run_in_processes_of_their_own_come_back_in_order_and_say_why_one_failed(monkeypatch):
-    monkeypatch.setattr(workers, "usable_cores", lambda: 2)
+    monkeypatch.setattr(workers, "threads", lambda: 2)
     found = sweep.work(process_number, [3, 1, 2])
     assert [job for job, _ in found] == [3, 1, 2]
     assert os.getpid() not in {process for _, process in found}
@@ -94,12 +94,12 @@ def test_jobs_run_in_processes_of_their_own_come_back_in_order_and_say_why_one_f
 
 def test_on_a_gpu_or_a_single_core_jobs_run_here(monkeypatch):
     assert sweep.work(process_number, [0, 1], device="cuda:0") == [(0, os.getpid()), (1, os.getpid())]
-    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "threads", lambda: 1)
     assert sweep.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
 
 
 def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
-    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": BASE, "again": BASE}
     found = sweep.run(settings, partial(cnn, 2), images(), seeds=2)
     assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in (0, 1)]
@@ -109,7 +109,7 @@ def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_sa
 
 
 def test_a_target_ends_the_training_when_the_loss_on_all_images_is_low_enough(monkeypatch):
-    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": TrainConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.0, batch=64, epochs=40)}
     (found,) = sweep.run(settings, partial(cnn, 4), images(), seeds=1, target=0.7)
     assert found.loss <= 0.7
@@ -128,7 +128,7 @@ def test_running_statistics_are_those_of_the_training_images_afterwards():
 
 
 def test_flatness_is_measured_for_each_solution(monkeypatch):
-    monkeypatch.setattr(workers, "usable_cores", lambda: 1)
+    monkeypatch.setattr(workers, "threads", lambda: 1)
     found = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=1)
     (row,) = sweep.flatness(found, images()[0].subset(64))
     weights = [weight for weight in found[0].model.parameters() if weight.dim() > 1]
