@@ -70,7 +70,7 @@ def folded(network):
     network = copy.deepcopy(network).eval()
     if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules()):
         return network
-    return fuse(network)
+    return fuse(network).requires_grad_()  # the biases that come from batch norm are born frozen
 
 
 def calibrate(prepared, batches):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator
+from onnxruntime.quantization.calibrate import HistogramCollector
 
 from labkit.errors import LabError
 from labkit.quantize import Calibration, observe, ranges
@@ -82,6 +83,15 @@ def test_entropy_clips_a_long_thin_tail_and_leaves_a_uniform_distribution_alone(
     heavy = np.concatenate([RANDOM.normal(size=200_000), RANDOM.uniform(5, 20, size=20)])
     assert 3 < entropy_threshold(seen(heavy)) < 10
     assert entropy_threshold(seen(RANDOM.uniform(-1, 1, 200_000))) > 0.95
+
+
+def test_entropy_thresholds_agree_with_onnx_runtimes_when_it_is_given_enough_bins():
+    x = RANDOM.laplace(size=200_000).astype(np.float32)
+    histogram = seen(x)
+    counts, edges = np.histogram(x, 1024, range=(-histogram.reach, histogram.reach))
+    theirs = HistogramCollector("entropy", False, 1024, 128, 99.99, "same")
+    _, wanted = theirs.get_entropy_threshold((counts, edges, x.min(), x.max(), histogram.reach), 128)
+    assert entropy_threshold(histogram) == pytest.approx(float(wanted), rel=0.1)
 
 
 def test_clipping_never_widens_what_was_seen():

@@ -48,8 +48,8 @@ def test_each_recipe_with_each_method_computes_nearly_the_same(
 ):
     path = static(onnx_file, tmp_path / "q.onnx", histograms, recipe=recipe, method=method)
     found = parity(network, path, [images[:3], images])
-    assert found.cosine > 0.995
-    assert found.top1 > 0.95
+    assert found.cosine > 0.98
+    assert found.top1 > 0.9
 
 
 def test_the_file_for_tensorrt_has_only_symmetric_int8_and_float_biases(quantized):
