@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from deploy_netron import netron
 from deploy_quantize import quantize as accuracy
 from deploy_tensorrt import calibration, tensorrt
 from figures import Figures
@@ -229,6 +230,7 @@ PARTS = {
     "hostile_onnx": hostile_onnx,
     "quantize": accuracy,
     "tensorrt": tensorrt,
+    "netron": netron,
 }
 
 if __name__ == "__main__":
