@@ -76,7 +76,7 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
     """
     batch = len(images)
     serve = engines.load(engine, candidate.model, images, precision=precision)
-    work = {"inputs": [images], "device": serve.device, "batch": batch}
+    work = {"inputs": [images.to(serve.device)], "device": serve.device, "batch": batch}
     latency = measure.latency(serve, **work, plan=plan)
     memory = measure.memory(serve, **work)
     energy = measure.energy(serve, **work)

@@ -116,6 +116,17 @@ def in_an_attribute(folder):
     return save(model, folder)
 
 
+def the_same_data_again(folder):
+    """A thousand weights, all of them the same 48 bytes on disk."""
+    path = with_external(folder, "weights.bin")
+    model = onnx.load(path, load_external_data=False)
+    for number in range(1000):
+        copy = model.graph.initializer.add()
+        copy.CopyFrom(model.graph.initializer[0])
+        copy.name = f"copy_{number}"
+    return save(model, folder)
+
+
 def claims_4_gb(model):
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -246,6 +257,7 @@ FILES = {
     "external data at a negative place": Hostile(
         lambda folder: with_external(folder, "weights.bin", offset=-8, length=48), "lies outside its file"
     ),
+    "external data claimed a thousand times": Hostile(the_same_data_again, "over and over"),
     "4 GB claimed": Hostile(changed(claims_4_gb), "claims"),
     "4 GB computed": Hostile(changed(computes_4_gb), "claims more memory"),
     "sparse bomb": Hostile(changed(sparse_bomb), "sparse"),

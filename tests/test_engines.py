@@ -11,16 +11,17 @@ from labkit import engines, export, models
 from labkit.errors import LabError, Unavailable
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 5e-2, "fp16": 1e-2}
-# Small enough for every engine to compile; the benchmark compares all the networks of the course.
-NETWORKS = ("cnn-small", "vgg-small", "convnext-mini")
 GRAPH_ENGINES = ("onnxruntime", "openvino")
 SKIP = "not on this machine: {}"
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
-def network(request):
+@pytest.fixture(scope="module", params=models.names())
+def network(request, tmp_path_factory):
+    """(name, network, its ONNX file)"""
     torch.manual_seed(0)
-    return request.param, models.build(request.param)[0].eval()
+    model = models.build(request.param)[0].eval()
+    file = tmp_path_factory.mktemp("onnx") / f"{request.param}.onnx"
+    return request.param, model, export.to_onnx(model, models.example(request.param, 2), file)
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +42,29 @@ def load_or_skip(*args, **settings):
         pytest.skip(SKIP.format(error.what))
 
 
+def check(served, model, name, batch, *, tolerance):
+    images = models.example(name, batch, seed=batch)
+    with torch.inference_mode():
+        wanted = model(images)
+    found = served(images)
+    assert found.dtype == torch.float32 and found.device == images.device and not found.requires_grad
+    assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
+
+
+@pytest.mark.parametrize("engine", [name for name in engines.NAMES if name != "inductor"])
+def test_every_engine_computes_what_every_network_computes(engine, network):
+    name, model, file = network
+    served = load_or_skip(engine, model if engine == "eager" else file, models.example(name, 2))
+    for batch in (2, 1, 3):
+        check(served, model, name, batch, tolerance=TOLERANCE["fp32"])
+
+
 @pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize("name", engines.NAMES)
+@pytest.mark.parametrize("engine", engines.NAMES)
 @pytest.mark.filterwarnings("default")
-def test_every_engine_computes_what_the_plain_network_computes(name, precision, network):
-    known, model = network
-    if name == "inductor" and known != "cnn-small":
-        pytest.skip("compiling takes long: one network is enough")
-    served = load_or_skip(name, model, models.example(known, 4), precision=precision)
-    for batch in (4, 4) if name == "inductor" else (4, 1, 7):
-        images = models.example(known, batch, seed=batch)
-        with torch.inference_mode():
-            wanted = model(images)
-        found = served(images)
-        assert found.dtype == torch.float32 and found.device == images.device
-        assert (found - wanted).abs().max() <= TOLERANCE[precision] * wanted.abs().max()
-        assert not found.requires_grad
+def test_a_network_goes_into_every_engine_in_every_precision_that_both_have(engine, precision, small):
+    served = load_or_skip(engine, small, models.example("cnn-small", 4), precision=precision)
+    check(served, small, "cnn-small", 4, tolerance=TOLERANCE[precision])
 
 
 @pytest.mark.parametrize("name", engines.NAMES)

@@ -41,6 +41,20 @@ def check_tensor(tensor, folder):
         )  # fmt: skip
 
 
+def check_reuse(tensors, folder):
+    """Refuse tensors that together claim their external files over and over: each claim is a copy in memory."""
+    external = [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
+    claimed = sum(claimed_bytes(tensor.name, tensor.dims, tensor.data_type) for tensor in external)
+    places = {entry.value for tensor in external for entry in tensor.external_data if entry.key == "location"}
+    held = sum((Path(folder) / place).stat().st_size for place in places)
+    if claimed > 2 * held:
+        raise LabError(
+            "Its tensors claim the same external data over and over.",
+            expected=f"about the {held:,} bytes that are there",
+            found=f"{claimed:,} bytes claimed",
+        )
+
+
 def claimed_bytes(name, dims, data_type):
     """Bytes that a shape and a type ask for."""
     if any(side < 0 for side in dims):

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from labkit.errors import LabError
-from labkit.export.claims import check_tensor, claimed_bytes
+from labkit.export.claims import check_reuse, check_tensor, claimed_bytes
 from labkit.export.walk import MOST_NODES, graphs, has_sparse, names, scopes, tensors, written_out
 
 LARGEST = 2**31  # bytes of the file itself: a protobuf message cannot be larger
@@ -34,6 +34,7 @@ def checked(path):
         check_operators(model)
         for tensor in tensors(model):
             check_tensor(tensor, path.parent)
+        check_reuse(tensors(model), path.parent)
         check_whole(model, path)
         onnx.load_external_data_for_model(model, str(path.parent))
     except LabError as error:
