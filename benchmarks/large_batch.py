@@ -76,7 +76,8 @@ def sharp(figures, data, seeds, *, quick):
     settings = {"small": replace(base, batch=SMALL), "large": replace(base, batch=512 if quick else LARGE)}
     found = run(settings, MAKE, data, seeds=seeds, target=0.3 if quick else 0.1)
     flat = flatness(found, data[0].subset(1_000))
-    print(f"# training loss {[round(values(found, name, 'loss').mean(), 3) for name in settings]}")
+    reached = ", ".join(f"{name} {values(found, name, 'loss').mean():.3f}" for name in settings)
+    print(f"# training loss: {reached}")
     print(f"# test accuracy, small minus large, at equal loss: {difference(found, 'small', 'large')}")
     print(f"# largest eigenvalue, large over small: {ratio(flat, 'large', 'small', 'eigenvalue')}")
     sharper = ratio(flat, "large", "small", "sharpness")
