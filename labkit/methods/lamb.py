@@ -9,7 +9,7 @@ Source   You et al. 2019, algorithm 2, arXiv:1904.00962
 
 import torch
 
-from labkit.methods.lars import closure_loss, norms, scale_all, scale_each
+from labkit.methods.lars import add_scaled, closure_loss, norms, scale_all
 
 
 class LAMB(torch.optim.Optimizer):
@@ -44,8 +44,10 @@ class LAMB(torch.optim.Optimizer):
         torch._foreach_add_(directions, weights, alpha=group["weight_decay"] / length)
         if group["adapt"]:
             w, d = norms(weights), length * norms(directions)
-            scale_each(directions, torch.where((w > 0) & (d > 0), w / d, 1.0))
-        torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
+            ratios = torch.where((w > 0) & (d > 0), w / d, 1.0)
+            add_scaled(weights, directions, -group["lr"] * length * ratios)
+        else:
+            torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
     def adam(self, weights, group):
         """(new tensors, a number): Adam's directions are their product. The number saves passes over the tensors."""

@@ -39,13 +39,13 @@ class LARS(torch.optim.Optimizer):
 
     def update(self, weights, group):
         """One update of the weights of a group."""
-        grads = [weight.grad for weight in weights]
+        grads, velocities = [weight.grad for weight in weights], self.velocities(weights)
         slopes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
-        if group["adapt"]:
-            scale_each(slopes, trust_ratios(weights, grads, group))
-        velocities = self.velocities(weights)
         scale_all(velocities, group["momentum"])
-        torch._foreach_add_(velocities, slopes)
+        if group["adapt"]:
+            add_scaled(velocities, slopes, trust_ratios(weights, grads, group))
+        else:
+            torch._foreach_add_(velocities, slopes)
         torch._foreach_add_(weights, velocities, alpha=-group["lr"])
 
     def velocities(self, weights):
@@ -68,9 +68,9 @@ def norms(tensors):
     return torch.stack(torch._foreach_norm(tensors))
 
 
-def scale_each(tensors, factors):
-    """Multiply each of T tensors in place by its entry of `factors` (T,)."""
-    torch._foreach_mul_(tensors, list(factors.unbind()))
+def add_scaled(tensors, others, factors):
+    """Add to each of T tensors, in place, the other one times its entry of `factors` (T,)."""
+    torch._foreach_addcmul_(tensors, others, list(factors.unbind()))
 
 
 def scale_all(tensors, factor):
