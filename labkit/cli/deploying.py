@@ -34,14 +34,16 @@ def export(
 def quantize(
     model: Annotated[Path, typer.Argument(help="An ONNX file in float32.")],
     to: Annotated[Path, typer.Argument(help="The file to write.")],
-    precision: Annotated[str, typer.Option(help="int8, fp16 or int8+fp16.")] = "int8",
+    precision: Annotated[str, typer.Option(help="int8, fp8, fp16 or int8+fp16.")] = "int8",
     recipe: Annotated[str, typer.Option(help="Which engine's integers: tensorrt or onnxruntime.")] = "tensorrt",
     method: Annotated[str, typer.Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
-    data: Annotated[str | None, typer.Option(help="Real images: a data set, or folder:PATH. INT8 needs them.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Real images: a data set, or folder:PATH. INT8 and FP8 need them.")
+    ] = None,
     count: Annotated[int, typer.Option(help="How many of its training images to look at.")] = 256,
     keep: Annotated[list[str] | None, typer.Option(help="A node to leave in float, repeatable.")] = None,
 ):
-    """Write an ONNX file in smaller numbers: INT8 with ranges seen on real images, half precision, or both.
+    """Write an ONNX file in smaller numbers: INT8 or FP8 with ranges seen on real images, half precision, or both.
 
     Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime
     """

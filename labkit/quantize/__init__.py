@@ -11,6 +11,7 @@ computes in it, and it can be verified anywhere.
 
 from labkit.quantize.calibration import METHODS, Calibration, observe, ranges
 from labkit.quantize.floats import to_fp16
+from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.named import by_name
 from labkit.quantize.ptq import RECIPES, prepared, static
 from labkit.quantize.sensitivity import layers, logits, sensitivity
@@ -27,5 +28,6 @@ __all__ = [
     "ranges",
     "sensitivity",
     "static",
+    "to_fp8",
     "to_fp16",
 ]

@@ -9,16 +9,17 @@ from labkit.errors import LabError
 from labkit.export import checked
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.floats import to_fp16
+from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.ptq import static
 
-PRECISIONS = ("int8", "fp16", "int8+fp16")
+PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16")
 
 
 def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
     """Write an ONNX file in a smaller precision: the path `dst`.
 
     precision  one of `PRECISIONS`
-    data       name of a data set, or "folder:<path>": its training images are observed; without it there is no INT8
+    data       name of a data set, or "folder:<path>": its training images are observed; INT8 and FP8 need them
     settings   of `static`: recipe, method, keep
     Raises     LabError: a file that is not sound, an unknown name, no data
     """
@@ -31,11 +32,13 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
         return to_fp16(src, dst, seen)
     if seen is None:
         raise LabError(
-            "INT8 needs real data: the ranges of the activations are observed on it.",
+            f"{precision.upper()} needs real data: the ranges of the activations are observed on it.",
             expected="--data",
             found="no data",
             fix="add --data fashion-mnist, or --data folder:<your images>",
         )
+    if precision == "fp8":
+        return to_fp8(src, dst, seen)
     if precision == "int8":
         return static(src, dst, seen, **settings)
     with tempfile.TemporaryDirectory() as folder:

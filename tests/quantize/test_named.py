@@ -45,7 +45,7 @@ def test_grey_images_become_colour_and_large_for_a_model_that_wants_both(tmp_pat
 def test_int8_without_data_an_unknown_precision_and_a_model_of_tokens_are_refused(onnx_file, tmp_path):
     with pytest.raises(LabError, match="--data fashion-mnist"):
         by_name(onnx_file, tmp_path / "q.onnx")
-    with pytest.raises(LabError, match="int8 or fp16"):
+    with pytest.raises(LabError, match="int8 or fp8"):
         by_name(onnx_file, tmp_path / "q.onnx", "int4")
     words = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Flatten())
     source = to_onnx(words, torch.zeros(2, 5, dtype=torch.int64), tmp_path / "words.onnx")
