@@ -2,7 +2,7 @@
 
 What     statistics per group of `ghost_size` examples in training, running statistics at inference
 When     large batches whose test accuracy falls behind small ones: each image meets the noise of a small batch again
-Cost     compiled, that of batch norm; eager, about twice it; nothing more at inference
+Cost     compiled, that of batch norm; eager, up to two and a half times it on a CPU; nothing more at inference
 Not when the batch is already small; networks without batch norm; the gain is often small, measure it
 Source   Hoffer, Hubara, Soudry 2017, arXiv:1705.08741
 
@@ -64,34 +64,39 @@ class GroupNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, where, eps):
-        mean, variance = statistics(x, where)
+        centred, mean, variance = statistics(x, where)
         ctx.save_for_backward(x, weight, mean, variance)
         ctx.where, ctx.eps = where, eps
         ctx.mark_non_differentiable(mean, variance)
         scale = weight * (variance + eps).rsqrt()
-        return torch.addcmul(bias - mean * scale, wide(x), scale).to(x.dtype), mean, variance
+        return torch.addcmul(bias, centred, scale, out=centred).to(x.dtype), mean, variance
 
     @staticmethod
     def backward(ctx, slope, *_):
         x, weight, mean, variance = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody wants second derivatives: mean and variance depend on x
-            mean, variance = statistics(x, ctx.where)
+        again = torch.is_grad_enabled()  # somebody wants second derivatives
+        if again:
+            _, mean, variance = statistics(x, ctx.where)  # they depend on x
         values, slope = wide(x), wide(slope)
-        inverse = (variance + ctx.eps).rsqrt()
         size = x[0].numel() // weight.numel()  # values under one mean
+        inverse = (variance + ctx.eps).rsqrt()
+        product = slope * values
         total = slope.sum(ctx.where, keepdim=True)
-        along = ((slope * values).sum(ctx.where, keepdim=True) - mean * total) * inverse  # slope · normalised x
+        along = (product.sum(ctx.where, keepdim=True) - mean * total) * inverse  # slope · normalised x
         # dx = scale * (slope - mean(slope) - normalised x * mean(slope * normalised x)), as a line in slope and x
         scale = weight * inverse
         tilt = -scale * inverse * along / size
-        dx = torch.addcmul(torch.addcmul(-scale * total / size - tilt * mean, slope, scale), values, tilt)
+        level = -scale * total / size - tilt * mean
+        dx = torch.addcmul(level, slope, scale, out=None if again else product)  # new memory costs as much as a pass
+        dx = torch.addcmul(dx, values, tilt, out=None if again else dx)
         return dx.to(x.dtype), along.sum(0, keepdim=True), total.sum(0, keepdim=True), None, None
 
 
 def statistics(x, where):
-    """Mean and biased variance over the dimensions `where`, of which sizes of 1 are kept."""
+    """x minus its mean, the mean, and the biased variance over the dimensions `where`, of which sizes of 1 are kept."""
     mean = wide(x).mean(where, keepdim=True)
-    return mean, (x - mean).square().mean(where, keepdim=True)
+    centred = x - mean
+    return centred, mean, centred.square().mean(where, keepdim=True)
 
 
 def wide(x):
