@@ -172,7 +172,7 @@ def test_the_slope_told_from_the_value_is_right_but_less_exact_at_the_bottom():
     found, wanted = value_and_gradient(fs.FROM_OUTPUT, x)[1], fs.slope(x.double())
     error = (found - wanted).abs()
     assert error.max() <= 3e-4
-    assert error[(x - fs.BOTTOM).abs() > 0.1].max() <= 1e-6
+    assert error[(x - fs.BOTTOM).abs() > 0.1].max() <= 3e-6
     exact = value_and_gradient(fs.FROM_OUTPUT, x.double())[1]
     torch.testing.assert_close(exact, fs.slope(x.double()), atol=1e-8, rtol=0)
 
