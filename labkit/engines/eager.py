@@ -38,12 +38,13 @@ def on_device(model, example, precision, engine):
 
 def serve(model, example, *, engine, precision, threads, function=None):
     """Serve a module, or a `function` compiled from it; autocast for small formats keeps what needs it in fp32."""
+    call = model if function is None else function  # a compiled module cannot be asked whether it is true
     kind, dtype = example.device.type, DTYPES[precision]
     threads = threads or devices.threads()
 
     def run(*batch):
         with devices.using_threads(threads), torch.autocast(kind, dtype=dtype, enabled=precision != "fp32"):
-            return (function or model)(*batch)
+            return call(*batch)
 
     with torch.inference_mode():
         shape = model(example[:1]).shape
