@@ -57,12 +57,12 @@ def operator_times(path, batch, *, level="all", threads=None, calls=20):
 
 def node_events(path, batch, level, threads, calls):
     """The profiler's event of every node in every call after the warm-up."""
+    inputs = random_inputs(checked(path), batch)
     with tempfile.TemporaryDirectory() as folder:
         options = session_options(level, threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = opened(path, options)
-        inputs = random_inputs(checked(path), batch)
         feed = {node.name: tensor.numpy() for node, tensor in zip(session.get_inputs(), inputs, strict=True)}
         for _ in range(WARM_UP + calls):
             session.run(None, feed)

@@ -103,9 +103,10 @@ def test_unknown_passes_and_levels_are_refused(traced, folder):
         export.runtime_graph(traced, folder / "x.onnx", "most")
 
 
-@pytest.mark.parametrize("call", [export.simplify, export.runtime_graph])
-def test_a_file_is_checked_before_it_is_changed(call, tmp_path):
+@pytest.mark.parametrize("call", [export.simplify, export.runtime_graph, export.operator_times, export.as_written])
+def test_a_file_is_checked_before_it_is_used(call, tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"bad")
+    more = {export.operator_times: [2], export.as_written: []}.get(call, [tmp_path / "out.onnx"])
     with pytest.raises(LabError, match=r"bad\.onnx is refused"):
-        call(tmp_path / "bad.onnx", tmp_path / "out.onnx")
+        call(tmp_path / "bad.onnx", *more)
     assert not (tmp_path / "out.onnx").exists()
