@@ -4,6 +4,7 @@ import functools
 import multiprocessing
 import os
 import pickle
+import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -42,11 +43,12 @@ def work(task, jobs, device="cpu"):
 def workers(count):
     """A pool of processes; they stay, because each needs seconds to import torch."""
     fresh = multiprocessing.get_context("spawn")  # a fork of a process that has run torch's threads may hang
-    return ProcessPoolExecutor(count, mp_context=fresh, initializer=end_with_parent)
+    return ProcessPoolExecutor(count, mp_context=fresh, initializer=begin)
 
 
-def end_with_parent():
-    """In a worker: wait in the background for the end of the process that started it, even by a kill, and follow."""
+def begin():
+    """In a worker: leave the reader's interrupt to the notebook, and end when the notebook does, even by a kill."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
