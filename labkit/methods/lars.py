@@ -50,10 +50,11 @@ class LARS(torch.optim.Optimizer):
 
     def velocities(self, weights):
         """The state of the weights, 0 at first."""
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight]["velocity"] = torch.zeros_like(weight)
-        return [self.state[weight]["velocity"] for weight in weights]
+        states = [self.state[weight] for weight in weights]
+        for weight, state in zip(weights, states, strict=True):
+            if not state:
+                state["velocity"] = torch.zeros_like(weight)
+        return [state["velocity"] for state in states]
 
 
 def trust_ratios(weights, grads, group):
