@@ -9,6 +9,8 @@ from torch import nn
 
 from labkit import export
 from labkit.errors import LabError
+from labkit.export.charts import main_operators, operator_chart, shares_of, step_chart
+from labkit.measure import Plan, SimulatedMachine, compare
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,33 @@ def test_shares_of_time_add_up_and_follow_the_level(traced):
     counted = {op: n for op, n in export.operators(traced).items() if op not in ("Constant", "CastLike")}
     assert {op: n for op, n in zip(plain["operator"], plain["nodes"], strict=True) if op in counted} == counted
     assert "BatchNormalization" in set(plain["operator"])
+
+
+def test_layers_have_the_shapes_and_the_parameters_of_the_network(network, traced, folder):
+    frame = export.layers(export.simplify(traced, folder / "layers.onnx"), batch=3)
+    assert list(frame["operator"]) == ["Conv", "Gemm"]
+    assert list(frame["weights"]) == [(4, 1, 3, 3), (3, 144)]
+    assert list(frame["output"]) == [(3, 4, 6, 6), (3, 3)]
+    assert list(frame["parameters"]) == [4 * 9 + 4, 3 * 144 + 3]
+
+
+def test_a_chart_divides_nodes_and_time_by_operator(traced):
+    frame = export.operator_times(traced, 2, level="none", calls=3)
+    order = main_operators({"net": frame})
+    assert sum(shares_of(frame, "nodes", order)) == pytest.approx(1)
+    assert sum(shares_of(frame, "time", order)) == pytest.approx(1)
+    assert "Conv" in order
+    labels = [text.get_text() for text in operator_chart({"net": frame}).axes[0].get_yticklabels()]
+    assert labels == ["net, nodes", "net, time"]
+
+
+def test_a_chart_of_steps_shows_nodes_and_speed():
+    machine = SimulatedMachine(0)
+    arms = {name: machine.work(ms / 1e3) for name, ms in (("as traced", 2), ("fused", 1))}
+    result = compare(arms, tolerance=0, device=machine.clock, plan=Plan(seconds=0.5))
+    left, right = step_chart({"as traced": {"Conv": 2, "Relu": 2}, "fused": {"Conv": 2}}, result).axes
+    assert [text.get_text() for text in left.texts] == ["4", "2"]
+    assert [text.get_text() for text in right.texts] == ["2.00x"]
 
 
 def test_unknown_passes_and_levels_are_refused(traced, folder):
