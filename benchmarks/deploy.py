@@ -27,7 +27,8 @@ from labkit.measure import Plan, compare
 from labkit.stats import bootstrap_median
 
 sys.path.insert(0, str(root() / "tests"))
-from hostile_onnx import FILES, good_model, save, with_external
+from hostile_onnx import FILES
+from sample_onnx import good_model, save, with_external
 
 QUICK = ("cnn-small", "convnext-mini")
 COSINE = {

@@ -1,14 +1,12 @@
 """ONNX files that must not be used: each made by code from a small good one. `FILES` is {what is wrong: Hostile}."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
+import sample_onnx as sample
 from onnx import TensorProto, helper, numpy_helper
-
-FLOAT = TensorProto.FLOAT
+from sample_onnx import FLOAT
 
 
 @dataclass(frozen=True)
@@ -23,108 +21,15 @@ class Hostile:
     says: str
 
 
-def good_model():
-    """A small valid network: MatMul, Add, Relu, for inputs (batch, 4)."""
-    random = np.random.default_rng(0)
-    weights = {"weight": random.standard_normal((4, 3)), "bias": random.standard_normal(3)}
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["input", "weight"], ["product"]),
-            helper.make_node("Add", ["product", "bias"], ["sum"]),
-            helper.make_node("Relu", ["sum"], ["logits"]),
-        ],
-        "good",
-        [helper.make_tensor_value_info("input", FLOAT, ["batch", 4])],
-        [helper.make_tensor_value_info("logits", FLOAT, ["batch", 3])],
-        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-
-
-def with_external(folder, location, *, write=True, offset=None, length=None):
-    """The good model with its weight in a file of its own; where `location` points is the point."""
-    model = good_model()
-    tensor = model.graph.initializer[0]
-    if write:
-        (folder / "weights.bin").write_bytes(tensor.raw_data)
-    onnx.external_data_helper.set_external_data(tensor, location, offset, length)
-    tensor.ClearField("raw_data")
-    return save(model, folder)
-
-
-def save(model, folder):
-    path = folder / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
 def changed(change):
     """A maker of the good model after `change(model)`."""
 
     def make(folder):
-        model = good_model()
+        model = sample.good_model()
         change(model)
-        return save(model, folder)
+        return sample.save(model, folder)
 
     return make
-
-
-def secret(folder):
-    """A file beside the model's folder that no model may read: its bytes would fit as a weight."""
-    path = folder.parent / f"{folder.name}-secret.bin"
-    path.write_bytes(b"s" * 48)
-    return path
-
-
-def climbs(folder):
-    return with_external(folder, f"../{secret(folder).name}")
-
-
-def absolute(folder):
-    return with_external(folder, str(secret(folder)))
-
-
-def through_a_link(folder):
-    (folder / "link.bin").symlink_to(secret(folder))
-    return with_external(folder, "link.bin")
-
-
-def through_a_linked_folder(folder):
-    secret(folder)
-    (folder / "inner").symlink_to(folder.parent, target_is_directory=True)
-    return with_external(folder, f"inner/{folder.name}-secret.bin")
-
-
-def through_a_hard_link(folder):
-    (folder / "hard.bin").hardlink_to(secret(folder))
-    return with_external(folder, "hard.bin")
-
-
-def a_pipe(folder):
-    os.mkfifo(folder / "pipe.bin")  # whoever opens it waits for ever
-    return with_external(folder, "pipe.bin")
-
-
-def in_an_attribute(folder):
-    """The escape hides in a Constant node, not among the initializers."""
-    model, tensor = good_model(), TensorProto()
-    tensor.CopyFrom(model.graph.initializer[0])
-    del model.graph.initializer[0]
-    onnx.external_data_helper.set_external_data(tensor, f"../{secret(folder).name}")
-    tensor.ClearField("raw_data")
-    model.graph.node.insert(0, helper.make_node("Constant", [], ["weight"], value=tensor))
-    return save(model, folder)
-
-
-def the_same_data_again(folder):
-    """A thousand weights, all of them the same 48 bytes on disk."""
-    path = with_external(folder, "weights.bin")
-    model = onnx.load(path, load_external_data=False)
-    for number in range(1000):
-        copy = model.graph.initializer.add()
-        copy.CopyFrom(model.graph.initializer[0])
-        copy.name = f"copy_{number}"
-    return save(model, folder)
 
 
 def claims_4_gb(model):
@@ -144,7 +49,7 @@ def computes_4_gb(model):
 
 
 def truncated(folder):
-    path = save(good_model(), folder)
+    path = sample.save(sample.good_model(), folder)
     path.write_bytes(path.read_bytes()[:-40])
     return path
 
@@ -211,7 +116,7 @@ def nested_branches(folder):
     node = b""
     for _ in range(200):
         node = field(1, field(5, field(6, node)))  # graph.node, node.attribute, attribute.g
-    path = save(good_model(), folder)
+    path = sample.save(sample.good_model(), folder)
     path.write_bytes(path.read_bytes() + field(7, node))  # a second model.graph is merged with the first
     return path
 
@@ -226,7 +131,7 @@ def field(number, payload):
 
 def not_text(folder):
     """A name that is no UTF-8: some readers pass it on as bytes, and fall over later."""
-    path = save(good_model(), folder)
+    path = sample.save(sample.good_model(), folder)
     path.write_bytes(path.read_bytes().replace(b"Relu", b"R\xff\xfeu"))
     return path
 
@@ -243,21 +148,23 @@ def future_opset(model):
 
 
 FILES = {
-    "external data climbs out": Hostile(climbs, "leaves the model's folder"),
-    "external data at an absolute path": Hostile(absolute, "leaves the model's folder"),
-    "external data through a link": Hostile(through_a_link, "not a plain file"),
-    "external data through a linked folder": Hostile(through_a_linked_folder, "not a plain file"),
-    "external data through a hard link": Hostile(through_a_hard_link, "not a plain file"),
-    "external data that is a pipe": Hostile(a_pipe, "not a plain file"),
-    "external data in an attribute": Hostile(in_an_attribute, "leaves the model's folder"),
-    "external data that is missing": Hostile(lambda folder: with_external(folder, "none.bin"), "not a plain file"),
+    "external data climbs out": Hostile(sample.climbs, "leaves the model's folder"),
+    "external data at an absolute path": Hostile(sample.absolute, "leaves the model's folder"),
+    "external data through a link": Hostile(sample.through_a_link, "not a plain file"),
+    "external data through a linked folder": Hostile(sample.through_a_linked_folder, "not a plain file"),
+    "external data through a hard link": Hostile(sample.through_a_hard_link, "not a plain file"),
+    "external data that is a pipe": Hostile(sample.a_pipe, "not a plain file"),
+    "external data in an attribute": Hostile(sample.in_an_attribute, "leaves the model's folder"),
+    "external data that is missing": Hostile(
+        lambda folder: sample.with_external(folder, "none.bin"), "not a plain file"
+    ),
     "external data beyond its file": Hostile(
-        lambda folder: with_external(folder, "weights.bin", offset=8, length=48), "lies outside its file"
+        lambda folder: sample.with_external(folder, "weights.bin", offset=8, length=48), "lies outside its file"
     ),
     "external data at a negative place": Hostile(
-        lambda folder: with_external(folder, "weights.bin", offset=-8, length=48), "lies outside its file"
+        lambda folder: sample.with_external(folder, "weights.bin", offset=-8, length=48), "lies outside its file"
     ),
-    "external data claimed a thousand times": Hostile(the_same_data_again, "over and over"),
+    "external data claimed a thousand times": Hostile(sample.the_same_data_again, "over and over"),
     "4 GB claimed": Hostile(changed(claims_4_gb), "claims"),
     "4 GB computed": Hostile(changed(computes_4_gb), "claims more memory"),
     "sparse bomb": Hostile(changed(sparse_bomb), "sparse"),

@@ -5,7 +5,8 @@ import tracemalloc
 import numpy as np
 import onnx
 import pytest
-from hostile_onnx import FILES, good_model, save, with_external
+from hostile_onnx import FILES
+from sample_onnx import good_model, save, with_external
 
 from labkit.errors import LabError
 from labkit.export import checked, precision_of

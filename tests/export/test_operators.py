@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from hostile_onnx import good_model, save
+from sample_onnx import good_model, save
 from torch import nn
 
 from labkit import export
