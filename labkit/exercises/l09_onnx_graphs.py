@@ -79,11 +79,6 @@ def scale_the_inputs(weight, bias, gamma, beta, mean, var, eps):
     return weight * scale[None, :, None, None], (bias - mean) * scale + beta
 
 
-def forget_the_mean(weight, bias, gamma, beta, mean, var, eps):
-    scale = gamma / np.sqrt(var + eps)
-    return weight * scale[:, None, None, None], bias * scale + beta
-
-
 def multiply_adds(operator, weights, output):
     from math import prod
 
@@ -103,20 +98,12 @@ def verify_multiply_adds(answer):
         expect_close(answer(operator, weights, output), wanted, name)
 
 
-def count_both(operator, weights, output):
-    return 2 * multiply_adds(operator, weights, output)
-
-
 def use_all_weights(operator, weights, output):
     return int(np.prod(weights) * np.prod(output))
 
 
 def forget_the_pixels(operator, weights, output):
     return int(np.prod(weights)) * output[0]
-
-
-def forget_the_kernel(operator, weights, output):
-    return int(np.prod(output)) * weights[0 if operator == "MatMul" else 1]
 
 
 def treat_all_alike(operator, weights, output):
@@ -165,6 +152,7 @@ def verify_repair_graph(answer):
 def run(model, x):
     """What ONNX Runtime makes of x, after the gate has let the model through."""
     import onnx
+    import torch
 
     from labkit import export
     from labkit.errors import LabError
@@ -173,15 +161,9 @@ def run(model, x):
         path = Path(folder) / "repaired.onnx"
         onnx.save(model, path)
         try:
-            return export.as_written(path)(as_tensor(x)).numpy()
+            return export.as_written(path)(torch.from_numpy(x)).numpy()
         except LabError as error:
             raise Wrong(f"{error.what} {error.found or ''}") from None
-
-
-def as_tensor(x):
-    import torch
-
-    return torch.from_numpy(x)
 
 
 def change_the_name_only(model):
@@ -192,10 +174,6 @@ def change_the_name_only(model):
     return model
 
 
-def leave_it(model):
-    return model
-
-
 def ignore_beta(model):
     for node in model.graph.node:
         del node.attribute[:]
@@ -203,18 +181,11 @@ def ignore_beta(model):
 
 
 def use_one_name_for_all(model):
-    from onnx import helper
-
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type != "Swish":
-            nodes.append(node)
-            continue
-        nodes.append(helper.make_node("Sigmoid", [node.input[0]], ["gate"]))
-        nodes.append(helper.make_node("Mul", [node.input[0], "gate"], [node.output[0]]))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return model
+    repaired = repair_graph(model)
+    for node in repaired.graph.node:
+        for names in (node.input, node.output):
+            names[:] = ["gate" if name.endswith(("_gate", "_scaled")) else name for name in names]
+    return repaired
 
 
 def append_at_the_end(model):
@@ -243,7 +214,6 @@ EXERCISES = (
             "divides by the variance": divide_by_the_variance,
             "does not scale the old bias": leave_the_old_bias,
             "scales the input channels": scale_the_inputs,
-            "forgets the mean": forget_the_mean,
         },
     ),
     Exercise(
@@ -255,10 +225,8 @@ EXERCISES = (
         reference=multiply_adds,
         verify=verify_multiply_adds,
         wrong={
-            "counts multiplications and additions apart": count_both,
             "uses all weights for every output": use_all_weights,
             "forgets that weights are used at every pixel": forget_the_pixels,
-            "forgets the kernel": forget_the_kernel,
             "takes every weight for one of a convolution": treat_all_alike,
         },
     ),
@@ -275,7 +243,6 @@ EXERCISES = (
         verify=verify_repair_graph,
         wrong={
             "only changes the name": change_the_name_only,
-            "leaves the graph as it is": leave_it,
             "ignores beta": ignore_beta,
             "gives all inner tensors one name": use_one_name_for_all,
             "appends the new nodes at the end": append_at_the_end,
