@@ -39,7 +39,7 @@ def run_variants(model, data, variants, *, device, rounds=3):
             except Unavailable as error:
                 reasons[name] = f"{error.what} {error.found}"
                 del histories[name]
-    return Variants(variants, histories, reasons, device)
+    return Variants(variants, histories, reasons, device, devices.threads())
 
 
 def idle(config, baseline, device):
@@ -61,12 +61,14 @@ class Variants:
     configs    {name: TrainConfig}
     histories  {name: [History a round]} of those that ran
     reasons    {name: why there is no number}
+    threads    of the CPU's operators
     """
 
     configs: dict
     histories: dict
     reasons: dict
     device: torch.device
+    threads: int
 
     def seconds(self, name, phase="total"):
         """(rounds,) seconds of the counted epoch, or of one of its phases."""
@@ -92,7 +94,7 @@ class Variants:
         return Training(
             **about,
             **phases,
-            threads=devices.threads(),
+            threads=self.threads,
             images=steps * self.configs[name].batch,
             total_s=self.median(name, "total"),
             memory_bytes=max(peaks, default=None),

@@ -20,7 +20,7 @@ def history(seconds, data):
 
 def test_a_row_holds_the_medians_of_the_counted_epochs_and_the_ratio_compares_within_rounds():
     runs = {"baseline": [history(s, 0.5) for s in (2.0, 4.0, 3.0)], "half": [history(s, 0.1) for s in (1.0, 2.0, 1.5)]}
-    found = Variants(dict.fromkeys(runs, BASELINE), runs, {}, torch.device("cpu"))
+    found = Variants(dict.fromkeys(runs, BASELINE), runs, {}, torch.device("cpu"), 1)
     first, second = found.rows("training-phases", model="m", dataset="d")
     assert (first.total_s, second.total_s, second.data_s) == (3.0, 1.5, 0.1)
     assert second.images == 3 * 20
