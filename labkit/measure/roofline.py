@@ -13,6 +13,7 @@ from labkit.rows import Ceiling
 from labkit.shown import shown
 
 PRECISIONS = ("fp32", "bf16", "int8")
+CALLS = 4  # at least so many of each, the first to warm up
 SLACK = 0.10  # a result may be this much above a ceiling, which was itself measured
 
 
@@ -20,7 +21,8 @@ def ceilings(*, device=None, seconds=6.0, run_key=""):
     """The best rates seen on this machine within about `seconds`: `rows.Ceiling` for copy and matmul.
 
     copy         bytes read plus bytes written a second, buffers larger than the last-level cache
-    matmul-fp32, matmul-bf16, matmul-int8   multiplications and additions a second of square matrices
+    matmul-fp32, matmul-bf16, matmul-int8   multiplications and additions a second of square matrices,
+                 as large as the time allows
     What cannot run here is a row with a reason.
     """
     clock = clock_of(device)
@@ -44,9 +46,11 @@ def measure_copy(clock, seconds):
 
 def measure_matmul(clock, seconds, precision):
     """Fields of the ceiling `matmul-<precision>`: the best of several sizes."""
-    sizes = (2048, 4096, 8192) if devices.supports_events(clock.device) else (512, 1024, 2048)
-    rates, fields = [], {}
+    sizes = (2048, 4096, 8192) if devices.supports_events(clock.device) else (256, 512, 1024, 2048)
+    rates, fields, best = [], {}, 0.0
     for size in sizes:
+        if CALLS * 8 * best > seconds:  # twice the side is eight times the work: a CPU without such instructions crawls
+            break
         try:
             call = matmul(size, precision, clock.device)
             best, fields = fastest(clock, call, seconds / len(sizes))
@@ -71,11 +75,11 @@ def matmul(size, precision, device):
 
 
 def fastest(clock, fn, seconds):
-    """(seconds of the fastest call, fields on its samples) within about `seconds`, at least three calls."""
+    """(seconds of the fastest call, fields on its samples) within about `seconds`, after a call that does not count."""
     before = clock.usage()
     clock.time(fn)
     samples, begin = [], clock.now()
-    while len(samples) < 3 or clock.now() - begin < seconds:
+    while len(samples) < CALLS - 1 or clock.now() - begin < seconds:
         taken, _ = clock.time(fn)
         samples.append(taken)
     noise = judge(before, clock.usage(), np.array(samples))
