@@ -31,7 +31,7 @@ class Latency(Shown):
     warmup_calls: int | None = None
     warm: bool | None = None  # False: the time for warming up was over before calls were stable
     samples_ms: tuple = ()
-    calls_per_sample: int = 1
+    calls_per_sample: int | None = None
     peak_bytes: int | None = None  # GPU allocator
     noisy: bool | None = None
     noise: str | None = None  # why it is noisy
