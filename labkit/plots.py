@@ -54,11 +54,11 @@ def ratio(result, ax=None):
         colour = {"faster": COLOURS[2], "slower": COLOURS[1]}.get(row.verdict, GREY)
         ax.plot([row.low, row.high], [place, place], color=colour, lw=3, solid_capstyle="butt")
         ax.plot(row.median, place, "o", color=colour, ms=7)
-        text = f"{row.median:.3f}x  {row.verdict}"
-        ax.annotate(text, (row.median, place), (0, 8), textcoords="offset points", ha="center", color=colour)
+        # beside the axes, where no interval and no line runs through it
+        text = f"{row.median:#.4g}x  {row.verdict}"
+        ax.text(1.02, place, text, transform=ax.get_yaxis_transform(), va="center", color=colour)
     ax.set_yticks(range(len(rows)), [row.arm for row in rows])
-    ax.set_ylim(len(rows) - 0.5, -0.8)
-    ax.margins(x=0.25)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlabel(f"times as fast as {rows[0].baseline} (grey: not distinguishable here)")
     return figure
 
