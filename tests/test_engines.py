@@ -1,7 +1,10 @@
 """Engines: the same answers from each, what they really use, and a clear word about what is not here."""
 
 import builtins
+import os
 import shutil
+import subprocess
+import sys
 
 import onnx
 import pytest
@@ -89,6 +92,25 @@ def test_inductor_takes_a_module_that_is_no_sequence():
 def test_openvino_is_told_to_compute_fp32_in_fp32(small):
     served = engines.load("openvino", small, models.example("cnn-small", 2))
     assert served.details["precision_hint"] == "f32"
+
+
+DROPPED_IN_A_THREAD = """
+import gc, signal, subprocess, threading, torch
+from labkit import engines
+served = [engines.load("openvino", torch.nn.Linear(3, 2), torch.randn(2, 3))]
+thread = threading.Thread(target=lambda: (served.clear(), gc.collect()))
+thread.start()
+thread.join()
+signal.signal(signal.SIGCHLD, lambda *_: None)
+subprocess.run(["true"], check=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_network_in_openvino_let_go_in_another_thread_leaves_the_process_able_to_take_a_signal():
+    pytest.importorskip("openvino")
+    done = subprocess.run([sys.executable, "-c", DROPPED_IN_A_THREAD], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_threads_of_one_engine_do_not_leak_into_the_next(small):

@@ -1,5 +1,7 @@
 """openvino: Intel's runtime for CPUs (it also runs on others), often the fastest there."""
 
+import functools
+
 import numpy as np
 import torch
 
@@ -15,7 +17,7 @@ CAPABILITIES = {"fp32": "FP32", "int8": "INT8", "bf16": "BF16", "fp16": "FP16"}
 
 def load(model_or_onnx, example, *, precision, threads=None):
     """See `labkit.engines.load`. It runs on the CPU. bf16 and fp16 are fp32 files computed in the small format."""
-    core = imported().Core()
+    core = only_core(imported())
     able = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     if CAPABILITIES[precision] not in able:
         raise Unavailable(
@@ -47,6 +49,16 @@ def imported():
             fix=".venv/bin/pip install openvino",
         ) from error
     return openvino
+
+
+@functools.cache
+def only_core(openvino):
+    """One Core until the process ends.
+
+    Its CPU plugin gives the thread that makes it a new stack for signals. Let go in another thread (a garbage collection
+    is enough), the stack is unmapped but stays in use, and the next signal with a handler kills the process.
+    """
+    return openvino.Core()
 
 
 def served(compiled, precision):

@@ -49,7 +49,7 @@ def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refuse
         run_batch(show=False)
 
     os.killpg(batch.pid, number)
-    assert batch.wait(timeout=20) == code
+    assert batch.wait(timeout=60) == code
     assert drills.alive_after(tmp_path) == 0
     assert [row.status for row in ledger.find(Attempt)] == ["interrupted"]
     assert ledger.find(Batch)[0].status is None
