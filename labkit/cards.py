@@ -3,18 +3,19 @@
 Colours follow JupyterLab's theme where there is one and fall back to plain values in saved pages.
 """
 
+import base64
 import html
 import os
 
 COLOURS = {
     **dict.fromkeys(("holds", "right", "passed"), "#2e7d32"),
     **dict.fromkeys(("fails", "off", "wrong"), "#c62828"),
-    **dict.fromkeys(("inconclusive", "close", "unsolved"), "#b26a00"),
+    **dict.fromkeys(("inconclusive", "close", "open", "unsolved"), "#b26a00"),
 }
 SIGNS = {
     **dict.fromkeys(("holds", "right", "passed"), "✓"),
     **dict.fromkeys(("fails", "off", "wrong"), "✗"),
-    **dict.fromkeys(("inconclusive", "close"), "≈"),
+    **dict.fromkeys(("inconclusive", "close", "open"), "≈"),
     "unsolved": "…",
 }
 BLUE = "#1565c0"
@@ -99,13 +100,13 @@ def interactive():
 
 
 def show_sliders(function, ranges):
-    """Sliders that call `function` again when moved; the picture it draws replaces the last one."""
-    import ipywidgets as widgets
-    import matplotlib.pyplot as plt
+    """Sliders that call `function` again when moved; what it prints and draws replaces the last.
 
-    def draw(**values):
-        function(**values)
-        plt.show()
+    No `ipywidgets.Output`, which `interact` is made of: a cell with one now and then never ends under papermill
+    (nbclient issue 312), and what it shows is lost in a saved notebook.
+    """
+    import ipywidgets as widgets
+    from IPython.display import HTML, display
 
     sliders = {
         name: (widgets.IntSlider if isinstance(start, int) else widgets.FloatSlider)(
@@ -115,7 +116,32 @@ def show_sliders(function, ranges):
     }
     for slider in sliders.values():
         slider.style.description_width = "initial"
-    widgets.interact(draw, **sliders)
+
+    def draw():
+        return HTML(shown_by(function, {name: slider.value for name, slider in sliders.items()}))
+
+    display(widgets.VBox(list(sliders.values())))
+    place = display(draw(), display_id=True)
+    for slider in sliders.values():
+        slider.observe(lambda change: place.update(draw()), names="value")
+
+
+def shown_by(function, values):
+    """What a call prints and draws, as HTML."""
+    import matplotlib.pyplot as plt
+    from IPython.utils.capture import capture_output
+
+    with capture_output(stderr=False) as caught:
+        function(**values)
+        plt.show()
+    text = f"<pre>{escape(caught.stdout)}</pre>" if caught.stdout else ""
+    return text + "".join(picture(output.data["image/png"]) for output in caught.outputs if "image/png" in output.data)
+
+
+def picture(png):
+    """An image, from bytes or base64 text."""
+    text = base64.b64encode(png).decode() if isinstance(png, bytes) else png
+    return f'<img src="data:image/png;base64,{text.strip()}">'
 
 
 def asked(row, options=None):
@@ -129,13 +155,20 @@ def answer_of(row):
     return escape(readable(row.answer, row.unit))
 
 
+def outcome_of(row):
+    """The result with its interval, or why there is none."""
+    if not known(row.result) and known(row.reason):
+        return escape(row.reason)
+    return result_of(row) + allowed(row)
+
+
 def result_of(row):
     return escape(readable(row.result, row.unit))
 
 
 def readable(text, unit=None):
     """An option as it is, a number with four digits and its unit, a dash for nothing."""
-    if text is None or text != text:
+    if not known(text):
         return "–"
     try:
         return number(float(text), unit)
@@ -154,8 +187,10 @@ def question_widget(row, options, record):
     def answer(value):
         kept = record(value)
         note.value = f"Your answer: <b>{answer_of(kept)}</b>"
-        if kept.result is not None:
-            note.value += f"; {badge(kept.verdict)}: the result was {result_of(kept)} (answered afterwards)"
+        if kept.verdict is not None:
+            note.value += (
+                f"; {badge(kept.verdict)}: the result was {result_of(kept)}{allowed(kept)} (answered afterwards)"
+            )
 
     if options:
         inputs = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
@@ -179,17 +214,31 @@ def question_widget(row, options, record):
     return widgets.VBox([head, row_of_inputs, note], layout=frame)
 
 
-def revealed(row):
-    """A prediction beside its result."""
+def revealed(row, word="measured"):
+    """A prediction beside its result; `word` says what the result is."""
     who = "You expected" if row.source.startswith("reader") else "The default was"
-    body = f"<div>{who} <b>{answer_of(row)}</b>; measured: <b>{result_of(row)}</b>.</div>"
+    found = f"{word}: <b>{result_of(row)}</b>{allowed(row)}" if known(row.result) else escape(row.reason)
+    body = f"<div>{who} <b>{answer_of(row)}</b>; {found}.</div>"
     return box(COLOURS[row.verdict], f"{badge(row.verdict)} · {escape(row.question)}", body)
+
+
+def allowed(row):
+    """The interval of a result, where it has one."""
+    if not known(row.low) or row.low == row.high:
+        return ""
+    both = "; your answer lies in it" if row.verdict == "open" and row.source.startswith("reader") else ""
+    return f" (the run allows {number(row.low)} to {number(row.high, row.unit)}{both})"
+
+
+def known(value):
+    """Whether a field of a row, from the ledger or from pandas, holds something."""
+    return value is not None and value == value
 
 
 def evidence(row):
     """What a claim rests on: a number, an interval, or the reason there is none."""
-    reason = row.reason if row.reason is not None and row.reason == row.reason else ""
-    if row.value is None or row.value != row.value:
+    reason = row.reason if known(row.reason) else ""
+    if not known(row.value):
         return escape(reason)
     text = number(row.value, row.unit)
     if row.low != row.high:
@@ -244,8 +293,8 @@ def prediction_table(frame):
     lines = []
     for row in frame.itertuples():
         verdict = badge(row.verdict) if row.verdict in SIGNS else "not revealed"
-        lines.append([verdict, escape(row.question), answer_of(row), result_of(row), escape(row.source)])
-    return table(["", "question", "expected", "measured", "said by"], lines)
+        lines.append([verdict, escape(row.question), answer_of(row), outcome_of(row), escape(row.source)])
+    return table(["", "question", "expected", "result", "said by"], lines)
 
 
 def claim_table(frame):

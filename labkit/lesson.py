@@ -102,36 +102,50 @@ def predict(prediction_id, question, options=None, *, unit=None, default):
 def record_answer(prediction_id, answer):
     """Keep the reader's answer; one given after the result was shown is marked as such. Returns the row."""
     row = stored_prediction(prediction_id)
-    row = replace(row, answer=as_text(answer), source="reader" if row.result is None else "reader, afterwards")
-    row = row if row.result is None else replace(row, verdict=verdicts.judge(row.answer, row.result))
+    row = replace(row, answer=as_text(answer), source="reader" if row.verdict is None else "reader, afterwards")
+    if row.verdict is not None:
+        row = replace(row, verdict=verdicts.judge(row.answer, row.result, row.low, row.high))
     ledger.add(row)
     return row
 
 
-def reveal(prediction_id, result):
-    """Show what was measured beside what the reader expected; `result` is an option or a number."""
+def reveal(prediction_id, result, *, reason=None, word="measured"):
+    """Show what was measured beside what the reader expected.
+
+    result  an option; a number, or anything with .low and .high: an answer inside that interval is not called off;
+            None when this run cannot tell
+    reason  why there is no result
+    word    what the result is, where it is not "measured"
+    """
     row = stored_prediction(prediction_id)
     if row is None:
         raise LessonError(f"Nothing was predicted under {prediction_id!r}.", fix="run the predict(...) cell first")
-    row = replace(row, result=as_text(result), verdict=verdicts.judge(row.answer, as_text(result)))
+    low = high = None
+    if not isinstance(result, str):
+        low, high = verdicts.interval(result)
+        result = None if low is None else as_text(verdicts.middle(result, low, high))
+    row = replace(row, result=result, low=low, high=high, verdict=verdicts.judge(row.answer, result, low, high))
+    row = replace(row, reason=(reason or "not measured in this run") if result is None else None)
     ledger.add(row)
-    cards.show(cards.revealed(row))
+    cards.show(cards.revealed(row, word))
 
 
 def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
     """State a sentence of the text, and whether this run bears it out. Returns the verdict.
 
-    value     a number; an interval (low, high) or anything with .low and .high; None when it could not be measured
+    value     a number; an interval (low, high) or anything with .low and .high; None when it could not be measured.
+              A `Ratio` of timings is judged with its interval widened by its floor, and from 11 pairs on
     holds_if  called with the number, or with low and high; true when the sentence holds
     reason    why there is no value, or why this one proves nothing (a busy machine): the claim then stays open
     returns   "holds"; "fails"; "inconclusive" when only part of the interval supports it or there is no value
     """
     low, high = verdicts.interval(value)
+    reason = reason or verdicts.doubt(value)
     row = Claim(
         run_key=current().run_key,
         claim_id=claim_id,
         sentence=sentence,
-        verdict="inconclusive" if reason else verdicts.verdict(low, high, holds_if),
+        verdict="inconclusive" if reason else verdicts.verdict(*verdicts.widened(value), holds_if),
         value=None if low is None else verdicts.middle(value, low, high),
         low=low,
         high=high,
@@ -140,6 +154,8 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
     )
     if low is None and reason is None:
         row = replace(row, reason="not measured in this run")
+    elif reason is None and row.verdict != verdicts.verdict(low, high, holds_if):
+        row = replace(row, reason=f"the same code twice differed by up to {100 * value.floor:.2g} % here")
     ledger.add(row)
     cards.show(cards.claimed(row))
 
@@ -243,9 +259,8 @@ def cell_count():
 
 def stored_prediction(prediction_id):
     """This run's row of a prediction, or None."""
-    frame = of_this_run(ledger.load("predictions"))
-    found = frame[frame["prediction_id"] == prediction_id].to_dict("records")
-    return Prediction(**found[0]) if found else None
+    found = ledger.find(Prediction, run_key=current().run_key, prediction_id=prediction_id)
+    return found[0] if found else None
 
 
 def seed_everything(seed):

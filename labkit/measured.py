@@ -76,7 +76,7 @@ class Ratio(Shown):
     median: float
     low: float  # 95 % bootstrap interval
     high: float
-    verdict: str  # "faster", "slower" or "not distinguishable"
+    verdict: str  # "faster", "slower", "not distinguishable" or "too few pairs"
     floor: float  # what the same run says of two identical arms: a ratio within 1 ± floor is no difference
     pairs: int
     baseline_ms: float

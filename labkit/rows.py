@@ -78,7 +78,10 @@ class Prediction:
     answer: str  # as text: an option, or a number in `unit`
     source: str  # "reader" or "default"
     result: str | None = None
-    verdict: str | None = None  # "right", "close" or "off" once revealed
+    low: float | None = None  # what the run allows, where the result is a number with an interval
+    high: float | None = None
+    verdict: str | None = None  # "right", "close", "off" or "open" once revealed
+    reason: str | None = None  # why it is open
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,21 +3,25 @@
 import inspect
 import math
 
+from labkit.stats import quantile_floor
+
 CLOSE = 1.25  # a prediction within this factor of the result counts as close
 RIGHT = 1.1  # and within this one as right
 
 
-def judge(answer, result):
-    """ "right", "close" (numbers only) or "off"."""
+def judge(answer, result, low=None, high=None):
+    """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
+    if result is None:
+        return "open"
     try:
         guess, truth = float(answer), float(result)
     except ValueError:
         return "right" if answer == result else "off"
     if guess == truth:
         return "right"
-    if guess * truth <= 0:
-        return "off"
-    factor = math.exp(abs(math.log(guess / truth)))
+    factor = math.exp(abs(math.log(guess / truth))) if guess * truth > 0 else math.inf
+    if factor > RIGHT and low is not None and low <= guess <= high:
+        return "open"
     return "right" if factor <= RIGHT else "close" if factor <= CLOSE else "off"
 
 
@@ -34,6 +38,21 @@ def interval(value):
 def middle(value, low, high):
     """The point estimate of an interval: its own median if it has one."""
     return float(getattr(value, "median", (low + high) / 2))
+
+
+def widened(value):
+    """The interval to judge: that of a ratio of timings, further apart by what two identical arms differed in."""
+    low, high = interval(value)
+    floor = getattr(value, "floor", None) or 0.0
+    return (low, high) if low is None else (low / (1 + floor), high * (1 + floor))
+
+
+def doubt(value):
+    """Why a ratio of timings proves nothing, or None."""
+    fewest, pairs = quantile_floor(0.5), getattr(value, "pairs", None)
+    if pairs is not None and pairs < fewest:
+        return f"only {pairs} pairs of calls fitted into the time, {fewest} are needed"
+    return None
 
 
 def verdict(low, high, holds_if):

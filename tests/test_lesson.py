@@ -93,6 +93,29 @@ def test_a_default_that_is_no_option_is_refused(running):
         lesson.predict("p", "Which?", ["a", "b"], default="c")
 
 
+def test_an_answer_inside_the_interval_of_the_result_stays_open(running, capsys):
+    class Difference:
+        low, high, median = 0.5, 3.5, 1.9
+
+    lesson.predict("p", "How many points?", unit="points", default=3)
+    lesson.reveal("p", Difference())
+    row = only("predictions")
+    assert (row["verdict"], row["result"], row["low"], row["high"]) == ("open", "1.9", 0.5, 3.5)
+    assert "the run allows 0.5 to 3.5 points" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_tell_leaves_the_prediction_open_and_says_why(running, capsys):
+    lesson.predict("p", "Which?", ["a", "b"], default="a")
+    lesson.reveal("p", None, reason="no GPU")
+    row = only("predictions")
+    assert (row["verdict"], row["reason"], row["result"]) == ("open", "no GPU", None)
+    lesson.record_answer("p", "b")
+    assert only("predictions")["source"] == "reader, afterwards"
+    capsys.readouterr()
+    lesson.recap()
+    assert "no GPU" in capsys.readouterr().out
+
+
 def test_revealing_what_was_never_asked_is_refused(running):
     with pytest.raises(LessonError, match="Nothing was predicted"):
         lesson.reveal("p", 1)
@@ -124,6 +147,26 @@ def test_a_claim_takes_anything_with_low_and_high_and_keeps_its_median(running):
     lesson.claim("c", "faster", Ratio(), unit="x", **ABOVE_ONE)
     row = only("claims")
     assert (row["low"], row["value"], row["high"], row["unit"]) == (1.1, 1.2, 1.5, "x")
+
+
+class Timed:
+    low, high, median, floor, pairs = 1.02, 1.06, 1.04, 0.03, 40
+
+
+def test_a_ratio_within_its_floor_neither_holds_nor_fails_and_says_why(running):
+    lesson.claim("c", "faster", Timed(), unit="x", **ABOVE_ONE)
+    row = only("claims")
+    assert (row["verdict"], row["low"]) == ("inconclusive", 1.02)
+    assert row["reason"] == "the same code twice differed by up to 3 % here"
+
+
+def test_a_ratio_of_a_few_pairs_neither_holds_nor_fails_and_says_how_many_are_missing(running):
+    class Few(Timed):
+        low, floor, pairs = 1.9, 0.0, 5
+
+    lesson.claim("c", "faster", Few(), unit="x", **ABOVE_ONE)
+    assert only("claims")["verdict"] == "inconclusive"
+    assert "only 5 pairs" in only("claims")["reason"]
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), (float("nan"), 1.0)])

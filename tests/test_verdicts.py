@@ -18,6 +18,33 @@ def test_a_guess_is_right_within_a_tenth_and_close_within_a_quarter(answer, resu
     assert verdicts.judge(answer, result) == verdict
 
 
+def test_an_answer_that_the_interval_allows_is_not_called_off():
+    assert verdicts.judge("3", "2", 0.5, 3.5) == "open"
+    assert verdicts.judge("0", "1", -0.5, 2.5) == "open"
+    assert verdicts.judge("2.1", "2", 0.5, 3.5) == "right"
+    assert verdicts.judge("4", "2", 0.5, 3.5) == "off"
+    assert verdicts.judge("4", None) == "open"
+
+
+class Timed:
+    low, high, median, floor, pairs = 1.02, 1.06, 1.04, 0.03, 40
+
+
+def test_a_ratio_of_timings_is_judged_with_what_two_identical_arms_differed_in():
+    assert verdicts.widened(Timed()) == pytest.approx((1.02 / 1.03, 1.06 * 1.03))
+    assert verdicts.widened((1.02, 1.06)) == (1.02, 1.06)
+    assert verdicts.widened(None) == (None, None)
+
+
+def test_a_ratio_of_too_few_pairs_proves_nothing():
+    class Few(Timed):
+        pairs = 10
+
+    assert verdicts.doubt(Few()) == "only 10 pairs of calls fitted into the time, 11 are needed"
+    assert verdicts.doubt(Timed()) is None
+    assert verdicts.doubt((1.0, 2.0)) is None
+
+
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [(1.1, 1.3, "holds"), (0.9, 1.2, "inconclusive"), (0.5, 0.8, "fails"), (None, None, "inconclusive")],

@@ -55,8 +55,8 @@ def imported():
 def only_core(openvino):
     """One Core until the process ends.
 
-    Its CPU plugin gives the thread that makes it a new stack for signals. Let go in another thread (a garbage collection
-    is enough), the stack is unmapped but stays in use, and the next signal with a handler kills the process.
+    Its CPU plugin gives the thread that makes it a new stack for signals. Let go in another thread (a garbage
+    collection is enough), the stack is unmapped but stays in use, and the next signal with a handler kills the process.
     """
     return openvino.Core()
 

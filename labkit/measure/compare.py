@@ -16,6 +16,8 @@ from labkit.stats import bootstrap_median, quantile_floor
 SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
 FEWEST_ROUNDS = 31
 SAME = "not distinguishable"
+TOO_FEW = "too few pairs"
+FEWEST_PAIRS = quantile_floor(0.5)  # for a median
 NULL = "the same again"  # the null arm: the baseline under another name
 
 
@@ -26,7 +28,8 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     tolerance  largest difference of the outputs, relative to the largest value of the first arm's output
     batch      leading dimension every output must have; None: that of the first
     device     a device, or a `Clock` to measure with
-    plan       `Plan(seconds=..., precision=...)`; precision is the half-width of every ratio's interval
+    plan       `Plan(seconds=..., precision=...)`; precision is the half-width of every ratio's interval. The fewest
+               rounds that allow a verdict (11) may take up to twice the seconds
 
     First every arm must give the same answers (`equality`). Then rounds are timed: in each, every arm once in random
     order, and the first arm a second time. One round gives one ratio an arm, both under nearly the same conditions;
@@ -86,7 +89,8 @@ def time_rounds(clock, functions, calls, plan, group):
         width = None
         if len(rounds) >= check:
             width, check = widest(np.array(rounds)), math.ceil(1.4 * check)
-        if plan.is_over(clock.now() - begin, width):
+        spent = clock.now() - begin
+        if plan.is_over(spent, width) and (len(rounds) >= FEWEST_PAIRS or spent >= 2 * plan.seconds):
             break
     return np.array(rounds)
 
@@ -127,7 +131,7 @@ def ratio_row(baseline, arm, ratios, shared):
         median=float(np.median(ratios)),
         low=low,
         high=high,
-        verdict=verdict(low, high, floor) if len(ratios) >= quantile_floor(0.5) else SAME,
+        verdict=verdict(low, high, floor) if len(ratios) >= FEWEST_PAIRS else TOO_FEW,
         pairs=len(ratios),
         baseline_ms=1e3 * float(np.median(times[:, 0])),
         arm_ms=1e3 * float(np.median(times[:, 1])),

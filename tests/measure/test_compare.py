@@ -26,6 +26,16 @@ def test_the_verdict_follows_the_truth(arm, said):
     assert run(SimulatedMachine(1), arm=arm)["new"].verdict == said
 
 
+def test_slow_calls_get_the_rounds_that_a_verdict_needs_in_up_to_twice_the_time():
+    row = run(SimulatedMachine(0, jitter=0.01), baseline=60e-3, arm=30e-3)["new"]
+    assert (row.pairs, row.verdict) == (11, "faster")
+
+
+def test_with_too_few_pairs_there_is_no_verdict():
+    row = run(SimulatedMachine(0, jitter=0.01), baseline=600e-3, arm=300e-3)["new"]
+    assert (row.pairs, row.verdict) == (2, "too few pairs")
+
+
 def test_the_interval_covers_the_true_ratio_despite_drift_spikes_and_two_clocks():
     covered = 0
     for seed in range(200):
