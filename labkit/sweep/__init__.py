@@ -7,7 +7,7 @@ threads here, because small networks gain more from a core of their own than fro
 from labkit.sweep.flatness import Flatness, flatness
 from labkit.sweep.intervals import Interval, difference, mean_interval, ratio, values
 from labkit.sweep.trainings import Trained, halved, run, settle
-from labkit.sweep.workers import work
+from labkit.workers import work
 
 __all__ = [
     "Flatness",

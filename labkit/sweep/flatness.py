@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from labkit.landscape import Landscape, sharpness, top_eigenvalue
-from labkit.sweep.workers import work
+from labkit.workers import work
 
 
 class Flatness(NamedTuple):

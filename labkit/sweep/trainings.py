@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from labkit.landscape import Landscape
-from labkit.sweep.workers import work
 from labkit.train import TrainConfig, accuracy, fit, train_step
+from labkit.workers import work
 
 CHUNK = 512  # images at once where batch norm's statistics are taken
 LOOK = 1.3  # a training is asked for its loss when the mean loss of its steps is within this factor of the target

@@ -1,7 +1,6 @@
 """Many trainings side by side, and the intervals between them."""
 
 import math
-import os
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from labkit import sweep
+from labkit import sweep, workers
 from labkit.data import load
-from labkit.errors import LabError
 from labkit.models.cnn import cnn
-from labkit.sweep import workers
 from labkit.sweep.intervals import student_t
 from labkit.train import TrainConfig
 
@@ -29,10 +26,6 @@ class Row:
 
 def images():
     return sweep.halved(load("fashion-mnist", "train", limit=256)), sweep.halved(load("fashion-mnist", limit=100))
-
-
-def process_number(job):
-    return job, os.getpid()
 
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042), (10_000, 1.960)])
@@ -78,24 +71,6 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
     assert int(small.images[3, 0, 5, 6]) == pytest.approx(
         float(whole.images[3, 0, 10:12, 12:14].float().mean()), abs=0.5
     )
-
-
-def test_jobs_run_in_processes_of_their_own_come_back_in_order_and_say_why_one_failed(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 2)
-    found = sweep.work(process_number, [3, 1, 2])
-    assert [job for job, _ in found] == [3, 1, 2]
-    assert os.getpid() not in {process for _, process in found}
-    with pytest.raises(ValueError, match="math domain error"):
-        sweep.work(math.sqrt, [4, -1])
-    with pytest.raises(LabError, match="ended in the middle"):
-        sweep.work(os._exit, [1, 2])
-    assert sweep.work(math.sqrt, [4, 9]) == [2, 3]
-
-
-def test_on_a_gpu_or_a_single_core_jobs_run_here(monkeypatch):
-    assert sweep.work(process_number, [0, 1], device="cuda:0") == [(0, os.getpid()), (1, os.getpid())]
-    monkeypatch.setattr(workers, "threads", lambda: 1)
-    assert sweep.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
 
 
 def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):

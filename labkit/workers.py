@@ -5,15 +5,38 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 
 from labkit.device import threads, using_threads
 from labkit.errors import LabError
-from labkit.train.progress import progress_bar
 
 MOST_WORKERS = 16
+NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would import it
+
+
+def start_workers():
+    """Let a server import torch for the workers while this process goes on; called first of all, it saves seconds.
+
+    Workers are then forked from that server, which has never run torch's threads. Where the system has none (Windows)
+    or a fork is not safe (macOS) they are spawned, each imports for itself, and this does nothing.
+    """
+    if context().get_start_method() == "forkserver":
+        from multiprocessing import forkserver
+
+        forkserver.ensure_running()
+
+
+@functools.cache
+def context():
+    """How worker processes begin. Never as forks of this process: with torch's threads running, they may hang."""
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(NEEDED)
+    return server
 
 
 def work(task, jobs, device="cpu"):
@@ -21,6 +44,8 @@ def work(task, jobs, device="cpu"):
     side_by_side = min(threads(), MOST_WORKERS)
     if str(device) != "cpu" or min(side_by_side, len(jobs)) < 2:
         return [task(job) for job in jobs]
+    from labkit.train.progress import progress_bar
+
     # Pickled here, by value: torch would otherwise hand its tensors over as open files.
     waiting = [workers(side_by_side).submit(call, pickle.dumps((task, job))) for job in jobs]
     try:
@@ -41,9 +66,8 @@ def work(task, jobs, device="cpu"):
 
 @functools.cache
 def workers(count):
-    """A pool of processes; they stay, because each needs seconds to import torch."""
-    fresh = multiprocessing.get_context("spawn")  # a fork of a process that has run torch's threads may hang
-    return ProcessPoolExecutor(count, mp_context=fresh, initializer=begin)
+    """A pool of processes; they stay, because each may need seconds to import torch."""
+    return ProcessPoolExecutor(count, mp_context=context(), initializer=begin)
 
 
 def begin():
