@@ -54,10 +54,16 @@ def check_gradient(function, x):
         if torch.autograd.gradcheck(function, x, raise_exception=False):
             return
         (found,) = torch.autograd.grad(function(x).sum(), x)
+        (doubled,) = torch.autograd.grad(2 * function(x).sum(), x)
     except RuntimeError as error:
         raise Wrong(f"The backward pass raised: {error}") from None
-    above, below = (function(x.detach() + step) for step in (1e-6, -1e-6))
+    above, below = (function(x.detach() + step).detach() for step in (1e-6, -1e-6))
     wanted = (above - below) / 2e-6
+    if torch.allclose(found, wanted, atol=1e-4) and not torch.allclose(doubled, 2 * wanted, atol=1e-4):
+        raise Wrong(
+            "The slopes are right, but your backward ignores the gradient that comes in: twice that gradient must give "
+            "twice the result. Multiply the slope by `grad`."
+        )
     worst = int((found - wanted).abs().argmax())
     raise Wrong(
         f"gradcheck fails, most at x = {POINTS[worst]}: there the slope is {float(wanted[worst]):.4g}, "

@@ -64,8 +64,11 @@ def verify_profile_ranges(answer):
     }
     for name, batches in cases.items():
         found, wanted = answer(list(batches)), profile_ranges(batches)
-        good = isinstance(found, (list, tuple)) and all(len(tuple(profile)) == 3 for profile in found)
-        expect(good, f"For {name}: expected a list of (smallest, usual, largest), found {shorten(found)}.")
+        expect(
+            isinstance(found, (list, tuple)) and all(map(is_profile, found)),
+            f"For {name}: expected a list of triples (smallest, usual, largest), such as [(1, 1, 1)] with one triple, "
+            f"found {shorten(found)}.",
+        )
         found = sorted(tuple(profile) for profile in found)
         missed = sorted({batch for batch in batches if not any(low <= batch <= high for low, _, high in found)})
         expect(not missed, f"For {name}: no profile holds batches of {missed}; yours are {found}.")
@@ -81,6 +84,10 @@ def verify_profile_ranges(answer):
         expect(
             found == wanted, f"For {name}: {found}. Which size serves the most images? And where does a range begin?"
         )
+
+
+def is_profile(value):
+    return isinstance(value, (list, tuple)) and len(value) == 3
 
 
 def one_profile_for_all(batches):
@@ -159,15 +166,34 @@ def verify_gpu_classes(answer):
                 found.shape == (count,),
                 f"Expected one class for each of {count} images, found the shape {found.shape}.",
             )
-            wrong = int((found != images.mean(axis=(2, 3)).argmax(axis=1)).sum())
-            expect(
-                wrong == 0,
-                f"{wrong} of {count} classes are wrong: were the logits read before the stream was waited for?",
-            )
+            wrong = int((found != true_classes(images)).sum())
+            expect(wrong == 0, f"{wrong} of {count} classes are wrong: {suspect(answer, path, gpu.steps, images)}")
             left = sum(allocation.size for allocation in gpu.memory.values())
             expect(
                 left == 0, f"{left} bytes of GPU memory are still held after the call: call .free() on each of them."
             )
+
+
+def true_classes(images):
+    """What `tiny_network` answers."""
+    return images.mean(axis=(2, 3)).argmax(axis=1)
+
+
+def suspect(answer, path, steps, images):
+    """What most likely made the classes wrong."""
+    import numpy as np
+
+    from labkit.engines.tensorrt.rehearsal import Context, Rehearsal
+
+    if "memcpy_htod" not in steps:
+        return "the images never went to the GPU: cuda.memcpy_htod(device_input, images)."
+    waited = steps[steps.index("execute_async_v3") :]
+    if "synchronize" not in waited or "memcpy_dtoh" in waited[: waited.index("synchronize")]:
+        return "the logits were read before the stream was waited for: stream.synchronize()."
+    gpu, single = Rehearsal(), images.astype(np.float32)
+    if np.array_equal(np.asarray(answer(Context(gpu, path), gpu, single)), true_classes(single)):
+        return "with float32 they are right, these images are float64: np.ascontiguousarray(images, np.float32)."
+    return "the steps are in order, so look at what is copied: which array, and how many bytes?"
 
 
 def edited(old, new):
