@@ -95,7 +95,8 @@ class Profile:
         start, end = root.time_range.start, root.time_range.end
         inside = [e for e in events if start <= e.time_range.start <= end and e.thread == root.thread and e is not root]
         boxes = [
-            (depth(e) - 1, (e.time_range.start - start) / 1e3, e.time_range.elapsed_us() / 1e3, e.name) for e in inside
+            (depth(e) - 1, (e.time_range.start - start) / 1e3, e.time_range.elapsed_us() / 1e3, short(e.name))
+            for e in inside
         ]
         return flame(boxes, label="time in this call (ms)")
 
@@ -107,6 +108,11 @@ class Profile:
 
     def _repr_html_(self):
         return self.operators().to_html(index=False, float_format="{:.3f}".format)
+
+
+def short(name):
+    """An operator's name without the prefixes that fill a narrow box."""
+    return name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
 
 
 def on_cpu(event):
