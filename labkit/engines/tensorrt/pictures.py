@@ -71,5 +71,5 @@ def streams(kernels):
     ax.invert_yaxis()
     ax.spines["left"].set_visible(False)
     ax.set_xlim(0, len(kernels))
-    ax.set_xlabel("kernels in the order of their start (grey: signals and waits)")
+    ax.set_xlabel("place in the engine's list, not time (grey: signals and waits)")
     return figure
