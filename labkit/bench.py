@@ -55,7 +55,7 @@ def measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
     try:
         served = engines.load(engine, network, inputs[0], precision=precision, threads=threads)
     except Unavailable as error:
-        reason = f"{error.what} ({error.found})" if error.found else error.what
+        reason = f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
         return Latency(device=str(inputs[0].device), threads=threads, batch=batch, reason=reason)
     where = {"inputs": [on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
     row = measure.latency(served, **where, batch=batch, plan=plan)
