@@ -24,7 +24,7 @@ def export(
     from labkit.deployment import export_by_name
 
     path, found = export_by_name(model, out, opset=opset)
-    typer.echo(f"{shown(path)} ({path.stat().st_size / 1e6:.1f} MB)")
+    typer.echo(f"{shown(path)} ({size(path.stat().st_size)})")
     for inputs, parity in found.items():
         typer.echo(f"    on {inputs}: {parity.summary()}")
         parity.require()
@@ -52,7 +52,7 @@ def quantize(
     settings = {"recipe": recipe, "method": method, "keep": keep or ()}
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
-    typer.echo(f"{shown(path)} ({path.stat().st_size / 1e6:.2f} MB, {share:.0%} of {shown(model)})")
+    typer.echo(f"{shown(path)} ({size(path.stat().st_size)}, {share:.0%} of {shown(model)})")
 
 
 @app.command()
@@ -105,21 +105,32 @@ def build(
     Example: labkit build resnet18-int8.onnx --batch 1:8:64
     """
     from labkit.engines.tensorrt import Settings, compared, obtain
+    from labkit.engines.tensorrt.advice import QUANTIZE
 
     settings = Settings(
         batches=tuple(split_batches(text) for text in batch or ["1:8:64"]),
         targets=tuple(target or ()),
         workspace_bytes=None if workspace is None else workspace * 2**20,
     )
-    engine = obtain(model, settings)
+    try:
+        engine = obtain(model, settings)
+    except LabError as error:  # whoever came by the command line wants a command, not a call of the library
+        command = f"labkit quantize FLOAT32.onnx {model.stem}-tensorrt.onnx --data fashion-mnist --recipe tensorrt"
+        error.fix = error.fix and error.fix.replace(QUANTIZE, f"quantize the float32 file again: {command}")
+        raise
     row = engine.row
-    typer.echo(f"{shown(engine.path)} ({row.bytes / 1e6:.1f} MB, {engine.how}, {row.library} {row.library_version})")
+    typer.echo(f"{shown(engine.path)} ({size(row.bytes)}, {engine.how}, {row.library} {row.library_version})")
     if engine.built:
-        memory = ", ".join(f"{kind} {size / 1e6:.1f} MB" for kind, size in engine.built.memory.items())
+        memory = ", ".join(f"{kind} {size(count)}" for kind, count in engine.built.memory.items())
         typer.echo(f"    {len(engine.built.kernels)} kernels in {engine.built.seconds:.1f} s; on the GPU: {memory}")
         table = compared(engine.built.source.model, engine.built.kernels)
         for (operator, asked, got), found in table.groupby(["operator", "requested", "actual"]):
             typer.echo(f"    {operator}: {len(found)} ask for {asked}, computed in {got}")
+
+
+def size(count):
+    """Bytes in words: MB, and kB below one of them."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"
 
 
 def split_batches(text):

@@ -45,7 +45,7 @@ class Graph:
             "outputs": "; ".join(self.outputs),
             "opset": "–" if self.opset is None else str(self.opset),
             "file": f"{self.file_bytes / 1e6:,.2f} MB",
-            "large tensors": f"{self.left_out} not in the drawing; `labkit view` shows them"
+            "large tensors": f"{self.left_out} not in the drawing; the command labkit view shows them"
             if self.left_out
             else "none",
         }

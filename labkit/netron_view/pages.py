@@ -31,8 +31,10 @@ def page(graphs, *, height=None):
     Raises  Unavailable, where netron is not installed
     """
     frames = "".join(
+        '<div style="flex:1;min-width:0;display:flex;flex-direction:column">'
+        f'<b style="font:13px sans-serif;padding:2px">{html.escape(one.name)}</b>'
         f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(one.name)}" '
-        f'style="flex:1;min-width:0;border:1px solid #9994" srcdoc="{html.escape(document(one))}"></iframe>'
+        f'style="flex:1;border:1px solid #9994" srcdoc="{html.escape(document(one))}"></iframe></div>'
         for one in graphs
     )
     size = "100vh" if height is None else f"{height}px"
