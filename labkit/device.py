@@ -21,6 +21,7 @@ from labkit.files import root
 from labkit.rows import Machine
 
 # The instruction sets that decide how fast a CPU is at fp32, bf16 and int8.
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 ISA_FLAGS = (
     *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni"),
     *("amx_tile", "amx_bf16", "amx_int8"),
@@ -315,6 +316,16 @@ def cpu_isa():
     import torch
 
     return [torch.backends.cpu.get_cpu_capability().lower()]
+
+
+def multiplies_bf16(device):
+    """Whether the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
+    kind = str(device).split(":")[0]
+    if kind == "cpu":
+        return bool(set(BF16_FLAGS) & set(cpu_isa()))
+    import torch
+
+    return kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 @functools.cache

@@ -124,7 +124,7 @@ def cpu_types():
     """Whether the CPU has instructions for the small number formats."""
     flags = set(device.cpu_isa())
     formats = {
-        "bf16 on the CPU": ("avx512_bf16", "amx_bf16", "bf16"),
+        "bf16 on the CPU": device.BF16_FLAGS,
         "int8 on the CPU": ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"),
     }
     for name, wanted in formats.items():

@@ -43,6 +43,23 @@ def test_a_cpu_has_no_allocator_counter_and_says_none_not_zero():
     device.synchronize("cpu")
 
 
+@pytest.mark.parametrize(
+    ("flags", "able"), [(["avx2", "amx_bf16"], True), (["avx2", "avx512_vnni"], False), ([], False)]
+)
+def test_a_cpu_multiplies_bf16_when_it_has_one_of_the_instruction_sets(monkeypatch, flags, able):
+    monkeypatch.setattr(device, "cpu_isa", lambda: flags)
+    assert device.multiplies_bf16("cpu") is able
+    assert device.multiplies_bf16(torch.device("cpu")) is able
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_a_gpu_multiplies_bf16_when_torch_says_so_without_emulation(monkeypatch, able):
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: able and not including_emulation
+    )
+    assert device.multiplies_bf16("cuda:0") is able
+
+
 def test_the_commit_is_read_from_git_or_unknown():
     assert device.commit() is None or len(device.commit().removesuffix("-dirty")) == 12
 
