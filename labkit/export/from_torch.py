@@ -11,9 +11,8 @@ from labkit.errors import LabError
 from labkit.export.inputs import dims
 from labkit.files import atomic
 
-OPSET = (
-    20  # the first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`
-)
+# The first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`.
+OPSET = 20
 LARGEST = 2**31  # bytes of one protobuf message: weights beyond it need files of their own
 
 
