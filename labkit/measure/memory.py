@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import weakref
+from collections import Counter
 from pathlib import Path
 
 from labkit.measure.clock import as_calls, clock_of, provenance
@@ -16,7 +17,7 @@ def memory(fn, *, device=None, inputs=None, batch=1, name=""):
     rss_growth_bytes  CPU: how much the process grew at its peak (Linux); freed memory that is used again does not count
     tensor_bytes      most bytes of tensors made by the call that were alive at once; without scratch space inside
                       operators
-    saved_bytes       storages autograd keeps for the backward pass, each once, parameters not
+    saved_bytes       most bytes autograd kept at once for the backward pass; each storage once, parameters not
     """
     clock, call = clock_of(device), as_calls(inputs)[0]
     fn(*call)  # what is made once and kept is not the call's
@@ -40,17 +41,17 @@ def memory(fn, *, device=None, inputs=None, batch=1, name=""):
         peak_bytes=peak,
         rss_growth_bytes=None if on_gpu else grown,
         tensor_bytes=tensors.peak,
-        saved_bytes=saved.bytes,
+        saved_bytes=saved.peak,
         reason=None if on_gpu or grown is not None else "the system does not tell a process's peak memory",
     )
 
 
 def saved_for_backward(fn, *args):
-    """Bytes autograd keeps for the backward pass of `fn(*args)`; each storage once, parameters not."""
+    """Most bytes autograd keeps at once for the backward pass of `fn(*args)`; each storage once, parameters not."""
     with count_saved() as saved:
         output = fn(*args)
     del output
-    return saved.bytes
+    return saved.peak
 
 
 def rss_peak_window():
@@ -70,14 +71,13 @@ def status_bytes(field):
 
 
 class Tally:
-    """Bytes alive now, at most, and in all."""
+    """Bytes alive now, and at most."""
 
     def __init__(self):
-        self.now = self.peak = self.bytes = 0
+        self.now = self.peak = 0
 
     def add(self, size):
         self.now += size
-        self.bytes += size
         self.peak = max(self.peak, self.now)
 
     def remove(self, size):
@@ -93,7 +93,7 @@ def count_tensors():
 
     tally, seen = Tally(), weakref.WeakSet()
 
-    class Counter(TorchDispatchMode):
+    class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             given = {t.untyped_storage() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
             output = func(*args, **(kwargs or {}))
@@ -110,26 +110,44 @@ def count_tensors():
         tally.add(size)
         weakref.finalize(storage, tally.remove, size)
 
-    with Counter():
+    with Watch():
         yield tally
 
 
 @contextlib.contextmanager
 def count_saved():
-    """Count the bytes autograd saves while the block runs: a `Tally`."""
+    """Count the bytes autograd saves while the block runs: a `Tally`, by the life of each saved tensor.
+
+    What an operator saves whose result leads nowhere (into a comparison, say) is freed with that result.
+    """
     import torch
 
-    tally, seen = Tally(), {}
+    tally, holders = Tally(), Counter()  # address of a storage: how many saved tensors hold it
 
     def pack(tensor):
-        storage = tensor.untyped_storage()
-        if not belongs_to_parameter(tensor) and storage.data_ptr() not in seen:
-            seen[storage.data_ptr()] = storage  # kept alive, so that its address is not given to another
-            tally.add(storage.nbytes())
-        return tensor
+        saved, storage = Saved(tensor), tensor.untyped_storage()
+        if not belongs_to_parameter(tensor):
+            address, size = storage.data_ptr(), storage.nbytes()
+            if not holders[address]:
+                tally.add(size)
+            holders[address] += 1
+            weakref.finalize(saved, release, address, size)
+        return saved
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    def release(address, size):
+        holders[address] -= 1
+        if not holders[address]:
+            tally.remove(size)
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
         yield tally
+
+
+class Saved:
+    """A saved tensor, and nothing else: it lives as long as autograd wants it."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
 
 
 def belongs_to_parameter(tensor):

@@ -36,6 +36,27 @@ def test_a_storage_saved_twice_counts_once():
     assert saved_for_backward(lambda: (y * y, y.exp().sum())) == 2 * KIB  # y, and exp's output
 
 
+def test_what_is_saved_for_a_result_that_leads_nowhere_is_freed_and_does_not_count():
+    x = torch.ones(256, requires_grad=True) * 2
+
+    def halved_or_not(x):
+        near = x.abs() < 3  # abs saves x; the comparison lets go of it
+        return torch.where(near, x / 2, x)
+
+    assert saved_for_backward(halved_or_not, x) == KIB  # x for a moment; then the mask of one byte, which is less
+
+
+def test_a_step_that_ends_with_its_backward_pass_tells_what_was_kept_until_then():
+    layer, x = torch.nn.Linear(64, 128), torch.zeros(4, 64)
+
+    def step():
+        loss = layer(x).relu().sum()
+        loss.backward()
+        return loss.detach()
+
+    assert saved_for_backward(step) == 3 * KIB
+
+
 def test_nothing_is_saved_without_gradients():
     layer = torch.nn.Linear(64, 64)
     with torch.no_grad():
