@@ -1,5 +1,7 @@
 """How a prediction and a claim are judged."""
 
+import math
+
 import pytest
 
 from labkit import verdicts
@@ -52,6 +54,15 @@ def test_a_ratio_of_too_few_pairs_proves_nothing():
 @pytest.mark.parametrize("holds_if", [lambda low, high: low > 1, lambda value: value > 1])
 def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(low, high, verdict, holds_if):
     assert verdicts.verdict(low, high, holds_if) == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.95, 1.05, "holds"), (0.87, 1.103, "inconclusive"), (1.2, 1.4, "fails"), (-math.inf, math.inf, "inconclusive")],
+)
+def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_the_interval_does(low, high, verdict):
+    assert verdicts.verdict(low, high, lambda low, high: low >= 0.9 and high <= 1.1) == verdict
+    assert verdicts.verdict(low, high, lambda value: 0.9 <= value <= 1.1) == verdict
 
 
 class Ratio:
