@@ -97,8 +97,12 @@ def write_workbook(folder, notebooks, *, measures=()):
 
 
 def start_batch(folder, **settings):
-    """Start a batch on the workbook in `folder` as a process of its own, in its own process group."""
-    code = f"import sys\nfrom labkit.runner import run_batch\nsys.exit(0 if run_batch(**{settings!r}).ok else 1)"
+    """Start a batch on the workbook in `folder` as a process of its own, in its own process group.
+
+    It minds Ctrl-C, also where this process does not: what a script starts in the background is born deaf to it.
+    """
+    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += f"from labkit.runner import run_batch\nsys.exit(0 if run_batch(**{settings!r}).ok else 1)"
     with (Path(folder) / "batch.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", code], env=environment(folder), stdin=subprocess.DEVNULL,
