@@ -21,12 +21,12 @@ from labkit.files import root
 from labkit.rows import Machine
 
 # The instruction sets that decide how fast a CPU is at fp32, bf16 and int8.
-BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 ISA_FLAGS = (
     *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni"),
     *("amx_tile", "amx_bf16", "amx_int8"),
     *("asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 def kinds():

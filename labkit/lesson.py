@@ -10,7 +10,7 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 
-from labkit import cards, device, exercises, ledger, verdicts
+from labkit import cards, device, exercises, ledger, verdicts, widgets
 from labkit.errors import LessonError
 from labkit.rows import Answer, Claim, Completion, Prediction, Run
 
@@ -96,7 +96,7 @@ def predict(prediction_id, question, options=None, *, unit=None, default):
         source=earlier.source if earlier else "default",
     )
     ledger.add(row)
-    cards.show_question(row, options, lambda answer: record_answer(prediction_id, answer))
+    widgets.show_question(row, options, lambda answer: record_answer(prediction_id, answer))
 
 
 def record_answer(prediction_id, answer):
@@ -182,7 +182,7 @@ def explore(function, **ranges):
     if not cards.interactive():
         function(**{name: start for name, (start, _, _) in ranges.items()})
         return
-    cards.show_sliders(function, ranges)
+    widgets.show_sliders(function, ranges)
 
 
 def exercise(exercise_id):
