@@ -28,7 +28,6 @@ from labkit.methods.lars import LARS
 from labkit.train import PHASES, TrainConfig, fit
 
 GHOSTS = 32
-BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # instructions with which a CPU multiplies bf16 itself
 
 
 def main():
@@ -80,7 +79,7 @@ def step_arm(model, x, y, *, compiled=False, amp=False, channels_last=False, tf3
 def step(figures, options):
     """Compile and bf16 against eager fp32, on this device."""
     device, plan = options.device, Plan(seconds=4 if options.quick else 40)
-    bf16 = device.type != "cpu" or bool(BF16 & set(devices.cpu_isa()))
+    bf16 = devices.multiplies_bf16(device)
     for name, batch in [("vgg-small", 64)] if options.quick else [("convnext-mini", 128), ("cnn-large", 64)]:
         model, x = models.build(name)[0].to(device), models.example(name, batch).to(device)
         y = torch.arange(batch, device=device) % 10
