@@ -25,7 +25,7 @@ from labkit.errors import LabError, Unavailable
 from labkit.export.parity import agreement
 from labkit.files import root
 from labkit.measure import Plan, compare
-from labkit.stats import bootstrap_median
+from labkit.measure.stats import bootstrap_median
 
 sys.path.insert(0, str(root() / "tests"))
 from hostile_onnx import FILES

@@ -9,7 +9,7 @@ import torch
 
 from labkit import export, models
 from labkit.files import root
-from labkit.netron_view import graph, pages, serve
+from labkit.lesson.netron_view import graph, pages, serve
 
 sys.path.insert(0, str(root() / "tests"))
 from hostile_netron import DECOYS, answered, requests

@@ -10,8 +10,8 @@ from labkit import device as devices
 from labkit import export, models
 from labkit.data import load
 from labkit.errors import LabError
+from labkit.measure.stats import bootstrap_paired
 from labkit.quantize import RECIPES, Calibration, logits, observe, prepared, qat, static
-from labkit.stats import bootstrap_paired
 from labkit.train import TrainConfig, accuracy, fit
 
 WORST = 0.5  # percentage points of accuracy that INT8 may cost, upper end of the interval

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from labkit import ledger
-from labkit.rows import Attempt, Batch, Ceiling
+from labkit.ledger.rows import Attempt, Batch, Ceiling
 from labkit.runner import keeper
 
 PARAMETERS = 'profile, seed = "lab", 0'
@@ -22,7 +22,7 @@ PARAMETERS = 'profile, seed = "lab", 0'
 RECORD = """
 import os
 from labkit import ledger
-from labkit.rows import Completion
+from labkit.ledger.rows import Completion
 
 key, count = os.environ["LABKIT_RUN_KEY"], len(get_ipython().history_manager.input_hist_raw) - 1
 done = {"notebook": "drill", "seconds": 0.1, "finished_utc": "2026-01-01T00:00:00"}
@@ -32,7 +32,7 @@ ledger.add(Completion(run_key=key, cell_count=count, **done))
 WORK = """
 import os, pathlib, time
 from labkit import ledger
-from labkit.rows import Ceiling
+from labkit.ledger.rows import Ceiling
 
 def say(file, text):
     handle = os.open(pathlib.Path(os.environ["LABKIT_ROOT"]) / file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

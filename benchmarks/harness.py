@@ -17,7 +17,7 @@ from torch.utils.benchmark import Timer
 from labkit.errors import MeasureError
 from labkit.measure import Plan, SimulatedMachine, compare, latency
 from labkit.measure.noise import judge, read_usage
-from labkit.stats import bootstrap_median
+from labkit.measure.stats import bootstrap_median
 
 TRUE_RATIO = 1.05
 MACHINE = {"jitter": 0.02, "drift": 0.05, "spikes": 0.03, "slow": 0.02}

@@ -15,8 +15,8 @@ from figures import Figures
 
 from labkit.data import load
 from labkit.models.cnn import cnn
-from labkit.sweep import difference, flatness, halved, mean_interval, ratio, run, values
 from labkit.train import TrainConfig
+from labkit.train.sweep import difference, flatness, halved, mean_interval, ratio, run, values
 
 SMALL, LARGE, RATE = 64, 1024, 0.05
 MAKE = partial(cnn, 8)

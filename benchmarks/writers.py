@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from labkit import ledger
-from labkit.rows import Ceiling
+from labkit.ledger.rows import Ceiling
 
 
 def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, source=None):
@@ -48,7 +48,7 @@ def acknowledgements(path):
 WRITER = """
 import os, pathlib, sys
 from labkit import ledger
-from labkit.rows import Ceiling
+from labkit.ledger.rows import Ceiling
 
 folder, number, rows = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 handle = os.open(folder / f"ack-{number}.txt", os.O_RDWR | os.O_CREAT | os.O_APPEND)

@@ -9,8 +9,9 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from labkit import cards, device, ledger
+from labkit import device, ledger
 from labkit.files import artifacts, write_text
+from labkit.lesson import cards
 
 STATUS = {"passed": "holds", "failed": "fails"}  # which colour an attempt takes; others are open
 

@@ -1,7 +1,7 @@
 """Rows for tests: one finished lesson with a claim, a prediction and deployments."""
 
 from labkit import device, ledger
-from labkit.rows import Answer, Attempt, Ceiling, Claim, Completion, Deployment, Prediction, Run
+from labkit.ledger.rows import Answer, Attempt, Ceiling, Claim, Completion, Deployment, Prediction, Run
 
 MODEL = {"dataset": "d", "engine": "eager", "precision": "fp32", "device": "cpu", "threads": 2}
 

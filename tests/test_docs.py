@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from test_cli import COMMANDS
 
-from labkit import exercises, syllabus
 from labkit.files import root
+from labkit.lesson import exercises, syllabus
 
 README = (root() / "README.md").read_text(encoding="utf-8")
 PLACES = [str(place) for place in (root(), Path.home()) if len(place.parts) > 1]

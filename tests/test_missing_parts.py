@@ -10,10 +10,12 @@ import pytest
 import torch
 from hidden_parts import PACKAGES, environment_without
 
-from labkit import bench, device, engines, ledger, netron_view, syllabus
+from labkit import device, engines, ledger
+from labkit.engines import bench
 from labkit.engines.tensorrt import classic
 from labkit.errors import Unavailable
 from labkit.files import root
+from labkit.lesson import netron_view, syllabus
 from labkit.methods import fastswish
 from labkit.quantize import floats, qat
 

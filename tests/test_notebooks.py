@@ -11,8 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit import ledger, syllabus
+from labkit import ledger
 from labkit.files import root
+from labkit.lesson import syllabus
 from labkit.runner import run_batch
 
 LESSONS = syllabus.lessons()

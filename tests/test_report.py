@@ -5,8 +5,9 @@ import re
 import nbformat
 from rows_made_up import write_attempt, write_lesson
 
-from labkit import ledger, recorded, report
+from labkit import ledger, report
 from labkit.files import artifacts, write_json
+from labkit.ledger import _recorded as recorded
 
 
 def page():

@@ -84,7 +84,7 @@ def list_notebooks():
 
     Example: labkit list
     """
-    from labkit.syllabus import lessons
+    from labkit.lesson.syllabus import lessons
 
     for lesson in lessons():
         typer.echo(f"{lesson.name}\n    {lesson.question}")
@@ -98,7 +98,7 @@ def lab(context: typer.Context):
 
     Example: labkit lab --port 9999
     """
-    from labkit.jupyter import serve
+    from labkit.lesson.jupyter import serve
 
     raise typer.Exit(serve(context.args))
 

@@ -21,7 +21,7 @@ def export(
 
     Example: labkit export resnet18 --out resnet18.onnx --opset 20
     """
-    from labkit.deployment import export_by_name
+    from labkit.engines.deployment import export_by_name
 
     path, found = export_by_name(model, out, opset=opset)
     typer.echo(f"{shown(path)} ({size(path.stat().st_size)})")
@@ -68,7 +68,7 @@ def view(
     Example: labkit view model.onnx quantized.onnx
     """
     from labkit.files import atomic
-    from labkit.netron_view import open_tab, serve, whole_page
+    from labkit.lesson.netron_view import open_tab, serve, whole_page
 
     if save:
         with atomic(save) as temporary:

@@ -23,7 +23,7 @@ def bench(
 
     Example: labkit bench cnn-large --engine inductor --batch 1 --batch 64 --precision bf16
     """
-    from labkit.bench import bench as measured
+    from labkit.engines.bench import bench as measured
     from labkit.measure import Plan
 
     sizes = batch or [1]

@@ -63,6 +63,6 @@ def ledger_record(hardware: Annotated[str, typer.Argument(help='A name, such as 
 
     Example: labkit ledger record "RTX 4090, Ryzen 7950X"
     """
-    from labkit.recorded import record
+    from labkit.ledger._recorded import record
 
     typer.echo(shown(record(hardware)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from labkit.errors import LabError
-from labkit.shown import Shown
+from labkit.ledger.shown import Shown
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from labkit.errors import MeasureError
+from labkit.ledger.rows import Ratio
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
 from labkit.measure.latency import prepare, warm_up
 from labkit.measure.noise import judge
-from labkit.rows import Ratio
-from labkit.stats import bootstrap_median, quantile_floor
+from labkit.measure.stats import bootstrap_median, quantile_floor
 
 SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
 FEWEST_ROUNDS = 31

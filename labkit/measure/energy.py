@@ -1,9 +1,9 @@
 """How many joules does an item cost? Counted by the hardware over a window long enough to mean something."""
 
-from labkit import counters
 from labkit import device as devices
+from labkit.ledger.rows import Energy
+from labkit.measure import counters
 from labkit.measure.clock import as_calls, clock_of, provenance
-from labkit.rows import Energy
 
 SHORTEST_S = 2.0  # the counters step every 20 to 100 ms: 2 s keeps that under 5 %
 NOT_READABLE = {

@@ -7,11 +7,11 @@ import numpy as np
 
 from labkit import device as devices
 from labkit.errors import MeasureError
+from labkit.ledger.rows import Latency
+from labkit.ledger.shown import shown
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import judge
-from labkit.rows import Latency
-from labkit.shown import shown
-from labkit.stats import is_stable, median_interval, quantile, quantile_floor
+from labkit.measure.stats import is_stable, median_interval, quantile, quantile_floor
 
 SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
 WARMUP_SHARE = 0.3  # of the time budget

@@ -6,8 +6,8 @@ import weakref
 from collections import Counter
 from pathlib import Path
 
+from labkit.ledger.rows import Memory
 from labkit.measure.clock import as_calls, clock_of, provenance
-from labkit.rows import Memory
 
 
 def memory(fn, *, device=None, inputs=None, batch=1, name=""):

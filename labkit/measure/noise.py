@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import counters
 from labkit import device as devices
-from labkit.stats import drift, spread
+from labkit.measure import counters
+from labkit.measure.stats import drift, spread
 
 OTHER_LOAD = 0.10  # of the cores' time
 STOLEN = 0.05  # taken by the hypervisor

@@ -7,10 +7,10 @@ import numpy as np
 from labkit import device as devices
 from labkit import ledger
 from labkit.errors import MeasureError
+from labkit.ledger.rows import Ceiling
+from labkit.ledger.shown import shown
 from labkit.measure.clock import clock_of, provenance
 from labkit.measure.noise import judge
-from labkit.rows import Ceiling
-from labkit.shown import shown
 
 PRECISIONS = ("fp32", "bf16", "int8")
 CALLS = 4  # at least so many of each, the first to warm up

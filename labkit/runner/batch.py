@@ -9,8 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labkit import device, ledger, rows
+from labkit import device, ledger
 from labkit.files import artifacts, root
+from labkit.ledger import rows
 from labkit.runner import history, keeper, places, progress, sources, verdict
 from labkit.runner.lock import batch_lock
 from labkit.runner.pool import Job, run_jobs

@@ -4,8 +4,9 @@ import json
 import uuid
 from dataclasses import replace
 
-from labkit import ledger, rows
+from labkit import ledger
 from labkit.files import artifacts
+from labkit.ledger import rows
 from labkit.runner import sources, verdict
 from labkit.runner.settings import Settings
 

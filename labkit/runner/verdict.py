@@ -8,7 +8,7 @@ import json
 from contextlib import suppress
 
 from labkit import files, ledger
-from labkit.rows import Completion
+from labkit.ledger.rows import Completion
 
 
 def flaw(run_key, outcome):

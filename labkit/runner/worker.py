@@ -163,7 +163,7 @@ def how_it_died(process):
 
 def fill(nb):
     """Put the reference answers into the cells tagged `exercise`."""
-    from labkit import exercises
+    from labkit.lesson import exercises
 
     for cell in nb.cells:
         if cell.cell_type == "code" and "exercise" in cell.metadata.get("tags", []):

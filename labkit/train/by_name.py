@@ -65,7 +65,7 @@ class Training:
 
     def trace(self, file):
         """Write torch's profile of a few steps of a copy of the network."""
-        from labkit.profiling import profile
+        from labkit.measure.profiling import profile
 
         few = self.train.subset(PROFILED_STEPS * self.config.batch)
         once = replace(self.config, epochs=1)

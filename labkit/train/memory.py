@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from labkit import device as devices
 from labkit.errors import LabError
-from labkit.shown import shown
+from labkit.ledger.shown import shown
 
 
 class OutOfMemory(LabError):

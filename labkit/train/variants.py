@@ -8,8 +8,8 @@ import torch
 
 from labkit import device as devices
 from labkit.errors import LabError, Unavailable
-from labkit.rows import Training
-from labkit.stats import bootstrap_median
+from labkit.ledger.rows import Training
+from labkit.measure.stats import bootstrap_median
 from labkit.train.config import TrainConfig
 from labkit.train.loop import fit
 

@@ -11,7 +11,7 @@ from labkit import ledger
 from labkit.engines.tensorrt import Settings, trust
 from labkit.engines.tensorrt.libraries import Facts
 from labkit.engines.tensorrt.trust import Untrusted, keep, obtain, sidecar, vouched
-from labkit.rows import EngineFile
+from labkit.ledger.rows import EngineFile
 
 TODAY = Facts(library="tensorrt-rtx", library_version="1.7.1", gpu="A GPU", compute_capability="8.9", driver="595.1")
 ABOUT = {"onnx_sha256": "a" * 64, "settings": Settings().as_json(), "facts": TODAY}

@@ -5,7 +5,7 @@ import torch
 from typer.testing import CliRunner
 
 from labkit import cli, export, ledger, models, train
-from labkit.deployment import export_by_name
+from labkit.engines.deployment import export_by_name
 from labkit.errors import LabError
 from labkit.train import CheckpointError, save_checkpoint
 

@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
-from labkit import counters, ledger
-from labkit.measure import SimulatedMachine, clock_of
+from labkit import ledger
+from labkit.measure import SimulatedMachine, clock_of, counters
 from labkit.measure import energy as measure_energy
 from labkit.measure.energy import run_window, used
 

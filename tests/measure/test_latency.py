@@ -4,9 +4,9 @@ import pytest
 
 from labkit import ledger
 from labkit.errors import MeasureError
+from labkit.ledger.rows import Latency
 from labkit.measure import Plan, SimulatedMachine, clock_of, latency, throughput_curve, times_as_long
 from labkit.measure.clock import Clock
-from labkit.rows import Latency
 
 
 def test_the_median_of_a_steady_machine_is_its_true_time():

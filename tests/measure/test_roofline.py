@@ -6,9 +6,9 @@ import pytest
 
 from labkit import device, ledger
 from labkit.errors import MeasureError
+from labkit.ledger.rows import Ceiling, Run
 from labkit.measure import ceilings, roofline
 from labkit.measure.roofline import best_rates, stored_ceilings
-from labkit.rows import Ceiling, Run
 
 ROOFS = (
     Ceiling(run_key="", name="copy", device="cpu", threads=1, bytes_per_s=10e9),

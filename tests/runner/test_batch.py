@@ -11,7 +11,7 @@ import pytest
 from benchmarks import drills
 from labkit import ledger
 from labkit.errors import LabError
-from labkit.rows import Attempt, Batch, Completion
+from labkit.ledger.rows import Attempt, Batch, Completion
 from labkit.runner import history, run_batch, sources
 from labkit.runner.settings import Settings
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import drills
 from labkit import files, ledger
 from labkit.errors import LabError
-from labkit.rows import Attempt, Batch, Ceiling
+from labkit.ledger.rows import Attempt, Batch, Ceiling
 from labkit.runner import keeper, run_batch
 from labkit.runner.lock import batch_lock
 

@@ -1,6 +1,6 @@
 """What a batch shows."""
 
-from labkit.rows import Attempt
+from labkit.ledger.rows import Attempt
 from labkit.runner import progress
 
 PASSED = Attempt(

@@ -15,7 +15,7 @@ from labkit.engines.tensorrt.builder import Built, Settings, Source, build
 from labkit.engines.tensorrt.libraries import facts, library
 from labkit.errors import LabError
 from labkit.files import artifacts, atomic, write_json
-from labkit.rows import EngineFile
+from labkit.ledger.rows import EngineFile
 
 LARGEST_SIDECAR = 100_000  # bytes
 CACHE = "timing cache"  # stands for the model of the file that holds measured times

@@ -1,0 +1,249 @@
+"""The only module that knows the words cuda and cpu: pick a device, wait for it, ask what it is.
+
+Apple's GPU (mps) is used where it exists; what it cannot tell (peak memory, events) is answered with None.
+"""
+
+import logging
+import os
+import shutil
+from contextlib import contextmanager, nullcontext
+
+from labkit.device.machine import (
+    BF16_FLAGS,
+    Machine,
+    commit,
+    cpu_isa,
+    describe,
+    last_level_cache_bytes,
+    usable_cores,
+)
+from labkit.errors import Unavailable
+
+__all__ = ["Machine", "commit", "describe", "usable_cores"]
+
+
+def kinds():
+    """The kinds of device usable here, best first, such as ("cuda", "cpu")."""
+    import torch
+
+    found = ["cuda"] if torch.cuda.is_available() else []
+    found += ["mps"] if torch.backends.mps.is_available() else []
+    return (*found, "cpu")
+
+
+def pick(prefer=None):
+    """The device to run on, a `torch.device`: `prefer`, or `$LABKIT_DEVICE`, or the best there is."""
+    import torch
+
+    name = prefer or os.environ.get("LABKIT_DEVICE") or kinds()[0]
+    if str(name).split(":")[0] not in kinds():
+        raise Unavailable(
+            f"The device {name!r} is not usable here.",
+            expected=" or ".join(kinds()),
+            found=str(name),
+            fix="unset LABKIT_DEVICE, or run `labkit doctor` to see what is missing",
+        )
+    return torch.device(name)
+
+
+def synchronize(device):
+    """Wait until the device has done everything asked of it; on a CPU there is nothing to wait for."""
+    waiter(device)()
+
+
+def waiter(device):
+    """`synchronize` for one device as a function without arguments, cheap enough to stand inside a stopwatch."""
+    import torch
+
+    kind = torch.device(device).type
+    waits = {"cuda": lambda: torch.cuda.synchronize(device), "mps": lambda: torch.mps.synchronize()}
+    return waits.get(kind, lambda: None)
+
+
+def supports_events(device):
+    """Whether the device keeps its own clock (CUDA events)."""
+    import torch
+
+    return torch.device(device).type == "cuda"
+
+
+def runs_triton():
+    """Whether there is a GPU that Triton compiles kernels for."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def selected(device):
+    """A context in which kernels start on this device, where a machine has several GPUs."""
+    import torch
+
+    return torch.cuda.device(device) if torch.device(device).type == "cuda" else nullcontext()
+
+
+def reset_peak_memory(device):
+    """Start a new peak-memory window on a GPU; nothing to do elsewhere."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory_bytes(device):
+    """Most bytes the GPU's allocator held since the last reset; None where there is no such counter."""
+    import torch
+
+    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else None
+
+
+def event_maker(device):
+    """A maker of timing marks on the device's own clock (CUDA events), or None where there is no such clock."""
+    import torch
+
+    return (lambda: torch.cuda.Event(enable_timing=True)) if supports_events(device) else None
+
+
+def uuid(device):
+    """What the driver calls this GPU, or None for anything else."""
+    import torch
+
+    if device is None or torch.device(device).type != "cuda":
+        return None
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def cache_bytes(device):
+    """Size of the device's last-level cache; 32 MiB when it does not tell."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_properties(device).L2_cache_size
+    return last_level_cache_bytes() or 2**25
+
+
+def free_bytes(device):
+    """Memory that could be used now."""
+    import psutil
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0] if supports_events(device) else psutil.virtual_memory().available
+
+
+def is_out_of_memory(error):
+    """Whether an error of torch means that the memory, of whatever device, did not suffice."""
+    import torch
+
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
+@contextmanager
+def fast_math(*, tf32=None, cudnn_autotuner=False):
+    """Inside, GPUs may round to TF32 (True), must not (False) or do as torch does by default (None).
+
+    cudnn_autotuner  let cuDNN time its algorithms at the first call of each shape, and keep the best
+    """
+    import torch
+
+    cudnn = torch.backends.cudnn
+    benchmark, cudnn.benchmark = cudnn.benchmark, cudnn_autotuner
+    if tf32 is not None:
+        precision, convolutions = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        cudnn.benchmark = benchmark
+        if tf32 is not None:
+            torch.set_float32_matmul_precision(precision)
+            cudnn.allow_tf32 = convolutions
+
+
+def graphed(model, example):
+    """The model, its kernels of forward and backward recorded once (CUDA graphs) for inputs of this one shape."""
+    import torch
+
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.autocast("cuda", enabled=torch.is_autocast_enabled("cuda"), cache_enabled=False):
+        recorded = torch.cuda.make_graphed_callables(model, (example,))
+    for name, buffer in model.named_buffers():  # recording ran a few steps, which the running statistics must not see
+        buffer.copy_(buffers[name])
+    return recorded
+
+
+def rng_state(device):
+    """The state of torch's random numbers, of the CPU and of this device: {kind: tensor}."""
+    import torch
+
+    state = {"cpu": torch.get_rng_state()}
+    if torch.device(device).type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_rng_state(device, state):
+    """Go on with the random numbers of an earlier `rng_state`."""
+    import torch
+
+    torch.set_rng_state(state["cpu"])
+    if torch.device(device).type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def require_compiler(device):
+    """Raise Unavailable where torch.compile cannot build kernels for this device."""
+    import torch
+
+    if torch.device(device).type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+        raise Unavailable(
+            "torch.compile cannot build kernels for the CPU here.",
+            expected="a C++ compiler",
+            found="none of g++, clang++, cl",
+            fix="install g++ (Debian, Ubuntu: apt-get install g++)",
+        )
+    logging.getLogger("torch.utils.cpp_extension").addFilter(is_news_on_a_cpu)
+
+
+def is_news_on_a_cpu(record):
+    """False for torch's warning, at the first compilation, that a CUDA toolkit is installed but no GPU is in use."""
+    return "No CUDA runtime is found" not in record.getMessage()
+
+
+def threads():
+    """How many threads torch's CPU operators use."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+@contextmanager
+def using_threads(count):
+    """Within it, torch's CPU operators use so many threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count == before:  # setting it costs more than a small network takes
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def compute_capability():
+    """The generation of the first NVIDIA GPU, such as "8.9", or None when there is none."""
+    import torch
+
+    return "{}.{}".format(*torch.cuda.get_device_capability(0)) if torch.cuda.is_available() else None
+
+
+def multiplies_bf16(device):
+    """Whether the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
+    kind = str(device).split(":")[0]
+    if kind == "cpu":
+        return bool(set(BF16_FLAGS) & set(cpu_isa()))
+    import torch
+
+    return kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)

@@ -1,0 +1,154 @@
+"""What the numbers were measured on: this machine, what its CPU says of itself, and the commit of the workbook."""
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from labkit.files import root
+
+# The instruction sets that decide how fast a CPU is at fp32, bf16 and int8.
+ISA_FLAGS = (
+    *("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni"),
+    *("amx_tile", "amx_bf16", "amx_int8"),
+    *("asimd", "asimddp", "bf16", "i8mm", "sve"),
+)
+BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the numbers were measured on; `machine_key` is a digest of the other fields."""
+
+    TABLE: ClassVar = "machines"
+    KEY: ClassVar = ("machine_key",)
+    machine_key: str
+    cpu: str | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    cpu_isa: str | None = None  # space-separated flags that matter for speed, such as avx512_vnni
+    ram_bytes: int | None = None
+    gpu: str | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_driver: str | None = None
+    os: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    torch_threads: int | None = None
+
+
+def cpu_model():
+    """The CPU's own name for itself, or None."""
+    if sys.platform == "linux":
+        return cpuinfo().get("model name") or platform.machine()
+    if sys.platform == "darwin":
+        return sysctl("machdep.cpu.brand_string")
+    return platform.processor() or None
+
+
+def cpu_isa():
+    """The instruction sets of `ISA_FLAGS` this CPU has, in that order."""
+    if sys.platform == "linux":
+        found = set((cpuinfo().get("flags") or cpuinfo().get("Features") or "").split())
+        return [flag for flag in ISA_FLAGS if flag in found]
+    if sys.platform == "darwin":
+        names = {"bf16": "hw.optional.arm.FEAT_BF16", "i8mm": "hw.optional.arm.FEAT_I8MM"}
+        return [flag for flag, name in names.items() if sysctl(name) == "1"]
+    import torch
+
+    return [torch.backends.cpu.get_cpu_capability().lower()]
+
+
+@functools.cache
+def cpuinfo():
+    """The first processor's lines of /proc/cpuinfo as a dict."""
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def sysctl(name):
+    return first_line(["sysctl", "-n", name])
+
+
+def first_line(command):
+    """First line a command prints, or None when it fails or prints nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.strip().splitlines()
+    return lines[0] if done.returncode == 0 and lines else None
+
+
+def last_level_cache_bytes():
+    """Size of the first core's largest cache (Linux), else None."""
+    units, sizes = {"K": 2**10, "M": 2**20, "G": 2**30}, []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        sizes.append(int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text))
+    return max(sizes, default=None)
+
+
+@functools.cache
+def describe():
+    """This machine as a ledger row."""
+    import psutil
+    import torch
+
+    facts = {
+        "cpu": cpu_model(),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cores": usable_cores(),
+        "cpu_isa": " ".join(cpu_isa()) or None,
+        "ram_bytes": psutil.virtual_memory().total,
+        **gpu_facts(),
+        "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torch_threads": torch.get_num_threads(),
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return Machine(machine_key=digest, **facts)
+
+
+def usable_cores():
+    """Cores this process may run on; a container or a batch system may allow fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def gpu_facts():
+    """Name, memory and driver of the first GPU; all None when there is none."""
+    import torch
+
+    if torch.backends.mps.is_available():
+        return {"gpu": "Apple GPU (mps)", "gpu_memory_bytes": None, "gpu_driver": None}
+    if not torch.cuda.is_available():
+        return {"gpu": None, "gpu_memory_bytes": None, "gpu_driver": None}
+    properties = torch.cuda.get_device_properties(0)
+    return {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory, "gpu_driver": nvidia_driver()}
+
+
+def nvidia_driver():
+    """Version of the NVIDIA driver, or None when there is none."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        version = pynvml.nvmlSystemGetDriverVersion()
+        return version.decode() if isinstance(version, bytes) else version
+    return None
+
+
+@functools.cache
+def commit():
+    """The workbook's git commit, with `-dirty` when files differ from it; None outside a checkout."""
+    number = first_line(["git", "-C", str(root()), "rev-parse", "--short=12", "HEAD"])
+    changed = first_line(["git", "-C", str(root()), "status", "--porcelain", "--untracked-files=no"])
+    return f"{number}-dirty" if number and changed else number

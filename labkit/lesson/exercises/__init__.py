@@ -1,0 +1,137 @@
+"""Exercises: one module a lesson, each with the reference answer, the check, and wrong answers the check must reject.
+
+A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the teaching words and the tests find it by themselves.
+"""
+
+import dis
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.errors import LessonError
+
+
+class Wrong(Exception):
+    """An answer does not pass; the message tells the reader what was seen and where to look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """One task of a lesson.
+
+    id          words joined by dashes, unique in the course
+    task        one sentence: what to write
+    difficulty  1 (apply), 2 (combine) or 3 (think)
+    minutes     what it takes the typical reader
+    hint        the idea, without the code
+    reference   the answer: a function of the same name as the reader's, or a plain value
+    verify      called with an answer; raises `Wrong` when it does not pass
+    wrong       {the mistake in words: an answer that makes it}, at least three plausible ones
+    """
+
+    id: str
+    task: str
+    difficulty: int
+    minutes: int
+    hint: str
+    reference: Any
+    verify: Callable[[Any], None]
+    wrong: Mapping[str, Any]
+
+    @property
+    def name(self):
+        """The reader's variable: the id with underscores."""
+        return self.id.replace("-", "_")
+
+    @property
+    def solution(self):
+        """The reference as source code that can stand in the reader's cell."""
+        if callable(self.reference):
+            return inspect.getsource(self.reference).rstrip()
+        return f"{self.name} = {self.reference!r}"
+
+
+def expect(condition, message):
+    """Raise `Wrong(message)` unless the condition holds."""
+    if not condition:
+        raise Wrong(message)
+
+
+def expect_close(found, wanted, what, *, tolerance=1e-6):
+    """Raise `Wrong` unless `found` is a number within a relative `tolerance` of `wanted`."""
+    try:
+        number = float(found)
+    except (TypeError, ValueError):
+        raise Wrong(f"{what}: expected a number, found {shorten(found)}.") from None
+    near = abs(number - wanted) <= tolerance * max(abs(wanted), 1e-12)
+    expect(near, f"{what}: expected {readable(wanted)}, found {readable(number)}.")
+
+
+def readable(number):
+    """A large number in full with separators, others with six digits."""
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e12 else f"{number:.6g}"
+
+
+def shorten(value):
+    """A value as text of at most 80 characters, even when its repr fails."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@functools.cache
+def registry():
+    """{exercise id: Exercise} of all lessons."""
+    found = {}
+    for lesson in lessons():
+        for task in importlib.import_module(f"labkit.lesson.exercises.{lesson}").EXERCISES:
+            if task.id in found:
+                raise LessonError(f"Two exercises are called {task.id!r}.", fix="rename one of them")
+            found[task.id] = task
+    return found
+
+
+def lessons():
+    """Names of the exercise modules, in order."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def find(exercise_id):
+    """The exercise of that id."""
+    if exercise_id not in registry():
+        known = ", ".join(sorted(registry()))
+        raise LessonError(f"There is no exercise {exercise_id!r}.", expected=known, found=exercise_id)
+    return registry()[exercise_id]
+
+
+def is_stub(answer):
+    """Whether the reader has not written anything yet: `...`, None, or a function that only returns None."""
+    if answer is None or answer is ...:
+        return True
+    if not isinstance(answer, types.FunctionType):
+        return False
+    steps = [step for step in dis.get_instructions(answer) if step.opname not in ("RESUME", "NOP")]
+    returns_none = all(step.argval is None for step in steps)
+    return returns_none and {step.opname for step in steps} <= {"LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
+
+
+def fill(source):
+    """A notebook cell with the reader's stub replaced by the reference answer.
+
+    source   the cell: a stub, then the line that calls `exercise("<id>").check(...)`
+    returns  the reference, then that line; other cells come back unchanged
+    """
+    lines = source.splitlines()
+    for number, line in enumerate(lines):
+        called = re.search(r"""\bexercise\(["']([\w-]+)["']\)""", line)
+        if called:
+            return "\n".join([find(called[1]).solution, "", *lines[number:]])
+    return source

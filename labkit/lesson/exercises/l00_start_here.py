@@ -1,0 +1,66 @@
+"""Exercises of lesson 00: bytes, and the roofline."""
+
+from labkit.lesson.exercises import Exercise, expect, expect_close
+
+
+def image_bytes(images, height, width, bytes_per_value):
+    return images * height * width * bytes_per_value
+
+
+def verify_image_bytes(answer):
+    for shape in ((60_000, 28, 28, 1), (60_000, 28, 28, 4), (7, 3, 5, 2)):
+        images, height, width, size = shape
+        expect_close(answer(*shape), images * height * width * size, f"image_bytes{shape}")
+
+
+def least_seconds(operations, bytes_moved, operations_per_second, bytes_per_second):
+    return max(operations / operations_per_second, bytes_moved / bytes_per_second)
+
+
+def verify_least_seconds(answer):
+    cases = {
+        "much arithmetic on few bytes": ((8e12, 1e9, 2e12, 1e11), 4.0),
+        "little arithmetic on many bytes": ((1e9, 4e11, 2e12, 1e11), 4.0),
+        "both limits alike": ((2e12, 1e11, 2e12, 1e11), 1.0),
+    }
+    for name, (arguments, wanted) in cases.items():
+        expect_close(answer(*arguments), wanted, f"{name}, least_seconds{arguments}")
+    slower = answer(1e9, 1e9, 1e10, 1e9)
+    expect(slower >= 1.0, "A task that moves 1 GB at 1 GB/s cannot take less than 1 s, whatever it computes.")
+
+
+EXERCISES = (
+    Exercise(
+        id="image-bytes",
+        task="Write the size in bytes of a stack of grey images.",
+        difficulty=1,
+        minutes=3,
+        hint="One value per pixel. How many pixels are there, and how many bytes does one value take?",
+        reference=image_bytes,
+        verify=verify_image_bytes,
+        wrong={
+            "forgets the bytes of a value": lambda images, height, width, bytes_per_value: images * height * width,
+            "counts bits": lambda images, height, width, bytes_per_value: images * height * width * bytes_per_value * 8,
+            "counts one image": lambda images, height, width, bytes_per_value: height * width * bytes_per_value,
+            "uses the height twice": lambda images, height, width, bytes_per_value: (
+                images * height * height * bytes_per_value
+            ),
+        },
+    ),
+    Exercise(
+        id="least-seconds",
+        task="Write the least time a task can take on a machine with these two ceilings.",
+        difficulty=2,
+        minutes=8,
+        hint="Arithmetic and copying go on at the same time. Which of the two is finished last?",
+        reference=least_seconds,
+        verify=verify_least_seconds,
+        wrong={
+            "adds the two": lambda ops, moved, ops_rate, byte_rate: ops / ops_rate + moved / byte_rate,
+            "takes the smaller": lambda ops, moved, ops_rate, byte_rate: min(ops / ops_rate, moved / byte_rate),
+            "looks at arithmetic only": lambda ops, moved, ops_rate, byte_rate: ops / ops_rate,
+            "turns the rates around": lambda ops, moved, ops_rate, byte_rate: max(ops_rate / ops, byte_rate / moved),
+            "swaps the rates": lambda ops, moved, ops_rate, byte_rate: max(ops / byte_rate, moved / ops_rate),
+        },
+    ),
+)

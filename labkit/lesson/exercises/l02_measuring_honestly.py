@@ -1,0 +1,231 @@
+"""Exercises of lesson 02: repair a stopwatch, and decide whether a change is real."""
+
+import numpy as np
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten
+
+TRUTH_S = 2e-3
+SURE = 0.9  # of the decisions that must be right, over many made-up runs
+
+
+class Machine:
+    """A made-up machine: cold at first, sometimes interrupted, and its device works through a queue."""
+
+    def __init__(self, *, queue=False, cold_calls=0, spikes=0.0, seed=0):
+        self.random = np.random.default_rng(seed)
+        self.queue, self.cold_calls, self.spikes = queue, cold_calls, spikes
+        self.time = self.idle_at = 0.0
+
+    def now(self):
+        return self.time
+
+    def synchronize(self):
+        self.time = max(self.time, self.idle_at)
+
+    def work(self):
+        cost = TRUTH_S * (1 + 0.01 * self.random.standard_normal())
+        if self.cold_calls > 0:
+            self.cold_calls, cost = self.cold_calls - 1, cost * 20
+        if self.random.random() < self.spikes:
+            cost *= 10
+        if self.queue:
+            self.time += 1e-5
+            self.idle_at = max(self.time, self.idle_at) + cost
+        else:
+            self.time += cost
+
+
+def time_one_call(work, now, synchronize):
+    from statistics import median
+
+    for _ in range(10):
+        work()
+    synchronize()
+    seconds = []
+    for _ in range(50):
+        begin = now()
+        work()
+        synchronize()
+        seconds.append(now() - begin)
+    return median(seconds)
+
+
+def verify_time_one_call(answer):
+    machines = {
+        "a quiet machine": {},
+        "a device that works through a queue": {"queue": True},
+        "a machine whose first five calls are cold": {"cold_calls": 5},
+        "a machine that is interrupted now and then": {"spikes": 0.08},
+        "a queue, cold at first, with interruptions": {"queue": True, "cold_calls": 5, "spikes": 0.08},
+    }
+    for name, traits in machines.items():
+        machine = Machine(**traits)
+        found = answer(machine.work, machine.now, machine.synchronize)
+        if not isinstance(found, (int, float)):
+            raise Wrong(f"On {name}: expected seconds, found {shorten(found)}.")
+        near = abs(found - TRUTH_S) <= 0.03 * TRUTH_S
+        expect(near, f"On {name} a call takes {TRUTH_S * 1e3:.2f} ms; your function says {found * 1e3:.2f} ms.")
+
+
+def ignore_the_queue(work, now, synchronize):
+    for _ in range(10):
+        work()
+    synchronize()
+    seconds = []
+    for _ in range(50):
+        begin = now()
+        work()
+        seconds.append(now() - begin)
+    return float(np.median(seconds))
+
+
+def skip_the_warm_up(work, now, synchronize):
+    seconds = []
+    for _ in range(5):
+        begin = now()
+        work()
+        synchronize()
+        seconds.append(now() - begin)
+    return float(np.median(seconds))
+
+
+def take_the_mean(work, now, synchronize):
+    for _ in range(10):
+        work()
+    synchronize()
+    begin = now()
+    for _ in range(50):
+        work()
+    synchronize()
+    return (now() - begin) / 50
+
+
+def time_once(work, now, synchronize):
+    work()
+    synchronize()
+    begin = now()
+    work()
+    synchronize()
+    return now() - begin
+
+
+def start_before_the_warm_up_is_done(work, now, synchronize):
+    for _ in range(10):
+        work()
+    begin = now()  # the queue still holds ten calls
+    work()
+    synchronize()
+    return now() - begin
+
+
+def is_real(ratios, null_ratios):
+    import numpy as np
+
+    random = np.random.default_rng(0)
+
+    def interval(values):
+        draws = random.choice(values, (1000, len(values)))
+        return np.percentile(np.median(draws, axis=1), [2.5, 97.5])
+
+    low, high = interval(ratios)
+    floor = max(abs(end - 1) for end in interval(null_ratios))
+    if low > 1 + floor:
+        return "faster"
+    if high < 1 - floor:
+        return "slower"
+    return "not distinguishable"
+
+
+def runs(true_ratio, *, noise=0.02, spikes=0.05, pairs=60, seed=0):
+    """(ratios, null ratios) of one made-up comparison with spikes in both."""
+    random = np.random.default_rng(seed)
+
+    def series(center):
+        values = center * np.exp(noise * random.standard_normal(pairs))
+        hit = random.random(pairs) < spikes
+        return np.where(hit, values * random.choice([0.2, 5.0], pairs), values)
+
+    return series(true_ratio), series(1.0)
+
+
+def verify_is_real(answer):
+    cases = {
+        "a change that is 10 % faster": (1.10, "faster", {}),
+        "a change that is 10 % slower": (0.90, "slower", {}),
+        "no change at all": (1.00, "not distinguishable", {}),
+        "no change, on a noisy machine with few pairs": (1.00, "not distinguishable", {"noise": 0.2, "pairs": 15}),
+        "1 % faster, far below what this noise can show": (1.01, "not distinguishable", {"noise": 0.15, "pairs": 15}),
+    }
+    for name, (true_ratio, wanted, traits) in cases.items():
+        told = [answer(*runs(true_ratio, seed=seed, **traits)) for seed in range(40)]
+        odd = next((word for word in told if word not in ("faster", "slower", "not distinguishable")), None)
+        expect(odd is None, f'Expected "faster", "slower" or "not distinguishable"; found {shorten(odd)}.')
+        share = np.mean([word == wanted for word in told])
+        most = max(set(told), key=told.count)
+        expect(
+            share >= SURE,
+            f"{name}: nearly all of 40 runs should end in {wanted!r}; yours say it in {share:.0%}"
+            + (f", and {most!r} most often." if most != wanted else "."),
+        )
+
+
+def compare_medians(ratios, null_ratios):
+    middle = np.median(ratios)
+    return "faster" if middle > 1 else "slower" if middle < 1 else "not distinguishable"
+
+
+def compare_means(ratios, null_ratios):
+    middle, floor = np.mean(ratios), abs(np.mean(null_ratios) - 1)
+    return "faster" if middle > 1 + floor else "slower" if middle < 1 - floor else "not distinguishable"
+
+
+def ask_for_a_tenth(ratios, null_ratios):
+    middle = np.median(ratios)
+    return "faster" if middle > 1.15 else "slower" if middle < 0.85 else "not distinguishable"
+
+
+def want_every_pair(ratios, null_ratios):
+    return "faster" if min(ratios) > 1 else "slower" if max(ratios) < 1 else "not distinguishable"
+
+
+def turn_it_around(ratios, null_ratios):
+    return {"faster": "slower", "slower": "faster"}.get(is_real(ratios, null_ratios), "not distinguishable")
+
+
+EXERCISES = (
+    Exercise(
+        id="time-one-call",
+        task="Repair a stopwatch that forgets to wait, starts cold and believes the mean.",
+        difficulty=2,
+        minutes=10,
+        hint="Warm up; wait until the queue is empty; time each call from idle to idle; take the median of many.",
+        reference=time_one_call,
+        verify=verify_time_one_call,
+        wrong={
+            "does not wait for the queue": ignore_the_queue,
+            "does not warm up": skip_the_warm_up,
+            "takes the mean": take_the_mean,
+            "times once": time_once,
+            "starts while the queue is full": start_before_the_warm_up_is_done,
+        },
+    ),
+    Exercise(
+        id="is-real",
+        task="Decide from two runs, one of them the same code against itself, whether a change is real.",
+        difficulty=3,
+        minutes=15,
+        hint=(
+            "How far from 1 does the interval of the null run reach? "
+            "A change is real when its whole interval lies further out."
+        ),
+        reference=is_real,
+        verify=verify_is_real,
+        wrong={
+            "believes any median above 1": compare_medians,
+            "takes means, which one spike moves": compare_means,
+            "asks for a fixed amount": ask_for_a_tenth,
+            "wants every single pair to agree": want_every_pair,
+            "turns the ratio around": turn_it_around,
+        },
+    ),
+)

@@ -1,0 +1,190 @@
+"""Exercises of lesson 05: ghost batch norm, the warm-up schedule, one LARS step."""
+
+import torch
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+
+EPSILON = 1e-5
+
+
+def warmup_factor(step, warmup_steps):
+    return min(1.0, (step + 1) / warmup_steps)
+
+
+def verify_warmup_factor(answer):
+    expect_close(answer(0, 5), 0.2, "the first of 5 warm-up steps")
+    expect_close(answer(2, 5), 0.6, "the third of 5 warm-up steps")
+    expect_close(answer(4, 5), 1.0, "the last of 5 warm-up steps")
+    expect_close(answer(17, 5), 1.0, "long after the warm-up")
+    expect_close(answer(0, 1), 1.0, "a warm-up of a single step")
+
+
+def begin_at_zero(step, warmup_steps):
+    return min(1.0, step / warmup_steps)
+
+
+def never_stop(step, warmup_steps):
+    return (step + 1) / warmup_steps
+
+
+def one_step_late(step, warmup_steps):
+    return min(1.0, (step + 1) / (warmup_steps + 1))
+
+
+def constant_form(step, warmup_steps):
+    return 0.2 if step < warmup_steps else 1.0
+
+
+def ghost_batch_norm(x, ghost_size):
+    n, c, h, w = x.shape
+    groups = x.reshape(n // ghost_size, ghost_size, c, h, w)
+    mean = groups.mean((1, 3, 4), keepdim=True)
+    variance = groups.var((1, 3, 4), keepdim=True, unbiased=False)
+    return ((groups - mean) / (variance + 1e-5).sqrt()).reshape(n, c, h, w)
+
+
+def verify_ghost_batch_norm(answer):
+    random = torch.Generator().manual_seed(0)
+    for (n, ghost_size), shape in {(12, 4): (3, 5, 5), (8, 8): (2, 4, 6), (6, 2): (1, 3, 3)}.items():
+        drift = torch.arange(n).view(-1, 1, 1, 1) / 2
+        x = torch.randn(n, *shape, generator=random) * (1 + drift) + drift
+        found, case = answer(x.clone(), ghost_size), f"{n} images in ghosts of {ghost_size}"
+        if not isinstance(found, torch.Tensor) or found.shape != x.shape:
+            raise Wrong(f"{case}: expected a tensor of shape {tuple(x.shape)}, found {shorten(found)}.")
+        for group in range(n // ghost_size):
+            part = slice(group * ghost_size, (group + 1) * ghost_size)
+            wanted = torch.nn.functional.batch_norm(x[part], None, None, training=True, eps=EPSILON)
+            mean, spread = float(found[part].mean()), float(found[part].std(unbiased=False))
+            expect(
+                bool(torch.allclose(found[part], wanted, rtol=1e-3, atol=1e-4)),
+                f"{case}: group {group} is not what batch norm makes of it alone (its mean is {mean:.3f} and its "
+                f"deviation {spread:.3f}; per channel they should be 0 and 1).",
+            )
+
+
+def whole_batch(x, ghost_size):
+    return torch.nn.functional.batch_norm(x, None, None, training=True)
+
+
+def every_kth_image(x, ghost_size):
+    n, c, h, w = x.shape
+    groups = x.reshape(ghost_size, n // ghost_size, c, h, w)
+    mean, variance = groups.mean((0, 3, 4), keepdim=True), groups.var((0, 3, 4), keepdim=True, unbiased=False)
+    return ((groups - mean) / (variance + EPSILON).sqrt()).reshape(n, c, h, w)
+
+
+def all_channels_together(x, ghost_size):
+    n, c, h, w = x.shape
+    groups = x.reshape(n // ghost_size, ghost_size, c, h, w)
+    mean, variance = groups.mean((1, 2, 3, 4), keepdim=True), groups.var((1, 2, 3, 4), keepdim=True, unbiased=False)
+    return ((groups - mean) / (variance + EPSILON).sqrt()).reshape(n, c, h, w)
+
+
+def every_image_alone(x, ghost_size):
+    return torch.nn.functional.instance_norm(x)
+
+
+def only_centred(x, ghost_size):
+    n, c, h, w = x.shape
+    groups = x.reshape(n // ghost_size, ghost_size, c, h, w)
+    return (groups - groups.mean((1, 3, 4), keepdim=True)).reshape(n, c, h, w)
+
+
+def lars_step(weight, gradient, learning_rate, trust, weight_decay):
+    slope = gradient + weight_decay * weight
+    ratio = trust * weight.norm() / (gradient.norm() + weight_decay * weight.norm())
+    return weight - learning_rate * ratio * slope
+
+
+def verify_lars_step(answer):
+    weight, gradient = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 2.0])
+    near(answer(weight.clone(), gradient.clone(), 1.0, 0.1, 0.0), [3.0, 3.5], "weight (3, 4), gradient (0, 2)")
+    near(answer(weight.clone(), 100 * gradient, 1.0, 0.1, 0.0), [3.0, 3.5], "a gradient a hundred times as long")
+    near(answer(weight.clone(), gradient.clone(), 0.5, 0.1, 0.0), [3.0, 3.75], "half the learning rate")
+    near(answer(weight.clone(), gradient.clone(), 1.0, 0.1, 0.1), [2.94, 3.52], "weight decay 0.1")
+    square = torch.arange(1.0, 7.0).reshape(2, 3)
+    wanted = lars_step(square, square.flip(0), 0.3, 0.02, 5e-4)
+    near(answer(square.clone(), square.flip(0), 0.3, 0.02, 5e-4), wanted.tolist(), "a layer of 2 x 3 weights")
+
+
+def near(found, wanted, case):
+    wanted = torch.tensor(wanted)
+    if not isinstance(found, torch.Tensor) or found.shape != wanted.shape:
+        raise Wrong(f"{case}: expected a tensor of shape {tuple(wanted.shape)}, found {shorten(found)}.")
+    same = bool(torch.allclose(found, wanted, rtol=1e-4, atol=1e-5))
+    told = [[round(value, 4) for value in each.flatten().tolist()] for each in (wanted, found)]
+    expect(same, f"{case}: expected the weights {told[0]}, found {told[1]}.")
+
+
+def plain_sgd(weight, gradient, learning_rate, trust, weight_decay):
+    return weight - learning_rate * (gradient + weight_decay * weight)
+
+
+def ratio_upside_down(weight, gradient, learning_rate, trust, weight_decay):
+    ratio = trust * gradient.norm() / (weight.norm() + weight_decay * gradient.norm())
+    return weight - learning_rate * ratio * (gradient + weight_decay * weight)
+
+
+def decay_in_the_ratio_only(weight, gradient, learning_rate, trust, weight_decay):
+    ratio = trust * weight.norm() / (gradient.norm() + weight_decay * weight.norm())
+    return weight - learning_rate * ratio * gradient
+
+
+def without_trust(weight, gradient, learning_rate, trust, weight_decay):
+    return lars_step(weight, gradient, learning_rate, 1.0, weight_decay)
+
+
+def ratio_for_each_weight(weight, gradient, learning_rate, trust, weight_decay):
+    slope = gradient + weight_decay * weight
+    return weight - learning_rate * trust * weight.abs() * slope / slope.abs().clamp_min(1e-12)
+
+
+EXERCISES = (
+    Exercise(
+        id="warmup-factor",
+        task="The share of the full learning rate at each step of a gradual warm-up.",
+        difficulty=1,
+        minutes=5,
+        hint="A straight line that has reached 1 with the last warm-up step, and stays there. The first step is not 0.",
+        reference=warmup_factor,
+        verify=verify_warmup_factor,
+        wrong={
+            "begins with a step of rate 0": begin_at_zero,
+            "goes on rising": never_stop,
+            "reaches 1 one step late": one_step_late,
+            "is constant in the warm-up": constant_form,
+        },
+    ),
+    Exercise(
+        id="ghost-batch-norm",
+        task="Normalise every run of ghost_size images on its own.",
+        difficulty=2,
+        minutes=10,
+        hint="Reshape to (groups, ghost_size, C, H, W): the statistics are over dimensions 1, 3 and 4.",
+        reference=ghost_batch_norm,
+        verify=verify_ghost_batch_norm,
+        wrong={
+            "takes the statistics of the whole batch": whole_batch,
+            "puts every k-th image into a group": every_kth_image,
+            "mixes the channels": all_channels_together,
+            "normalises every image alone": every_image_alone,
+            "does not divide by the deviation": only_centred,
+        },
+    ),
+    Exercise(
+        id="lars-step",
+        task="One step of LARS for one layer, without momentum.",
+        difficulty=2,
+        minutes=10,
+        hint="ratio = trust |w| / (|g| + weight_decay |w|); the step is rate x ratio x (g + weight_decay w).",
+        reference=lars_step,
+        verify=verify_lars_step,
+        wrong={
+            "is plain SGD": plain_sgd,
+            "has the ratio upside down": ratio_upside_down,
+            "decays in the ratio only": decay_in_the_ratio_only,
+            "leaves the trust coefficient out": without_trust,
+            "takes a ratio for each weight": ratio_for_each_weight,
+        },
+    ),
+)

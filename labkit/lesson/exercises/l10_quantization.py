@@ -1,0 +1,239 @@
+"""Exercises of lesson 10: onto the grid and back, an integer product, and which layers to keep in FP16."""
+
+import numpy as np
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten
+from labkit.quantize.numbers import int_matmul
+
+
+def quantize_dequantize(x, low, high):
+    import numpy as np
+
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = (high - low) / 255
+    zero = round(-low / scale)
+    q = np.clip(np.round(x / scale) + zero, 0, 255)
+    return (q - zero) * scale
+
+
+def verify_quantize_dequantize(answer):
+    random = np.random.default_rng(0)
+    cases = {
+        "values on both sides of 0": random.uniform(-1, 3, 500),
+        "values after a ReLU": random.uniform(0, 6, 500),
+        "values that never reach 0": random.uniform(2, 5, 500),
+        "negative values only": random.uniform(-4, -1, 500),
+    }
+    for name, x in cases.items():
+        low, high = x.min(), x.max()
+        found = as_array(answer(x.copy(), low, high), x, name)
+        step = (max(high, 0) - min(low, 0)) / 255
+        levels = len(np.unique(np.round(found / step, 3)))
+        expect(levels <= 256, f"On {name}: your result has {levels} different values, 8 bits have 256.")
+        far = np.abs(found - x).max()
+        expect(far <= 0.51 * step, f"On {name}: a value moves by {far / step:.2f} steps; half a step is the most.")
+    wide = as_array(answer(np.array([-9.0, 0.0, 9.0]), -1.0, 1.0), np.zeros(3), "values beyond the range")
+    expect(np.abs(wide[[0, 2]]).max() < 1.01, f"Values beyond -1..1 must saturate at its ends; found {shorten(wide)}.")
+    zero = float(answer(np.array([0.0]), -0.37, 1.91)[0])
+    expect(zero == 0, f"0.0 must come back as exactly 0 (a padded border is 0.0); found {zero:.3g}.")
+
+
+def as_array(found, x, name):
+    expect(isinstance(found, np.ndarray), f"On {name}: expected an array, found {shorten(found)}.")
+    expect(found.shape == x.shape, f"On {name}: expected the shape {x.shape}, found {found.shape}.")
+    expect(np.isfinite(found).all(), f"On {name}: found values that are not finite.")
+    return found.astype(float)
+
+
+def never_clip(x, low, high):
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = (high - low) / 255
+    return np.round(np.asarray(x) / scale) * scale
+
+
+def forget_the_zero_point(x, low, high):
+    scale = (high - low) / 255
+    return np.clip(np.round(x / scale), 0, 255) * scale
+
+
+def leave_zero_off_the_grid(x, low, high):
+    scale = (high - low) / 255
+    return np.clip(np.round((x - low) / scale), 0, 255) * scale + low
+
+
+def round_down(x, low, high):
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = (high - low) / 255
+    zero = round(-low / scale)
+    return (np.clip(np.floor(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def keep_the_fraction(x, low, high):
+    return np.clip(x, min(low, 0.0), max(high, 0.0))
+
+
+def integer_product(a, a_zero, b):
+    import numpy as np
+
+    return (a.astype(np.int32) - a_zero) @ b.astype(np.int32)
+
+
+def verify_integer_product(answer):
+    random = np.random.default_rng(1)
+    for rows, inner, columns, zero in ((2, 3, 4, 10), (5, 300, 7, 128), (1, 2000, 3, 0)):
+        a = random.integers(0, 256, (rows, inner)).astype(np.uint8)
+        b = random.integers(-128, 128, (inner, columns)).astype(np.int8)
+        found, wanted = np.asarray(answer(a.copy(), zero, b.copy())), int_matmul(a, b, a_zero=zero)
+        what = f"{rows} x {inner} by {inner} x {columns}, zero point {zero}"
+        expect(found.shape == wanted.shape, f"{what}: expected the shape {wanted.shape}, found {found.shape}.")
+        expect(found.dtype.kind == "i", f"{what}: expected integers, found {found.dtype}.")
+        for mine, yours in zip(wanted.flat, found.flat, strict=True):
+            expect(mine == yours, f"{what}: where {mine} should stand, you have {yours}.")
+
+
+def add_up_in_eight_bits(a, a_zero, b):
+    return (a - np.uint8(a_zero)).astype(np.int8) @ b
+
+
+def ignore_the_zero_point(a, a_zero, b):
+    return a.astype(np.int32) @ b.astype(np.int32)
+
+
+def add_up_in_sixteen_bits(a, a_zero, b):
+    return (a.astype(np.int16) - np.int16(a_zero)) @ b.astype(np.int16)
+
+
+def correct_by_the_whole_sum(a, a_zero, b):
+    return a.astype(np.int32) @ b.astype(np.int32) - a_zero * b.astype(np.int32).sum()
+
+
+def keep_in_fp16(layers, budget):
+    from itertools import combinations
+
+    def noise(kept):
+        return sum(layer["noise"] for layer in layers if layer["name"] not in kept)
+
+    def weights(kept):
+        return sum(layer["weights"] for layer in layers if layer["name"] in kept)
+
+    names = [layer["name"] for layer in layers]
+    choices = [kept for count in range(len(names) + 1) for kept in combinations(names, count)]
+    return set(min((kept for kept in choices if noise(kept) <= budget), key=weights))
+
+
+def verify_keep_in_fp16(answer):
+    cases = {
+        "one noisy small layer": ([(9.0, 100), (1.0, 5000), (1.0, 9000)], 3.0),
+        "the noisiest layer is huge": ([(5.0, 90_000), (4.0, 300), (3.0, 200), (1.0, 500)], 6.0),
+        "nothing needs to be kept": ([(1.0, 10), (2.0, 20)], 5.0),
+        "all must be kept": ([(1.0, 10), (2.0, 20)], 0.0),
+        "two small ones instead of the best bargain": ([(6.0, 100), (3.5, 60), (3.0, 55), (1.0, 9)], 7.0),
+    }
+    random = np.random.default_rng(2)
+    for number in range(5):
+        rows = [
+            (float(noise), int(size)) for noise, size in zip(random.random(8), random.integers(1, 1000, 8), strict=True)
+        ]
+        cases[f"random layers {number}"] = (rows, 0.4 * sum(noise for noise, _ in rows))
+    for name, (rows, budget) in cases.items():
+        layers = [{"name": f"layer {i}", "noise": noise, "weights": size} for i, (noise, size) in enumerate(rows)]
+        kept = answer([dict(layer) for layer in layers], budget)
+        check_choice(name, layers, budget, kept)
+
+
+def check_choice(name, layers, budget, kept):
+    try:
+        kept = set(kept)
+    except TypeError:
+        raise Wrong(f"{name}: expected a set of names, found {shorten(kept)}.") from None
+    known = {layer["name"] for layer in layers}
+    expect(kept <= known, f"{name}: {shorten(sorted(map(str, kept - known)))} are not names of layers.")
+    left = sum(layer["noise"] for layer in layers if layer["name"] not in kept)
+    expect(left <= budget + 1e-12, f"{name}: the layers left in INT8 make noise {left:.3g}, allowed is {budget:.3g}.")
+
+    def size(names):
+        return sum(layer["weights"] for layer in layers if layer["name"] in names)
+
+    best = size(keep_in_fp16(layers, budget))
+    expect(size(kept) <= best, f"{name}: you keep {size(kept):,} weights in FP16; {best:,} are enough.")
+
+
+def noisiest_first(layers, budget):
+    kept, left = set(), sum(layer["noise"] for layer in layers)
+    for layer in sorted(layers, key=lambda layer: -layer["noise"]):
+        if left > budget:
+            kept.add(layer["name"])
+            left -= layer["noise"]
+    return kept
+
+
+def bargains_first(layers, budget):
+    kept, left = set(), sum(layer["noise"] for layer in layers)
+    for layer in sorted(layers, key=lambda layer: -layer["noise"] / layer["weights"]):
+        if left > budget:
+            kept.add(layer["name"])
+            left -= layer["noise"]
+    return kept
+
+
+def keep_everything(layers, budget):
+    return {layer["name"] for layer in layers}
+
+
+def first_and_last(layers, budget):
+    return {layers[0]["name"], layers[-1]["name"]}
+
+
+def swap_the_sides(layers, budget):
+    return {layer["name"] for layer in layers} - keep_in_fp16(layers, budget)
+
+
+EXERCISES = (
+    Exercise(
+        id="quantize-dequantize",
+        task="Put numbers on a grid of 256 integers that covers low..high and contains 0.0, and take them back.",
+        difficulty=2,
+        minutes=10,
+        hint="Widen low..high to contain 0; scale is a 255th of it; zero = round(-low / scale); round, add zero, clip.",
+        reference=quantize_dequantize,
+        verify=verify_quantize_dequantize,
+        wrong={
+            "does not saturate": never_clip,
+            "has no zero point": forget_the_zero_point,
+            "leaves 0.0 between two grid points": leave_zero_off_the_grid,
+            "rounds down": round_down,
+            "only clips": keep_the_fraction,
+        },
+    ),
+    Exercise(
+        id="integer-product",
+        task="Multiply two matrices of 8-bit integers, the first with a zero point, without overflow.",
+        difficulty=1,
+        minutes=6,
+        hint="A sum of products needs more bits than the products: widen to int32 before you subtract and multiply.",
+        reference=integer_product,
+        verify=verify_integer_product,
+        wrong={
+            "adds up in 8 bits": add_up_in_eight_bits,
+            "adds up in 16 bits": add_up_in_sixteen_bits,
+            "ignores the zero point": ignore_the_zero_point,
+            "corrects all columns by the sum of the whole matrix": correct_by_the_whole_sum,
+        },
+    ),
+    Exercise(
+        id="keep-in-fp16",
+        task="Choose the layers to keep in FP16 so that the noise stays within a budget and the file stays smallest.",
+        difficulty=3,
+        minutes=15,
+        hint="There are few layers: try every subset. A greedy choice is sometimes wrong.",
+        reference=keep_in_fp16,
+        verify=verify_keep_in_fp16,
+        wrong={
+            "takes the noisiest first, however large": noisiest_first,
+            "takes the most noise per weight first": bargains_first,
+            "keeps everything": keep_everything,
+            "keeps the first and the last": first_and_last,
+            "returns the layers to quantize": swap_the_sides,
+        },
+    ),
+)

@@ -1,0 +1,261 @@
+"""Exercises of lesson 11: repair a quantized graph, choose optimisation profiles, write the call of an engine."""
+
+import tempfile
+from pathlib import Path
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+
+
+def repair_zero_point(scale, zero_point):
+    low, high = (0 - zero_point) * scale, (255 - zero_point) * scale
+    return max(-low, high) / 127, 0
+
+
+def verify_repair_zero_point(answer):
+    cases = {
+        "what a ReLU leaves (zero point 0)": (0.02, 0),
+        "an input that reaches further up than down": (0.02, 100),
+        "an input that reaches further down than up": (0.5, 200),
+        "a balanced input": (0.1, 128),
+    }
+    for name, (scale, zero) in cases.items():
+        found = answer(scale, zero)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise Wrong(f"For {name}: expected a pair (scale, zero point), found {shorten(found)}.")
+        expect(found[1] == 0, f"For {name}: TensorRT wants a zero point of 0; yours is {shorten(found[1])}.")
+        reach = max(zero, 255 - zero) * scale
+        expect_close(
+            found[0], reach / 127, f"The step for {name}, which reaches {reach:.4g} away from 0", tolerance=1e-3
+        )
+
+
+def keep_the_step(scale, zero_point):
+    return scale, 0
+
+
+def look_at_the_upper_end(scale, zero_point):
+    return (255 - zero_point) * scale / 127, 0
+
+
+def spread_the_old_range(scale, zero_point):
+    return 255 * scale / 254, 0
+
+
+def shift_into_int8(scale, zero_point):
+    return scale, zero_point - 128
+
+
+def profile_ranges(batches):
+    larger = [batch for batch in batches if batch > 1]
+    profiles = [(1, 1, 1)] if 1 in batches else []
+    if larger:
+        usual = max(sorted(set(larger)), key=lambda batch: batch * larger.count(batch))
+        profiles.append((min(larger), usual, max(larger)))
+    return profiles
+
+
+def verify_profile_ranges(answer):
+    cases = {
+        "single images and some batches": [1] * 900 + [8] * 60 + [16] * 20 + [32] * 40 + [5] * 3,
+        "many small and a few large batches": [4] * 100 + [64] * 50 + [10] * 2,
+        "single images only": [1] * 10,
+        "one size only": [16] * 10,
+        "one huge request among small ones": [1] * 50 + [2] * 50 + [128],
+    }
+    for name, batches in cases.items():
+        found, wanted = answer(list(batches)), profile_ranges(batches)
+        expect(
+            isinstance(found, (list, tuple)) and all(map(is_profile, found)),
+            f"For {name}: expected a list of triples (smallest, usual, largest), such as [(1, 1, 1)] with one triple, "
+            f"found {shorten(found)}.",
+        )
+        found = sorted(tuple(profile) for profile in found)
+        missed = sorted({batch for batch in batches if not any(low <= batch <= high for low, _, high in found)})
+        expect(not missed, f"For {name}: no profile holds batches of {missed}; yours are {found}.")
+        if 1 in batches:
+            expect(
+                (1, 1, 1) in found, f"For {name}: single images come often and want a profile of their own, (1, 1, 1)."
+            )
+        highest = max(high for _, _, high in found)
+        expect(
+            highest == max(batches),
+            f"For {name}: nobody sends {highest}, but memory for it is kept. Yours are {found}.",
+        )
+        expect(
+            found == wanted, f"For {name}: {found}. Which size serves the most images? And where does a range begin?"
+        )
+
+
+def is_profile(value):
+    return isinstance(value, (list, tuple)) and len(value) == 3
+
+
+def one_profile_for_all(batches):
+    return [(min(batches), max(set(batches), key=batches.count), max(batches))]
+
+
+def most_calls(batches):
+    larger = [batch for batch in batches if batch > 1]
+    single = [(1, 1, 1)] if 1 in batches else []
+    return [*single, (min(larger), max(set(larger), key=larger.count), max(larger))] if larger else single
+
+
+def always_to_512(batches):
+    return [(1, 1, 1), (2, 32, 512)]
+
+
+def forget_the_single_images(batches):
+    return [profile for profile in profile_ranges(batches) if profile != (1, 1, 1)] or [(1, 1, 1)]
+
+
+def gpu_classes(context, cuda, images):
+    import numpy as np
+
+    images = np.ascontiguousarray(images, np.float32)
+    context.set_input_shape("input", images.shape)
+    logits = np.empty(tuple(context.get_tensor_shape("logits")), np.float32)
+    device_input, device_logits = cuda.mem_alloc(images.nbytes), cuda.mem_alloc(logits.nbytes)
+    stream = cuda.Stream()
+    cuda.memcpy_htod(device_input, images)
+    context.set_tensor_address("input", int(device_input))
+    context.set_tensor_address("logits", int(device_logits))
+    context.execute_async_v3(stream.handle)
+    stream.synchronize()
+    cuda.memcpy_dtoh(logits, device_logits)
+    device_input.free()
+    device_logits.free()
+    return logits.argmax(axis=1)
+
+
+def tiny_network(folder):
+    """An ONNX file whose answer is known by hand: the logits are the means of the channels of (N, 4, 5, 5)."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["input"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["logits"]),
+    ]
+    ports = [("input", ("batch", 4, 5, 5)), ("logits", ("batch", 4))]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ports]
+    graph = helper.make_graph(nodes, "means", values[:1], values[1:])
+    path = Path(folder) / "means.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+def verify_gpu_classes(answer):
+    import numpy as np
+
+    from labkit.engines.tensorrt.rehearsal import Context, Misuse, Rehearsal
+
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = tiny_network(folder)
+        for count in (3, 17):
+            images = random.standard_normal((count, 4, 5, 5))  # float64, as NumPy makes them
+            gpu = Rehearsal()
+            try:
+                found = np.asarray(answer(Context(gpu, path), gpu, images))
+            except (Misuse, ValueError) as error:
+                raise Wrong(f"A GPU program would have crashed here. {error}") from error
+            expect(
+                "execute_async_v3" in gpu.steps, "The engine was never run: context.execute_async_v3(stream.handle)."
+            )
+            expect(
+                found.shape == (count,),
+                f"Expected one class for each of {count} images, found the shape {found.shape}.",
+            )
+            wrong = int((found != true_classes(images)).sum())
+            expect(wrong == 0, f"{wrong} of {count} classes are wrong: {suspect(answer, path, gpu.steps, images)}")
+            left = sum(allocation.size for allocation in gpu.memory.values())
+            expect(
+                left == 0, f"{left} bytes of GPU memory are still held after the call: call .free() on each of them."
+            )
+
+
+def true_classes(images):
+    """What `tiny_network` answers."""
+    return images.mean(axis=(2, 3)).argmax(axis=1)
+
+
+def suspect(answer, path, steps, images):
+    """What most likely made the classes wrong."""
+    import numpy as np
+
+    from labkit.engines.tensorrt.rehearsal import Context, Rehearsal
+
+    if "memcpy_htod" not in steps:
+        return "the images never went to the GPU: cuda.memcpy_htod(device_input, images)."
+    waited = steps[steps.index("execute_async_v3") :]
+    if "synchronize" not in waited or "memcpy_dtoh" in waited[: waited.index("synchronize")]:
+        return "the logits were read before the stream was waited for: stream.synchronize()."
+    gpu, single = Rehearsal(), images.astype(np.float32)
+    if np.array_equal(np.asarray(answer(Context(gpu, path), gpu, single)), true_classes(single)):
+        return "with float32 they are right, these images are float64: np.ascontiguousarray(images, np.float32)."
+    return "the steps are in order, so look at what is copied: which array, and how many bytes?"
+
+
+def edited(old, new):
+    """The reference with one line replaced: a wrong answer."""
+    import inspect
+
+    source = inspect.getsource(gpu_classes)
+    if old not in source:
+        raise ValueError(f"{old!r} is not a line of the reference")
+    space = {}
+    exec(source.replace(old, new), space)
+    return space["gpu_classes"]
+
+
+EXERCISES = (
+    Exercise(
+        id="repair-zero-point",
+        task="Move a quantization with a zero point onto the symmetric grid that TensorRT wants.",
+        difficulty=2,
+        minutes=10,
+        hint="Which real numbers did the ends 0 and 255 of the old grid stand for? The new grid goes from -127 to 127.",
+        reference=repair_zero_point,
+        verify=verify_repair_zero_point,
+        wrong={
+            "drops the zero point, keeps the step": keep_the_step,
+            "looks at the upper end only": look_at_the_upper_end,
+            "spreads the old range over the new steps": spread_the_old_range,
+            "moves the integers into int8": shift_into_int8,
+        },
+    ),
+    Exercise(
+        id="profile-ranges",
+        task="Choose the optimisation profiles for a day of requests.",
+        difficulty=2,
+        minutes=10,
+        hint="One profile for single images, if any come, and one for the rest. Usual is where the images are.",
+        reference=profile_ranges,
+        verify=verify_profile_ranges,
+        wrong={
+            "one profile for everything": one_profile_for_all,
+            "counts calls instead of images": most_calls,
+            "keeps memory for batches nobody sends": always_to_512,
+            "forgets the single images": forget_the_single_images,
+        },
+    ),
+    Exercise(
+        id="gpu-classes",
+        task="Call an engine on GPU memory by hand: allocate, copy, run, wait, copy back, free.",
+        difficulty=3,
+        minutes=15,
+        hint="Shape first: it decides how much memory the output takes. Sizes are bytes; addresses are int(memory).",
+        reference=gpu_classes,
+        verify=verify_gpu_classes,
+        wrong={
+            "does not wait for the stream": edited("    stream.synchronize()\n", ""),
+            "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
+            "never copies the images": edited("    cuda.memcpy_htod(device_input, images)\n", ""),
+            "allocates numbers instead of bytes": edited("mem_alloc(images.nbytes)", "mem_alloc(images.size)"),
+            "leaves the memory allocated": edited("    device_logits.free()\n", ""),
+            "returns the logits": edited(".argmax(axis=1)", ""),
+            "never says the shape": edited('    context.set_input_shape("input", images.shape)\n', ""),
+            "never runs the engine": edited("    context.execute_async_v3(stream.handle)\n", ""),
+        },
+    ),
+)

@@ -1,0 +1,80 @@
+"""The device: picked, described, and the same everywhere it is asked."""
+
+import importlib.util
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from labkit import device
+from labkit.device import machine
+from labkit.errors import Unavailable
+
+
+def test_the_best_device_is_picked_and_the_cpu_is_always_there():
+    assert device.pick().type == device.kinds()[0]
+    assert device.kinds()[-1] == "cpu"
+    assert device.pick("cpu") == torch.device("cpu")
+
+
+def test_the_reader_can_choose_by_environment(monkeypatch):
+    monkeypatch.setenv("LABKIT_DEVICE", "cpu")
+    assert device.pick().type == "cpu"
+
+
+def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch):
+    monkeypatch.setattr(device, "kinds", lambda: ("cpu",))
+    with pytest.raises(Unavailable, match="labkit doctor"):
+        device.pick("cuda")
+
+
+def test_describe_agrees_with_torch_and_the_system():
+    machine = device.describe()
+    assert machine.torch == torch.__version__
+    assert machine.torch_threads == torch.get_num_threads()
+    assert machine.logical_cores >= 1
+    assert machine.ram_bytes > 2**28
+    assert device.describe() is machine
+
+
+def test_a_cpu_has_no_allocator_counter_and_says_none_not_zero():
+    assert device.peak_memory_bytes("cpu") is None
+    device.reset_peak_memory("cpu")
+    device.synchronize("cpu")
+
+
+@pytest.mark.parametrize(
+    ("flags", "able"), [(["avx2", "amx_bf16"], True), (["avx2", "avx512_vnni"], False), ([], False)]
+)
+def test_a_cpu_multiplies_bf16_when_it_has_one_of_the_instruction_sets(monkeypatch, flags, able):
+    monkeypatch.setattr(device, "cpu_isa", lambda: flags)
+    assert device.multiplies_bf16("cpu") is able
+    assert device.multiplies_bf16(torch.device("cpu")) is able
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_a_gpu_multiplies_bf16_when_torch_says_so_without_emulation(monkeypatch, able):
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: able and not including_emulation
+    )
+    assert device.multiplies_bf16("cuda:0") is able
+
+
+def test_the_commit_is_read_from_git_or_unknown():
+    assert device.commit() is None or len(device.commit().removesuffix("-dirty")) == 12
+
+
+def test_a_command_that_is_missing_or_fails_gives_none():
+    assert machine.first_line(["no-such-command"]) is None
+    assert machine.first_line(["false"]) is None
+
+
+def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monkeypatch):
+    monkeypatch.setattr(device.shutil, "which", lambda name: name)
+    device.require_compiler("cpu")
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    words = "No CUDA runtime is found"
+    assert f'logger.warning("{words}' in Path(importlib.util.find_spec(logger.name).origin).read_text(encoding="utf-8")
+    for text, told in ((f"{words}, using CUDA_HOME='%s'", False), ("Something else about %s", True)):
+        assert bool(logger.filter(logger.makeRecord(logger.name, logging.WARNING, "", 0, text, ("x",), None))) == told

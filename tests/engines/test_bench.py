@@ -1,0 +1,41 @@
+"""`labkit bench`: rows in the ledger under a run of their own, with numbers or with a reason."""
+
+import pytest
+from typer.testing import CliRunner
+
+from labkit import cli, engines, ledger
+from labkit.engines.bench import bench
+from labkit.errors import LabError, Unavailable
+from labkit.measure import Plan
+
+
+def test_each_batch_size_becomes_a_row_of_one_run():
+    rows = list(bench("cnn-small", [1, 4], plan=Plan(seconds=0.2)))
+    stored = ledger.load("latencies")
+    assert stored["batch"].tolist() == [1, 4]
+    assert stored["p50_ms"].tolist() == [row.p50_ms for row in rows]
+    assert set(stored["name"]) == {"cnn-small eager fp32"}
+    assert set(stored["run_key"]) == set(ledger.load("runs")["run_key"])
+
+
+def test_an_engine_that_is_missing_gives_a_reason_and_no_number(monkeypatch):
+    def fail(*args, **settings):
+        raise Unavailable("There is no compiler.")
+
+    monkeypatch.setattr(engines, "load", fail)
+    (row,) = bench("cnn-small", [1])
+    assert (row.p50_ms, row.reason) == (None, "There is no compiler.")
+    assert ledger.load("latencies")["p50_ms"].isna().all()
+
+
+def test_the_command_prints_progress_and_a_line_a_batch():
+    words = ["bench", "cnn-small", "--batch", "1", "--batch", "2", "--seconds", "0.2"]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == 0, result.output
+    assert "2/2 cnn-small eager, batch 2" in result.output
+    assert result.output.count("\n    median ") == 2
+
+
+def test_an_unknown_network_is_refused_with_those_there_are():
+    with pytest.raises(LabError, match="cnn-small"):
+        list(bench("nothing", [1]))

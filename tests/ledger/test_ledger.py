@@ -1,0 +1,242 @@
+"""The ledger: typed rows that are there once they are acknowledged."""
+
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.writers import write_rows_with_kills
+from labkit import ledger
+from labkit.errors import LedgerError
+from labkit.ledger import rows
+from labkit.ledger.rows import Ceiling, Completion, Deployment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A row with a field of each type."""
+
+    TABLE: ClassVar = "samples"
+    KEY: ClassVar = ("name",)
+    name: str
+    count: int | None = None
+    seconds: float | None = None
+    noisy: bool | None = None
+    values: tuple | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaterSample:
+    """The same table after a field was added."""
+
+    TABLE: ClassVar = "samples"
+    KEY: ClassVar = ("name",)
+    name: str
+    count: int | None = None
+    joules: float | None = None
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "Sample", Sample, raising=False)
+    return tmp_path / "ledger.sqlite"
+
+
+def test_rows_come_back_as_they_were_written(path):
+    full = Sample(name="full", count=3, seconds=0.5, noisy=True, values=(1, 2.5))
+    empty = Sample(name="empty")
+    ledger.add(full, empty, path=path)
+    assert ledger.find(Sample, path=path) == [full, empty]
+    assert ledger.find(Sample, path=path, name="full", noisy=True) == [full]
+    assert ledger.find(Sample, path=path, count=None) == [empty]
+
+
+def test_what_is_unknown_is_missing_and_never_zero(path):
+    ledger.add(Sample(name="full", count=0, seconds=0.0, noisy=False, values=()), Sample(name="empty"), path=path)
+    frame = ledger.load("samples", path=path)
+    assert frame.iloc[0][["count", "seconds", "noisy", "values"]].tolist() == [0, 0.0, False, ()]
+    assert frame.iloc[1][["count", "seconds", "noisy", "values"]].isna().all()
+    assert [str(frame[name].dtype) for name in ("count", "seconds", "noisy")] == ["Int64", "float64", "boolean"]
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("name", None), ("name", 3), ("count", 1.0), ("count", True), ("count", "1"), ("count", np.int64(1)),
+     ("count", 2**63), ("seconds", float("nan")), ("seconds", "1"), ("seconds", True), ("seconds", np.float32(1)),
+     ("noisy", 1), ("values", [1]), ("values", (object(),)), ("values", (float("nan"),)), ("name", "\ud800")],
+)  # fmt: skip
+def test_a_value_of_another_type_and_nan_are_refused(path, field, value):
+    with pytest.raises(LedgerError, match=rf"Sample\.{field}"):
+        ledger.add(Sample(**{"name": "x", field: value}), path=path)
+    assert ledger.find(Sample, path=path) == []
+
+
+def test_a_refused_row_keeps_its_whole_transaction_out(path):
+    with pytest.raises(LedgerError):
+        ledger.add(Sample(name="good"), Sample(name="bad", count="many"), path=path)
+    assert ledger.find(Sample, path=path) == []
+
+
+def test_the_same_key_replaces_the_row(path):
+    ledger.add(Sample(name="x", count=1, seconds=1.0), path=path)
+    ledger.add(Sample(name="x", count=2), path=path)
+    assert ledger.find(Sample, path=path) == [Sample(name="x", count=2)]
+
+
+def test_a_key_that_is_partly_unknown_is_still_one_key(path, monkeypatch):
+    monkeypatch.setattr(Sample, "KEY", ("name", "count"))
+    for seconds in (1.0, 2.0):
+        ledger.add(Sample(name="x", seconds=seconds), Sample(name="x", count=1, seconds=seconds), path=path)
+    assert [(row.count, row.seconds) for row in ledger.find(Sample, path=path)] == [(None, 2.0), (1, 2.0)]
+
+
+def test_a_column_added_later_is_missing_in_older_rows_and_both_programs_go_on(path):
+    ledger.add(Sample(name="old", count=1), path=path)
+    ledger.add(LaterSample(name="new", joules=2.0), path=path)
+    ledger.add(Sample(name="older program", seconds=3.0), path=path)
+    found = {row.name: row.joules for row in ledger.find(LaterSample, path=path)}
+    assert found == {"old": None, "new": 2.0, "older program": None}
+    assert [row.count for row in ledger.find(Sample, path=path)] == [1, None, None]
+
+
+def test_an_unknown_table_is_refused(path):
+    with pytest.raises(LedgerError, match="no table 'nonsense'"):
+        ledger.load("nonsense", path=path)
+
+
+def test_every_row_class_says_its_table_its_key_and_its_types():
+    assert {"runs", "completions", "claims", "deployments", "batches", "attempts"} <= set(ledger.tables())
+    for kind in ledger.tables().values():
+        names = [field.name for field in ledger.fields(kind)]
+        assert set(kind.KEY) <= set(names) and kind.__doc__
+        assert all(ledger.sql_type(field) for field in ledger.fields(kind))
+
+
+@pytest.mark.parametrize("damage", [b"this is no database, and long enough to be taken for one" * 99, None])
+def test_a_damaged_file_is_a_clear_error(path, damage):
+    ledger.add(*(Sample(name=f"row {number}", values=tuple(range(50))) for number in range(200)), path=path)
+    content = path.read_bytes()
+    path.write_bytes(damage or content[: len(content) // 2])
+    with pytest.raises(LedgerError) as caught:
+        ledger.find(Sample, path=path)
+    assert str(path) in str(caught.value) and caught.value.fix
+
+
+def test_a_ledger_that_cannot_be_opened_is_a_clear_error(tmp_path):
+    with pytest.raises(LedgerError, match="cannot be used"):
+        ledger.add(Sample(name="x"), path=tmp_path)
+
+
+# A file of at most 200 kB stands for a full disk: the kernel refuses the write, whoever runs the test.
+FULL_DISK = """
+import resource, sys
+from labkit import ledger
+from labkit.errors import LedgerError
+from labkit.ledger.rows import Claim
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+for number in range(1000):
+    try:
+        ledger.add(Claim(run_key="r", claim_id=str(number), sentence="x" * 5000, verdict="holds"), path=sys.argv[1])
+    except LedgerError as error:
+        print(number)
+        sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no file size limits on Windows")
+def test_a_full_disk_is_a_clear_error_and_loses_no_acknowledged_row(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    kept = [row.claim_id for row in ledger.find(rows.Claim, path=path)]
+    assert kept == [str(number) for number in range(int(done.stdout))]
+
+
+def test_many_writers_some_of_them_killed_lose_no_acknowledged_row(tmp_path):
+    acknowledged, missing, damaged = write_rows_with_kills(tmp_path, writers=4, rows=60, kills=4)
+    assert (acknowledged, missing, damaged) == (240, 0, 0)
+
+
+# Says a row is safe before it is.
+HASTY = """
+import os, pathlib, sys, time
+from labkit import ledger
+from labkit.ledger.rows import Ceiling
+
+folder, number, rows = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+handle = os.open(folder / f"ack-{number}.txt", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+for row in range(os.read(handle, 1 << 20).count(b"\\n"), rows):
+    os.write(handle, f"w{number} r{row}\\n".encode())
+    time.sleep(0.1)
+    ledger.add(Ceiling(run_key=f"w{number}", name=f"r{row}", device="cpu", threads=1), path=folder / "ledger.sqlite")
+"""
+
+
+def test_the_drill_of_the_writers_finds_one_that_acknowledges_too_early(tmp_path):
+    _, missing, _ = write_rows_with_kills(tmp_path, writers=2, rows=15, kills=4, rng=random.Random(2), source=HASTY)
+    assert missing > 0
+
+
+def test_exports_equal_the_ledger(path, tmp_path):
+    ledger.add(
+        Deployment(run_key="r", dataset="d", model="m", engine="eager", precision="fp32", device="cpu", threads=1,
+                   batch=8, accuracy=0.5, latency_p50_ms=None, size_bytes=100, noisy=False),
+        Sample(name="x", count=1, values=(1, 2)),
+        Sample(name="empty"),
+        path=path,
+    )  # fmt: skip
+    written = ledger.export(tmp_path / "export", path=path)
+    assert {file.stem for file in written} == set(ledger.tables())
+    for name in ledger.tables():
+        frame = ledger.load(name, path=path)
+        parquet = pd.read_parquet(tmp_path / "export" / f"{name}.parquet")
+        csv = pd.read_csv(tmp_path / "export" / f"{name}.csv")
+        assert list(parquet.columns) == list(csv.columns) == list(frame.columns)
+        assert len(parquet) == len(csv) == len(frame)
+    stored = pd.read_parquet(tmp_path / "export" / "deployments.parquet")
+    pd.testing.assert_frame_equal(stored, ledger.load("deployments", path=path), check_dtype=False)
+
+
+def page(**changes):
+    row = {"run_key": "r", "name": "copy", "device": "cpu", "threads": 1, "bytes_per_s": 1e10}
+    about = {"hardware": "a named machine", "date": "2026-01-01", "commit": "abc", "versions": {"torch": "2"}}
+    return {**about, "tables": {"ceilings": [row]}, **changes}
+
+
+def test_recorded_rows_say_whose_they_are_and_never_mix_with_own_rows(path, tmp_path):
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    (folder / "one.json").write_text(json.dumps(page()))
+    (folder / "two.json").write_text(json.dumps(page(hardware="another", tables={})))
+    ledger.add(Ceiling(run_key="own", name="copy", device="cpu", threads=1), path=path)
+    recorded = ledger.recorded("ceilings", folder=folder)
+    assert recorded[["run_key", "hardware", "recorded_on", "recorded_commit"]].values.tolist() == [
+        ["r", "a named machine", "2026-01-01", "abc"]
+    ]
+    assert ledger.load("ceilings", path=path)["run_key"].tolist() == ["own"]
+    nothing = ledger.recorded("completions", folder=folder)
+    assert len(nothing) == 0 and {"hardware", "run_key"} <= set(nothing.columns)
+
+
+@pytest.mark.parametrize("text", ["not json", "[]", "{}", json.dumps({"hardware": "x", "tables": {}})])
+def test_a_recorded_file_that_does_not_say_where_it_comes_from_is_refused(tmp_path, text):
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(LedgerError, match=r"bad\.json"):
+        ledger.recorded("ceilings", folder=tmp_path)
+
+
+def test_rows_are_synced_to_disk_before_add_returns(path):
+    with ledger.connect(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    ledger.add(Completion(run_key="r", notebook="n", cell_count=1, seconds=1.0, finished_utc="now"), path=path)
+    reader = sqlite3.connect(path)
+    assert reader.execute("SELECT count(*) FROM completions").fetchone() == (1,)
+    reader.close()

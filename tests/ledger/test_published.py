@@ -1,0 +1,74 @@
+"""The published tables, and one's own beside them."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from labkit.errors import LabError
+from labkit.ledger import published
+from labkit.ledger.rows import Training
+
+
+def row(variant, total_s, **more):
+    about = {"study": "training-phases", "model": "cnn", "dataset": "d", "device": "cpu"}
+    return Training(variant=variant, total_s=total_s, **about, **more)
+
+
+def test_the_published_shares_are_those_worked_out_by_hand():
+    found = published.beside([row("baseline", 10.0), row("all", 5.0)], "training-phases", "total_s")
+    assert list(found.index) == ["baseline", "all", "pinned memory", "cuDNN autotuner", "TorchScript"]
+    title = "published (GPU not named)"
+    assert found[title]["all"] == pytest.approx(568 / 602)
+    assert found[title]["baseline"] == 1
+    assert list(found["here"][:2]) == [1, 0.5]
+    assert found["here"].isna()[2:].all()
+
+
+def test_the_optimizer_took_36_percent_of_the_published_baseline():
+    baseline = published.table("training-phases").set_index("variant").loc["baseline"]
+    assert baseline["optimizer_s"] / baseline["total_s"] == pytest.approx(0.36, abs=0.005)
+
+
+def test_compile_and_amp_together_were_a_third_faster():
+    times = published.table("compile-amp").set_index("variant")["total_s"]
+    assert times["vanilla"] / times["compile + AMP"] == pytest.approx(1.36, abs=0.005)
+
+
+@pytest.mark.parametrize("study", published.names())
+def test_every_table_says_its_source_and_hardware_and_has_typed_columns(study):
+    frame = published.table(study)
+    assert frame.attrs["source"]
+    assert frame.attrs["hardware"]
+    assert "object" not in {str(kind) for kind in frame.dtypes}
+
+
+def test_rows_can_be_named_by_several_columns():
+    own = pd.DataFrame(
+        {"activation": ["GELU", "ReLU"], "compiled": [True, True], "batch": [64, 64], "latency_ms": [4.0, 3]}
+    )
+    found = published.beside(own, "activations", "latency_ms", by=["activation", "compiled", "batch"])
+    assert found.loc[("ReLU", True, 64)].tolist() == pytest.approx([0.75, 46.78 / 57.31])
+
+
+def test_a_row_that_could_not_be_measured_stays_missing():
+    found = published.beside(
+        [row("baseline", 10.0), row("pinned memory", None, reason="no GPU")], "training-phases", "total_s"
+    )
+    assert pd.isna(found["here"]["pinned memory"])
+
+
+def test_what_was_recorded_elsewhere_stands_in_a_column_of_its_own(tmp_path, monkeypatch):
+    rows = [vars(row("baseline", 8.0)), vars(row("all", 2.0))]
+    page = {"hardware": "H200", "date": "2026-01-01", "commit": "x", "versions": {}, "tables": {"trainings": rows}}
+    folder = tmp_path / "artifacts" / "recorded"
+    folder.mkdir(parents=True)
+    (folder / "h200.json").write_text(json.dumps(page))
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
+    found = published.beside([row("baseline", 10.0)], "training-phases", "total_s")
+    assert found["H200, 2026-01-01"]["all"] == 0.25
+
+
+def test_an_unknown_study_is_refused_with_the_known_ones():
+    with pytest.raises(LabError, match="training-phases"):
+        published.table("nothing")

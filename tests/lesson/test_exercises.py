@@ -1,0 +1,63 @@
+"""Each exercise accepts its reference, rejects plausible mistakes, and can be filled into a notebook cell."""
+
+import pytest
+
+from labkit.errors import LessonError
+from labkit.lesson import exercises
+from labkit.lesson.exercises import Exercise, Wrong
+
+ALL = exercises.registry()
+MISTAKES = [(task, name) for task, entry in ALL.items() for name in entry.wrong]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_reference_passes(name):
+    ALL[name].verify(ALL[name].reference)
+
+
+@pytest.mark.parametrize(("name", "mistake"), MISTAKES, ids=[f"{task}-{name}" for task, name in MISTAKES])
+def test_a_plausible_mistake_is_rejected_with_words_that_help(name, mistake):
+    with pytest.raises(Wrong) as caught:
+        ALL[name].verify(ALL[name].wrong[mistake])
+    assert len(str(caught.value)) > 20
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_has_three_wrong_answers_a_hint_a_difficulty_and_minutes(name):
+    task = ALL[name]
+    assert len(task.wrong) >= 3
+    assert task.difficulty in (1, 2, 3)
+    assert 1 <= task.minutes <= 60
+    assert task.hint
+    assert task.task
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_solution_as_source_defines_the_readers_name_and_passes(name):
+    space = {}
+    exec(ALL[name].solution, space)
+    ALL[name].verify(space[ALL[name].name])
+
+
+def test_filling_replaces_the_stub_and_keeps_the_check():
+    cell = 'def image_bytes(images):\n    ...  # your code\n\nimage_bytes = exercise("image-bytes").check(image_bytes)'
+    filled = exercises.fill(cell)
+    assert "your code" not in filled
+    assert filled.startswith("def image_bytes(")
+    assert filled.endswith('image_bytes = exercise("image-bytes").check(image_bytes)')
+
+
+def test_filling_leaves_other_cells_alone():
+    assert exercises.fill("x = 1\nprint(x)") == "x = 1\nprint(x)"
+
+
+def test_a_plain_value_is_filled_as_an_assignment():
+    task = Exercise(
+        id="best-batch", task="", difficulty=1, minutes=1, hint="", reference=64, verify=lambda answer: None, wrong={}
+    )
+    assert task.solution == "best_batch = 64"
+
+
+def test_an_unknown_exercise_is_refused():
+    with pytest.raises(LessonError, match="no exercise 'nothing'"):
+        exercises.find("nothing")

@@ -1,0 +1,314 @@
+"""The teaching words: what they record, how they judge, and that they never block."""
+
+import pytest
+
+from labkit import ledger, lesson
+from labkit.errors import LessonError
+from labkit.ledger.rows import Ceiling
+from labkit.lesson import exercises
+from labkit.lesson.exercises import Exercise, expect_close
+
+
+@pytest.fixture
+def running(capsys):
+    """A lesson that has begun; what it printed so far is dropped."""
+    begun = lesson.start("99_test", "quick", 3)
+    capsys.readouterr()
+    yield begun
+    lesson._lesson = None
+
+
+def only(table):
+    (row,) = ledger.load(table).to_dict("records")
+    return row
+
+
+def test_start_opens_a_run_that_names_profile_seed_machine_and_commit():
+    lesson.start("99_test", "quick", 3)
+    run, machine = only("runs"), only("machines")
+    assert (run["notebook"], run["profile"], run["seed"]) == ("99_test", "quick", 3)
+    assert run["machine_key"] == machine["machine_key"]
+
+
+def test_start_takes_the_run_key_of_the_runner(monkeypatch):
+    monkeypatch.setenv("LABKIT_RUN_KEY", "batch-1/99")
+    assert lesson.start("99_test").run_key == "batch-1/99"
+
+
+def test_start_makes_random_numbers_repeatable(running):
+    import random
+
+    import numpy as np
+    import torch
+
+    def draw():
+        return torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002
+
+    lesson.start("99_test", "quick", 3)
+    first = draw()
+    lesson.start("99_test", "quick", 3)
+    assert draw() == first
+    lesson.start("99_test", "quick", 4)
+    assert all(new != old for new, old in zip(draw(), first, strict=True))
+
+
+def test_an_unknown_profile_is_refused_with_the_ones_there_are():
+    with pytest.raises(LessonError, match="quick or lab or paper"):
+        lesson.start("99_test", "fast")
+
+
+def test_a_word_before_start_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(lesson, "_lesson", None)
+    with pytest.raises(LessonError, match=r"start\(\.\.\.\)"):
+        lesson.claim("c", "s", 1.0, holds_if=lambda v: v > 0)
+
+
+def test_choose_follows_the_profile_and_paper_falls_back_to_lab(running):
+    assert running.choose(quick=1, lab=2, paper=3) == 1
+    assert lesson.start("99_test", "paper").choose(quick=1, lab=2) == 2
+
+
+def test_a_prediction_takes_its_default_until_the_reader_answers(running):
+    lesson.predict("p", "How much?", unit="x", default=2)
+    assert (only("predictions")["answer"], only("predictions")["source"]) == ("2", "default")
+    lesson.record_answer("p", 3.5)
+    assert (only("predictions")["answer"], only("predictions")["source"]) == ("3.5", "reader")
+
+
+def test_running_the_cell_again_keeps_the_readers_answer(running):
+    lesson.predict("p", "Which?", ["a", "b"], default="a")
+    lesson.record_answer("p", "b")
+    lesson.predict("p", "Which?", ["a", "b"], default="a")
+    assert (only("predictions")["answer"], only("predictions")["source"]) == ("b", "reader")
+
+
+def test_an_answer_given_after_the_result_is_marked_as_such(running):
+    lesson.predict("p", "Which?", ["a", "b"], default="a")
+    lesson.reveal("p", "b")
+    row = lesson.record_answer("p", "b")
+    assert (row.source, row.verdict) == ("reader, afterwards", "right")
+
+
+def test_a_default_that_is_no_option_is_refused(running):
+    with pytest.raises(LessonError, match="not an option"):
+        lesson.predict("p", "Which?", ["a", "b"], default="c")
+
+
+def test_an_answer_inside_the_interval_of_the_result_stays_open(running, capsys):
+    class Difference:
+        low, high, median = 0.5, 3.5, 1.9
+
+    lesson.predict("p", "How many points?", unit="points", default=3)
+    lesson.reveal("p", Difference())
+    row = only("predictions")
+    assert (row["verdict"], row["result"], row["low"], row["high"]) == ("open", "1.9", 0.5, 3.5)
+    assert "the run allows 0.5 to 3.5 points" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_tell_leaves_the_prediction_open_and_says_why(running, capsys):
+    lesson.predict("p", "Which?", ["a", "b"], default="a")
+    lesson.reveal("p", None, reason="no GPU")
+    row = only("predictions")
+    assert (row["verdict"], row["reason"], row["result"]) == ("open", "no GPU", None)
+    lesson.record_answer("p", "b")
+    assert only("predictions")["source"] == "reader, afterwards"
+    capsys.readouterr()
+    lesson.recap()
+    assert "no GPU" in capsys.readouterr().out
+
+
+def test_revealing_what_was_never_asked_is_refused(running):
+    with pytest.raises(LessonError, match="Nothing was predicted"):
+        lesson.reveal("p", 1)
+
+
+ABOVE_ONE = {"holds_if": lambda low, high: low > 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [((1.1, 1.3), "holds"), ((0.9, 1.2), "inconclusive"), ((0.5, 0.8), "fails"), (1.5, "holds"), (0.5, "fails")],
+)
+def test_a_claim_holds_for_its_whole_interval_or_stays_open_or_fails(running, value, verdict):
+    lesson.claim("c", "faster", value, **ABOVE_ONE)
+    assert only("claims")["verdict"] == verdict
+
+
+def test_a_claim_of_no_difference_holds_when_the_interval_contains_it(running):
+    lesson.claim("c", "alike", (0.98, 1.02), holds_if=lambda low, high: low <= 1 <= high)
+    assert only("claims")["verdict"] == "holds"
+    lesson.claim("c", "alike", (1.1, 1.2), holds_if=lambda low, high: low <= 1 <= high)
+    assert only("claims")["verdict"] == "fails"
+
+
+def test_a_claim_takes_anything_with_low_and_high_and_keeps_its_median(running):
+    class Ratio:
+        low, high, median = 1.1, 1.5, 1.2
+
+    lesson.claim("c", "faster", Ratio(), unit="x", **ABOVE_ONE)
+    row = only("claims")
+    assert (row["low"], row["value"], row["high"], row["unit"]) == (1.1, 1.2, 1.5, "x")
+
+
+class Timed:
+    low, high, median, floor, pairs = 1.02, 1.06, 1.04, 0.03, 40
+
+
+def test_a_ratio_within_its_floor_neither_holds_nor_fails_and_says_why(running):
+    lesson.claim("c", "faster", Timed(), unit="x", **ABOVE_ONE)
+    row = only("claims")
+    assert (row["verdict"], row["low"]) == ("inconclusive", 1.02)
+    assert row["reason"] == "the same code twice differed by up to 3 % here"
+
+
+def test_a_ratio_of_a_few_pairs_neither_holds_nor_fails_and_says_how_many_are_missing(running):
+    class Few(Timed):
+        low, floor, pairs = 1.9, 0.0, 5
+
+    lesson.claim("c", "faster", Few(), unit="x", **ABOVE_ONE)
+    assert only("claims")["verdict"] == "inconclusive"
+    assert "only 5 pairs" in only("claims")["reason"]
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), (float("nan"), 1.0)])
+def test_a_claim_without_a_value_is_inconclusive_and_says_why(running, value, capsys):
+    lesson.claim("c", "cheaper", value, holds_if=lambda v: v < 1, reason="no energy counter")
+    row = only("claims")
+    assert (row["verdict"], row["reason"]) == ("inconclusive", "no energy counter")
+    assert row["value"] != row["value"]
+    assert "no energy counter" in capsys.readouterr().out
+
+
+def test_a_claim_from_a_busy_machine_stays_open_but_shows_its_value(running, capsys):
+    lesson.claim("c", "faster", 2.0, holds_if=lambda v: v > 1, reason="other processes used 50 % of the cores")
+    row = only("claims")
+    assert (row["verdict"], row["value"]) == ("inconclusive", 2.0)
+    assert "2; other processes used 50 % of the cores" in capsys.readouterr().out
+
+
+def test_kept_rows_belong_to_this_run(running):
+    kept = lesson.keep(Ceiling(run_key="", name="copy", device="cpu", threads=2, bytes_per_s=1e9))
+    assert kept.run_key == running.run_key == only("ceilings")["run_key"]
+
+
+def double(x):
+    return 2 * x
+
+
+def verify_double(answer):
+    expect_close(answer(3), 6, "double(3)")
+
+
+TASK = Exercise(
+    id="double",
+    task="Write twice x.",
+    difficulty=1,
+    minutes=1,
+    hint="Add it to itself.",
+    reference=double,
+    verify=verify_double,
+    wrong={"squares": lambda x: x * x},
+)
+
+
+@pytest.fixture
+def task(monkeypatch, running):
+    monkeypatch.setattr(exercises, "registry", lambda: {"double": TASK})
+    return lesson.exercise("double")
+
+
+def test_a_right_answer_passes_and_is_handed_back(task):
+    mine = lambda x: x + x  # noqa: E731
+    assert task.check(mine) is mine
+    assert only("answers")["verdict"] == "passed"
+
+
+def stub(x):
+    """Twice x."""
+
+
+def passing(x):
+    pass
+
+
+def unwritten(x):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("answer", [stub, passing, unwritten, None, ..., lambda x: None])
+def test_a_stub_is_unsolved_and_hands_back_the_reference(task, answer):
+    assert task.check(answer) is double
+    assert only("answers")["verdict"] == "unsolved"
+
+
+def recursing(x):
+    return recursing(x)
+
+
+def leaving(x):
+    raise SystemExit(0)
+
+
+class Spoilt:
+    def __float__(self):
+        raise TypeError
+
+    def __repr__(self):
+        raise ValueError
+
+
+HOSTILE = {
+    "squares": lambda x: x * x,
+    "takes too much": lambda x, y: x,
+    "divides by zero": lambda x: x / 0,
+    "not a function": 6,
+    "gives text": lambda x: "six",
+    "gives nan": lambda x: float("nan"),
+    "gives a list": lambda x: [6],
+    "gives what cannot be shown": lambda x: Spoilt(),
+    "recurses for ever": recursing,
+    "leaves the program": leaving,
+    "gives infinity": lambda x: float("inf"),
+    "gives a class": lambda x: int,
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_a_wrong_answer_never_passes_and_never_stops_the_lesson(task, answer):
+    assert task.check(answer) is double
+    row = only("answers")
+    assert row["verdict"] == "wrong"
+    assert row["message"]
+
+
+@pytest.mark.parametrize("answer", [stub, lambda x: x])
+def test_in_strict_mode_what_does_not_pass_raises_after_it_is_recorded(task, answer, monkeypatch):
+    monkeypatch.setenv("LABKIT_STRICT", "1")
+    with pytest.raises(LessonError, match="Add it to itself"):
+        task.check(answer)
+    assert len(ledger.load("answers")) == 1
+
+
+def test_an_unknown_exercise_is_refused_with_the_ones_there_are(running):
+    with pytest.raises(LessonError, match="image-bytes"):
+        lesson.exercise("no-such-thing")
+
+
+def test_recap_shows_everything_of_this_run_only_and_writes_the_completion(running, capsys):
+    lesson.predict("p", "How much?", unit="x", default=2)
+    lesson.reveal("p", 4)
+    lesson.claim("c", "it is faster", 2.0, **ABOVE_ONE)
+    lesson.start("99_test", "quick", 4)
+    lesson.claim("d", "it is smaller", 2.0, **ABOVE_ONE)
+    capsys.readouterr()
+    lesson.recap()
+    shown = capsys.readouterr().out
+    assert "it is smaller" in shown
+    assert "it is faster" not in shown
+    assert only("completions")["notebook"] == "99_test"
+
+
+def test_explore_calls_the_function_once_where_nobody_can_move_a_slider(running):
+    calls = []
+    lesson.explore(lambda batch, rate: calls.append((batch, rate)), batch=(8, 1, 64), rate=(0.5, 0.0, 1.0))
+    assert calls == [(8, 0.5)]

@@ -1,0 +1,55 @@
+"""The hardware's counters, with files and a driver made up for the test."""
+
+import pynvml
+import pytest
+
+from labkit.device import machine
+from labkit.measure import counters
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """An NVIDIA driver that answers: 1,500 MHz, slowed by power and heat, two processes, 12.5 J."""
+    answers = {
+        "nvmlDeviceGetClockInfo": 1500,
+        "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x40 | 0x1,
+        "nvmlDeviceGetComputeRunningProcesses": [type("Process", (), {"pid": pid}) for pid in (1, 2)],
+        "nvmlDeviceGetTotalEnergyConsumption": 12_500,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(counters, "gpu_handle", lambda uuid: "handle")
+
+
+def test_a_gpu_tells_its_clock_its_brakes_and_its_other_users(driver):
+    state = counters.gpu_state("some-uuid")
+    assert state == {"clock_mhz": 1500.0, "throttle": "power cap, thermal (hardware)", "strangers": 1}
+
+
+def test_a_gpu_s_energy_is_in_joules(driver):
+    assert counters.gpu_energy_j("some-uuid") == 12.5
+
+
+def test_without_a_driver_nothing_is_told():
+    counters.gpu_handle.cache_clear()
+    assert counters.gpu_state("no such gpu") == {}
+    assert counters.gpu_energy_j("no such gpu") is None
+
+
+def test_a_counter_the_gpu_does_not_have_is_unknown(driver, monkeypatch):
+    def refuse(*_):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", refuse)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", refuse)
+    assert counters.gpu_energy_j("some-uuid") is None
+    assert "clock_mhz" not in counters.gpu_state("some-uuid")
+
+
+def test_a_folder_without_counters_has_no_domains(tmp_path):
+    assert counters.rapl_domains(tmp_path / "none") == []
+
+
+def test_the_last_level_cache_has_a_likely_size_or_is_unknown():
+    size = machine.last_level_cache_bytes()
+    assert size is None or 2**18 <= size <= 2**31

@@ -1,0 +1,113 @@
+"""Many trainings side by side, and the intervals between them."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.data import load
+from labkit.models.cnn import cnn
+from labkit.train import TrainConfig, sweep, workers
+from labkit.train.sweep.intervals import student_t
+
+BASE = TrainConfig(optimizer="sgd", learning_rate=0.05, schedule="cosine", weight_decay=0.0, batch=64, epochs=1)
+
+
+@dataclass
+class Row:
+    name: str
+    seed: int
+    accuracy: float
+
+
+def images():
+    return sweep.halved(load("fashion-mnist", "train", limit=256)), sweep.halved(load("fashion-mnist", limit=100))
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042), (10_000, 1.960)])
+def test_students_t_is_that_of_the_tables(freedom, quantile):
+    assert student_t(freedom) == pytest.approx(quantile, abs=2e-3)
+
+
+def test_the_interval_of_a_mean_worked_by_hand():
+    """1, 2, 3: mean 2, deviation 1, so 2 plus or minus 4.303 / sqrt(3)."""
+    assert tuple(sweep.mean_interval([1, 2, 3])) == pytest.approx((2, 2 - 2.484, 2 + 2.484), abs=2e-3)
+
+
+def test_the_interval_covers_the_true_mean_nineteen_times_in_twenty():
+    random, covered = np.random.default_rng(0), 0
+    for _ in range(2000):
+        found = sweep.mean_interval(random.normal(3, 1, 5))
+        covered += found.low <= 3 <= found.high
+    assert 0.935 <= covered / 2000 <= 0.965
+
+
+def test_one_training_proves_nothing():
+    assert tuple(sweep.mean_interval([5.0])) == (5, -math.inf, math.inf)
+
+
+def test_settings_are_compared_seed_by_seed():
+    rows = [Row("a", 1, 82.0), Row("a", 0, 71.0), Row("b", 0, 70.0), Row("b", 1, 81.0)]
+    assert list(sweep.values(rows, "a")) == [71, 82]
+    assert tuple(sweep.difference(rows, "a", "b")) == (1, 1, 1)
+
+
+def test_a_ratio_is_a_geometric_mean():
+    rows = [Row("a", 0, 2.0), Row("a", 1, 8.0), Row("b", 0, 1.0), Row("b", 1, 1.0)]
+    found = sweep.ratio(rows, "a", "b", "accuracy")
+    assert found.mean == pytest.approx(4)
+    assert found.low * found.high == pytest.approx(16)
+
+
+def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
+    whole = load("fashion-mnist", "train", limit=20)
+    small = sweep.halved(whole)
+    assert small.images.shape == (20, 1, 14, 14)
+    assert small.images.dtype == torch.uint8
+    assert int(small.images[3, 0, 5, 6]) == pytest.approx(
+        float(whole.images[3, 0, 10:12, 12:14].float().mean()), abs=0.5
+    )
+
+
+def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    settings = {"a": BASE, "again": BASE}
+    found = sweep.run(settings, partial(cnn, 2), images(), seeds=2)
+    assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in (0, 1)]
+    assert tuple(sweep.difference(found, "a", "again", "loss")) == (0, 0, 0)
+    assert found[0].loss != found[1].loss
+    assert all(0 <= each.accuracy <= 100 and each.loss > 0 for each in found)
+
+
+def test_a_target_ends_the_training_when_the_loss_on_all_images_is_low_enough(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    settings = {"a": TrainConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.0, batch=64, epochs=40)}
+    (found,) = sweep.run(settings, partial(cnn, 4), images(), seeds=1, target=0.7)
+    assert found.loss <= 0.7
+    assert 1 <= found.epochs < 40
+    assert found.steps == 4 * found.epochs
+
+
+def test_running_statistics_are_those_of_the_training_images_afterwards():
+    train, _ = images()
+    torch.manual_seed(0)
+    network = cnn(2)
+    sweep.settle(network, train, "cpu")
+    x, _ = next(iter(train.batches(len(train))))
+    seen = network[0][0](x)  # the first convolution
+    torch.testing.assert_close(network[0][1].running_mean, seen.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+
+
+def test_flatness_is_measured_for_each_solution(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    found = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=1)
+    (row,) = sweep.flatness(found, images()[0].subset(64))
+    weights = [weight for weight in found[0].model.parameters() if weight.dim() > 1]
+    assert row.length == pytest.approx(
+        math.sqrt(sum(float(weight.detach().square().sum()) for weight in weights)), rel=1e-5
+    )
+    assert (row.name, row.seed) == ("a", 0)
+    assert row.sharpness > 0

@@ -1,0 +1,54 @@
+"""Jobs side by side: in order, in other processes, and never left behind."""
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from labkit.errors import LabError
+from labkit.train import workers
+
+
+def process_number(job):
+    return job, os.getpid()
+
+
+def imported(job):
+    """Which of torch and its compiler a worker finds imported when it begins, and how many threads it uses."""
+    import torch
+
+    return sys.modules.keys() >= {"torch", "torch._dynamo"}, torch.get_num_threads()
+
+
+def test_jobs_run_in_processes_of_their_own_come_back_in_order_and_say_why_one_failed(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 2)
+    found = workers.work(process_number, [3, 1, 2])
+    assert [job for job, _ in found] == [3, 1, 2]
+    assert os.getpid() not in {process for _, process in found}
+    with pytest.raises(ValueError, match="math domain error"):
+        workers.work(math.sqrt, [4, -1])
+    with pytest.raises(LabError, match="ended in the middle"):
+        workers.work(os._exit, [1, 2])
+    assert workers.work(math.sqrt, [4, 9]) == [2, 3]
+
+
+def test_on_a_gpu_or_a_single_core_jobs_run_here(monkeypatch):
+    assert workers.work(process_number, [0, 1], device="cuda:0") == [(0, os.getpid()), (1, os.getpid())]
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    assert workers.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")
+def test_a_worker_is_forked_from_a_server_that_has_imported_torch_and_uses_one_thread(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 2)
+    workers.start_workers()
+    assert workers.work(imported, [0, 1]) == [(True, 1), (True, 1)]
+
+
+def test_starting_the_workers_costs_the_reader_no_import():
+    code = (
+        "import sys; from labkit.train.workers import start_workers; start_workers(); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
