@@ -23,7 +23,7 @@ lint: $(READY)   ## check code and notebooks
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and without any host
-	$(BIN)/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate \
+	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --extra dev pyproject.toml -o requirements.lock
 
 # The stamp is written last, so an install that was cut short is taken up again by the next call. Bytecode is compiled
