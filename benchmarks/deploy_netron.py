@@ -1,4 +1,4 @@
-"""The part `netron` of deploy.py: a graph drawn in a browser without a request, and nothing else served."""
+"""The part `netron` of deploy.py: graphs drawn in a browser without a request."""
 
 import sys
 import tempfile
@@ -9,27 +9,18 @@ import torch
 
 from labkit import export, models
 from labkit.files import root
-from labkit.lesson.netron_view import graph, pages, serve
+from labkit.lesson.netron_view import page, read_graph
 
 sys.path.insert(0, str(root() / "tests"))
-from hostile_netron import DECOYS, answered, requests
 from test_browser import CHROMIUM, QUIET
 
 
 def netron(figures, quick):
-    """ResNet-18 and the small ConvNeXt side by side; hostile requests beside ten files that are nobody's business."""
+    """ResNet-18 and the small ConvNeXt side by side."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = [written(model, folder) for model in ("cnn-small" if quick else "resnet18", "convnext-mini")]
         drawn(figures, paths)
-        with serve(paths[0]) as server:
-            hostile = requests(server, folder)
-            figures.add("netron_hostile_requests", len(hostile), at_least=50)
-            figures.add("netron_hostile_answered", sum(answered(server, each) for each in hostile), at_most=0)
-            decoys = [each for each in hostile if "decoy" in each["path"]]
-            figures.add(
-                f"netron_decoys_of_{DECOYS}_readable", sum(answered(server, each) for each in decoys), at_most=0
-            )
 
 
 def written(name, folder):
@@ -39,9 +30,9 @@ def written(name, folder):
 
 def drawn(figures, paths):
     """The page of a notebook, in headless Chromium: seconds until both graphs are drawn, and what was asked for."""
-    graphs = [graph.read(path, largest_tensor=2**14) for path in paths]
-    page = pages.page(graphs, height=500)
-    figures.add("netron_page", len(page) / 1e6, at_most=1, unit="MB")
+    graphs = [read_graph(path, largest_tensor=2**14) for path in paths]
+    drawing = page(graphs, height=500)
+    figures.add("netron_page", len(drawing) / 1e6, at_most=1, unit="MB")
     if CHROMIUM is None:
         return figures.add("netron_nodes_missing", None, at_most=0)
     from playwright.sync_api import sync_playwright
@@ -52,7 +43,7 @@ def drawn(figures, paths):
         tab = browser.new_page()
         tab.on("request", lambda request: asked.append(request.url))
         begun = time.monotonic()
-        tab.set_content(page)
+        tab.set_content(drawing)
         for frame in tab.frames[1:]:
             frame.locator("body.default g.node").first.wait_for(timeout=120_000)
         figures.add("netron_two_graphs_drawn", time.monotonic() - begun, unit="s")

@@ -74,7 +74,7 @@ USES = {
     "triton": lambda: fastswish.form("triton"),
     "torchao": qat.imported,
     "modelopt": floats.imported,
-    "netron": netron_view.pages.folder,
+    "netron": netron_view.netron_folder,
     "gpu": lambda: device.pick("cuda"),
     "compiler": lambda: device.require_compiler("cpu"),
 }

@@ -1,21 +1,19 @@
-"""netron on one model: the whole graph and nothing else, offline, refused to strangers, plain where nobody looks."""
+"""netron on one model: the whole graph and nothing else, offline, plain where nobody looks."""
 
+import html
 import re
 import socket
 import sys
-import threading
-import time
 
 import numpy as np
 import onnx
 import pytest
-from hostile_netron import answered, get, requests
 from onnx import TensorProto, helper, numpy_helper
 from test_browser import CHROMIUM, QUIET, need_browser
 
+from labkit import cli
 from labkit.errors import LabError, Unavailable
 from labkit.lesson import cards, netron_view
-from labkit.lesson.netron_view import graph, pages, serving
 
 WEIGHT = np.random.default_rng(0).standard_normal((16, 16, 5, 5)).astype(np.float32)  # 25,600 bytes
 
@@ -46,7 +44,7 @@ def model(tmp_path):
 
 
 def test_a_graph_is_told_in_numbers(model):
-    facts = graph.read(model, largest_tensor=10**6).facts()
+    facts = netron_view.read_graph(model, largest_tensor=10**6).facts
     assert facts["nodes"] == "6"
     assert facts["operators"] == "Conv 3, Relu 3"
     assert facts["inputs"] == "input float batch×16×8×8"
@@ -56,30 +54,30 @@ def test_a_graph_is_told_in_numbers(model):
 
 
 def test_large_tensors_are_left_out_and_everything_else_stays(model):
-    drawn = graph.read(model, largest_tensor=1000)
+    drawn = netron_view.read_graph(model, largest_tensor=1000)
     before, after = onnx.load(model), onnx.load_from_string(drawn.packed)
-    assert drawn.left_out == 3
+    assert drawn.facts["large tensors"].startswith("3 not in the drawing")
     assert len(drawn.packed) < 5000 < model.stat().st_size
     assert after.graph.node == before.graph.node
     for old, new in zip(before.graph.initializer, after.graph.initializer, strict=True):
         assert (new.name, new.dims, new.data_type) == (old.name, old.dims, old.data_type)
         assert new == old or not new.raw_data
-    assert graph.read(model, largest_tensor=10**6).packed == model.read_bytes()
+    assert netron_view.read_graph(model, largest_tensor=10**6).packed == model.read_bytes()
 
 
 def test_data_in_other_files_is_not_read(tmp_path):
     (tmp_path / "decoy.txt").write_text("private words " * 4096)
-    page = serving.whole_page(write_model(tmp_path / "external.onnx", external="decoy.txt"))
-    drawn = graph.read(tmp_path / "external.onnx", largest_tensor=10**6)
+    page = netron_view.whole_page(write_model(tmp_path / "external.onnx", external="decoy.txt"))
+    drawn = netron_view.read_graph(tmp_path / "external.onnx", largest_tensor=10**6)
     assert b"private" not in drawn.packed
     assert len(page) < 800_000
 
 
 def test_the_page_names_only_what_netron_has():
     """What the page takes from netron by name; a new netron that renamed something fails here, not at the reader."""
-    for name in pages.MODULES:
-        assert (pages.folder() / f"{name}.js").exists(), name
-    host = (pages.folder() / "browser.js").read_text(encoding="utf-8")
+    for name in netron_view._MODULES:
+        assert (netron_view.netron_folder() / f"{name}.js").exists(), name
+    host = (netron_view.netron_folder() / "browser.js").read_text(encoding="utf-8")
     for method in (
         "async view(view) {",
         "async start() {",
@@ -91,18 +89,18 @@ def test_the_page_names_only_what_netron_has():
     for method in ("async _request(url,", "async _open(file, files) {", "event(name", "exception(error", "openURL(url"):
         assert f"\n    {method}" in host
     assert "export const Host = browser.Host;" in host
-    assert "export const View = view.View;" in (pages.folder() / "view.js").read_text(encoding="utf-8")
+    assert "export const View = view.View;" in (netron_view.netron_folder() / "view.js").read_text(encoding="utf-8")
 
 
 def test_the_modules_come_in_an_order_in_which_each_finds_what_it_imports():
-    for place, name in enumerate(pages.MODULES):
-        source = (pages.folder() / f"{name}.js").read_text(encoding="utf-8")
+    for place, name in enumerate(netron_view._MODULES):
+        source = (netron_view.netron_folder() / f"{name}.js").read_text(encoding="utf-8")
         at_once = set(re.findall(r"^import .* from '\./([\w-]+)\.js';", source, flags=re.MULTILINE))
-        assert at_once <= set(pages.MODULES[:place]), name
+        assert at_once <= set(netron_view._MODULES[:place]), name
 
 
 def test_what_stock_netron_asks_the_web_for_stands_in_methods_that_the_page_replaces():
-    host = (pages.folder() / "browser.js").read_text(encoding="utf-8")
+    host = (netron_view.netron_folder() / "browser.js").read_text(encoding="utf-8")
     view = host[host.index("async view(view)") : host.index("async start()")]
     for words in ("await age();", "await consent();", "await telemetry();", "https://ipinfo.io/json"):
         assert host.count(words) == view.count(words) == 1, words
@@ -111,81 +109,23 @@ def test_what_stock_netron_asks_the_web_for_stands_in_methods_that_the_page_repl
 
 def test_names_cannot_write_into_the_page(tmp_path):
     name = '"><img src=x onerror=alert(1)>.onnx'
-    page = serving.whole_page(write_model(tmp_path / name)).decode()
+    page = netron_view.whole_page(write_model(tmp_path / name)).decode()
     assert "<img src=x" not in page
-    assert "<img src=x" not in pages.document(graph.read(tmp_path / name, largest_tensor=0))
+    assert "<img src=x" not in netron_view.document(netron_view.read_graph(tmp_path / name, largest_tensor=0))
 
 
 def test_the_page_allows_no_request_and_the_frame_no_access_to_the_notebook(model):
-    page = pages.page([graph.read(model, largest_tensor=0)], height=400)
+    page = netron_view.page([netron_view.read_graph(model, largest_tensor=0)], height=400)
     assert "default-src &#39;none&#39;" in page or "default-src &amp;#39;none" in page
     assert 'sandbox="allow-scripts allow-downloads"' in page
     assert "allow-same-origin" not in page
-    assert "http:" not in pages.POLICY
-    assert "https:" not in pages.POLICY
+    assert "http:" not in netron_view._POLICY
+    assert "https:" not in netron_view._POLICY
 
 
 def test_two_models_cost_a_notebook_less_than_a_megabyte(model):
-    both = [graph.read(model, largest_tensor=netron_view.IN_A_NOTEBOOK)] * 2
-    assert len(pages.page(both, height=400)) < 1_000_000
-
-
-def test_the_page_is_served_to_whoever_knows_its_address(model):
-    with netron_view.serve(model) as server:
-        status, body, headers = get(server, server.path)
-        assert status == 200
-        assert body == serving.whole_page(model)
-        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
-        assert headers["Cache-Control"] == "no-store"
-        assert get(server, server.path, host=f"localhost:{server.port + 1}")[0] == 200  # through ssh -L
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", server.port)) != 0
-
-
-def test_hostile_requests_are_refused_and_no_file_beside_the_model_is_readable(model, tmp_path):
-    with netron_view.serve(model) as server:
-        hostile = requests(server, tmp_path)
-        assert len(hostile) > 80
-        assert [request for request in hostile if answered(server, request)] == []
-        assert get(server, server.path)[0] == 200
-        assert answered(server, {"path": server.path}), "the check itself must notice an answer"
-
-
-def test_it_listens_on_this_machine_only_and_each_time_under_another_secret(model):
-    with netron_view.serve(model) as one, netron_view.serve(model) as other:
-        assert one.server_address[0] == other.server_address[0] == "127.0.0.1"
-        assert one.path != other.path
-        assert len(one.path) > 30
-        assert one.thread.daemon
-
-
-def test_it_ends_by_itself_and_refused_requests_do_not_keep_it_alive(model):
-    with netron_view.serve(model, idle_seconds=1) as server:
-        begun = time.monotonic()
-        while server.thread.is_alive() and time.monotonic() - begun < 60:
-            try:
-                get(server, "/")
-            except OSError:
-                break
-        server.thread.join(60)
-        assert not server.thread.is_alive()
-
-
-def test_no_thread_is_left_behind(model):
-    before = set(threading.enumerate())
-    with netron_view.serve(model) as server:
-        get(server, server.path)
-    begun = time.monotonic()
-    while set(threading.enumerate()) - before and time.monotonic() - begun < 30:
-        time.sleep(0.05)
-    assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x0a" * 500])
-def test_what_is_no_model_is_refused(tmp_path, content):
-    (tmp_path / "odd.onnx").write_bytes(content)
-    with pytest.raises(LabError), netron_view.serve(tmp_path / "odd.onnx"):
-        pass
+    both = [netron_view.read_graph(model, largest_tensor=netron_view.IN_A_NOTEBOOK)] * 2
+    assert len(netron_view.page(both, height=400)) < 1_000_000
 
 
 def test_a_missing_file_a_folder_and_a_claim_of_4_gb_are_refused(tmp_path):
@@ -193,14 +133,14 @@ def test_a_missing_file_a_folder_and_a_claim_of_4_gb_are_refused(tmp_path):
         file.truncate(4 * 2**30)
     for path in (tmp_path / "gone.onnx", tmp_path, tmp_path / "huge.onnx"):
         with pytest.raises(LabError):
-            serving.whole_page(path)
+            netron_view.whole_page(path)
 
 
-def test_a_port_in_use_is_explained(model):
-    with netron_view.serve(model) as server:
-        with pytest.raises(LabError, match=r"cannot be used") as refused, netron_view.serve(model, port=server.port):
-            pass
-        assert "--port" in refused.value.fix
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x0a" * 500])
+def test_what_is_no_model_is_refused(tmp_path, content):
+    (tmp_path / "odd.onnx").write_bytes(content)
+    with pytest.raises(LabError):
+        netron_view.whole_page(tmp_path / "odd.onnx")
 
 
 @pytest.fixture
@@ -237,14 +177,14 @@ def test_outside_a_notebook_the_table_is_printed(model, capsys):
 
 def test_without_netron_the_table_stands_with_the_reason_and_serving_says_what_to_do(model, shown, monkeypatch):
     monkeypatch.setitem(sys.modules, "netron", None)
-    for cached in (pages.modules, pages.shell, pages.described_operators):
+    for cached in (netron_view._modules, netron_view._shell, netron_view._operators):
         cached.cache_clear()
     netron_view.show(model)
     table, reason = shown
     assert "Conv 3, Relu 3" in table
     assert "netron is not installed" in reason
     with pytest.raises(Unavailable, match="netron is not installed") as missing:
-        serving.whole_page(model)
+        netron_view.whole_page(model)
     assert "install" in missing.value.fix
 
 
@@ -270,27 +210,9 @@ def tab(browser):
 
 
 @pytest.mark.timeout(180)
-def test_a_browser_draws_two_models_side_by_side_and_asks_nobody_for_anything(model, tmp_path, tab):
-    page, asked = tab
-    with netron_view.serve(model, write_model(tmp_path / "long.onnx", layers=9)) as server:
-        page.goto(server.url)
-        first, second = page.frames[1:]
-        for frame in (first, second):
-            frame.locator("body.default g.node").first.wait_for(timeout=90_000)
-        server.ended.set()  # the page needs the server no more
-        server.thread.join()
-        assert first.locator("g.node", has_text="Conv").count() == 3
-        assert second.locator("g.node", has_text="Conv").count() == 9
-        box = first.locator("g.node", has_text="Conv").first.bounding_box()
-        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 8)
-        first.locator("#sidebar-content input[value=pads]").wait_for(timeout=10_000)
-    assert [url for url in asked if not url.startswith(("blob:", "data:"))] == [server.url]
-
-
-@pytest.mark.timeout(180)
 def test_the_drawing_of_a_notebook_needs_no_server_and_cannot_ask_or_reach_the_page_around_it(model, tab):
     page, asked = tab
-    drawn = pages.page([graph.read(model, largest_tensor=0)], height=400)
+    drawn = netron_view.page([netron_view.read_graph(model, largest_tensor=0)], height=400)
     page.set_content(f"<title>notebook</title><div>{drawn}</div>")
     page.frames[1].locator("body.default g.node").first.wait_for(timeout=90_000)
     assert [url for url in asked if not url.startswith(("blob:", "data:"))] == []
@@ -298,15 +220,39 @@ def test_the_drawing_of_a_notebook_needs_no_server_and_cannot_ask_or_reach_the_p
 
 
 @pytest.mark.timeout(180)
+def test_the_command_writes_one_page_that_a_browser_draws_from_the_file_alone(
+    model, tmp_path, tab, own_artifacts, monkeypatch
+):
+    page, asked = tab
+    target = own_artifacts / "views" / "chain-long.html"
+    long = write_model(tmp_path / "long.onnx", layers=9)
+    monkeypatch.setattr(sys, "argv", ["labkit", "view", str(model), str(long), "--no-browser"])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    page.goto(target.as_uri())
+    first, second = page.frames[1:]
+    for frame in (first, second):
+        frame.locator("body.default g.node").first.wait_for(timeout=90_000)
+    assert first.locator("g.node", has_text="Conv").count() == 3
+    assert second.locator("g.node", has_text="Conv").count() == 9
+    box = first.locator("g.node", has_text="Conv").first.bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 8)
+    first.locator("#sidebar-content input[value=pads]").wait_for(timeout=10_000)
+    assert [url for url in asked if not url.startswith(("blob:", "data:"))] == [target.as_uri()]
+
+
+@pytest.mark.timeout(180)
 def test_even_a_script_in_the_frame_could_neither_ask_nor_reach_the_page_around_it(model, tab):
     page, _ = tab
-    with netron_view.serve(model) as listening:
-        before = listening.asked
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(2)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         spy = "<script>try { parent.document.title = 'reached' } catch {} document.body.id = 'ran';"
-        spy += f"fetch('{listening.url}').catch(() => {{}}); new Image().src = '{listening.url}'</script>"
-        document = pages.document(graph.read(model, largest_tensor=0)).replace("</body>", f"{spy}</body>")
-        frame = f'<iframe sandbox="allow-scripts" srcdoc="{pages.html.escape(document)}"></iframe>'
-        page.set_content(f"<title>notebook</title>{frame}")
+        spy += f"fetch('{address}').catch(() => {{}}); new Image().src = '{address}'</script>"
+        document = netron_view.document(netron_view.read_graph(model, largest_tensor=0))
+        document = document.replace("</body>", f"{spy}</body>")
+        page.set_content(f'<title>notebook</title><iframe sandbox="allow-scripts" srcdoc="{html.escape(document)}">')
         page.frames[1].locator("body#ran g.node").first.wait_for(timeout=90_000)
         assert page.title() == "notebook"
-        assert listening.asked == before
+        with pytest.raises(TimeoutError):
+            listening.accept()

@@ -1,0 +1,236 @@
+"""netron on ONNX models, offline: one self-contained page, for a notebook or a browser tab, without any server.
+
+A model becomes one page: netron's own files and the graph, packed together. The page runs in a sandbox that may ask
+nobody for anything, so it works wherever the notebook does: behind a remote JupyterLab, in a saved page, on a machine
+without network.
+
+Source   netron, https://github.com/lutzroeder/netron, MIT licence
+"""
+
+import base64
+import functools
+import gzip
+import html
+import importlib.util
+import json
+import os
+import re
+import sys
+import webbrowser
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import TensorProto
+
+from labkit.errors import LabError, Unavailable
+from labkit.export.gate import parsed
+from labkit.export.walk import tensors
+from labkit.lesson import cards
+
+IN_A_NOTEBOOK = 16 * 2**10  # bytes; larger tensors would swell the saved notebook, and the graph is drawn without them
+WHOLE_MODEL = 256 * 2**20  # bytes; `labkit view` shows a model up to this size with all its weights
+IN_A_LARGE_MODEL = 2**20  # bytes per tensor, in a model above that
+_LEFT_OUT = "left out of this page"  # netron names this as the place of a tensor that is not there
+# An import names only modules that stand before it. netron knows many formats; these are what it takes for ONNX.
+_MODULES = (
+    *("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuffers", "worker"),
+    *("onnx-proto", "onnx-schema", "onnx", "grapher", "view", "browser"),
+)
+# No request may leave the page, whatever a model or a later netron wants: the browser sees to it.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' blob: data:; worker-src data:; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src data:; base-uri 'none'; form-action 'none'"
+)
+_HEAD = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>{}</title><body style="margin:0">'
+
+
+def show(path, *others, height=520):
+    """Show models side by side: a table of what they hold, and below it netron, where somebody may be there to look.
+
+    path    an ONNX file; `others` stand to its right
+    height  of the drawing, in CSS pixels
+    Tensors above 16 KiB are left out of the drawing; `labkit view` shows them too. Without netron the table stands
+    alone, with the reason.
+    Raises  LabError for a file that is not an ONNX model
+    """
+    from IPython.display import HTML, display
+
+    graphs = [read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
+    cards.show(_summary(graphs))
+    if not cards.interactive():
+        return
+    try:
+        display(HTML(page(graphs, height=height)))
+    except Unavailable as error:
+        cards.show(cards.box(cards.COLOURS["inconclusive"], cards.escape(error.what), cards.escape(error.fix)))
+
+
+def whole_page(path, *others):
+    """The models side by side as one page for a browser tab: bytes to keep as a file.
+
+    Raises  LabError for a file that is not an ONNX model; Unavailable without netron
+    """
+    graphs = [read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
+    title = html.escape(" · ".join(graph.name for graph in graphs))
+    return (_HEAD.format(title) + page(graphs)).encode("utf-8")
+
+
+def open_tab(address):
+    """Open a browser tab where there is a display; elsewhere a browser of the terminal would take its place."""
+    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        webbrowser.open_new_tab(address)
+
+
+def _largest_tensor(path):
+    return WHOLE_MODEL if path.is_file() and path.stat().st_size <= WHOLE_MODEL else IN_A_LARGE_MODEL
+
+
+# ---- the graph: what it holds in numbers, and its bytes without the large tensors
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model ready to be drawn.
+
+    name        the file's name
+    packed      its bytes, without the tensors that were too large
+    operators   {operator: count}
+    facts       {what: text} for the table above the drawing
+    """
+
+    name: str
+    packed: bytes
+    operators: Counter
+    facts: dict
+
+
+def read_graph(path, *, largest_tensor):
+    """The `Graph` of an ONNX file. No other file is opened, whatever the model refers to.
+
+    largest_tensor  bytes; tensors above it are left out
+    Raises          LabError for what is not an ONNX file; a graph that is wrong is drawn as it is
+    """
+    path = Path(path)
+    model = parsed(path)
+    if not model.graph.node:
+        raise LabError(f"{path.name} has nothing to draw.", expected="a graph with nodes", found="none")
+    left_out = sum(_empty(tensor) for tensor in tensors(model) if tensor.ByteSize() > largest_tensor)
+    operators = Counter(node.op_type for node in model.graph.node)
+    weights = {tensor.name for tensor in model.graph.initializer}  # older files list them among the inputs
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), "–")
+    facts = {
+        "nodes": f"{operators.total():,}",
+        "operators": ", ".join(f"{name} {count}" for name, count in operators.most_common()),
+        "inputs": "; ".join(_described(value) for value in model.graph.input if value.name not in weights),
+        "outputs": "; ".join(map(_described, model.graph.output)),
+        "opset": str(opset),
+        "file": f"{path.stat().st_size / 1e6:,.2f} MB",
+        "large tensors": f"{left_out} not in the drawing; the command labkit view shows them" if left_out else "none",
+    }
+    return Graph(path.name, model.SerializeToString(), operators, facts)
+
+
+def _described(value):
+    """ "input float32 batch×3×224×224" of a ValueInfoProto."""
+    tensor, kinds = value.type.tensor_type, TensorProto.DataType.DESCRIPTOR.values_by_number
+    kind = kinds[tensor.elem_type].name.lower() if tensor.elem_type in kinds else "?"
+    sizes = [str(getattr(size, size.WhichOneof("value") or "", "?")) for size in tensor.shape.dim]
+    return f"{value.name} {kind} {'×'.join(sizes)}".rstrip()
+
+
+def _empty(tensor):
+    """Take a tensor's values away, in place; name, type and shape stay. Returns whether there were any."""
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return False
+    for field, _ in tensor.ListFields():
+        if field.name.endswith("_data"):
+            tensor.ClearField(field.name)
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=_LEFT_OUT)
+    return True
+
+
+def _summary(graphs):
+    """A card with one column for each graph."""
+    lines = [[cards.escape(name), *(cards.escape(graph.facts[name]) for graph in graphs)] for name in graphs[0].facts]
+    title = "What the file holds" if len(graphs) == 1 else "What the files hold"
+    return cards.box(cards.BLUE, title, cards.table(["", *(graph.name for graph in graphs)], lines))
+
+
+# ---- the page: netron's files and the graphs in a sandbox without any way out
+
+
+def page(graphs, *, height=None):
+    """HTML that draws each `Graph` in a frame of its own, side by side.
+
+    height  of the frames in CSS pixels; all of the window when None
+    Raises  Unavailable, where netron is not installed
+    """
+    frames = "".join(
+        '<div style="flex:1;min-width:0;display:flex;flex-direction:column">'
+        f'<b style="font:13px sans-serif;padding:2px">{html.escape(graph.name)}</b>'
+        f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(graph.name)}" '
+        f'style="flex:1;border:1px solid #9994" srcdoc="{html.escape(document(graph))}"></iframe></div>'
+        for graph in graphs
+    )
+    size = "100vh" if height is None else f"{height}px"
+    return f'<div style="display:flex;gap:6px;height:{size}">{frames}</div>'
+
+
+def document(graph):
+    """netron's page with one graph in it, which draws itself when opened."""
+    import jinja2
+
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("labkit", "templates"), autoescape=True)
+    style, body = _shell()
+    used = [entry for entry in _operators() if entry["name"] in graph.operators]  # those of all operators take 5 MB
+    weights = len(graph.packed) > 2**20  # they would take seconds and hardly shrink
+    parts = {
+        "modules": _modules(),
+        "operators": _packed(json.dumps(used).encode("utf-8")),
+        "model": _packed(graph.packed, level=0 if weights else 9),
+    }
+    return environment.get_template("netron.html").render(
+        name=graph.name, policy=_POLICY, style=style, body=body, packed=parts
+    )
+
+
+def netron_folder():
+    """Where netron's files are."""
+    found = importlib.util.find_spec("netron")
+    if found is None:
+        raise Unavailable(
+            "netron is not installed: the graph cannot be drawn.",
+            expected="the package netron",
+            found="no such package",
+            fix="rm .venv/.ready && make .venv/.ready, or: python -m pip install netron",
+        )
+    return Path(found.origin).parent
+
+
+def _packed(data, *, level=9):
+    """Bytes, compressed, as text. The same bytes give the same text: no time stands in it."""
+    return base64.b64encode(gzip.compress(data, compresslevel=level, mtime=0)).decode("ascii")
+
+
+@functools.cache
+def _modules():
+    """The sources of `_MODULES` in their order, packed."""
+    sources = {name: (netron_folder() / f"{name}.js").read_text(encoding="utf-8") for name in _MODULES}
+    return _packed(json.dumps(sources).encode("utf-8"))
+
+
+@functools.cache
+def _shell():
+    """(styles, body) of netron's own page."""
+    text = (netron_folder() / "index.html").read_text(encoding="utf-8")
+    grapher = (netron_folder() / "grapher.css").read_text(encoding="utf-8")
+    own = re.search(r"<style>(.*)</style>", text, flags=re.DOTALL)[1]
+    return f"{grapher}\n{own}", re.search(r"<body.*</body>", text, flags=re.DOTALL)[0]
+
+
+@functools.cache
+def _operators():
+    """netron's descriptions of all ONNX operators."""
+    return json.loads((netron_folder() / "onnx-metadata.json").read_text(encoding="utf-8"))
