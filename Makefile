@@ -1,20 +1,24 @@
 # The workbook's commands. Each sets itself up first; a second call reinstalls nothing.
 PYTHON  ?= python3
 PROFILE ?= quick
+JOBS    ?= 2
 UV      := uv==0.13.8
 BIN     := .venv/bin
 READY   := .venv/.ready
 
-.PHONY: run test lab lint lock clean help
+.PHONY: run test test-fast lab lint lock clean help
 
 help:            ## what can be made
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
 
 run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write artifacts/report.html
 	$(BIN)/labkit run --profile $(PROFILE)
 
-test: $(READY)   ## run all tests
-	$(BIN)/python -m pytest
+test: $(READY)   ## run all tests, on both cores: about ten minutes
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-fast: $(READY)  ## all but the notebooks, the browser and the kill drills: under two minutes
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not (course or browser or kills)"
 
 lab: $(READY)    ## open JupyterLab on the notebooks
 	$(BIN)/labkit lab

@@ -1,6 +1,11 @@
-"""Every test gets an artifacts folder of its own: none touches the reader's ledger."""
+"""Every test gets an artifacts folder of its own: none touches the reader's ledger. And the run says how far it is."""
+
+import time
 
 import pytest
+
+SAY_EVERY_S = 20
+SECONDS = "workbook/seconds"  # in pytest's cache: how long each test took last time
 
 
 @pytest.fixture(autouse=True)
@@ -9,3 +14,53 @@ def own_artifacts(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "artifacts"))
     return tmp_path / "artifacts"
+
+
+def pytest_collection_modifyitems(items):
+    """Whole lessons first: the other core does the rest meanwhile."""
+    items.sort(key=lambda item: item.get_closest_marker("course") is None)
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # not in the processes that pytest-xdist starts
+        config.pluginmanager.register(HowFar(config))
+
+
+class HowFar:
+    """Says every 20 seconds how far the run is and about how long it may still take."""
+
+    def __init__(self, config):
+        self.config = config
+        self.expected = config.cache.get(SECONDS, {})
+        self.took, self.began, self.said, self.total = {}, time.monotonic(), 0.0, 0
+
+    def pytest_collection_finish(self, session):
+        self.total = len(session.items) or self.total
+
+    def pytest_xdist_node_collection_finished(self, ids):
+        self.total = len(ids)
+
+    def pytest_runtest_logreport(self, report):
+        self.took[report.nodeid] = self.took.get(report.nodeid, 0.0) + report.duration
+        spent = time.monotonic() - self.began
+        if report.when == "teardown" and self.total and spent - self.said >= SAY_EVERY_S:
+            self.said = spent
+            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            reporter.write_line(f"  {self.share():.0%} after {minutes(spent)}, about {minutes(self.left(spent))} more")
+
+    def share(self):
+        """Share of the work that is done: by the seconds of the last run where there was one, else by count."""
+        whole = sum(self.expected.values())
+        if whole and len(self.expected) >= self.total:
+            return min(0.99, sum(self.expected.get(name, 0) for name in self.took) / whole)
+        return len(self.took) / self.total
+
+    def left(self, spent):
+        return spent / max(self.share(), 0.01) - spent
+
+    def pytest_sessionfinish(self):
+        self.config.cache.set(SECONDS, {**self.expected, **self.took})
+
+
+def minutes(seconds):
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"

@@ -11,7 +11,7 @@ from labkit import cli, runner
 from labkit.doctor import Check
 
 COMMANDS = {
-    *("doctor", "run", "list", "lab", "export", "quantize", "view", "build", "bench", "train", "report"),
+    *("doctor", "run", "list", "new-lesson", "lab", "export", "quantize", "view", "build", "bench", "train", "report"),
     *("data list", "data get", "ledger export", "ledger record"),
 }
 

@@ -1,4 +1,4 @@
-"""The README: every command and exercise is in it, and what it says to type really works."""
+"""The README: every command and lesson is in it, and what it says to type really works."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 from test_cli import COMMANDS
 
 from labkit.files import root
-from labkit.lesson import exercises, syllabus
+from labkit.lesson import syllabus
 
 README = (root() / "README.md").read_text(encoding="utf-8")
 PLACES = [str(place) for place in (root(), Path.home()) if len(place.parts) > 1]
@@ -20,14 +20,6 @@ def test_every_command_is_documented(command):
     assert f"`labkit {command}" in README
 
 
-@pytest.mark.parametrize("name", exercises.registry())
-def test_every_exercise_is_documented_with_its_lesson_difficulty_and_minutes(name):
-    task = exercises.find(name)
-    lesson = next(page.name[:2] for page in syllabus.lessons() if task in page.exercises)
-    dots = "●" * task.difficulty + "○" * (3 - task.difficulty)
-    assert f"| `{name}` | {lesson} | {dots} | {task.minutes} |" in README
-
-
 @pytest.mark.parametrize("lesson", syllabus.lessons(), ids=lambda lesson: lesson.name)
 def test_every_lesson_is_documented_with_its_question(lesson):
     row = next(line for line in README.splitlines() if line.startswith(f"| `{lesson.name}` |"))
@@ -36,7 +28,7 @@ def test_every_lesson_is_documented_with_its_question(lesson):
 
 
 @pytest.mark.parametrize(
-    "path", re.findall(r"`((?:notebooks|labkit|data|artifacts|tests|benchmarks)/[\w./-]*)`", README)
+    "path", re.findall(r"`((?:notebooks|labkit|data|artifacts|tests|benchmarks|docs)/[\w./-]*)`", README)
 )
 def test_every_path_in_the_readme_exists(path):
     made_by_runs = {"artifacts/report.html", "artifacts/ledger.sqlite"}

@@ -1,4 +1,4 @@
-"""Commands for the course: doctor, run, list, lab, report."""
+"""Commands for the course: doctor, run, list, new-lesson, lab, report."""
 
 from typing import Annotated
 
@@ -90,6 +90,22 @@ def list_notebooks():
         typer.echo(f"{lesson.name}\n    {lesson.question}")
         for task in lesson.exercises:
             typer.echo(f"    exercise {task.id}: difficulty {task.difficulty} of 3, {task.minutes} min")
+
+
+@app.command("new-lesson")
+def begin_lesson(
+    number: Annotated[str, typer.Argument(help="Two digits, such as 12.")],
+    name: Annotated[str, typer.Argument(help="Words joined by underscores.")],
+):
+    """Begin a lesson: a notebook and its exercises, made from a template that keeps the rules of CONTRIBUTING.md.
+
+    Example: labkit new-lesson 12 transformer_inference
+    """
+    from labkit.lesson.syllabus import new_lesson
+
+    for path in new_lesson(number, name):
+        typer.echo(shown(path))
+    typer.echo("Next: write it, and add its line to the table of lessons in README.md.")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -1,11 +1,12 @@
-"""The lessons of the course: every `notebooks/NN_*.ipynb`, with its title and its exercises."""
+"""The lessons of the course: every `notebooks/NN_*.ipynb` with its title and exercises; and how a new one begins."""
 
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.files import root
+from labkit.errors import LabError
+from labkit.files import root, write_text
 from labkit.lesson import exercises
 
 
@@ -41,3 +42,31 @@ def read_lesson(path):
         question=question[1] if question else "",
         exercises=tuple(map(exercises.find, asked)),
     )
+
+
+def new_lesson(number, name):
+    """Begin a lesson from the template: a notebook that runs, and a module of exercises. Returns their paths.
+
+    number   two digits, such as "12"
+    name     words joined by underscores, such as "transformer_inference"
+    Raises   LabError for a number or name of another form, and where a lesson of that number is there already
+    """
+    if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise LabError(
+            "A lesson has a number of two digits and a name in lower case.",
+            expected="such as 12 transformer_inference",
+            found=f"{number} {name}",
+            fix="labkit new-lesson 12 transformer_inference",
+        )
+    for there in (root() / "notebooks").glob(f"{number}_*.ipynb"):
+        raise LabError(f"There is a lesson {number} already.", found=there.name, fix="choose another number")
+    templates = Path(__file__).parent.parent / "templates"
+    notebook = root() / "notebooks" / f"{number}_{name}.ipynb"
+    tasks = root() / "labkit" / "lesson" / "exercises" / f"l{number}_{name}.py"
+    words = {"NAME": notebook.stem, "TITLE": name.replace("_", " ").capitalize(), "PREFIX": name.split("_")[0]}
+    for template, target in (("lesson.ipynb", notebook), ("exercises.txt", tasks)):
+        text = (templates / template).read_text(encoding="utf-8")
+        for placeholder, word in {**words, "NN": number}.items():
+            text = text.replace(placeholder, word)
+        write_text(target, text)
+    return notebook, tasks

@@ -1,0 +1,69 @@
+"""A new lesson, made from the template, keeps the rules of all lessons and runs as it is."""
+
+import inspect
+
+import nbformat
+import pytest
+import test_notebooks
+
+from labkit import ledger
+from labkit.errors import LabError
+from labkit.lesson import exercises, syllabus
+
+RULES = [
+    rule
+    for name, rule in vars(test_notebooks).items()
+    if name.startswith("test_") and list(inspect.signature(rule).parameters) == ["lesson"]
+]
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A course without lessons."""
+    folder = tmp_path / "course"
+    (folder / "notebooks").mkdir(parents=True)
+    (folder / "labkit" / "lesson" / "exercises").mkdir(parents=True)
+    monkeypatch.setenv("LABKIT_ROOT", str(folder))
+    monkeypatch.setattr(exercises, "__path__", [*exercises.__path__, str(folder / "labkit" / "lesson" / "exercises")])
+    exercises.registry.cache_clear()
+    yield folder
+    exercises.registry.cache_clear()
+
+
+def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys):
+    notebook, _ = syllabus.new_lesson("98", "making_tea")
+    (lesson,) = syllabus.lessons()
+    assert lesson.name == "98_making_tea"
+    assert [task.id for task in lesson.exercises] == ["making-sum"]
+    assert len(RULES) >= 8
+    for rule in RULES:
+        rule(lesson)
+    space = {}
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(cell.source.replace('"lab"', '"quick"'), space)
+    assert ledger.load("answers")["verdict"].tolist() == ["unsolved"]
+    assert ledger.load("claims")["verdict"].tolist() in (["holds"], ["inconclusive"])  # the machine may be busy
+    assert len(ledger.load("completions")) == 1
+
+
+def test_the_exercise_of_a_new_lesson_accepts_its_reference_and_rejects_its_wrong_answers(course):
+    syllabus.new_lesson("98", "making_tea")
+    task = exercises.find("making-sum")
+    task.verify(task.reference)
+    for mistake in task.wrong.values():
+        with pytest.raises(exercises.Wrong):
+            task.verify(mistake)
+
+
+@pytest.mark.parametrize(("number", "name"), [("8", "tea"), ("08", "Making Tea"), ("08", "../tea"), ("08", "_tea")])
+def test_an_odd_number_or_name_is_refused_with_an_example(course, number, name):
+    with pytest.raises(LabError, match="two digits") as refused:
+        syllabus.new_lesson(number, name)
+    assert "labkit new-lesson" in refused.value.fix
+
+
+def test_a_number_that_is_taken_is_refused(course):
+    syllabus.new_lesson("98", "making_tea")
+    with pytest.raises(LabError, match="98 already"):
+        syllabus.new_lesson("98", "making_coffee")
