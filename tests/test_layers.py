@@ -1,6 +1,7 @@
 """Imports inside labkit point only downwards, in one form, and importing labkit costs nothing."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -80,3 +81,12 @@ def test_only_device_and_engines_say_cuda():
         room(path) for path in MODULES if re.search(r'["\']cuda["\']|torch\.cuda', path.read_text(encoding="utf-8"))
     ]
     assert set(said) <= {"device", "doctor", "engines"}
+
+
+def test_the_drawing_of_the_architecture_is_that_of_the_code():
+    path = root() / "docs" / "draw_architecture.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    drawer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawer)
+    page = (root() / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert page == drawer.redrawn(page), "draw it anew: python docs/draw_architecture.py"
