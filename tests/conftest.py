@@ -31,12 +31,14 @@ class HowFar:
 
     def __init__(self, config):
         self.config = config
-        self.expected = config.cache.get(SECONDS, {})
+        self.cache = getattr(config, "cache", None)  # absent with `-p no:cacheprovider`
+        self.expected = self.cache.get(SECONDS, {}) if self.cache else {}
         self.took, self.began, self.said, self.total = {}, time.monotonic(), 0.0, 0
 
     def pytest_collection_finish(self, session):
         self.total = len(session.items) or self.total
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids):
         self.total = len(ids)
 
@@ -59,7 +61,8 @@ class HowFar:
         return spent / max(self.share(), 0.01) - spent
 
     def pytest_sessionfinish(self):
-        self.config.cache.set(SECONDS, {**self.expected, **self.took})
+        if self.cache:
+            self.cache.set(SECONDS, {**self.expected, **self.took})
 
 
 def minutes(seconds):

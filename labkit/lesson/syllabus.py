@@ -45,10 +45,11 @@ def read_lesson(path):
 
 
 def new_lesson(number, name):
-    """Begin a lesson from the template: a notebook that runs, and a module of exercises. Returns their paths.
+    """Begin a lesson from the templates: a notebook that runs, its exercises, and answers to test them with.
 
     number   two digits, such as "12"
     name     words joined by underscores, such as "transformer_inference"
+    returns  the paths of the three files
     Raises   LabError for a number or name of another form, and where a lesson of that number is there already
     """
     if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
@@ -62,11 +63,15 @@ def new_lesson(number, name):
         raise LabError(f"There is a lesson {number} already.", found=there.name, fix="choose another number")
     templates = Path(__file__).parent.parent / "templates"
     notebook = root() / "notebooks" / f"{number}_{name}.ipynb"
-    tasks = root() / "labkit" / "lesson" / "exercises" / f"l{number}_{name}.py"
+    targets = {
+        "lesson.ipynb": notebook,
+        "exercises.txt": root() / "labkit" / "lesson" / "exercises" / f"l{number}_{name}.py",
+        "answers.txt": root() / "tests" / "lesson" / "answers" / f"l{number}_{name}.py",
+    }
     words = {"NAME": notebook.stem, "TITLE": name.replace("_", " ").capitalize(), "PREFIX": name.split("_")[0]}
-    for template, target in (("lesson.ipynb", notebook), ("exercises.txt", tasks)):
+    for template, target in targets.items():
         text = (templates / template).read_text(encoding="utf-8")
         for placeholder, word in {**words, "NN": number}.items():
             text = text.replace(placeholder, word)
         write_text(target, text)
-    return notebook, tasks
+    return tuple(targets.values())

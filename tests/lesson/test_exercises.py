@@ -1,5 +1,7 @@
 """Each exercise accepts its reference, rejects plausible mistakes, and can be filled into a notebook cell."""
 
+import importlib
+
 import pytest
 
 from labkit.errors import LessonError
@@ -7,7 +9,11 @@ from labkit.lesson import exercises
 from labkit.lesson.exercises import Exercise, Wrong
 
 ALL = exercises.registry()
-MISTAKES = [(task, name) for task, entry in ALL.items() for name in entry.wrong]
+ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.lessons()]
+WRONG = {task: answers for module in ANSWERS for task, answers in module.WRONG.items()}
+RIGHT = {task: answers for module in ANSWERS for task, answers in module.RIGHT.items()}
+MISTAKES = [(task, name) for task, answers in WRONG.items() for name in answers]
+OTHERS = [(task, name) for task, answers in RIGHT.items() for name in answers]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -18,14 +24,19 @@ def test_the_reference_passes(name):
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES, ids=[f"{task}-{name}" for task, name in MISTAKES])
 def test_a_plausible_mistake_is_rejected_with_words_that_help(name, mistake):
     with pytest.raises(Wrong) as caught:
-        ALL[name].verify(ALL[name].wrong[mistake])
+        ALL[name].verify(WRONG[name][mistake])
     assert len(str(caught.value)) > 20
 
 
+@pytest.mark.parametrize(("name", "other"), OTHERS, ids=[f"{task}-{name}" for task, name in OTHERS])
+def test_a_right_answer_written_differently_passes(name, other):
+    ALL[name].verify(RIGHT[name][other])
+
+
 @pytest.mark.parametrize("name", ALL)
-def test_each_has_three_wrong_answers_a_hint_a_difficulty_and_minutes(name):
+def test_each_has_four_wrong_answers_a_hint_a_difficulty_and_minutes(name):
     task = ALL[name]
-    assert len(task.wrong) >= 3
+    assert len(WRONG[name]) >= 3
     assert task.difficulty in (1, 2, 3)
     assert 1 <= task.minutes <= 60
     assert task.hint
@@ -53,7 +64,7 @@ def test_filling_leaves_other_cells_alone():
 
 def test_a_plain_value_is_filled_as_an_assignment():
     task = Exercise(
-        id="best-batch", task="", difficulty=1, minutes=1, hint="", reference=64, verify=lambda answer: None, wrong={}
+        id="best-batch", task="", difficulty=1, minutes=1, hint="", reference=64, verify=lambda answer: None
     )
     assert task.solution == "best_batch = 64"
 

@@ -1,6 +1,7 @@
 """A new lesson, made from the template, keeps the rules of all lessons and runs as it is."""
 
 import inspect
+import runpy
 
 import nbformat
 import pytest
@@ -31,7 +32,7 @@ def course(tmp_path, monkeypatch):
 
 
 def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys):
-    notebook, _ = syllabus.new_lesson("98", "making_tea")
+    notebook, *_ = syllabus.new_lesson("98", "making_tea")
     (lesson,) = syllabus.lessons()
     assert lesson.name == "98_making_tea"
     assert [task.id for task in lesson.exercises] == ["making-sum"]
@@ -47,11 +48,12 @@ def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys):
     assert len(ledger.load("completions")) == 1
 
 
-def test_the_exercise_of_a_new_lesson_accepts_its_reference_and_rejects_its_wrong_answers(course):
-    syllabus.new_lesson("98", "making_tea")
-    task = exercises.find("making-sum")
-    task.verify(task.reference)
-    for mistake in task.wrong.values():
+def test_the_exercise_of_a_new_lesson_accepts_right_answers_and_rejects_wrong_ones(course):
+    *_, path = syllabus.new_lesson("98", "making_tea")
+    task, answers = exercises.find("making-sum"), runpy.run_path(str(path))
+    for answer in (task.reference, *answers["RIGHT"]["making-sum"].values()):
+        task.verify(answer)
+    for mistake in answers["WRONG"]["making-sum"].values():
         with pytest.raises(exercises.Wrong):
             task.verify(mistake)
 

@@ -1,6 +1,7 @@
-"""Exercises: one module a lesson, each with the reference answer, the check, and wrong answers the check must reject.
+"""Exercises: one module per lesson, with the reference answers and the checks.
 
 A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the teaching words and the tests find it by themselves.
+Wrong answers that a check must reject, and right ones written differently, stand in `tests/lesson/answers/`.
 """
 
 import dis
@@ -10,7 +11,7 @@ import inspect
 import pkgutil
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,6 @@ class Exercise:
     hint        the idea, without the code
     reference   the answer: a function of the same name as the reader's, or a plain value
     verify      called with an answer; raises `Wrong` when it does not pass
-    wrong       {the mistake in words: an answer that makes it}, at least three plausible ones
     """
 
     id: str
@@ -42,7 +42,6 @@ class Exercise:
     hint: str
     reference: Any
     verify: Callable[[Any], None]
-    wrong: Mapping[str, Any]
 
     @property
     def name(self):

@@ -38,14 +38,6 @@ EXERCISES = (
         hint="One value per pixel. How many pixels are there, and how many bytes does one value take?",
         reference=image_bytes,
         verify=verify_image_bytes,
-        wrong={
-            "forgets the bytes of a value": lambda images, height, width, bytes_per_value: images * height * width,
-            "counts bits": lambda images, height, width, bytes_per_value: images * height * width * bytes_per_value * 8,
-            "counts one image": lambda images, height, width, bytes_per_value: height * width * bytes_per_value,
-            "uses the height twice": lambda images, height, width, bytes_per_value: (
-                images * height * height * bytes_per_value
-            ),
-        },
     ),
     Exercise(
         id="least-seconds",
@@ -55,12 +47,5 @@ EXERCISES = (
         hint="Arithmetic and copying go on at the same time. Which of the two is finished last?",
         reference=least_seconds,
         verify=verify_least_seconds,
-        wrong={
-            "adds the two": lambda ops, moved, ops_rate, byte_rate: ops / ops_rate + moved / byte_rate,
-            "takes the smaller": lambda ops, moved, ops_rate, byte_rate: min(ops / ops_rate, moved / byte_rate),
-            "looks at arithmetic only": lambda ops, moved, ops_rate, byte_rate: ops / ops_rate,
-            "turns the rates around": lambda ops, moved, ops_rate, byte_rate: max(ops_rate / ops, byte_rate / moved),
-            "swaps the rates": lambda ops, moved, ops_rate, byte_rate: max(ops / byte_rate, moved / ops_rate),
-        },
     ),
 )

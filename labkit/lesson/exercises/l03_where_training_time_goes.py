@@ -41,53 +41,6 @@ def noted(calls, name, work):
     return run
 
 
-def never_wait(phases, now, synchronize):
-    seconds = {}
-    for name, run in phases.items():
-        begin = now()
-        run()
-        seconds[name] = now() - begin
-    return seconds
-
-
-def wait_at_the_end_only(phases, now, synchronize):
-    seconds, synchronized = {}, list(phases)[-1]
-    synchronize()
-    for name, run in phases.items():
-        begin = now()
-        run()
-        if name == synchronized:
-            synchronize()
-        seconds[name] = now() - begin
-    return seconds
-
-
-def start_with_a_full_queue(phases, now, synchronize):
-    seconds = {}
-    for name, run in phases.items():
-        begin = now()
-        run()
-        synchronize()
-        seconds[name] = now() - begin
-    return seconds
-
-
-def wait_before_instead_of_after(phases, now, synchronize):
-    seconds = {}
-    for name, run in phases.items():
-        synchronize()
-        begin = now()
-        run()
-        seconds[name] = now() - begin
-    return seconds
-
-
-def warm_up_first(phases, now, synchronize):
-    for run in phases.values():
-        run()
-    return phase_times(phases, now, synchronize)
-
-
 def speedup_of_the_whole(share, factor):
     return 1 / (1 - share + share / factor)
 
@@ -124,13 +77,6 @@ EXERCISES = (
         hint="The clock may start only when the queue is empty, and stop only when it is empty again; for every phase.",
         reference=phase_times,
         verify=verify_phase_times,
-        wrong={
-            "never waits": never_wait,
-            "waits once, at the end": wait_at_the_end_only,
-            "begins with a full queue": start_with_a_full_queue,
-            "waits before the phase instead of after it": wait_before_instead_of_after,
-            "runs each phase twice": warm_up_first,
-        },
     ),
     Exercise(
         id="speedup-of-the-whole",
@@ -140,12 +86,6 @@ EXERCISES = (
         hint="Let the whole take 1. How long does the part take afterwards, and how long the rest?",
         reference=speedup_of_the_whole,
         verify=verify_speedup,
-        wrong={
-            "forgets the rest": lambda share, factor: factor,
-            "adds speeds instead of times": lambda share, factor: 1 - share + share * factor,
-            "gives the time, not the speed": lambda share, factor: 1 - share + share / factor,
-            "makes the part free": lambda share, factor: 1 / (1 - share) if share < 1 else factor,
-        },
     ),
     Exercise(
         id="step-seconds",
@@ -155,13 +95,5 @@ EXERCISES = (
         hint="With workers, loading and training go on at once and the slower sets the pace; without, they add up.",
         reference=step_seconds,
         verify=verify_step_seconds,
-        wrong={
-            "adds although they overlap": lambda load, train, workers: load / max(workers, 1) + train,
-            "overlaps without workers": lambda load, train, workers: max(load / max(workers, 1), train),
-            "takes the faster of the two": lambda load, train, workers: (
-                load + train if workers == 0 else min(load / workers, train)
-            ),
-            "workers train too": lambda load, train, workers: (load + train) / (workers + 1),
-        },
     ),
 )

@@ -19,22 +19,6 @@ def verify_noise_scale(answer):
         expect_close(answer(0.05, 8_192, batch, 0.9), wanted, f"rate 0.05, 8,192 images, batch {batch}, momentum 0.9")
 
 
-def forget_the_minus_one(learning_rate, images, batch, momentum):
-    return learning_rate * images / batch / (1 - momentum)
-
-
-def forget_momentum(learning_rate, images, batch, momentum):
-    return learning_rate * (images / batch - 1)
-
-
-def multiply_by_momentum(learning_rate, images, batch, momentum):
-    return learning_rate * (images / batch - 1) * (1 - momentum)
-
-
-def root_of_the_batch(learning_rate, images, batch, momentum):
-    return learning_rate * ((images / batch) ** 0.5 - 1) / (1 - momentum)
-
-
 def box_sharpness(curvatures, weights, epsilon):
     import numpy as np
 
@@ -55,31 +39,6 @@ def verify_box_sharpness(answer):
     for name, (curvatures, weights, epsilon) in cases.items():
         given = np.array(curvatures), np.array(weights)
         expect_close(answer(*given, epsilon), box_sharpness(*given, epsilon), name)
-
-
-def same_width_for_all(curvatures, weights, epsilon):
-    loss = np.sum(curvatures * weights**2) / 2
-    return 100 * (np.sum(curvatures * (abs(weights) + epsilon) ** 2) / 2 - loss) / (1 + loss)
-
-
-def only_to_the_right(curvatures, weights, epsilon):
-    loss = np.sum(curvatures * weights**2) / 2
-    highest = np.sum(curvatures * (weights + epsilon * (abs(weights) + 1)) ** 2) / 2
-    return 100 * (highest - loss) / (1 + loss)
-
-
-def absolute_rise(curvatures, weights, epsilon):
-    loss = np.sum(curvatures * weights**2) / 2
-    return 100 * (np.sum(curvatures * (abs(weights) + epsilon * (abs(weights) + 1)) ** 2) / 2 - loss)
-
-
-def one_direction_only(curvatures, weights, epsilon):
-    top = int(np.argmax(curvatures))
-    return box_sharpness(curvatures[top : top + 1], weights[top : top + 1], epsilon)
-
-
-def forget_the_percent(curvatures, weights, epsilon):
-    return box_sharpness(curvatures, weights, epsilon) / 100
 
 
 def filter_normalise(direction, weight):
@@ -103,29 +62,6 @@ def verify_filter_normalise(answer):
         expect(bool((cosine > 0.999).all()), "The filters have the right lengths, but no longer point the same way.")
 
 
-def whole_layer_at_once(direction, weight):
-    return direction * weight.norm() / direction.norm()
-
-
-def only_unit_length(direction, weight):
-    each = tuple(range(1, weight.dim()))
-    return direction / (direction**2).sum(each, keepdim=True).sqrt()
-
-
-def times_the_length(direction, weight):
-    each = tuple(range(1, weight.dim()))
-    return direction * (weight**2).sum(each, keepdim=True).sqrt()
-
-
-def the_weight_itself(direction, weight):
-    return weight.clone()
-
-
-def over_the_inputs(direction, weight):
-    dims = (0, *range(2, weight.dim()))
-    return direction * (weight**2).sum(dims, keepdim=True).sqrt() / (direction**2).sum(dims, keepdim=True).sqrt()
-
-
 EXERCISES = (
     Exercise(
         id="noise-scale",
@@ -135,12 +71,6 @@ EXERCISES = (
         hint="rate (images / batch - 1), and momentum makes every push last 1 / (1 - momentum) steps.",
         reference=noise_scale,
         verify=verify_noise_scale,
-        wrong={
-            "forgets that a batch of all images is not noisy": forget_the_minus_one,
-            "leaves momentum out": forget_momentum,
-            "multiplies by 1 - momentum": multiply_by_momentum,
-            "takes the root of images / batch": root_of_the_batch,
-        },
     ),
     Exercise(
         id="box-sharpness",
@@ -150,13 +80,6 @@ EXERCISES = (
         hint="In a bowl around 0 every weight raises the loss most by moving away from 0, to the edge of its own box.",
         reference=box_sharpness,
         verify=verify_box_sharpness,
-        wrong={
-            "gives every weight the same box": same_width_for_all,
-            "only ever moves to the right": only_to_the_right,
-            "does not divide by 1 + loss": absolute_rise,
-            "moves along the steepest direction only": one_direction_only,
-            "forgets the factor 100": forget_the_percent,
-        },
     ),
     Exercise(
         id="filter-normalise",
@@ -166,12 +89,5 @@ EXERCISES = (
         hint="One length for each w[i]: sum the squares over all dimensions but the first, and keep those dimensions.",
         reference=filter_normalise,
         verify=verify_filter_normalise,
-        wrong={
-            "one length for the whole layer": whole_layer_at_once,
-            "only makes the filters of length 1": only_unit_length,
-            "does not divide by the direction's own length": times_the_length,
-            "hands back the weight": the_weight_itself,
-            "sums over the outputs instead of the inputs": over_the_inputs,
-        },
     ),
 )

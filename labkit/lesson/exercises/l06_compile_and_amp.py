@@ -1,7 +1,5 @@
 """Exercises of lesson 06: when compiling has paid, a function without a graph break, and the rule of the loss scale."""
 
-import math
-
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten
 
 
@@ -53,30 +51,6 @@ def verify_one_graph(answer):
     expect(graphs.graph_count == 1, f"One graph is wanted; yours has {graphs.graph_count}: {reasons}")
 
 
-def python_if(x):
-    return x * 2 if x.mean() > 0 else x / 2
-
-
-def item_and_if(x):
-    return x * (2 if x.mean().item() > 0 else 0.5)
-
-
-def where_on_each(x):
-    import torch
-
-    return torch.where(x > 0, x * 2, x / 2)
-
-
-def always_double(x):
-    return x * 2
-
-
-def through_numpy(x):
-    import torch
-
-    return torch.from_numpy(x.numpy() * (2 if x.tolist()[0] > 0 else 0.5))
-
-
 def next_scale(scale, good_steps, overflowed, interval=2000):
     if overflowed:
         return scale / 2, 0
@@ -105,30 +79,6 @@ def verify_next_scale(answer):
     expect_close(scale, 2.0**16, "The scale after 20 steps with overflows in steps 3, 4 and 11, interval 4")
 
 
-def never_grow(scale, good_steps, overflowed, interval=2000):
-    return (scale / 2, 0) if overflowed else (scale, good_steps + 1)
-
-
-def forget_to_count_anew(scale, good_steps, overflowed, interval=2000):
-    if overflowed:
-        return scale / 2, good_steps
-    return (scale * 2, 0) if good_steps + 1 == interval else (scale, good_steps + 1)
-
-
-def grow_every_step(scale, good_steps, overflowed, interval=2000):
-    return (scale / 2, 0) if overflowed else (scale * 2, good_steps + 1)
-
-
-def turned_around(scale, good_steps, overflowed, interval=2000):
-    return (scale * 2, 0) if overflowed else next_scale(scale, good_steps, False, interval)
-
-
-def one_too_late(scale, good_steps, overflowed, interval=2000):
-    if overflowed:
-        return scale / 2, 0
-    return (scale * 2, 0) if good_steps == interval else (scale, good_steps + 1)
-
-
 EXERCISES = (
     Exercise(
         id="break-even-epoch",
@@ -138,12 +88,6 @@ EXERCISES = (
         hint="Every epoch wins the difference. After how many whole epochs is that at least the compile time?",
         reference=break_even_epoch,
         verify=verify_break_even,
-        wrong={
-            "rounds down": lambda c, e, s: int(c / (e - s)) or 1 if e > s else None,
-            "divides by the epoch, not by what it saves": lambda c, e, s: math.ceil(c / e) or 1 if e > s else None,
-            "forgets that it may never pay": lambda c, e, s: max(1, math.ceil(c / abs(e - s))) if e != s else None,
-            "counts one epoch too many": lambda c, e, s: math.floor(c / (e - s)) + 1 if e > s else None,
-        },
     ),
     Exercise(
         id="one-graph",
@@ -153,13 +97,6 @@ EXERCISES = (
         hint="Compute both sides and let torch.where choose; the condition stays a tensor.",
         reference=one_graph,
         verify=verify_one_graph,
-        wrong={
-            "keeps the if": python_if,
-            "reads the number with item()": item_and_if,
-            "chooses for each element": where_on_each,
-            "drops the branch": always_double,
-            "goes through NumPy": through_numpy,
-        },
     ),
     Exercise(
         id="next-scale",
@@ -169,12 +106,5 @@ EXERCISES = (
         hint="Overflow: halve, count anew. Otherwise count; after `interval` good steps in a row: double, count anew.",
         reference=next_scale,
         verify=verify_next_scale,
-        wrong={
-            "never grows again": never_grow,
-            "does not count anew after an overflow": forget_to_count_anew,
-            "grows after every good step": grow_every_step,
-            "turns halving and doubling around": turned_around,
-            "grows one step too late": one_too_late,
-        },
     ),
 )

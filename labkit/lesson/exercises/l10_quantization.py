@@ -45,33 +45,6 @@ def as_array(found, x, name):
     return found.astype(float)
 
 
-def never_clip(x, low, high):
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = (high - low) / 255
-    return np.round(np.asarray(x) / scale) * scale
-
-
-def forget_the_zero_point(x, low, high):
-    scale = (high - low) / 255
-    return np.clip(np.round(x / scale), 0, 255) * scale
-
-
-def leave_zero_off_the_grid(x, low, high):
-    scale = (high - low) / 255
-    return np.clip(np.round((x - low) / scale), 0, 255) * scale + low
-
-
-def round_down(x, low, high):
-    low, high = min(low, 0.0), max(high, 0.0)
-    scale = (high - low) / 255
-    zero = round(-low / scale)
-    return (np.clip(np.floor(x / scale) + zero, 0, 255) - zero) * scale
-
-
-def keep_the_fraction(x, low, high):
-    return np.clip(x, min(low, 0.0), max(high, 0.0))
-
-
 def integer_product(a, a_zero, b):
     import numpy as np
 
@@ -89,22 +62,6 @@ def verify_integer_product(answer):
         expect(found.dtype.kind == "i", f"{what}: expected integers, found {found.dtype}.")
         for mine, yours in zip(wanted.flat, found.flat, strict=True):
             expect(mine == yours, f"{what}: where {mine} should stand, you have {yours}.")
-
-
-def add_up_in_eight_bits(a, a_zero, b):
-    return (a - np.uint8(a_zero)).astype(np.int8) @ b
-
-
-def ignore_the_zero_point(a, a_zero, b):
-    return a.astype(np.int32) @ b.astype(np.int32)
-
-
-def add_up_in_sixteen_bits(a, a_zero, b):
-    return (a.astype(np.int16) - np.int16(a_zero)) @ b.astype(np.int16)
-
-
-def correct_by_the_whole_sum(a, a_zero, b):
-    return a.astype(np.int32) @ b.astype(np.int32) - a_zero * b.astype(np.int32).sum()
 
 
 def keep_in_fp16(layers, budget):
@@ -158,36 +115,6 @@ def check_choice(name, layers, budget, kept):
     expect(size(kept) <= best, f"{name}: you keep {size(kept):,} weights in FP16; {best:,} are enough.")
 
 
-def noisiest_first(layers, budget):
-    kept, left = set(), sum(layer["noise"] for layer in layers)
-    for layer in sorted(layers, key=lambda layer: -layer["noise"]):
-        if left > budget:
-            kept.add(layer["name"])
-            left -= layer["noise"]
-    return kept
-
-
-def bargains_first(layers, budget):
-    kept, left = set(), sum(layer["noise"] for layer in layers)
-    for layer in sorted(layers, key=lambda layer: -layer["noise"] / layer["weights"]):
-        if left > budget:
-            kept.add(layer["name"])
-            left -= layer["noise"]
-    return kept
-
-
-def keep_everything(layers, budget):
-    return {layer["name"] for layer in layers}
-
-
-def first_and_last(layers, budget):
-    return {layers[0]["name"], layers[-1]["name"]}
-
-
-def swap_the_sides(layers, budget):
-    return {layer["name"] for layer in layers} - keep_in_fp16(layers, budget)
-
-
 EXERCISES = (
     Exercise(
         id="quantize-dequantize",
@@ -197,13 +124,6 @@ EXERCISES = (
         hint="Widen low..high to contain 0; scale is a 255th of it; zero = round(-low / scale); round, add zero, clip.",
         reference=quantize_dequantize,
         verify=verify_quantize_dequantize,
-        wrong={
-            "does not saturate": never_clip,
-            "has no zero point": forget_the_zero_point,
-            "leaves 0.0 between two grid points": leave_zero_off_the_grid,
-            "rounds down": round_down,
-            "only clips": keep_the_fraction,
-        },
     ),
     Exercise(
         id="integer-product",
@@ -213,12 +133,6 @@ EXERCISES = (
         hint="A sum of products needs more bits than the products: widen to int32 before you subtract and multiply.",
         reference=integer_product,
         verify=verify_integer_product,
-        wrong={
-            "adds up in 8 bits": add_up_in_eight_bits,
-            "adds up in 16 bits": add_up_in_sixteen_bits,
-            "ignores the zero point": ignore_the_zero_point,
-            "corrects all columns by the sum of the whole matrix": correct_by_the_whole_sum,
-        },
     ),
     Exercise(
         id="keep-in-fp16",
@@ -228,12 +142,5 @@ EXERCISES = (
         hint="There are few layers: try every subset. A greedy choice is sometimes wrong.",
         reference=keep_in_fp16,
         verify=verify_keep_in_fp16,
-        wrong={
-            "takes the noisiest first, however large": noisiest_first,
-            "takes the most noise per weight first": bargains_first,
-            "keeps everything": keep_everything,
-            "keeps the first and the last": first_and_last,
-            "returns the layers to quantize": swap_the_sides,
-        },
     ),
 )

@@ -29,22 +29,6 @@ def verify_repair_zero_point(answer):
         )
 
 
-def keep_the_step(scale, zero_point):
-    return scale, 0
-
-
-def look_at_the_upper_end(scale, zero_point):
-    return (255 - zero_point) * scale / 127, 0
-
-
-def spread_the_old_range(scale, zero_point):
-    return 255 * scale / 254, 0
-
-
-def shift_into_int8(scale, zero_point):
-    return scale, zero_point - 128
-
-
 def profile_ranges(batches):
     larger = [batch for batch in batches if batch > 1]
     profiles = [(1, 1, 1)] if 1 in batches else []
@@ -88,24 +72,6 @@ def verify_profile_ranges(answer):
 
 def is_profile(value):
     return isinstance(value, (list, tuple)) and len(value) == 3
-
-
-def one_profile_for_all(batches):
-    return [(min(batches), max(set(batches), key=batches.count), max(batches))]
-
-
-def most_calls(batches):
-    larger = [batch for batch in batches if batch > 1]
-    single = [(1, 1, 1)] if 1 in batches else []
-    return [*single, (min(larger), max(set(larger), key=larger.count), max(larger))] if larger else single
-
-
-def always_to_512(batches):
-    return [(1, 1, 1), (2, 32, 512)]
-
-
-def forget_the_single_images(batches):
-    return [profile for profile in profile_ranges(batches) if profile != (1, 1, 1)] or [(1, 1, 1)]
 
 
 def gpu_classes(context, cuda, images):
@@ -196,18 +162,6 @@ def suspect(answer, path, steps, images):
     return "the steps are in order, so look at what is copied: which array, and how many bytes?"
 
 
-def edited(old, new):
-    """The reference with one line replaced: a wrong answer."""
-    import inspect
-
-    source = inspect.getsource(gpu_classes)
-    if old not in source:
-        raise ValueError(f"{old!r} is not a line of the reference")
-    space = {}
-    exec(source.replace(old, new), space)
-    return space["gpu_classes"]
-
-
 EXERCISES = (
     Exercise(
         id="repair-zero-point",
@@ -217,12 +171,6 @@ EXERCISES = (
         hint="Which real numbers did the ends 0 and 255 of the old grid stand for? The new grid goes from -127 to 127.",
         reference=repair_zero_point,
         verify=verify_repair_zero_point,
-        wrong={
-            "drops the zero point, keeps the step": keep_the_step,
-            "looks at the upper end only": look_at_the_upper_end,
-            "spreads the old range over the new steps": spread_the_old_range,
-            "moves the integers into int8": shift_into_int8,
-        },
     ),
     Exercise(
         id="profile-ranges",
@@ -232,12 +180,6 @@ EXERCISES = (
         hint="One profile for single images, if any come, and one for the rest. Usual is where the images are.",
         reference=profile_ranges,
         verify=verify_profile_ranges,
-        wrong={
-            "one profile for everything": one_profile_for_all,
-            "counts calls instead of images": most_calls,
-            "keeps memory for batches nobody sends": always_to_512,
-            "forgets the single images": forget_the_single_images,
-        },
     ),
     Exercise(
         id="gpu-classes",
@@ -247,15 +189,5 @@ EXERCISES = (
         hint="Shape first: it decides how much memory the output takes. Sizes are bytes; addresses are int(memory).",
         reference=gpu_classes,
         verify=verify_gpu_classes,
-        wrong={
-            "does not wait for the stream": edited("    stream.synchronize()\n", ""),
-            "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
-            "never copies the images": edited("    cuda.memcpy_htod(device_input, images)\n", ""),
-            "allocates numbers instead of bytes": edited("mem_alloc(images.nbytes)", "mem_alloc(images.size)"),
-            "leaves the memory allocated": edited("    device_logits.free()\n", ""),
-            "returns the logits": edited(".argmax(axis=1)", ""),
-            "never says the shape": edited('    context.set_input_shape("input", images.shape)\n', ""),
-            "never runs the engine": edited("    context.execute_async_v3(stream.handle)\n", ""),
-        },
     ),
 )

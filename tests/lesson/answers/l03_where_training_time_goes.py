@@ -1,0 +1,81 @@
+"""Answers to the exercises of lesson 03: wrong ones that must be rejected, right ones written differently."""
+
+from labkit.lesson.exercises.l03_where_training_time_goes import phase_times
+
+
+def never_wait(phases, now, synchronize):
+    seconds = {}
+    for name, run in phases.items():
+        begin = now()
+        run()
+        seconds[name] = now() - begin
+    return seconds
+
+
+def wait_at_the_end_only(phases, now, synchronize):
+    seconds, synchronized = {}, list(phases)[-1]
+    synchronize()
+    for name, run in phases.items():
+        begin = now()
+        run()
+        if name == synchronized:
+            synchronize()
+        seconds[name] = now() - begin
+    return seconds
+
+
+def start_with_a_full_queue(phases, now, synchronize):
+    seconds = {}
+    for name, run in phases.items():
+        begin = now()
+        run()
+        synchronize()
+        seconds[name] = now() - begin
+    return seconds
+
+
+def wait_before_instead_of_after(phases, now, synchronize):
+    seconds = {}
+    for name, run in phases.items():
+        synchronize()
+        begin = now()
+        run()
+        seconds[name] = now() - begin
+    return seconds
+
+
+def warm_up_first(phases, now, synchronize):
+    for run in phases.values():
+        run()
+    return phase_times(phases, now, synchronize)
+
+
+WRONG = {
+    "phase-times": {
+        "never waits": never_wait,
+        "waits once, at the end": wait_at_the_end_only,
+        "begins with a full queue": start_with_a_full_queue,
+        "waits before the phase instead of after it": wait_before_instead_of_after,
+        "runs each phase twice": warm_up_first,
+    },
+    "speedup-of-the-whole": {
+        "forgets the rest": lambda share, factor: factor,
+        "adds speeds instead of times": lambda share, factor: 1 - share + share * factor,
+        "gives the time, not the speed": lambda share, factor: 1 - share + share / factor,
+        "makes the part free": lambda share, factor: 1 / (1 - share) if share < 1 else factor,
+    },
+    "step-seconds": {
+        "adds although they overlap": lambda load, train, workers: load / max(workers, 1) + train,
+        "overlaps without workers": lambda load, train, workers: max(load / max(workers, 1), train),
+        "takes the faster of the two": lambda load, train, workers: (
+            load + train if workers == 0 else min(load / workers, train)
+        ),
+        "workers train too": lambda load, train, workers: (load + train) / (workers + 1),
+    },
+}
+
+RIGHT = {
+    "phase-times": {},
+    "speedup-of-the-whole": {},
+    "step-seconds": {},
+}

@@ -1,0 +1,81 @@
+"""Answers to the exercises of lesson 11: wrong ones that must be rejected, right ones written differently."""
+
+from labkit.lesson.exercises.l11_tensorrt_deployment import gpu_classes, profile_ranges
+
+
+def keep_the_step(scale, zero_point):
+    return scale, 0
+
+
+def look_at_the_upper_end(scale, zero_point):
+    return (255 - zero_point) * scale / 127, 0
+
+
+def spread_the_old_range(scale, zero_point):
+    return 255 * scale / 254, 0
+
+
+def shift_into_int8(scale, zero_point):
+    return scale, zero_point - 128
+
+
+def one_profile_for_all(batches):
+    return [(min(batches), max(set(batches), key=batches.count), max(batches))]
+
+
+def most_calls(batches):
+    larger = [batch for batch in batches if batch > 1]
+    single = [(1, 1, 1)] if 1 in batches else []
+    return [*single, (min(larger), max(set(larger), key=larger.count), max(larger))] if larger else single
+
+
+def always_to_512(batches):
+    return [(1, 1, 1), (2, 32, 512)]
+
+
+def forget_the_single_images(batches):
+    return [profile for profile in profile_ranges(batches) if profile != (1, 1, 1)] or [(1, 1, 1)]
+
+
+def edited(old, new):
+    """The reference with one line replaced: a wrong answer."""
+    import inspect
+
+    source = inspect.getsource(gpu_classes)
+    if old not in source:
+        raise ValueError(f"{old!r} is not a line of the reference")
+    space = {}
+    exec(source.replace(old, new), space)
+    return space["gpu_classes"]
+
+
+WRONG = {
+    "repair-zero-point": {
+        "drops the zero point, keeps the step": keep_the_step,
+        "looks at the upper end only": look_at_the_upper_end,
+        "spreads the old range over the new steps": spread_the_old_range,
+        "moves the integers into int8": shift_into_int8,
+    },
+    "profile-ranges": {
+        "one profile for everything": one_profile_for_all,
+        "counts calls instead of images": most_calls,
+        "keeps memory for batches nobody sends": always_to_512,
+        "forgets the single images": forget_the_single_images,
+    },
+    "gpu-classes": {
+        "does not wait for the stream": edited("    stream.synchronize()\n", ""),
+        "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
+        "never copies the images": edited("    cuda.memcpy_htod(device_input, images)\n", ""),
+        "allocates numbers instead of bytes": edited("mem_alloc(images.nbytes)", "mem_alloc(images.size)"),
+        "leaves the memory allocated": edited("    device_logits.free()\n", ""),
+        "returns the logits": edited(".argmax(axis=1)", ""),
+        "never says the shape": edited('    context.set_input_shape("input", images.shape)\n', ""),
+        "never runs the engine": edited("    context.execute_async_v3(stream.handle)\n", ""),
+    },
+}
+
+RIGHT = {
+    "repair-zero-point": {},
+    "profile-ranges": {},
+    "gpu-classes": {},
+}
