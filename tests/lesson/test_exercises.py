@@ -34,9 +34,10 @@ def test_a_right_answer_written_differently_passes(name, other):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_each_has_four_wrong_answers_a_hint_a_difficulty_and_minutes(name):
+def test_each_has_four_wrong_answers_two_right_ones_a_hint_a_difficulty_and_minutes(name):
     task = ALL[name]
-    assert len(WRONG[name]) >= 3
+    assert len(WRONG[name]) >= 4
+    assert len(RIGHT[name]) >= 2
     assert task.difficulty in (1, 2, 3)
     assert 1 <= task.minutes <= 60
     assert task.hint

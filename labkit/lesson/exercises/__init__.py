@@ -4,6 +4,7 @@ A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the teaching words a
 Wrong answers that a check must reject, and right ones written differently, stand in `tests/lesson/answers/`.
 """
 
+import copy
 import dis
 import functools
 import importlib
@@ -67,9 +68,33 @@ def expect_close(found, wanted, what, *, tolerance=1e-6):
     try:
         number = float(found)
     except (TypeError, ValueError):
-        raise Wrong(f"{what}: expected a number, found {shorten(found)}.") from None
+        number = None
+    if number is None or isinstance(found, (str, bytes)):
+        raise Wrong(f"{what}: expected a number, found {shorten(found)}.")
     near = abs(number - wanted) <= tolerance * max(abs(wanted), 1e-12)
     expect(near, f"{what}: expected {readable(wanted)}, found {readable(number)}.")
+
+
+def untouched(answer):
+    """The answer as a function that raises `Wrong` when a call changes what it was given."""
+
+    def call(*arguments, **named):
+        before = copy.deepcopy((arguments, named))
+        found = answer(*arguments, **named)
+        kept = _same(before, (arguments, named))
+        expect(kept, "Your function changes its input in place. Whoever calls it still needs that: make a new value.")
+        return found
+
+    return call
+
+
+def _same(before, after):
+    """Whether two nested values of tuples, lists, dicts, arrays and numbers are equal."""
+    if isinstance(before, dict):
+        return list(before) == list(after) and all(_same(before[key], after[key]) for key in before)
+    if isinstance(before, (tuple, list)):
+        return len(before) == len(after) and all(map(_same, before, after))
+    return bool((before == after).all()) if hasattr(before, "shape") else before == after
 
 
 def readable(number):

@@ -1,6 +1,8 @@
 """Exercises of lesson 01: what a prediction costs, which deployments are worth a look, and which to take."""
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+from itertools import islice
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
 
 
 def cost_per_million(usd_per_hour, images_per_second):
@@ -30,6 +32,7 @@ def pareto_front(points):
 
 
 def verify_front(answer):
+    answer = untouched(answer)
     cases = {
         "five deployments": (POINTS, {"a", "c", "d"}),
         "one deployment": ({"only": (0.5, 1.0)}, {"only"}),
@@ -39,7 +42,7 @@ def verify_front(answer):
     for case, (points, wanted) in cases.items():
         found = answer(dict(points))
         try:
-            found = set(found)
+            found = set(islice(found, 100))  # an answer may be a generator that never ends
         except TypeError:
             raise Wrong(f"{case}: expected a set of names, found {shorten(found)}.") from None
         extra, missing = sorted(map(str, found - wanted)), sorted(wanted - found)
@@ -67,6 +70,7 @@ def pick_deployment(offers, max_p95_ms, max_size_mb, min_accuracy):
 
 
 def verify_pick(answer):
+    answer = untouched(answer)
     offers = [
         dict(zip(("name", "accuracy", "p95_ms", "size_mb", "usd_per_million"), row, strict=True)) for row in OFFERS
     ]

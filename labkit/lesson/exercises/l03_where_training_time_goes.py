@@ -63,6 +63,7 @@ def verify_step_seconds(answer):
         (90, 30, 2): 45,
         (90, 30, 3): 30,
         (90, 30, 8): 30,
+        (9, 2, 4): 2.25,
     }
     for (load, train, workers), wanted in cases.items():
         expect_close(answer(load, train, workers), wanted, f"step_seconds({load}, {train}, {workers})")

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
 
 
 def noise_scale(learning_rate, images, batch, momentum):
@@ -29,6 +29,7 @@ def box_sharpness(curvatures, weights, epsilon):
 
 
 def verify_box_sharpness(answer):
+    answer = untouched(answer)
     cases = {
         "one weight at the bottom of a bowl (curvature 8, w = 0, epsilon 0.1)": ([8.0], [0.0], 0.1),
         "the same bowl in three dimensions": ([8.0, 8.0, 8.0], [0.0, 0.0, 0.0], 0.1),
@@ -48,6 +49,7 @@ def filter_normalise(direction, weight):
 
 
 def verify_filter_normalise(answer):
+    answer = untouched(answer)
     random = torch.Generator().manual_seed(0)
     for shape in ((8, 3, 3, 3), (10, 64)):
         weight = torch.randn(shape, generator=random) * torch.arange(1, shape[0] + 1).view(-1, *[1] * (len(shape) - 1))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
 
 
 def fold_batch_norm(weight, bias, gamma, beta, mean, var, eps):
@@ -16,6 +16,7 @@ def fold_batch_norm(weight, bias, gamma, beta, mean, var, eps):
 
 
 def verify_fold_batch_norm(answer):
+    answer = untouched(answer)
     cases = {
         "a convolution without bias": {"bias": 0.0},
         "a convolution with a bias": {"bias": 1.0},

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
 
 
 def repair_zero_point(scale, zero_point):
@@ -39,9 +39,12 @@ def profile_ranges(batches):
 
 
 def verify_profile_ranges(answer):
+    answer = untouched(answer)
     cases = {
         "single images and some batches": [1] * 900 + [8] * 60 + [16] * 20 + [32] * 40 + [5] * 3,
         "many small and a few large batches": [4] * 100 + [64] * 50 + [10] * 2,
+        "few large requests": [1] * 900 + [8] * 200 + [32] * 5,
+        "very many pairs, and batches of 16": [2] * 100 + [16] * 50 + [64] * 2,
         "single images only": [1] * 10,
         "one size only": [16] * 10,
         "one huge request among small ones": [1] * 50 + [2] * 50 + [128],

@@ -1,7 +1,23 @@
 """Answers to the exercises of lesson 00: wrong ones that must be rejected, right ones written differently."""
 
+import math
+
+import numpy as np
+
+
+def sorted_times(operations, bytes_moved, operations_per_second, bytes_per_second):
+    times = [bytes_moved / bytes_per_second, operations / operations_per_second]
+    return sorted(times)[-1]
+
+
+def times_in_numpy(operations, bytes_moved, operations_per_second, bytes_per_second):
+    rates = np.array([operations_per_second, bytes_per_second])
+    return (np.array([operations, bytes_moved]) / rates).max()
+
+
 WRONG = {
     "image-bytes": {
+        "gives text": lambda images, height, width, size: str(images * height * width * size),
         "forgets the bytes of a value": lambda images, height, width, bytes_per_value: images * height * width,
         "counts bits": lambda images, height, width, bytes_per_value: images * height * width * bytes_per_value * 8,
         "counts one image": lambda images, height, width, bytes_per_value: height * width * bytes_per_value,
@@ -19,6 +35,12 @@ WRONG = {
 }
 
 RIGHT = {
-    "image-bytes": {},
-    "least-seconds": {},
+    "image-bytes": {
+        "as a product": lambda *sizes: math.prod(sizes),
+        "as a float": lambda images, height, width, size: float(images) * size * (height * width),
+    },
+    "least-seconds": {
+        "sorted": sorted_times,
+        "in NumPy": times_in_numpy,
+    },
 }

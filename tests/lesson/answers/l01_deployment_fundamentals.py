@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 01: wrong ones that must be rejected, right ones written differently."""
 
+import itertools
+
 from labkit.lesson.exercises.l01_deployment_fundamentals import pick_deployment
 
 
@@ -29,6 +31,57 @@ def pick_cheapest_of_all(offers, max_p95_ms, max_size_mb, min_accuracy):
     return min(offers, key=lambda offer: offer["usd_per_million"])["name"]
 
 
+def sweep(points):
+    front, slowest = [], sorted(points, key=lambda name: (points[name][1], -points[name][0]))
+    best = float("-inf")
+    for name in slowest:
+        accuracy, latency = points[name]
+        alike = any(points[other] == (accuracy, latency) for other in front)
+        if accuracy > best or alike:
+            front.append(name)
+            best = max(best, accuracy)
+    return front
+
+
+def drop_the_beaten(points):
+    front = set(points)
+    for name, (accuracy, latency) in points.items():
+        for other_accuracy, other_latency in points.values():
+            if other_accuracy >= accuracy and other_latency < latency:
+                front.discard(name)
+            if other_accuracy > accuracy and other_latency <= latency:
+                front.discard(name)
+    return frozenset(front)
+
+
+def pick_in_a_loop(offers, max_p95_ms, max_size_mb, min_accuracy):
+    best = None
+    for offer in offers:
+        if offer["p95_ms"] > max_p95_ms or offer["size_mb"] > max_size_mb or offer["accuracy"] < min_accuracy:
+            continue
+        if best is None or offer["usd_per_million"] < best["usd_per_million"]:
+            best = offer
+    return best and best["name"]
+
+
+def pick_from_a_table(offers, max_p95_ms, max_size_mb, min_accuracy):
+    import pandas as pd
+
+    table = pd.DataFrame(offers)
+    table = table[(table.p95_ms <= max_p95_ms) & (table.size_mb <= max_size_mb) & (table.accuracy >= min_accuracy)]
+    return table.sort_values("usd_per_million")["name"].iloc[0] if len(table) else None
+
+
+def never_ends(points):
+    return (name for name in itertools.cycle(points))
+
+
+def sort_the_offers_themselves(offers, max_p95_ms, max_size_mb, min_accuracy):
+    found = pick_deployment(offers, max_p95_ms, max_size_mb, min_accuracy)
+    offers.sort(key=lambda offer: -offer["usd_per_million"])
+    return found
+
+
 WRONG = {
     "cost-per-million": {
         "forgets that the price is per hour": lambda price, rate: price / rate * 1e6,
@@ -37,6 +90,7 @@ WRONG = {
         "gives the cost of one": lambda price, rate: price / 3600 / rate,
     },
     "pareto-front": {
+        "never ends": never_ends,
         "keeps only the most accurate": lambda points: {max(points, key=lambda name: points[name][0])},
         "keeps only the fastest": lambda points: {min(points, key=lambda name: points[name][1])},
         "keeps ties that are slower": lambda points: {
@@ -48,6 +102,7 @@ WRONG = {
         "keeps all": lambda points: set(points),
     },
     "pick-deployment": {
+        "sorts the offers it was given": sort_the_offers_themselves,
         "takes the fastest": pick_fastest,
         "takes the most accurate": pick_most_accurate,
         "forgets the size": pick_without_size,
@@ -57,7 +112,16 @@ WRONG = {
 }
 
 RIGHT = {
-    "cost-per-million": {},
-    "pareto-front": {},
-    "pick-deployment": {},
+    "cost-per-million": {
+        "seconds first": lambda price, rate: (1e6 / rate) * (price / 3600),
+        "hours first": lambda price, rate: price * 1e6 / (rate * 3600),
+    },
+    "pareto-front": {
+        "sorted by latency, as a list": sweep,
+        "dropping the beaten, as a frozenset": drop_the_beaten,
+    },
+    "pick-deployment": {
+        "in a loop": pick_in_a_loop,
+        "from a table": pick_from_a_table,
+    },
 }

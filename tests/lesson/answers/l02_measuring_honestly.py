@@ -79,6 +79,58 @@ def turn_it_around(ratios, null_ratios):
     return {"faster": "slower", "slower": "faster"}.get(is_real(ratios, null_ratios), "not distinguishable")
 
 
+def middle_of_a_sorted_list(work, now, synchronize):
+    for _ in range(20):
+        work()
+        synchronize()
+    seconds = []
+    while len(seconds) < 101:
+        synchronize()
+        begin = now()
+        work()
+        synchronize()
+        seconds.append(now() - begin)
+    return sorted(seconds)[50]
+
+
+def mean_without_the_ends(work, now, synchronize):
+    for _ in range(8):
+        work()
+    synchronize()
+    seconds = []
+    for _ in range(200):
+        begin = now()
+        work()
+        synchronize()
+        seconds.append(now() - begin)
+    return float(np.mean(sorted(seconds)[40:120]))
+
+
+def by_order_statistics(ratios, null_ratios):
+    def interval(values):
+        ordered, reach = np.sort(values), 0.98 * len(values) ** 0.5
+        low, high = int(len(values) / 2 - reach), int(np.ceil(len(values) / 2 + reach))
+        return ordered[max(low - 1, 0)], ordered[min(high, len(values) - 1)]
+
+    (low, high), null = interval(ratios), interval(null_ratios)
+    floor = max(abs(null[0] - 1), abs(null[1] - 1))
+    return "faster" if low > 1 + floor else "slower" if high < 1 - floor else "not distinguishable"
+
+
+def on_a_log_scale(ratios, null_ratios):
+    random = np.random.default_rng(7)
+
+    def interval(values):
+        draws = np.median(random.choice(np.log(values), (800, len(values))), axis=1)
+        return np.exp(np.quantile(draws, (0.025, 0.975)))
+
+    low, high = interval(ratios)
+    floor = np.abs(interval(null_ratios) - 1).max()
+    if low - 1 > floor:
+        return "faster"
+    return "slower" if 1 - high > floor else "not distinguishable"
+
+
 WRONG = {
     "time-one-call": {
         "does not wait for the queue": ignore_the_queue,
@@ -97,6 +149,12 @@ WRONG = {
 }
 
 RIGHT = {
-    "time-one-call": {},
-    "is-real": {},
+    "time-one-call": {
+        "the middle of a sorted list": middle_of_a_sorted_list,
+        "the mean of the middle half": mean_without_the_ends,
+    },
+    "is-real": {
+        "by order statistics": by_order_statistics,
+        "by a bootstrap of the logarithms": on_a_log_scale,
+    },
 }

@@ -1,5 +1,9 @@
 """Answers to the exercises of lesson 03: wrong ones that must be rejected, right ones written differently."""
 
+import math
+
+import numpy as np
+
 from labkit.lesson.exercises.l03_where_training_time_goes import phase_times
 
 
@@ -50,8 +54,41 @@ def warm_up_first(phases, now, synchronize):
     return phase_times(phases, now, synchronize)
 
 
+def one_phase_at_a_time(phases, now, synchronize):
+    def seconds(run):
+        synchronize()
+        begin = now()
+        run()
+        synchronize()
+        return now() - begin
+
+    return {name: seconds(run) for name, run in phases.items()}
+
+
+def from_the_stamps(phases, now, synchronize):
+    synchronize()
+    stamps = [now()]
+    for run in phases.values():
+        run()
+        synchronize()
+        stamps.append(now())
+    return dict(zip(phases, np.diff(stamps), strict=True))
+
+
+def as_text(phases, now, synchronize):
+    return {name: str(seconds) for name, seconds in phase_times(phases, now, synchronize).items()}
+
+
+def slower_of_the_two(load, train, workers):
+    if not workers:
+        return train + load
+    share = load / workers
+    return share if share > train else train
+
+
 WRONG = {
     "phase-times": {
+        "gives text": as_text,
         "never waits": never_wait,
         "waits once, at the end": wait_at_the_end_only,
         "begins with a full queue": start_with_a_full_queue,
@@ -65,6 +102,12 @@ WRONG = {
         "makes the part free": lambda share, factor: 1 / (1 - share) if share < 1 else factor,
     },
     "step-seconds": {
+        "divides whole numbers": lambda load, train, workers: (
+            load + train if workers == 0 else max(load // workers, train)
+        ),
+        "rounds up": lambda load, train, workers: (
+            load + train if workers == 0 else max(math.ceil(load / workers), train)
+        ),
         "adds although they overlap": lambda load, train, workers: load / max(workers, 1) + train,
         "overlaps without workers": lambda load, train, workers: max(load / max(workers, 1), train),
         "takes the faster of the two": lambda load, train, workers: (
@@ -75,7 +118,16 @@ WRONG = {
 }
 
 RIGHT = {
-    "phase-times": {},
-    "speedup-of-the-whole": {},
-    "step-seconds": {},
+    "phase-times": {
+        "one at a time": one_phase_at_a_time,
+        "from time stamps": from_the_stamps,
+    },
+    "speedup-of-the-whole": {
+        "in one fraction": lambda share, factor: factor / (factor * (1 - share) + share),
+        "by the time that is left": lambda share, factor: (1 - share * (1 - 1 / factor)) ** -1,
+    },
+    "step-seconds": {
+        "with an if": slower_of_the_two,
+        "with sorted": lambda load, train, workers: sorted((load / workers, train))[1] if workers else load + train,
+    },
 }

@@ -1,6 +1,7 @@
 """Answers to the exercises of lesson 04: wrong ones that must be rejected, right ones written differently."""
 
 import numpy as np
+import torch
 
 from labkit.lesson.exercises.l04_batch_size_and_minima import box_sharpness
 
@@ -69,6 +70,37 @@ def over_the_inputs(direction, weight):
     return direction * (weight**2).sum(dims, keepdim=True).sqrt() / (direction**2).sum(dims, keepdim=True).sqrt()
 
 
+def weight_by_weight(curvatures, weights, epsilon):
+    loss = highest = 0.0
+    for curvature, weight in zip(curvatures, weights, strict=True):
+        edge = abs(weight) + epsilon * (abs(weight) + 1)
+        loss += curvature * weight**2 / 2
+        highest += curvature * edge**2 / 2
+    return (highest - loss) / (1 + loss) * 100
+
+
+def both_edges(curvatures, weights, epsilon):
+    width = epsilon * (np.abs(weights) + 1)
+    edges = np.maximum((weights + width) ** 2, (weights - width) ** 2)
+    loss = 0.5 * curvatures @ weights**2
+    return 100 * (0.5 * curvatures @ edges - loss) / (1 + loss)
+
+
+def by_normalize(direction, weight):
+    unit = torch.nn.functional.normalize(direction.flatten(1), dim=1)
+    return (unit * weight.flatten(1).norm(dim=1, keepdim=True)).view_as(weight)
+
+
+def filter_by_filter(direction, weight):
+    return torch.stack([d * (w.norm() / d.norm()) for d, w in zip(direction, weight, strict=True)])
+
+
+def scale_in_place(direction, weight):
+    for d, w in zip(direction, weight, strict=True):
+        d *= w.norm() / d.norm()
+    return direction
+
+
 WRONG = {
     "noise-scale": {
         "forgets that a batch of all images is not noisy": forget_the_minus_one,
@@ -84,6 +116,7 @@ WRONG = {
         "forgets the factor 100": forget_the_percent,
     },
     "filter-normalise": {
+        "changes the direction it was given": scale_in_place,
         "one length for the whole layer": whole_layer_at_once,
         "only makes the filters of length 1": only_unit_length,
         "does not divide by the direction's own length": times_the_length,
@@ -93,7 +126,18 @@ WRONG = {
 }
 
 RIGHT = {
-    "noise-scale": {},
-    "box-sharpness": {},
-    "filter-normalise": {},
+    "noise-scale": {
+        "over one denominator": lambda rate, images, batch, momentum: (
+            rate * (images - batch) / (batch * (1 - momentum))
+        ),
+        "with the effective rate": lambda rate, images, batch, momentum: rate / (1 - momentum) * (images / batch - 1),
+    },
+    "box-sharpness": {
+        "weight by weight": weight_by_weight,
+        "the higher of both edges": both_edges,
+    },
+    "filter-normalise": {
+        "by normalize": by_normalize,
+        "filter by filter": filter_by_filter,
+    },
 }

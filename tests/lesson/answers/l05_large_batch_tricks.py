@@ -72,14 +72,85 @@ def ratio_for_each_weight(weight, gradient, learning_rate, trust, weight_decay):
     return weight - learning_rate * trust * weight.abs() * slope / slope.abs().clamp_min(1e-12)
 
 
+def chunk_by_chunk(x, ghost_size):
+    chunks = [torch.nn.functional.batch_norm(part, None, None, training=True) for part in x.split(ghost_size)]
+    return torch.cat(chunks)
+
+
+def in_float64(x, ghost_size):
+    n, c = x.shape[:2]
+    groups = x.double().view(n // ghost_size, ghost_size, c, -1).transpose(1, 2).flatten(2)
+    groups = (groups - groups.mean(2, keepdim=True)) / (groups.var(2, keepdim=True, correction=0) + EPSILON).sqrt()
+    return groups.view(n // ghost_size, c, ghost_size, -1).transpose(1, 2).reshape(x.shape)
+
+
+def with_epsilon(epsilon, *, outside=False):
+    """Ghost batch norm with another epsilon, or with it outside the root."""
+
+    def answer(x, ghost_size):
+        groups = x.view(-1, ghost_size, *x.shape[1:])
+        variance, mean = torch.var_mean(groups, (1, 3, 4), keepdim=True, correction=0)
+        divisor = variance.sqrt() + epsilon if outside else (variance + epsilon).sqrt()
+        return ((groups - mean) / divisor).reshape(x.shape)
+
+    return answer
+
+
+def lars_in_float64(weight, gradient, learning_rate, trust, weight_decay):
+    weight, gradient = weight.double(), gradient.double()
+    length = weight.pow(2).sum().sqrt()
+    rate = learning_rate * trust * length / (gradient.pow(2).sum().sqrt() + weight_decay * length)
+    return weight - rate * (gradient + weight_decay * weight)
+
+
+def lars_with_linalg(weight, gradient, learning_rate, trust, weight_decay):
+    w, g = torch.linalg.vector_norm(weight), torch.linalg.vector_norm(gradient)
+    return torch.sub(
+        weight,
+        gradient.add(weight, alpha=weight_decay),
+        alpha=float(learning_rate * trust * w / (g + weight_decay * w)),
+    )
+
+
+def spectral_norm(weight, gradient, learning_rate, trust, weight_decay):
+    length = torch.linalg.matrix_norm(torch.atleast_2d(weight), 2)
+    slope = torch.linalg.matrix_norm(torch.atleast_2d(gradient), 2)
+    ratio = trust * length / (slope + weight_decay * length)
+    return weight - learning_rate * ratio * (gradient + weight_decay * weight)
+
+
+def clipped_ratio(weight, gradient, learning_rate, trust, weight_decay):
+    ratio = min(1.0, float(trust * weight.norm() / (gradient.norm() + weight_decay * weight.norm())))
+    return weight - learning_rate * ratio * (gradient + weight_decay * weight)
+
+
+def step_in_place(weight, gradient, learning_rate, trust, weight_decay):
+    return weight.copy_(lars_step(weight, gradient, learning_rate, trust, weight_decay))
+
+
+def warm_up_with_an_if(step, warmup_steps):
+    if step >= warmup_steps:
+        return 1
+    return (1 + step) / warmup_steps
+
+
+def one_step_too_far(step, warmup_steps):
+    return (step + 1) / warmup_steps if step <= warmup_steps else 1.0
+
+
 WRONG = {
     "warmup-factor": {
+        "exceeds 1 for one step": one_step_too_far,
+        "rounds to one digit": lambda step, warmup_steps: round(min(1.0, (step + 1) / warmup_steps), 1),
         "begins with a step of rate 0": begin_at_zero,
         "goes on rising": never_stop,
         "reaches 1 one step late": one_step_late,
         "is constant in the warm-up": constant_form,
     },
     "ghost-batch-norm": {
+        "leaves epsilon out": with_epsilon(0.0),
+        "adds epsilon outside the root": with_epsilon(EPSILON, outside=True),
+        "takes epsilon 1e-3": with_epsilon(1e-3),
         "takes the statistics of the whole batch": whole_batch,
         "puts every k-th image into a group": every_kth_image,
         "mixes the channels": all_channels_together,
@@ -87,6 +158,9 @@ WRONG = {
         "does not divide by the deviation": only_centred,
     },
     "lars-step": {
+        "takes the spectral norm": spectral_norm,
+        "clips the ratio at 1": clipped_ratio,
+        "changes the weight it was given": step_in_place,
         "is plain SGD": plain_sgd,
         "has the ratio upside down": ratio_upside_down,
         "decays in the ratio only": decay_in_the_ratio_only,
@@ -96,7 +170,16 @@ WRONG = {
 }
 
 RIGHT = {
-    "warmup-factor": {},
-    "ghost-batch-norm": {},
-    "lars-step": {},
+    "warmup-factor": {
+        "with an if": warm_up_with_an_if,
+        "by min of whole numbers": lambda step, warmup_steps: min(step + 1, warmup_steps) / warmup_steps,
+    },
+    "ghost-batch-norm": {
+        "chunk by chunk": chunk_by_chunk,
+        "in float64": in_float64,
+    },
+    "lars-step": {
+        "in float64": lars_in_float64,
+        "with torch.linalg": lars_with_linalg,
+    },
 }

@@ -53,6 +53,39 @@ def one_too_late(scale, good_steps, overflowed, interval=2000):
     return (scale * 2, 0) if good_steps == interval else (scale, good_steps + 1)
 
 
+def count_the_epochs(compile_s, eager_epoch_s, compiled_epoch_s):
+    if compiled_epoch_s >= eager_epoch_s:
+        return None
+    epoch, won = 1, eager_epoch_s - compiled_epoch_s
+    while won < compile_s:
+        epoch, won = epoch + 1, won + eager_epoch_s - compiled_epoch_s
+    return epoch
+
+
+def by_a_factor(x):
+    import torch
+
+    return x * torch.where(x.mean() > 0, 2.0, 0.5)
+
+
+def by_a_mask(x):
+    positive = (x.mean() > 0).to(x.dtype)
+    return x * (2 * positive + (1 - positive) / 2)
+
+
+def scale_in_a_list(scale, good_steps, overflowed, interval=2000):
+    if not overflowed:
+        good_steps += 1
+        return [scale * 2, 0] if good_steps >= interval else [scale, good_steps]
+    return [scale * 0.5, 0]
+
+
+def scale_by_a_factor(scale, good_steps, overflowed, interval=2000):
+    full = good_steps + 1 >= interval
+    factor = 0.5 if overflowed else 2.0 if full else 1.0
+    return scale * factor, 0 if overflowed or full else good_steps + 1
+
+
 WRONG = {
     "break-even-epoch": {
         "rounds down": lambda c, e, s: int(c / (e - s)) or 1 if e > s else None,
@@ -77,7 +110,16 @@ WRONG = {
 }
 
 RIGHT = {
-    "break-even-epoch": {},
-    "one-graph": {},
-    "next-scale": {},
+    "break-even-epoch": {
+        "epoch by epoch": count_the_epochs,
+        "by negative floor division": lambda c, e, s: max(1, int(-(-c // (e - s)))) if e > s else None,
+    },
+    "one-graph": {
+        "a factor chosen by torch.where": by_a_factor,
+        "by a mask": by_a_mask,
+    },
+    "next-scale": {
+        "in a list": scale_in_a_list,
+        "by a factor": scale_by_a_factor,
+    },
 }

@@ -1,6 +1,10 @@
 """Answers to the exercises of lesson 09: wrong ones that must be rejected, right ones written differently."""
 
+import math
+
 import numpy as np
+import onnx
+from onnx import helper
 
 from labkit.lesson.exercises.l09_onnx_graphs import fold_batch_norm, repair_graph
 
@@ -67,14 +71,76 @@ def append_at_the_end(model):
     return repaired
 
 
+def fold_with_einsum(weight, bias, gamma, beta, mean, var, eps):
+    factor = gamma * (var + eps) ** -0.5
+    return np.einsum("o,oihw->oihw", factor, weight), beta + factor * (bias - mean)
+
+
+def fold_channel_by_channel(weight, bias, gamma, beta, mean, var, eps):
+    folded, shift = np.empty_like(weight), np.empty_like(bias)
+    for channel in range(len(gamma)):
+        factor = gamma[channel] / (var[channel] + eps) ** 0.5
+        folded[channel] = factor * weight[channel]
+        shift[channel] = factor * (bias[channel] - mean[channel]) + beta[channel]
+    return folded, shift
+
+
+def fold_in_place(weight, bias, gamma, beta, mean, var, eps):
+    factor = gamma / np.sqrt(var + eps)
+    weight *= factor[:, None, None, None]
+    return weight, (bias - mean) * factor + beta
+
+
+def sum_per_output(operator, weights, output):
+    if operator == "MatMul":
+        summed, _ = weights
+    else:
+        _, *rest = weights
+        summed = int(np.prod(rest))
+    return summed * int(np.prod(output))
+
+
+def outputs_times_inputs(operator, weights, output):
+    values = 1
+    for size in output:
+        values *= size
+    return values * (weights[0] if operator == "MatMul" else math.prod(weights) // weights[0])
+
+
+def repair_with_constants(model):
+    repaired = []
+    for number, node in enumerate(model.graph.node):
+        if node.op_type != "Swish":
+            repaired.append(node)
+            continue
+        beta = ([a.f for a in node.attribute if a.name == "beta"] or [1.0])[0]
+        names = [f"s{number}{part}" for part in "abc"]
+        value = helper.make_tensor(f"{names[0]}_value", onnx.TensorProto.FLOAT, [], [beta])
+        repaired.append(helper.make_node("Constant", [], [names[0]], value=value))
+        repaired.append(helper.make_node("Mul", [names[0], node.input[0]], [names[1]]))
+        repaired.append(helper.make_node("Sigmoid", [names[1]], [names[2]]))
+        repaired.append(helper.make_node("Mul", [names[2], node.input[0]], [node.output[0]]))
+    model.graph.ClearField("node")
+    model.graph.node.extend(repaired)
+    return model
+
+
+def repair_a_copy(model):
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    return repair_graph(copied)
+
+
 WRONG = {
     "fold-batch-norm": {
+        "changes the weight it was given": fold_in_place,
         "forgets eps": forget_eps,
         "divides by the variance": divide_by_the_variance,
         "does not scale the old bias": leave_the_old_bias,
         "scales the input channels": scale_the_inputs,
     },
     "multiply-adds": {
+        "counts a multiply-add twice": lambda operator, weights, output: 2 * sum_per_output(operator, weights, output),
         "uses all weights for every output": use_all_weights,
         "forgets that weights are used at every pixel": forget_the_pixels,
         "takes every weight for one of a convolution": treat_all_alike,
@@ -88,7 +154,16 @@ WRONG = {
 }
 
 RIGHT = {
-    "fold-batch-norm": {},
-    "multiply-adds": {},
-    "repair-graph": {},
+    "fold-batch-norm": {
+        "with einsum": fold_with_einsum,
+        "channel by channel": fold_channel_by_channel,
+    },
+    "multiply-adds": {
+        "sums per output": sum_per_output,
+        "in a loop": outputs_times_inputs,
+    },
+    "repair-graph": {
+        "with constants in the graph": repair_with_constants,
+        "on a copy": repair_a_copy,
+    },
 }

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from labkit.lesson.exercises.l10_quantization import keep_in_fp16
+from labkit.lesson.exercises.l10_quantization import keep_in_fp16, quantize_dequantize
 
 
 def never_clip(x, low, high):
@@ -78,8 +78,87 @@ def swap_the_sides(layers, budget):
     return {layer["name"] for layer in layers} - keep_in_fp16(layers, budget)
 
 
+def in_steps_of_uint8(x, low, high):
+    low, high = np.minimum(low, 0), np.maximum(high, 0)
+    scale = (high - low) / 255
+    zero = np.rint(-low / scale)
+    q = np.rint(x / scale + zero).clip(0, 255).astype(np.uint8)
+    return (q.astype(np.float64) - zero) * scale
+
+
+def number_by_number(x, low, high):
+    low, high = min(0.0, low), max(0.0, high)
+    scale = (high - low) / 255
+    zero = round(-low / scale)
+    back = []
+    for value in x:
+        q = min(255, max(0, round(value / scale) + zero))
+        back.append((q - zero) * scale)
+    return np.array(back)
+
+
+def a_cast_that_wraps(x, low, high):
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = (high - low) / 255
+    zero = round(-low / scale)
+    q = (np.round(x / scale) + zero).astype(np.int64).astype(np.uint8)
+    return (q.astype(float) - zero) * scale
+
+
+def beyond_the_range_is_0(x, low, high):
+    return np.where((x < low) | (x > high), 0.0, quantize_dequantize(x, low, high))
+
+
+def through_float32(a, a_zero, b):
+    return ((a.astype(np.float32) - a_zero) @ b.astype(np.float32)).astype(np.int32)
+
+
+def in_int64(a, a_zero, b):
+    return np.einsum("ik,kj->ij", a.astype(np.int64) - a_zero, b.astype(np.int64))
+
+
+def corrected_afterwards(a, a_zero, b):
+    wide = b.astype(np.int32)
+    return a.astype(np.int32) @ wide - a_zero * wide.sum(axis=0)
+
+
+def by_bits(layers, budget):
+    best, fewest = None, None
+    for bits in range(2 ** len(layers)):
+        kept = [layer for place, layer in enumerate(layers) if bits >> place & 1]
+        left = sum(layer["noise"] for layer in layers if layer not in kept)
+        weights = sum(layer["weights"] for layer in kept)
+        if left <= budget and (best is None or weights < fewest):
+            best, fewest = kept, weights
+    return [layer["name"] for layer in best]
+
+
+def layer_by_layer(layers, budget):
+    def best(rest, budget):
+        if not rest:
+            return (0, ()) if budget >= 0 else None
+        first, *others = rest
+        found = []
+        kept = best(others, budget)
+        if kept:
+            found.append((kept[0] + first["weights"], (*kept[1], first["name"])))
+        quantized = best(others, budget - first["noise"]) if first["noise"] <= budget else None
+        if quantized:
+            found.append(quantized)
+        return min(found) if found else None
+
+    return frozenset(best(layers, budget)[1])
+
+
+def never_ends(layers, budget):
+    while True:
+        yield layers[0]["name"]
+
+
 WRONG = {
     "quantize-dequantize": {
+        "casts, and wraps around": a_cast_that_wraps,
+        "takes what lies beyond the range for 0": beyond_the_range_is_0,
         "does not saturate": never_clip,
         "has no zero point": forget_the_zero_point,
         "leaves 0.0 between two grid points": leave_zero_off_the_grid,
@@ -87,12 +166,14 @@ WRONG = {
         "only clips": keep_the_fraction,
     },
     "integer-product": {
+        "multiplies in float32": through_float32,
         "adds up in 8 bits": add_up_in_eight_bits,
         "adds up in 16 bits": add_up_in_sixteen_bits,
         "ignores the zero point": ignore_the_zero_point,
         "corrects all columns by the sum of the whole matrix": correct_by_the_whole_sum,
     },
     "keep-in-fp16": {
+        "never ends": never_ends,
         "takes the noisiest first, however large": noisiest_first,
         "takes the most noise per weight first": bargains_first,
         "keeps everything": keep_everything,
@@ -102,7 +183,16 @@ WRONG = {
 }
 
 RIGHT = {
-    "quantize-dequantize": {},
-    "integer-product": {},
-    "keep-in-fp16": {},
+    "quantize-dequantize": {
+        "through uint8": in_steps_of_uint8,
+        "number by number": number_by_number,
+    },
+    "integer-product": {
+        "in int64": in_int64,
+        "with the zero point taken off afterwards": corrected_afterwards,
+    },
+    "keep-in-fp16": {
+        "by bits": by_bits,
+        "layer by layer": layer_by_layer,
+    },
 }

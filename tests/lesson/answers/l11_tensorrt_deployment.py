@@ -1,5 +1,9 @@
 """Answers to the exercises of lesson 11: wrong ones that must be rejected, right ones written differently."""
 
+from collections import Counter
+
+import numpy as np
+
 from labkit.lesson.exercises.l11_tensorrt_deployment import gpu_classes, profile_ranges
 
 
@@ -49,6 +53,48 @@ def edited(old, new):
     return space["gpu_classes"]
 
 
+def reach_of_both_ends(scale, zero_point):
+    ends = [(q - zero_point) * scale for q in (0, 255)]
+    return max(map(abs, ends)) / 127, 0
+
+
+def further_end(scale, zero_point):
+    steps = zero_point if zero_point > 127 else 255 - zero_point
+    return scale * steps / 127.0, 0
+
+
+def with_a_counter(batches):
+    images = Counter()
+    for batch in batches:
+        images[batch] += batch
+    single = images.pop(1, 0)
+    profiles = [[1, 1, 1]] if single else []
+    if images:
+        profiles.append([min(images), images.most_common(1)[0][0], max(images)])
+    return profiles
+
+
+def in_numpy(batches):
+    sizes, counts = np.unique(batches, return_counts=True)
+    larger = sizes > 1
+    profiles = [(1, 1, 1)] * bool((sizes == 1).any())
+    if larger.any():
+        usual = sizes[larger][(sizes * counts)[larger].argmax()]
+        profiles.insert(0, (int(sizes[larger][0]), int(usual), int(sizes[-1])))
+    return tuple(profiles)
+
+
+def with_usual(choose):
+    """Profiles whose usual batch is chosen otherwise: a wrong answer."""
+
+    def answer(batches):
+        larger = sorted(batch for batch in batches if batch > 1)
+        single = [(1, 1, 1)] if 1 in batches else []
+        return [*single, (larger[0], choose(larger), larger[-1])] if larger else single
+
+    return answer
+
+
 WRONG = {
     "repair-zero-point": {
         "drops the zero point, keeps the step": keep_the_step,
@@ -57,6 +103,8 @@ WRONG = {
         "moves the integers into int8": shift_into_int8,
     },
     "profile-ranges": {
+        "takes the largest batch for the usual one": with_usual(max),
+        "takes the median batch for the usual one": with_usual(lambda larger: larger[len(larger) // 2]),
         "one profile for everything": one_profile_for_all,
         "counts calls instead of images": most_calls,
         "keeps memory for batches nobody sends": always_to_512,
@@ -75,7 +123,13 @@ WRONG = {
 }
 
 RIGHT = {
-    "repair-zero-point": {},
-    "profile-ranges": {},
+    "repair-zero-point": {
+        "the reach of both ends": reach_of_both_ends,
+        "the further end in steps": further_end,
+    },
+    "profile-ranges": {
+        "with a counter": with_a_counter,
+        "in NumPy": in_numpy,
+    },
     "gpu-classes": {},
 }
