@@ -20,11 +20,7 @@ class LabError(Exception):
 
 
 class DataError(LabError):
-    """A data file is missing, damaged or not what its manifest says."""
-
-
-class ArchiveError(DataError):
-    """An archive that must not be unpacked: it would leave its folder, is damaged, or is a bomb."""
+    """A data file is missing, damaged or not the published one."""
 
 
 class LedgerError(LabError):

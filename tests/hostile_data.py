@@ -1,80 +1,79 @@
-"""Damaged and hostile archives and data files, and the judge that says whether a reader withstands them.
+"""Damaged and hostile data files, and the judge that says whether a reader withstands them.
 
-`survey(folder)` tries every mutation against labkit, each in a folder of its own below `folder`, and returns
-{name: None, or what went wrong}. Withstood means: a LabError whose text names the file, what was expected,
+`survey(folder)` tries every mutation against `labkit.data.load`, each in a folder of its own below `folder`, and
+returns {name: None, or what went wrong}. Withstood means: a LabError whose text names the file, what was expected,
 what was found and what to do; and not one file below that folder is new, gone or changed.
 
-`survey(folder, NAIVE)` does the same to a reader that trusts everything. It must do badly, or the
-mutations prove nothing.
+`survey(folder, read_naively, programs())` does the same to a reader that trusts everything. It must do badly, or
+these mutations prove nothing.
 """
 
 import contextlib
-import gzip
+import io
+import os
 import pickle
+import stat
 import struct
 import tarfile
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from unittest import mock
 
-import hostile_archives
-import hostile_images
-import hostile_sets
-import numpy as np
-from PIL import Image
+import sample_data as sample
 
-from labkit.data import archives, catalog, sets
+from labkit.data import fetch, load
+from labkit.data._published import SETS
 from labkit.errors import LabError
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What is on trial.
+class Mutation:
+    """One kind of damage.
 
-    extract  (archive, target): unpack into a new folder
-    read     (set name, split, folder): read one split; the set name may be "folder"
+    name    what is wrong, in words
+    file    a part of the file name the error must show
+    make    (folder): makes the input, damaged, in an empty folder; returns the entry of a published set, or None
+    attack  (read, folder): uses it
     """
 
-    extract: Callable
-    read: Callable
-
-
-def read_ours(name, split, folder):
-    if name == "folder":
-        return sets.load(f"folder:{folder}", split)
-    return sets.read(catalog.SETS[name], split, folder)
-
-
-OURS = Tools(archives.extract, read_ours)
+    name: str
+    file: str
+    make: Callable
+    attack: Callable
 
 
 def mutations():
     """All of them, more than a hundred."""
-    return [*hostile_sets.mutations(), *hostile_archives.mutations(), *hostile_images.mutations()]
+    return [*damaged_files(), *programs(), *hostile_archives(), *brought(), *unpacked(), *folders()]
 
 
-def survey(folder, tools=OURS):
-    """{mutation name: None, or what went wrong} of all mutations."""
+def survey(folder, read=load, chosen=None):
+    """{mutation name: None, or what went wrong} of the chosen mutations, by default all."""
     results = {}
-    for number, mutation in enumerate(mutations()):
+    for number, mutation in enumerate(chosen or mutations()):
         assert mutation.name not in results, f"two mutations are called {mutation.name}"
         place = Path(folder) / f"{number:03}"
         place.mkdir(parents=True)
-        results[mutation.name] = trial(mutation, place, tools)
+        results[mutation.name] = trial(mutation, place, read)
     return results
 
 
-def trial(mutation, place, tools):
-    """None when `tools` withstand the mutation, else what went wrong."""
+def trial(mutation, place, read):
+    """None when `read` withstands the mutation, else what went wrong."""
     (place / "victim").write_text("must stay as it is")
-    mutation.damage(place)
+    entry = mutation.make(place)
     before = snapshot(place)
     try:
-        with contextlib.chdir(place):  # where a program hidden in a file would write
-            mutation.attack(tools, place)
+        # where a program hidden in a file would write
+        with contextlib.chdir(place), mock.patch.dict(os.environ, LABKIT_DATA=str(place)), mock.patch.dict(SETS):
+            if entry:
+                SETS[entry.name] = entry
+            mutation.attack(read, place)
         problem = "accepted"
     except LabError as error:
         problem = unclear(error, mutation.file)
@@ -101,51 +100,218 @@ def snapshot(folder):
     return seen
 
 
-# ---- a reader that trusts everything
-
-
-def extract_naively(archive, target):
-    Path(target).mkdir()
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as opened:
-            for info in opened.infolist():
-                path = Path(target) / info.filename
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(opened.read(info))
-    else:
-        with tarfile.open(archive) as opened:
-            opened.extractall(target, **({"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}))
-
-
-def read_naively(name, split, folder):
-    readers = {"fashion-mnist": naive_fashion, "tiny-imagenet": naive_pictures, "folder": naive_pictures}
-    return readers.get(name, naive_cifar)(folder, split)
-
-
-def naive_fashion(folder, split):
-    prefix = "train" if split == "train" else "t10k"
-    with gzip.open(folder / f"{prefix}-images-idx3-ubyte.gz") as file:
-        count, height, width = struct.unpack(">III", file.read(16)[4:])
-        images = np.frombuffer(file.read(count * height * width), dtype=np.uint8)
-    with gzip.open(folder / f"{prefix}-labels-idx1-ubyte.gz") as file:
-        return images, np.frombuffer(file.read()[8:], dtype=np.uint8)
-
-
-def naive_cifar(folder, split):
-    pages = [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "victim"]
+def read_naively(name, _):
+    """Unpack the archive of a set where it lies, and run its pickles."""
+    folder = Path(os.environ["LABKIT_DATA"]) / name
+    with tarfile.open(folder / SETS[name].archive) as opened:
+        opened.extractall(folder, **({"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pages = [pickle.loads(page, encoding="bytes") for page in pages]
-    return [(page[b"data"], page[b"labels"]) for page in pages if b"data" in page]
+        return [pickle.loads(path.read_bytes(), encoding="bytes") for path in folder.rglob("*_batch*")]
 
 
-def naive_pictures(folder, split):
-    images = []
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in (".JPEG", ".png"):
-            with Image.open(path) as image:
-                images.append(np.asarray(image))
-    return images
+# ---- ways to break a file
 
 
-NAIVE = Tools(extract_naively, read_naively)
+def flip(data, at):
+    """The bytes with one bit turned; `at` is a share of the length."""
+    place = min(int(at * len(data)), len(data) - 1)
+    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+
+def cut(data, share):
+    """So much of the bytes."""
+    return data[: int(share * len(data))]
+
+
+def edit(path, change):
+    """Rewrite a file with `change(bytes)`."""
+    path.write_bytes(change(path.read_bytes()))
+
+
+def damages():
+    """{what is wrong: (path) that does it} of any file."""
+    for at in (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1):
+        yield f"bit flipped at {at}", lambda path, at=at: edit(path, lambda data: flip(data, at))
+    for share in (0, 0.5, 0.99):
+        yield f"cut to {share}", lambda path, share=share: edit(path, lambda data: cut(data, share))
+    yield "longer", lambda path: edit(path, lambda data: data + b"\0")
+    yield "a page that says 404", lambda path: path.write_text("<html>404 not found")
+    yield "missing", Path.unlink
+    yield "a folder", lambda path: (path.unlink(), path.mkdir())
+    yield "a link that leads nowhere", lambda path: (path.unlink(), path.symlink_to("nowhere"))
+    if hasattr(os, "mkfifo"):
+        yield "a named pipe", lambda path: (path.unlink(), os.mkfifo(path))
+
+
+# ---- published sets
+
+
+def published(name, file, what, damage, split="train"):
+    """A small set `name` with the sha256 of its good files; `damage(path)` then spoils `file`."""
+
+    def make(place):
+        entry, _ = sample.published(name, place / name)
+        damage(place / name / file)
+        return entry
+
+    return Mutation(f"{file}: {what}", file, make, lambda read, _: read(name, split))
+
+
+def damaged_files():
+    fashion = [("fashion-mnist", file) for file in list(SETS["fashion-mnist"].files)[:2]]
+    for name, file in [*fashion, *((name, SETS[name].archive) for name in SETS if SETS[name].url)]:
+        for what, damage in damages():
+            yield published(name, file, what, damage)
+
+
+def programs():
+    """Archives that are not the published one: names that climb out, and programs in place of data."""
+    tar, link, pipe = SETS["cifar10"].archive, tarfile.SYMTYPE, tarfile.FIFOTYPE
+    members = {
+        "climbs out": [("../escaped", b"x")],
+        "climbs out later": [("d/../../escaped", b"x")],
+        "a file through a link": [("l", link, ".."), ("l/victim", b"x")],
+        "a link outside": [("l", link, "../victim")],
+        "a name that is not UTF-8": [("caf\udce9/data_batch_1", b"x")],
+        "a pipe": [("p", pipe, "")],
+    }
+    act = b"open('victim','w').write('x')"
+    calls = {
+        "os.system": b"cos\nsystem\n(S'echo x > victim'\ntR.",
+        "posix.system": b"cposix\nsystem\n(S'echo x > victim'\ntR.",
+        "eval": b"cbuiltins\neval\n(V" + act + b"\ntR.",
+        "exec by its old name": b"c__builtin__\nexec\n(V" + act + b"\ntR.",
+        "an instance": b"(S'echo x > victim'\nios\nsystem\n.",
+    }
+    members.update({f"calls {name}": [("d/data_batch_1", program)] for name, program in calls.items()})
+    for what, entries in members.items():
+        yield published("cifar10", tar, what, lambda path, entries=entries: write_tar(path, entries))
+
+
+def write_tar(path, entries):
+    """A tar.gz of (name, bytes) and (name, type, link)."""
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name, *value in entries:
+            member = tarfile.TarInfo(name)
+            data = value[0] if len(value) == 1 else b""
+            if len(value) == 2:
+                member.type, member.linkname = value
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+
+
+def hostile_archives():
+    """Zips that are not the published one, and a bomb of each kind."""
+    zipped = {
+        "climbs out": ("../escaped", b"x", stat.S_IFREG),
+        "a link": ("l", b"../victim", stat.S_IFLNK),
+        "a device": ("d", b"", stat.S_IFCHR),
+        "a bomb": ("a", bytes(20_000_000), stat.S_IFREG),
+    }
+    for what, (name, data, kind) in zipped.items():
+
+        def write(path, name=name, data=data, kind=kind):
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                info = zipfile.ZipInfo(name)
+                info.external_attr = (kind | 0o644) << 16
+                archive.writestr(info, data, compress_type=zipfile.ZIP_DEFLATED)
+
+        yield published("tiny-imagenet", SETS["tiny-imagenet"].archive, what, write)
+    bomb = [("a", bytes(20_000_000))]
+    yield published("cifar100", SETS["cifar100"].archive, "a bomb", lambda path: write_tar(path, bomb))
+
+
+def brought():
+    """Archives that somebody wants to bring by `fetch`."""
+    for name in ("cifar10", "cifar100", "tiny-imagenet"):
+        for what, damage in damages():
+
+            def make(place, name=name, damage=damage):
+                entry, _ = sample.published(name, place / "have")
+                (place / "have" / entry.archive).rename(place / "brought")
+                damage(place / "brought")
+                return entry
+
+            attack = lambda _, place, name=name: fetch(name, source=place / "brought")  # noqa: E731
+            yield Mutation(f"{name} brought: {what}", "brought", make, attack)
+
+
+# ---- files without a published sha256: an unpacked Tiny-ImageNet, and folders of images
+
+
+def unpacked():
+    def case(what, file, change, path=None, split="train"):
+        def make(place):
+            folder = place / "tiny-imagenet"
+            sample.write_tree(folder, sample.tiny_files())
+            change(folder / "tiny-imagenet-200" / (path or file))
+
+        return Mutation(f"tiny: {what}", Path(file).name, make, lambda read, _: read("tiny-imagenet", split))
+
+    def put(change):
+        return lambda path: edit(path, change)
+
+    boxes = "train/n01443537/n01443537_boxes.txt"
+    photo = "train/n01443537/images/n01443537_1.JPEG"
+    notes, second = "val/val_annotations.txt", "val/images/val_1.JPEG"
+    for file in ("wnids.txt", "words.txt", boxes, photo):
+        yield case(f"{file} missing", file, Path.unlink)
+    yield case("no classes", "tiny-imagenet-200", put(lambda _: b""), path="wnids.txt")
+    yield case("a line of another kind", "what.JPEG", put(lambda data: data + b"what.JPEG\n"), path=boxes)
+    yield case("annotations missing", notes, Path.unlink, split="test")
+    yield case("annotation cut", "tiny-imagenet", put(lambda data: data[:-12]), path=notes, split="test")
+    unknown = put(lambda data: data.replace(b"n01443537", b"n09999999"))
+    yield case("annotation of an unknown class", "n09999999", unknown, path=notes, split="test")
+    yield case("annotated image missing", second, Path.unlink, split="test")
+    yield case("image is text", photo, put(lambda _: b"<html>"))
+    yield case("image empty", photo, put(lambda _: b""))
+    yield case("image cut", photo, put(lambda data: cut(data, 0.5)))
+    yield case("image without its start", photo, put(lambda data: data[9:]))
+    yield case("image of another size", photo, put(lambda _: sample.picture(1, side=32)))
+
+
+def folders():
+    def case(what, file, damage, split="train"):
+        def make(place):
+            sample.class_folders(place / "set/train")
+            sample.class_folders(place / "set/test", count=1)
+            damage(place / "set")
+
+        return Mutation(f"folder: {what}", file, make, lambda read, place: read(f"folder:{place / 'set'}", split))
+
+    def huge(data):
+        """A PNG that says it has 10^10 pixels."""
+        head = b"IHDR" + struct.pack(">II", 100_000, 100_000) + data[24:29]
+        return data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
+
+    photo = "train/ant/1.png"
+    spoilt = {"in the header": lambda data: flip(data, 20 / len(data)), "in the pixels": lambda data: flip(data, 0.5)}
+    for where, change in spoilt.items():
+        yield case(f"bit flipped {where}", "1.png", lambda d, change=change: edit(d / photo, change))
+    yield case("image cut", "1.png", lambda d: edit(d / photo, lambda data: cut(data, 0.5)))
+    yield case("image is a bomb", "1.png", lambda d: edit(d / photo, huge))
+    yield case("image of another size", "1.png", lambda d: (d / photo).write_bytes(sample.picture(1, 21, "PNG")))
+    yield case("stray text", "notes.txt", lambda d: (d / "train/ant/notes.txt").write_text("x"))
+    yield case("stray image", "stray.png", lambda d: (d / "train/stray.png").write_bytes(sample.picture(1)))
+    yield case("empty class", "cat", lambda d: (d / "train/cat").mkdir())
+    yield case("class only in test", "cat", lambda d: sample.class_folders(d / "test", ("cat",)), "test")
+    yield case("test split missing", "test", lambda d: (d / "test").rename(d / "other"), "test")
+    yield case("missing", "set", lambda d: d.rename(d.with_name("other")))
+    yield case("a class of two links that lead to each other", "loop", two_links)
+    odd = {
+        "a link that leads nowhere": lambda path: path.symlink_to("nowhere"),
+        "a link to itself": lambda path: path.symlink_to(path.name),
+        "a link to its folder": lambda path: path.symlink_to("."),
+        "a named pipe": os.mkfifo if hasattr(os, "mkfifo") else Path.mkdir,
+        "a folder": Path.mkdir,
+    }
+    for what, place in odd.items():
+        yield case(f"{what} among the images", "odd.png", lambda d, place=place: place(d / "train/ant/odd.png"))
+        if what not in ("a link to its folder", "a folder"):  # those would be a class
+            yield case(f"{what} among the classes", "odd", lambda d, place=place: place(d / "train/odd"))
+
+
+def two_links(folder):
+    (folder / "train/loop").symlink_to("pool")
+    (folder / "train/pool").symlink_to("loop")

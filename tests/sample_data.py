@@ -5,15 +5,17 @@ The CIFAR files are written as Python 2 wrote them (the published ones are), opc
 
 import gzip
 import io
-import json
 import struct
 import tarfile
 import zipfile
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from labkit.data._published import SETS
+from labkit.files import sha256
 
 WNIDS = ("n01443537", "n01629819", "n02124075")
 
@@ -22,36 +24,37 @@ def chance(seed=0):
     return np.random.default_rng(seed)
 
 
-# ---- Fashion-MNIST: gzipped idx files and a manifest
+def published(name, folder):
+    """Make the small set `name` in `folder`: (its entry with the sha256 of these files, what is in it)."""
+    makers = {"fashion-mnist": fashion, "cifar10": cifar, "cifar100": cifar, "tiny-imagenet": tiny}
+    made = makers[name](Path(folder), name)
+    return pinned(name, folder), made
 
 
-def idx(array, magic=None):
+def pinned(name, folder):
+    """The entry of `name` with the sha256 of the files as they are in `folder` now."""
+    return replace(SETS[name], files={file: sha256(Path(folder) / file) for file in SETS[name].files})
+
+
+# ---- Fashion-MNIST: gzipped idx files
+
+
+def idx(array):
     """An idx file (not yet gzipped) of a uint8 array."""
-    head = magic or bytes([0, 0, 8, array.ndim])
-    return head + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def fashion(folder, count=20):
-    """{split: (images, labels)} and, in `folder`, the four files with their manifest."""
-    folder, made = Path(folder), {}
+def fashion(folder, _=None, count=20):
+    """{split: (images, labels)} and, in `folder`, the four files."""
     folder.mkdir(parents=True, exist_ok=True)
+    made = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
         images = chance(len(prefix)).integers(0, 256, (count, 28, 28), dtype=np.uint8)
         labels = ((np.arange(count) + len(prefix)) % 10).astype(np.uint8)
         (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images), mtime=0))
         (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels), mtime=0))
-        made[split] = images, labels
-    write_manifest(folder, sorted(path.name for path in folder.glob("*.gz")))
+        made[split] = images[:, None], labels
     return made
-
-
-def write_manifest(folder, names):
-    """A manifest of these files as they are now."""
-    files = {}
-    for name in names:
-        data = (Path(folder) / name).read_bytes()
-        files[name] = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
-    (Path(folder) / "manifest.json").write_text(json.dumps({"files": files}))
 
 
 # ---- CIFAR: pickles as Python 2 and its numpy wrote them
@@ -116,20 +119,12 @@ def cifar_files(name="cifar10", count=20):
     return files, made
 
 
-UNPACKED = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
-
-
-def cifar_tar(path, name="cifar10", count=20):
-    """The archive of a small set at `path`; returns {split: (images, labels)}."""
+def cifar(folder, name="cifar10", count=20):
+    """The archive of a small set in `folder`; returns {split: (images, labels)}."""
     files, made = cifar_files(name, count)
-    write_tar(path, {f"{UNPACKED[name]}/{file}": data for file, data in files.items()})
-    return made
-
-
-def cifar_folder(folder, name="cifar10", count=20):
-    """The unpacked files of a small set; returns {split: (images, labels)}."""
-    files, made = cifar_files(name, count)
-    write_tree(Path(folder) / UNPACKED[name], files)
+    top = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[name]
+    named = {f"{top}/readme.html": b"<html>", **{f"{top}/{file}": data for file, data in files.items()}}
+    write_tar(folder / SETS[name].archive, named)
     return made
 
 
@@ -163,6 +158,13 @@ def tiny_files(train=4, val=2):
     files["val/val_annotations.txt"] = notes.encode()
     files["test/images/test_0.JPEG"] = picture(7)
     return {f"tiny-imagenet-200/{name}": data for name, data in files.items()}
+
+
+def tiny(folder, _=None):
+    """The archive of a small set in `folder`; returns what is in it, {name: bytes}."""
+    files = tiny_files()
+    write_zip(folder / "tiny-imagenet-200.zip", files)
+    return files
 
 
 def class_folders(folder, classes=("ant", "bee"), count=3, side=20, kind="png"):
@@ -201,3 +203,9 @@ def write_zip(path, files):
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name), data)
+
+
+def unpack_tar(path, folder):
+    """Unpack a tar.gz that this module wrote."""
+    with tarfile.open(path) as archive:
+        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))

@@ -24,25 +24,24 @@ def data_list():
     from labkit.data import status
 
     for row in status():
-        where = f"{row.disk_bytes / 1e6:,.0f} MB in {shown(row.path)}" if row.present else f"not here; next: {row.how}"
+        where = f"{(row.disk_bytes or 0) / 1e6:,.0f} MB in {shown(row.path)}"
+        if not row.present:
+            where = f"{f'damaged, {where}' if row.disk_bytes else 'not here'}; next: {row.how}"
         typer.echo(f"{'ok' if row.present else '- '} {row.name:16} {where}")
 
 
 @data_app.command("get")
 def data_get(
     name: str,
-    source: Annotated[Path | None, typer.Option("--from", help="An archive you already have.")] = None,
-    sha256: Annotated[
-        str | None, typer.Option(help="Hash of an archive that is meant to differ: a part of it.")
-    ] = None,
+    source: Annotated[Path | None, typer.Option("--from", help="The published archive, if you have it.")] = None,
 ):
-    """Fetch a data set: download, check its hash, unpack it into data/NAME.
+    """Fetch a data set into data/NAME and check its hash; it is read from its archive.
 
     Example: labkit data get cifar10
     """
     from labkit.data import fetch
 
-    typer.echo(f"{name} is in {shown(fetch(name, source=source, sha256=sha256))}")
+    typer.echo(f"{name} is in {shown(fetch(name, source=source))}")
 
 
 @ledger_app.command("export")

@@ -1,4 +1,4 @@
-"""Image sets: `load` one as uint8 tensors in memory, `fetch` one from its publisher, ask `status`.
+"""Image sets: `load` one (an `ImageSet`), `fetch` one from its publisher, ask for their `names` and `status`.
 
     train = load("fashion-mnist", "train")
     for images, labels in train.batches(128, device=device, seed=epoch, augment=True):
@@ -7,9 +7,9 @@
 Nothing heavy is imported before a set is loaded.
 """
 
-from labkit.data.catalog import names
-from labkit.data.download import fetch, status
-from labkit.data.imageset import ImageSet
-from labkit.data.sets import load
+from labkit.data._download import fetch, status
+from labkit.data._imageset import ImageSet
+from labkit.data._load import load
+from labkit.data._published import names
 
 __all__ = ["ImageSet", "fetch", "load", "names", "status"]

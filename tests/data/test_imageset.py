@@ -5,7 +5,7 @@ import torch
 from torchvision.transforms import functional
 
 from labkit.data import ImageSet
-from labkit.data.transforms import change, crop, normalise, resize
+from labkit.data._transforms import change, crop, normalise, resize
 from labkit.errors import DataError
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -157,25 +157,10 @@ def test_a_subset_depends_on_its_seed_only():
     assert not torch.equal(some().subset(10, seed=1).images, some().subset(10, seed=2).images)
 
 
-def test_what_is_split_off_and_the_rest_are_the_whole():
-    one = some()
-    rest, part = one.split_off(10, seed=4)
-    assert (len(rest), len(part)) == (40, 10)
-    assert torch.equal(part.images, one.subset(10, seed=4).images)
-    both = {image.numpy().tobytes() for image in torch.cat([rest.images, part.images])}
-    assert len(both) == 50
-
-
 @pytest.mark.parametrize("n", [0, -1, 51])
 def test_a_subset_of_none_or_more_than_all_is_refused(n):
     with pytest.raises(DataError, match="1 to 50"):
         some().subset(n)
-
-
-@pytest.mark.parametrize("settings", [{"batch": 0}, {"batch": 4, "size": 0}])
-def test_empty_batches_are_refused(settings):
-    with pytest.raises(DataError, match="at least 1"):
-        some().batches(**settings)
 
 
 def test_a_set_says_what_it_is():

@@ -1,29 +1,29 @@
 """Each reader against what was written, in the true formats."""
 
 import pickle
-import tracemalloc
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import sample_data as sample
-from torchvision.datasets import CIFAR10, MNIST
+import torch
+from torchvision.datasets import CIFAR10, CIFAR100
 
-from labkit.data import catalog, cifar, idx, sets
-from labkit.errors import DataError
-
-
-def same(images, labels, truth):
-    return np.array_equal(images.numpy(), truth[0]) and np.array_equal(labels.numpy(), truth[1])
+from labkit import data
+from labkit.data import _readers
+from labkit.data._published import SETS
 
 
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "cifar100"])
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_an_idx_set_comes_back_pixel_for_pixel(tmp_path, split):
-    made = sample.fashion(tmp_path)
-    read = sets.read(catalog.SETS["fashion-mnist"], split, tmp_path)
-    assert same(read.images[:, 0], read.labels, made[split])
-    assert read.classes[9] == "ankle boot"
+def test_a_set_comes_back_pixel_for_pixel(publish, name, split):
+    images, labels = publish(name)[split]
+    for _ in range(2):  # decoded, then as it was kept
+        read = data.load(name, split)
+        assert np.array_equal(read.images.numpy(), images) and np.array_equal(read.labels.numpy(), labels)
+        assert read.images.dtype == torch.uint8 and read.labels.dtype == torch.int64
+        assert len(read.classes) == {"fashion-mnist": 10, "cifar10": 10, "cifar100": 100}[name]
+    assert read.classes[9] == {"fashion-mnist": "ankle boot"}.get(name, "class 9")
 
 
 def test_torchvision_reads_the_same_from_an_idx_file(tmp_path):
@@ -32,70 +32,42 @@ def test_torchvision_reads_the_same_from_an_idx_file(tmp_path):
     made = sample.idx(sample.chance().integers(0, 256, (5, 28, 28), dtype=np.uint8))
     (tmp_path / "plain").write_bytes(made)
     (tmp_path / "plain.gz").write_bytes(sample.gzip.compress(made))
-    assert issubclass(MNIST, object)
-    assert (read_image_file(tmp_path / "plain") == idx.read(tmp_path / "plain.gz", 3, "")).all()
+    assert (read_image_file(tmp_path / "plain") == _readers._idx(tmp_path / "plain.gz")).all()
 
 
-@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_cifar_set_reads_the_same_from_the_archive_and_unpacked(tmp_path, name, split):
-    inside = f"{sample.UNPACKED[name]}/"
-    made = sample.cifar_tar(tmp_path / "a.tar.gz", name)
-    sample.cifar_folder(tmp_path, name)
-    for source, within in ((tmp_path / "a.tar.gz", inside), (tmp_path / inside, "")):
-        images, labels, classes = cifar.read(source, name, split, inside=within, fix="")
-        assert same(images, labels, made[split])
-        assert len(classes) == {"cifar10": 10, "cifar100": 100}[name]
-
-
-def test_the_pickles_of_the_tests_are_what_numpy_reads_as_arrays():
-    rows = sample.chance().integers(0, 256, (3, 3072), dtype=np.uint8)
+@pytest.mark.parametrize(("name", "theirs"), [("cifar10", CIFAR10), ("cifar100", CIFAR100)])
+def test_torchvision_reads_the_same_from_the_unpacked_archive(publish, sets_here, monkeypatch, name, theirs):
+    publish(name)
+    sample.unpack_tar(sets_here / name / SETS[name].archive, sets_here)
+    monkeypatch.setattr(theirs, "_check_integrity", lambda _: True)
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy complains about the age of the format
-        page = pickle.loads(sample.cifar_batch(rows, [1, 2, 3]), encoding="bytes")
-    assert np.array_equal(page[b"data"], rows) and page[b"labels"] == [1, 2, 3]
-    assert {b"batch_label", b"filenames"} < page.keys()
+        other = theirs(sets_here, train=False)
+    read = data.load(name, "test")
+    assert torch.equal(read.images.permute(0, 2, 3, 1), torch.from_numpy(other.data))
+    assert read.labels.tolist() == other.targets and list(read.classes) == other.classes
+    assert SETS[name].archive == theirs.filename
 
 
-def test_the_file_names_are_those_torchvision_knows():
-    assert cifar.files("cifar10", "train")[:-1] == tuple(name for name, _ in CIFAR10.train_list)
-    assert cifar.files("cifar10", "test")[:-1] == tuple(name for name, _ in CIFAR10.test_list)
-    assert catalog.SETS["cifar10"].unpacked == CIFAR10.base_folder
-    assert catalog.SETS["cifar10"].archive == CIFAR10.filename
-
-
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_pickles_of_today_are_read_too_or_refused_by_name(tmp_path, protocol):
-    rows = sample.chance().integers(0, 256, (3, 3072), dtype=np.uint8)
-    page = pickle.dumps({b"data": rows, b"labels": [1, 2, 3]}, protocol)
-    if protocol == 5:  # numpy writes these with a fifth word
-        with pytest.raises(DataError, match="_frombuffer, which is not allowed"):
-            cifar.page("p", page, "")
-    else:
-        images, _ = cifar.batch("p", cifar.page("p", page, ""), b"labels", 10, "")
-        assert np.array_equal(images.reshape(3, -1).numpy(), rows)
-
-
-def test_a_pickle_that_names_a_huge_number_takes_no_memory():
-    tracemalloc.start()
-    cifar.page("p", b"\x80\x02}r\xff\xff\xff\x7f.", "")  # C's unpickler would set aside 32 GB here
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**20
-
-
-def test_values_that_are_endless_to_print_make_a_short_error():
-    tower = []
-    for _ in range(60):
-        tower = [tower, tower]
-    page = {b"data": cifar.Array(), b"label_names": tower}
-    with pytest.raises(DataError) as caught:
-        cifar.class_names("p", page, b"label_names", "")
-    assert len(str(caught.value)) < 1000
-
-
-@pytest.mark.parametrize("reader", ["fashion-mnist", "cifar10", "cifar100", "tiny-imagenet"])
-def test_an_empty_folder_is_a_missing_set(tmp_path, reader):
-    with pytest.raises(DataError, match="not on this machine") as caught:
-        sets.read(catalog.SETS[reader], "train", Path(tmp_path))
-    assert caught.value.fix == catalog.SETS[reader].fix
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"cos\nsystem\n(S'echo x > victim'\ntR.",
+        b"cbuiltins\neval\n(V1\ntR.",
+        b"cbuiltins\ngetattr\n(cnumpy\nndarray\nS'tofile'\ntR.",
+        b"cnumpy\nfromfile\n(S'victim'\ntR.",
+        b"cimportlib\nimport_module\n(S'antigravity'\ntR.",
+        b"(S'true'\nios\nsystem\n.",
+        b"Pvictim\n.",
+    ],
+)
+def test_a_pickle_that_calls_anything_but_arrays_is_refused_even_with_the_right_hash(
+    sets_here, tmp_path, monkeypatch, program
+):
+    sample.write_tar(sets_here / "cifar10/cifar-10-python.tar.gz", {"cifar-10-batches-py/test_batch": program})
+    monkeypatch.setitem(SETS, "cifar10", sample.pinned("cifar10", sets_here / "cifar10"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pickle.UnpicklingError, match=r"not allowed|persistent"):
+        data.load("cifar10", "test")
+    assert not (tmp_path / "victim").exists()

@@ -36,18 +36,17 @@ def test_importing_the_data_words_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("change", ["flip", "cut", "delete", "manifest"])
+@pytest.mark.parametrize("change", ["flip", "cut", "delete"])
 def test_a_changed_file_of_fashion_mnist_is_found_on_load(tmp_path, monkeypatch, change):
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
     folder = shutil.copytree(root() / "data/fashion-mnist", tmp_path / "fashion-mnist")
-    path = folder / ("manifest.json" if change == "manifest" else "t10k-images-idx3-ubyte.gz")
+    path = folder / "t10k-images-idx3-ubyte.gz"
     good = path.read_bytes()
     if change == "delete":
         path.unlink()
     else:
-        at = good.find(b"sha256") + 15 if change == "manifest" else 999
-        path.write_bytes(good[:-1] if change == "cut" else good[:at] + bytes([good[at] ^ 16]) + good[at + 1 :])
-    with pytest.raises(DataError, match=r"t10k-images|manifest\.json") as caught:
+        path.write_bytes(good[:-1] if change == "cut" else good[:999] + bytes([good[999] ^ 16]) + good[1000:])
+    with pytest.raises(DataError, match="t10k-images") as caught:
         data.load("fashion-mnist", "test")
     assert caught.value.fix == "git restore data/fashion-mnist"
 
@@ -59,7 +58,7 @@ def test_a_changed_file_of_fashion_mnist_is_found_on_load(tmp_path, monkeypatch,
         ("fashion-mnist", "val", {}, "train or test"),
         ("fashion-mnist", "train", {"size": 64}, "batches"),
         ("fashion-mnist", "test", {"limit": 0}, "1 to 10,000"),
-        ("folder:/no/such/folder", "train", {}, "nothing of that name"),
+        ("folder:/no/such/folder", "train", {}, "cannot be read"),
     ],
 )
 def test_a_wrong_call_is_answered_with_what_is_possible(name, split, settings, part):
@@ -68,9 +67,6 @@ def test_a_wrong_call_is_answered_with_what_is_possible(name, split, settings, p
     assert caught.value.expected and caught.value.found and caught.value.fix
 
 
-def test_a_set_in_the_other_place_is_found_first(tmp_path, monkeypatch):
-    import sample_data as sample
-
-    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
-    sample.fashion(tmp_path / "fashion-mnist", count=30)
-    assert len(data.load("fashion-mnist")) == 30
+def test_a_set_in_the_other_place_is_found_first(publish):
+    publish("fashion-mnist")
+    assert len(data.load("fashion-mnist")) == 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from labkit.data.transforms import change, normalise, resize
+from labkit.data._transforms import change, normalise, resize
 from labkit.errors import DataError
 
 if TYPE_CHECKING:
@@ -51,29 +51,12 @@ class ImageSet:
         return replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def subset(self, n, *, seed=0):
-        """`n` images, each class in proportion, the same ones for the same seed; in their old order."""
-        return self.take(self.draw(n, seed).sort().values)
-
-    def split_off(self, n, *, seed=0):
-        """(rest, part): part is `subset(n)`, such as images to validate on; rest is all others."""
-        import torch
-
-        drawn = self.draw(n, seed)
-        kept = torch.ones(len(self), dtype=torch.bool)
-        kept[drawn] = False
-        return self.take(kept.nonzero()[:, 0]), self.take(drawn.sort().values)
-
-    def draw(self, n, seed):
-        """Indices of `n` images, each class in proportion (off by at most one image), at random."""
+        """`n` images, each class in proportion (off by at most one), the same ones for the same seed; in old order."""
         import torch
 
         if not 0 < n <= len(self):
-            raise DataError(
-                f"{n} images cannot be taken from {self.name} {self.split}.",
-                expected=f"1 to {len(self):,}",
-                found=f"{n}",
-                fix="ask for fewer",
-            )
+            what = f"{n} images cannot be taken from {self.name} {self.split}."
+            raise DataError(what, expected=f"1 to {len(self):,}", found=f"{n}", fix="ask for fewer")
         shuffled = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         labels = self.labels.cpu()[shuffled]
         by_class = labels.argsort(stable=True)
@@ -82,7 +65,8 @@ class ImageSet:
         rank = torch.empty(len(self), dtype=torch.float64)
         rank[by_class] = (torch.arange(len(self)) - starts[labels[by_class]]).double()
         # the k-th of m images of a class stands at (k + 1/2) / m of the way: the first n on that way are in proportion
-        return shuffled[((rank + 0.5) / counts[labels]).argsort(stable=True)[:n]]
+        drawn = shuffled[((rank + 0.5) / counts[labels]).argsort(stable=True)[:n]]
+        return self.take(drawn.sort().values)
 
     def batches(self, batch, *, device=None, seed=None, augment=False, size=None, drop_last=False, channels_last=False):
         """One epoch of (images, labels), made ready on the device that trains.
@@ -95,12 +79,11 @@ class ImageSet:
         channels_last  lay the images out as NHWC in memory, which tensor cores prefer
         returns        an iterable with a length; float32 (n, C, size, size) of mean 0 and deviation 1, int64 (n,)
         """
-        settings = {"augment": augment, "size": size, "drop_last": drop_last, "channels_last": channels_last}
-        return Batches(images=self, batch=batch, device=device or self.images.device, seed=seed, **settings)
+        return _Batches(self, batch, device or self.images.device, seed, augment, size, drop_last, channels_last)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Batches:
+@dataclass(frozen=True, eq=False)
+class _Batches:
     """What `ImageSet.batches` returns: iterate as often as you like, each time the same batches."""
 
     images: ImageSet
@@ -112,15 +95,6 @@ class Batches:
     drop_last: bool
     channels_last: bool
 
-    def __post_init__(self):
-        if self.batch < 1 or (self.size is not None and self.size < 1):
-            raise DataError(
-                "There are no such batches.",
-                expected="batch and size of at least 1",
-                found=f"batch {self.batch}, size {self.size}",
-                fix="choose larger numbers",
-            )
-
     def __len__(self):
         return len(self.images) // self.batch if self.drop_last else -(-len(self.images) // self.batch)
 
@@ -130,8 +104,7 @@ class Batches:
         chance = torch.Generator().manual_seed(0 if self.seed is None else self.seed)
         count = len(self.images)
         order = torch.arange(count) if self.seed is None else torch.randperm(count, generator=chance)
-        home = self.images.images.device
-        order = order.to(home)
+        order = order.to(self.images.images.device)
         for step in range(len(self)):
             chosen = order[step * self.batch : (step + 1) * self.batch]
             images = self.images.images[chosen].to(self.device, non_blocking=True)

@@ -1,0 +1,47 @@
+"""Your own images: one folder a class, with or without a level train/ and test/ (or val/) above."""
+
+from labkit.data._images import ENDINGS, damaged
+
+LEVELS = {"train": ("train",), "test": ("test", "val")}
+
+
+def labelled(top, split):
+    """The image files of one split: (its folder, {name relative to it: label}, class names).
+
+    The classes are the folders of the train split in alphabetical order. Raises DataError naming the file or folder.
+    """
+    level = _level(top, split)
+    classes = [one.name for one in _entries(_level(top, "train") if split == "test" else level, folders=True)]
+    found = {}
+    for folder in _entries(level, folders=True):
+        if folder.name not in classes:
+            raise damaged(folder, f"classes of the train split: {', '.join(classes)[:200]}", folder.name)
+        label = classes.index(folder.name)
+        found.update({f"{folder.name}/{one.name}": label for one in _entries(folder, folders=False)})
+    return level, found, tuple(classes)
+
+
+def _level(top, split):
+    """The folder of a split: train/, test/ or val/, or the folder itself where there is no such level."""
+    for name in LEVELS[split]:
+        if (top / name).is_dir():
+            return top / name
+    if split == "train" and not any((top / name).is_dir() for name in LEVELS["test"]):
+        return top
+    found = ", ".join(sorted(one.name for one in top.iterdir()))[:200]
+    fix = "sort the images into train/<class>/ and test/<class>/, or load the split 'train' and divide it"
+    raise damaged(top, f"a folder {' or '.join(LEVELS[split])} for the split {split!r}", found, fix)
+
+
+def _entries(folder, *, folders):
+    """What lies in a folder, in order: only folders, one a class, or only image files. Hidden names do not count."""
+    wanted = "only folders, one a class" if folders else f"only image files: {', '.join(ENDINGS)}"
+    found = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
+    for one in found:
+        good = one.is_dir() if folders else one.is_file() and one.suffix.lower() in ENDINGS
+        if not good:  # a dangling link, a loop of links and a named pipe are neither
+            kind = "a folder" if one.is_dir() else "a file" if one.is_file() else "neither a file nor a folder"
+            raise damaged(one, wanted, kind)
+    if not found:
+        raise damaged(folder, wanted, "an empty folder")
+    return found

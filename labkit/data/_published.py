@@ -1,0 +1,93 @@
+"""What the workbook knows about each published set: its files, their sha256, where they come from, where they lie."""
+
+import hashlib
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.errors import DataError
+from labkit.files import root, sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A published set, as published.toml describes it. No file of it is opened before its sha256 has been compared."""
+
+    name: str
+    files: dict[str, str]
+    mean: list[float]
+    std: list[float]
+    url: str | None = None
+    bytes: int | None = None
+    tree: str | None = None
+
+    @property
+    def archive(self):
+        """File name of the archive."""
+        return next(iter(self.files))
+
+    @property
+    def fix(self):
+        """The one command that brings a good copy."""
+        return f"labkit data get {self.name}" if self.url else f"git restore data/{self.name}"
+
+    def needed(self, split):
+        """Names of the files that a split is read from."""
+        prefix = {"train": "train-", "test": "t10k-"}[split]
+        return [name for name in self.files if self.url or name.startswith(prefix)]
+
+    def unpacked(self, folder):
+        """The unpacked set in `folder` where it is read instead of the archive, else None."""
+        reads_tree = self.tree and (folder / self.tree).is_dir() and not (folder / self.archive).exists()
+        return folder / self.tree if reads_tree else None
+
+
+_TABLES = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+SETS = {name: Published(name=name, **facts) for name, facts in _TABLES.items()}
+
+
+def names():
+    """The names `load` knows, besides `folder:<path>`."""
+    return tuple(SETS)
+
+
+def published(name):
+    """The entry of `name`; DataError when there is none."""
+    if name not in SETS:
+        wanted = f"{', '.join(SETS)} or folder:<path>"
+        raise DataError(f"There is no data set {name!r}.", expected=wanted, found=repr(name), fix="labkit data list")
+    return SETS[name]
+
+
+def home(entry):
+    """The folder that has anything of the set, or else the one where `fetch` puts it."""
+    moved = os.environ.get("LABKIT_DATA")
+    places = [Path(base) / entry.name for base in ([moved] if moved else []) + [root() / "data"]]
+    return next((place for place in places if holds(entry, place)), places[0])
+
+
+def holds(entry, folder):
+    """Whether anything of the set lies in `folder`."""
+    return any((folder / name).exists() for name in entry.files) or entry.unpacked(folder) is not None
+
+
+def check(entry, folder, files):
+    """Compare these files of the set with their published sha256; returns one sha256 that stands for them all."""
+    for name in files:
+        compare(entry, name, folder / name)
+    return hashlib.sha256("".join(entry.files[name] for name in files).encode()).hexdigest()
+
+
+def compare(entry, name, path):
+    """Raise DataError unless `path` is the published file `name` of the set."""
+    wanted = f"sha256 {entry.files[name]}"
+    found = f"sha256 {sha256(path)}" if path.is_file() else "no such file"
+    if found != wanted:
+        size = f"{entry.bytes:,} bytes, " if entry.bytes else ""
+        tree = f"; or, where there is no archive, {entry.tree}/ in {home(entry)}" if entry.tree else ""
+        what, expected = (
+            f"The data set {entry.name} is missing or damaged.",
+            f"{path}: {name} with {size}{wanted}{tree}",
+        )
+        raise DataError(what, expected=expected, found=found, fix=entry.fix)
