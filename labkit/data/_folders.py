@@ -16,8 +16,8 @@ def labelled(top, split):
     for folder in _entries(level, folders=True):
         if folder.name not in classes:
             raise damaged(folder, f"classes of the train split: {', '.join(classes)[:200]}", folder.name)
-        label = classes.index(folder.name)
-        found.update({f"{folder.name}/{one.name}": label for one in _entries(folder, folders=False)})
+        for one in _entries(folder, folders=False):
+            found[f"{folder.name}/{one.name}"] = classes.index(folder.name)
     return level, found, tuple(classes)
 
 

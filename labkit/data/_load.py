@@ -47,10 +47,8 @@ def _published(entry, split):
         read, paths, digest = tiny_tree, [tree], fingerprint(tree, there)
     else:
         paths, digest = [folder / name for name in files], check(entry, folder, files)
-    if entry.url:
-        found = cached(folder / f"decoded-{split}.safetensors", digest, lambda: read(split, *paths))
-    else:
-        found = read(split, *paths)
+    kept = folder / f"decoded-{split}.safetensors"
+    found = cached(kept, digest, lambda: read(split, *paths)) if entry.url else read(split, *paths)
     return found, {"name": entry.name, "mean": tuple(entry.mean), "std": tuple(entry.std), "digest": digest}
 
 

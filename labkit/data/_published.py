@@ -64,10 +64,10 @@ def home(entry):
     """The folder that has anything of the set, or else the one where `fetch` puts it."""
     moved = os.environ.get("LABKIT_DATA")
     places = [Path(base) / entry.name for base in ([moved] if moved else []) + [root() / "data"]]
-    return next((place for place in places if holds(entry, place)), places[0])
+    return next((place for place in places if _holds(entry, place)), places[0])
 
 
-def holds(entry, folder):
+def _holds(entry, folder):
     """Whether anything of the set lies in `folder`."""
     return any((folder / name).exists() for name in entry.files) or entry.unpacked(folder) is not None
 
