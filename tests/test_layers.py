@@ -25,7 +25,7 @@ LAYERS = readme_layers()
 
 
 def room(path):
-    """The first name below labkit: `data` for labkit/data/idx.py."""
+    """The first name below labkit: `data` for labkit/data/_load.py."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
