@@ -35,6 +35,15 @@ def test_every_path_in_the_readme_exists(path):
     assert path in made_by_runs or (root() / path.replace("NN_name", "00_start_here").replace("lNN", "l00")).exists()
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_every_file_that_a_page_names_exists(page):
+    text = (root() / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:notebooks|labkit|tests|benchmarks|docs)/[\w./-]*)`", text)
+    missing = [name for name in named if "NAME" not in name and not (root() / name).exists()]
+    assert named
+    assert missing == []
+
+
 def planned(folder):
     """What `make run` would do in a folder, line by line."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # these run under make too
