@@ -11,7 +11,7 @@ from labkit.ledger.rows import Latency
 from labkit.ledger.shown import shown
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import judge
-from labkit.measure.stats import is_stable, median_interval, quantile, quantile_floor
+from labkit.measure.stats import Interval, is_stable, median_interval, quantile, quantile_floor
 
 SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
 WARMUP_SHARE = 0.3  # of the time budget
@@ -121,12 +121,13 @@ def timings(samples, batch, group):
 
 
 def times_as_long(slow, fast, *, items=False):
-    """(low, high) of how many times as long `slow` takes as `fast`: two `rows.Latency`, by the ends of their intervals.
+    """How many times as long `slow` takes as `fast`: an `Interval` from the ends of those of two `rows.Latency`.
 
     items  count the time of one item, not of one call. For a difference of a few percent use `compare`.
     """
     share = fast.batch / slow.batch if items else 1
-    return share * slow.low_ms / fast.high_ms, share * slow.high_ms / fast.low_ms
+    samples = min(len(slow.samples_ms), len(fast.samples_ms))
+    return share * Interval(slow.low_ms / fast.high_ms, slow.high_ms / fast.low_ms, samples, slow.p50_ms / fast.p50_ms)
 
 
 @dataclass(frozen=True)

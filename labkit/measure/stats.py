@@ -1,7 +1,8 @@
-"""The statistics behind every measured number: quantiles with a floor, intervals, outliers. NumPy only."""
+"""The statistics behind every measured number: quantiles with a floor, intervals, outliers."""
 
 import functools
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +22,51 @@ def quantile_floor(q, confidence=0.99):
     while q**n + n * (1 - q) * q ** (n - 1) > 1 - confidence:
         n += 1
     return n
+
+
+FEWEST = quantile_floor(0.5)  # 11 samples: with fewer, an interval of a median says nothing
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % interval, which unpacks as `low, high`; times or divided by a number it stays an interval.
+
+    samples  independent values, or pairs, behind it
+    median   the point estimate, where there is one
+    fewest   samples from which an interval of its kind may decide anything
+    """
+
+    low: float
+    high: float
+    samples: int
+    median: float | None = None
+    fewest: int = FEWEST
+
+    def __iter__(self):
+        return iter((self.low, self.high))
+
+    def __mul__(self, factor):
+        low, high = sorted((self.low * factor, self.high * factor))
+        return replace(self, low=low, high=high, median=None if self.median is None else self.median * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor):
+        return self * (1 / divisor)
+
+    def __str__(self):
+        ends = f"[{self.low:.2f}, {self.high:.2f}]"
+        return ends if self.median is None else f"{self.median:.2f} {ends}"
+
+    @property
+    def mean(self):
+        """The point estimate, under the name that suits an interval of means."""
+        return self.median
+
+    @property
+    def enough(self):
+        """Whether there are samples enough to decide by it."""
+        return self.samples >= self.fewest
 
 
 def quantile(samples, q):
@@ -46,18 +92,18 @@ def effective_size(samples):
 
 
 def median_interval(samples):
-    """(low, high): 95 % interval of the median, from the order statistics of an autocorrelated series.
+    """95 % `Interval` of the median, from the order statistics of an autocorrelated series.
 
     The rank of the true median among n independent samples is Binomial(n, 1/2): n/2 plus or minus 0.98 sqrt(n).
     """
     ordered, n = np.sort(samples), len(samples)
     reach = 0.98 * n / math.sqrt(effective_size(samples))
     low, high = math.floor(n / 2 - reach), math.ceil(n / 2 + reach)
-    return float(ordered[max(low - 1, 0)]), float(ordered[min(high, n - 1)])
+    return Interval(float(ordered[max(low - 1, 0)]), float(ordered[min(high, n - 1)]), n, float(np.median(ordered)))
 
 
 def bootstrap_median(samples, *, draws=DRAWS, seed=0):
-    """(low, high): 95 % percentile bootstrap interval of the median.
+    """95 % percentile bootstrap `Interval` of the median.
 
     Resampling n values and taking the middle one is the same as picking the order statistic whose rank is
     floor(n B), B ~ Beta(m, n + 1 - m), m = (n + 1) / 2: the middle of n uniform numbers. So no resample is built.
@@ -65,22 +111,41 @@ def bootstrap_median(samples, *, draws=DRAWS, seed=0):
     ordered, n = np.sort(samples), len(samples)
     middle = (n + 1) / 2
     ranks = np.floor(n * np.random.default_rng(seed).beta(middle, n + 1 - middle, draws)).astype(int)
-    low, high = np.quantile(ordered[ranks], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    return _middle_part(ordered[ranks], n, np.median(ordered))
 
 
 def bootstrap_paired(before, after, *, draws=DRAWS, seed=0):
-    """(low, high): 95 % percentile bootstrap interval of the mean of `after - before`, both (n,), of the same items.
+    """95 % percentile bootstrap `Interval` of the mean of `after - before`, both (n,), of the same items.
 
     For two models on one test set, with 1 where an image is right and 0 where not: most images are right (or wrong)
     for both and cancel, so the interval of the difference is far narrower than those of the two accuracies. A resample
     of n differences is a multinomial draw of how often each of their few values comes.
     """
     values, counts = np.unique(np.asarray(after, float) - np.asarray(before, float), return_counts=True)
-    n = counts.sum()
+    n = int(counts.sum())
     means = np.random.default_rng(seed).multinomial(n, counts / n, draws) @ values / n
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    return _middle_part(means, n, counts @ values / n)
+
+
+def _middle_part(estimates, samples, median):
+    """The `Interval` that holds the middle 95 % of bootstrapped estimates."""
+    low, high = np.quantile(estimates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(float(low), float(high), samples, float(median))
+
+
+def mean_interval(values):
+    """Mean of independent values and its 95 % `Interval` by Student's t; endless for a single one.
+
+    The t-interval holds from two values on, if they spread like a bell curve; its mean stands in `median`.
+    """
+    values = np.asarray(values, dtype=float)
+    mean, n = float(values.mean()), len(values)
+    if n < 2:
+        return Interval(-math.inf, math.inf, n, mean, fewest=2)
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * values.std(ddof=1)) / math.sqrt(n)
+    return Interval(mean - reach, mean + reach, n, mean, fewest=2)
 
 
 def outliers(samples, *, threshold=3.5):

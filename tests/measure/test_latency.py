@@ -224,7 +224,9 @@ def test_flushing_the_real_cache_works():
 
 
 def test_how_many_times_as_long_is_an_interval_from_the_ends_of_both():
-    slow = Latency(device="cpu", batch=4, p50_ms=10.0, low_ms=8.0, high_ms=12.0)
-    fast = Latency(device="cpu", batch=1, p50_ms=5.0, low_ms=4.0, high_ms=6.0)
-    assert times_as_long(slow, fast) == (8 / 6, 12 / 4)
-    assert times_as_long(slow, fast, items=True) == (8 / 24, 12 / 16)
+    slow = Latency(device="cpu", batch=4, p50_ms=10.0, low_ms=8.0, high_ms=12.0, samples_ms=(10.0,) * 30)
+    fast = Latency(device="cpu", batch=1, p50_ms=5.0, low_ms=4.0, high_ms=6.0, samples_ms=(5.0,) * 10)
+    found = times_as_long(slow, fast)
+    assert tuple(found) == pytest.approx((8 / 6, 12 / 4))
+    assert (found.median, found.samples) == (2, 10)
+    assert tuple(times_as_long(slow, fast, items=True)) == pytest.approx((8 / 24, 12 / 16))

@@ -36,7 +36,7 @@ def test_the_bootstrap_of_the_median_agrees_with_resampling_by_hand(count):
     picks = np.random.default_rng(1).integers(0, count, (20_000, count))
     by_hand = np.quantile(np.median(samples[picks], axis=1), [0.025, 0.975])
     ours = stats.bootstrap_median(samples, draws=20_000)
-    assert ours == pytest.approx(by_hand, abs=0.08)
+    assert tuple(ours) == pytest.approx(by_hand, abs=0.08)
 
 
 def test_the_bootstrap_interval_covers_the_true_median_about_95_times_of_100():
@@ -55,7 +55,7 @@ def test_the_interval_of_eleven_samples_is_worked_out_by_hand():
     # 11 / 2 -+ 0.98 sqrt(11) = 2.25 and 8.75: from the 2nd to the 10th of the ordered samples.
     samples = np.array([5, 1, 9, 3, 7, 11, 2, 8, 4, 10, 6])
     assert stats.effective_size(samples) == 11  # it swings to and fro, so nothing is taken off
-    assert stats.median_interval(samples) == (2, 10)
+    assert tuple(stats.median_interval(samples)) == (2, 10)
 
 
 def test_an_autoregressive_series_is_worth_what_theory_says():
@@ -115,4 +115,35 @@ def test_the_interval_of_a_paired_difference_is_that_of_the_textbook():
 
 def test_paired_answers_that_agree_differ_by_nothing():
     right = np.array([True, False, True])
-    assert stats.bootstrap_paired(right, right) == (0, 0)
+    assert tuple(stats.bootstrap_paired(right, right)) == (0, 0)
+
+
+def test_an_interval_knows_how_many_samples_it_stands_on():
+    series = np.arange(1.0, 11.0)
+    for found in (stats.bootstrap_median(series), stats.median_interval(series)):
+        assert (found.samples, found.median, found.enough) == (10, 5.5, False)
+    assert stats.bootstrap_median(np.arange(11.0)).enough
+    assert stats.bootstrap_paired([0, 0, 1], [1, 0, 1]).samples == 3
+
+
+def test_a_scaled_interval_keeps_its_samples():
+    found = 100 * stats.Interval(0.5, 1.5, samples=4, median=1.0) / 50
+    assert found == stats.Interval(1.0, 3.0, samples=4, median=2.0)
+    assert (100 * stats.Interval(0.5, 1.5, samples=4)).median is None
+    assert tuple(-1 * stats.Interval(0.5, 1.5, samples=4)) == (-1.5, -0.5)
+
+
+@pytest.mark.parametrize(("count", "quantile"), [(2, 12.706), (3, 4.303), (5, 2.776), (1001, 1.962)])
+def test_the_interval_of_a_mean_reaches_student_s_t_standard_errors_to_both_sides(count, quantile):
+    values = np.random.default_rng(0).normal(3, 1, count)
+    found, error = stats.mean_interval(values), values.std(ddof=1) / math.sqrt(count)
+    assert found.mean == found.median == pytest.approx(values.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(quantile * error, rel=1e-3)
+    assert found.enough
+
+
+def test_a_single_value_allows_any_mean_and_decides_nothing():
+    found = stats.mean_interval([5.0])
+    assert tuple(found) == (-math.inf, math.inf)
+    assert found.median == 5
+    assert not found.enough

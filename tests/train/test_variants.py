@@ -24,7 +24,7 @@ def test_a_row_holds_the_medians_of_the_counted_epochs_and_the_ratio_compares_wi
     first, second = found.rows("training-phases", model="m", dataset="d")
     assert (first.total_s, second.total_s, second.data_s) == (3.0, 1.5, 0.1)
     assert second.images == 3 * 20
-    assert found.ratio("half") == (2.0, 2.0)
+    assert tuple(found.ratio("half")) == (2.0, 2.0)
 
 
 def test_every_variant_runs_in_every_round_and_the_model_stays_as_it_was():
