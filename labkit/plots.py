@@ -94,13 +94,15 @@ def roofline(results, ax=None):
     reach = [result.intensity for result in results.values()]
     ridges = [result.ops_ceiling / result.bytes_ceiling for result in results.values()]
     x = np.geomspace(min(reach + ridges) / 8, max(reach + ridges) * 8, 200)
-    roofs = {result.precision: result for result in results.values()}
-    for colour, (precision, result) in zip(COLOURS, roofs.items(), strict=False):
-        label = f"{precision}: {shown(result.ops_ceiling, 'op/s')} over {shown(result.bytes_ceiling, 'B/s')}"
-        ax.plot(x, np.minimum(result.ops_ceiling, x * result.bytes_ceiling), color=colour, lw=2, label=label)
+    roofs = list(dict.fromkeys(result.precision for result in results.values()))
+    for colour, precision in zip(COLOURS, roofs, strict=False):
+        under = [result for result in results.values() if result.precision == precision]
+        ops, bytes = max(result.ops_ceiling for result in under), max(result.bytes_ceiling for result in under)
+        label = f"{precision}: {shown(ops, 'op/s')} over {shown(bytes, 'B/s')}"
+        ax.plot(x, np.minimum(ops, x * bytes), color=colour, lw=2, label=label)
     for name, result in results.items():
         rate = result.ops / result.seconds
-        colour = COLOURS[list(roofs).index(result.precision) % len(COLOURS)]
+        colour = COLOURS[roofs.index(result.precision) % len(COLOURS)]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
         text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
         ax.annotate(text, (result.intensity, rate), (6, -5), textcoords="offset points", va="top", color=colour)
