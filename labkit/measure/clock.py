@@ -48,6 +48,7 @@ class Clock:
     now          () -> seconds
     synchronize  () -> None; returns when the device has finished all it was asked to do
     event        () -> a marker with record() and elapsed_time(other) in ms, where the device keeps its own clock
+    computed     () -> seconds that this thread has computed, without waiting; None where it says nothing (GPUs)
     usage        () -> `noise.Usage`: what the machine has been busy with so far
     flush        () -> None; overwrites the cache
     reset_peak, peak_bytes  start a window of the allocator's peak; read it, None where there is no such counter
@@ -57,6 +58,7 @@ class Clock:
     now: Callable = time.perf_counter
     synchronize: Callable = lambda: None
     event: Callable | None = None
+    computed: Callable | None = None
     usage: Callable = read_usage
     flush: Callable = lambda: None
     reset_peak: Callable = lambda: None
@@ -91,6 +93,7 @@ def clock_of(device=None):
         device=str(device),
         synchronize=devices.waiter(device),
         event=devices.event_maker(device),
+        computed=time.thread_time if device.type == "cpu" else None,
         usage=lambda: read_usage(device),
         flush=cache_flusher(device),
         reset_peak=lambda: devices.reset_peak_memory(device),

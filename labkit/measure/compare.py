@@ -11,13 +11,12 @@ from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
 from labkit.measure.latency import prepare, warm_up
 from labkit.measure.noise import judge
-from labkit.measure.stats import bootstrap_median, quantile_floor
+from labkit.measure.stats import FEWEST, bootstrap_median
 
 SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
 FEWEST_ROUNDS = 31
 SAME = "not distinguishable"
 TOO_FEW = "too few pairs"
-FEWEST_PAIRS = quantile_floor(0.5)  # for a median
 NULL = "the same again"  # the null arm: the baseline under another name
 
 
@@ -35,29 +34,32 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     order, and the first arm a second time. One round gives one ratio an arm, both under nearly the same conditions;
     their median is the result, its interval is bootstrapped. The first arm against itself shows what this machine
     cannot tell apart: a ratio counts as different only when its whole interval lies outside that floor.
+
+    Waiting for a core is added to both arms and moves their ratio towards 1. Where nothing but waiting slowed the arms
+    down and this thread alone computed, the times are those of the thread's own clock; the row's `noise` says so, or
+    that the true difference may be larger.
     """
     if len(arms) < 2:
         raise MeasureError(
             "There is nothing to compare.", expected="two or more functions", found=f"{len(arms)} in `arms`"
         )
     clock, plan, calls = clock_of(device), plan or Plan(), as_calls(inputs)
-    check_same_work(arms, calls, tolerance=tolerance, batch=batch, run=runner(clock, plan))
+    check_same_work(arms, calls, tolerance=tolerance, batch=batch, run=_runner(clock, plan))
     functions = [*arms.values(), next(iter(arms.values()))]
-    group = group_size(clock, functions[:-1], calls, plan)
+    group = _group_size(clock, functions[:-1], calls, plan)
     before = clock.usage()
-    times = time_rounds(clock, functions, calls, plan, group)
+    times, computed = _time_rounds(clock, functions, calls, plan, group)
     noise = judge(before, clock.usage(), times[:, 0])
-    shared = {
-        **provenance(clock),
-        "batch": batch,
-        "tolerance": float(tolerance),
-        "noisy": noise.noisy,
-        "noise": noise.why,
-    }
-    return Comparison(*rate(list(arms), times, shared))
+    why = noise.why
+    if noise.diluted and noise.alone and clock.computed:
+        times, why = computed, f"{why}; so the times are those of the thread's own clock, without the waiting"
+    elif noise.diluted and clock.event is None:
+        why = f"{why}; waiting dilutes the ratios: the true difference may be larger"
+    shared = {**provenance(clock), "batch": batch, "tolerance": float(tolerance), "noisy": noise.noisy, "noise": why}
+    return Comparison(*_rate(list(arms), times, shared))
 
 
-def runner(clock, plan):
+def _runner(clock, plan):
     """How the check calls an arm: with what the plan puts before it, and until the device is done."""
 
     def run(fn, args):
@@ -70,71 +72,68 @@ def runner(clock, plan):
     return run
 
 
-def group_size(clock, functions, calls, plan):
+def _group_size(clock, functions, calls, plan):
     """Warm every arm up; how many calls make a sample long enough for the clock."""
     share = Plan(seconds=plan.seconds / len(functions))
     fastest = min(float(np.median(warm_up(clock, fn, calls, share)[0])) for fn in functions)
     return max(1, math.ceil(SHORTEST_S / max(fastest, 1e-9)))
 
 
-def time_rounds(clock, functions, calls, plan, group):
-    """(rounds, arms) seconds a call, in rounds of random order, until precise enough or out of time."""
+def _time_rounds(clock, functions, calls, plan, group):
+    """(2, rounds, arms) seconds a call, in rounds of random order, until precise enough or out of time.
+
+    First by the clock, then by the thread's own, which stands still while the thread waits (0 where there is none).
+    """
     random, rounds, check, begin = np.random.default_rng(plan.seed), [], FEWEST_ROUNDS, clock.now()
+    computed = clock.computed or (lambda: 0.0)
     while len(rounds) < plan.max_samples:
-        args, row = calls[len(rounds) % len(calls)], [0.0] * len(functions)
+        args, row = calls[len(rounds) % len(calls)], [(0.0, 0.0)] * len(functions)
         for index in random.permutation(len(functions)):
             prepare(clock, plan)
-            row[index], _ = clock.time(functions[index], args, calls=group)
+            start = computed()
+            taken, _ = clock.time(functions[index], args, calls=group)
+            row[index] = taken, (computed() - start) / group
         rounds.append(row)
         width = None
         if len(rounds) >= check:
-            width, check = widest(np.array(rounds)), math.ceil(1.4 * check)
+            width, check = _widest(np.array(rounds)[:, :, 0]), math.ceil(1.4 * check)
         spent = clock.now() - begin
-        if plan.is_over(spent, width) and (len(rounds) >= FEWEST_PAIRS or spent >= 2 * plan.seconds):
+        if plan.is_over(spent, width) and (len(rounds) >= FEWEST or spent >= 2 * plan.seconds):
             break
-    return np.array(rounds)
+    return np.moveaxis(np.array(rounds), -1, 0)
 
 
-def ratios_of(times):
-    """(rounds, arms - 1): time of the first arm over that of each other one, round by round."""
-    return times[:, :1] / times[:, 1:]
-
-
-def widest(times):
+def _widest(times):
     """Half the widest interval of the ratios."""
-    intervals = [bootstrap_median(column, draws=500) for column in ratios_of(times).T]
+    intervals = [bootstrap_median(column, draws=500) for column in (times[:, :1] / times[:, 1:]).T]
     return max((high - low) / 2 for low, high in intervals)
 
 
-def rate(names, times, shared):
+def _rate(names, times, shared):
     """({arm: Ratio}, null Ratio) of rounds whose last column is the null arm."""
     if np.any(times <= 0):
         raise MeasureError("The clock did not move during a call.", fix="give the functions more to do")
-    columns = ratios_of(times).T
-    low, high = bootstrap_median(columns[-1])
-    floor = max(abs(low - 1), abs(high - 1))
-    rows = [
-        ratio_row(names[0], name, column, {**shared, "floor": floor, "times": times[:, [0, index]]})
-        for index, (name, column) in enumerate(zip([*names[1:], NULL], columns, strict=True), start=1)
-    ]
+    low, high = bootstrap_median(times[:, 0] / times[:, -1])
+    shared = {**shared, "baseline": names[0], "floor": max(abs(low - 1), abs(high - 1))}
+    arms = [*names[1:], NULL]
+    rows = [_ratio_row(arm, times[:, 0], times[:, index], shared) for index, arm in enumerate(arms, start=1)]
     return dict(zip(names[1:], rows, strict=False)), rows[-1]
 
 
-def ratio_row(baseline, arm, ratios, shared):
-    """The row of one arm."""
-    low, high = bootstrap_median(ratios)
-    times, floor = shared.pop("times"), shared["floor"]
+def _ratio_row(arm, baseline_s, arm_s, shared):
+    """The row of one arm from its times and the baseline's, both (rounds,); `shared`: the fields all arms share."""
+    ratios = baseline_s / arm_s
+    found = bootstrap_median(ratios)
     return Ratio(
         **shared,
-        baseline=baseline,
         arm=arm,
-        median=float(np.median(ratios)),
-        low=low,
-        high=high,
-        verdict=verdict(low, high, floor) if len(ratios) >= FEWEST_PAIRS else TOO_FEW,
+        median=found.median,
+        low=found.low,
+        high=found.high,
+        verdict=verdict(*found, shared["floor"]) if found.enough else TOO_FEW,
         pairs=len(ratios),
-        baseline_ms=1e3 * float(np.median(times[:, 0])),
-        arm_ms=1e3 * float(np.median(times[:, 1])),
+        baseline_ms=1e3 * float(np.median(baseline_s)),
+        arm_ms=1e3 * float(np.median(arm_s)),
         ratios=tuple(round(float(r), 6) for r in ratios),
     )
 

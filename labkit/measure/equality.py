@@ -2,16 +2,27 @@
 
 Each arm is run on the same inputs. Refused are: another batch size, shape or dtype; NaN; values that differ beyond
 the tolerance; answers that change from call to call (dropout left on); answers that were stored and not computed.
+Arrays of NumPy are looked at as tensors that share their memory.
 """
 
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labkit.errors import MeasureError
-from labkit.measure.arrays import address, arrays, changed, leaves, reversed_values, scrambled, writeable
 
-CHECKED = 3  # of the rotating ones
+CHECKED = 3  # of the rotating inputs
+STALE = "it gives the same answer to another input, as if the result were cached"
+
+
+class _Leaf(NamedTuple):
+    """One array of an output: where it was, what it was, and its values as float64."""
+
+    place: str
+    dtype: str
+    values: Any
 
 
 def check_same_work(arms, calls, *, tolerance, batch=None, run=None):
@@ -25,38 +36,29 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=None):
     """
     run = run or (lambda fn, args: fn(*args))
     first, *_ = arms
-    answers = [
-        {name: checked_answer(name, fn, args, tolerance, run) for name, fn in arms.items()} for args in calls[:CHECKED]
-    ]
-    for index, found in enumerate(answers):
-        check_batch(first, found[first], batch)
+    earlier = {}
+    for number, args in enumerate((calls[0], *calls[:CHECKED])):
+        with _reversed(args) if number == 1 else nullcontext():
+            found = {name: _checked_answer(name, fn, args, tolerance, run) for name, fn in arms.items()}
+        shape = tuple(found[first][0].values.shape)
+        if batch is not None and shape[:1] != (batch,):
+            raise MeasureError(
+                f"{first!r} does not work on a batch of {batch}.",
+                expected=f"shape ({batch}, ...)",
+                found=f"shape {shape}",
+            )
         for name in arms:
-            if text := difference(found[first], found[name], tolerance):
-                stale = index and not difference(answers[0][name], found[name], tolerance)
-                refuse(name, first, f"{STALE}, while {first!r} follows" if stale else text)
-    check_follows_input(arms, calls[0], run, answers[0], tolerance)
+            if text := _difference(found[first], found[name], tolerance):
+                pair = [first, name] if earlier else []
+                stale = [each for each in pair if not _difference(earlier[each], found[each], tolerance)]
+                if len(stale) == 1:
+                    pair.remove(*stale)
+                    _refuse(*stale, *pair, f"{STALE}, while {pair[0]!r} follows")
+                _refuse(name, first, f"when the input changes, {text}" if earlier else text)
+        earlier = earlier or found
 
 
-def checked_answer(name, fn, args, tolerance, run):
-    """The leaves of what `fn` answers, which must be the same twice, and computed."""
-    once = run(fn, args)
-    found = leaves(once)
-    again = run(fn, args)
-    if text := difference(found, leaves(again), tolerance):
-        raise MeasureError(
-            f"{name!r} answers differently to the same input.",
-            expected="the same output from two calls",
-            found=text,
-            fix="switch dropout off with model.eval(); undo what a call changes, or seed it, with Plan(before=...)",
-        )
-    check_computes(name, fn, args, run, (once, again))
-    return found
-
-
-STALE = "it gives the same answer to another input, as if the result were cached"
-
-
-def refuse(name, first, text):
+def _refuse(name, first, text):
     raise MeasureError(
         f"{name!r} does not do the same work as {first!r}.",
         expected=f"outputs like those of {first!r}, within the tolerance",
@@ -65,26 +67,34 @@ def refuse(name, first, text):
     )
 
 
-def check_batch(name, found, batch):
-    """The leading dimension must be the batch size that was stated."""
-    shape = found[0].values.shape
-    if batch is not None and shape[:1] != (batch,):
+def _checked_answer(name, fn, args, tolerance, run):
+    """The leaves of what `fn` answers, which must be the same twice, and computed."""
+    once = run(fn, args)
+    found = _leaves(once)
+    again = run(fn, args)
+    if text := _difference(found, _leaves(again), tolerance):
         raise MeasureError(
-            f"{name!r} does not work on a batch of {batch}.", expected=f"shape ({batch}, ...)", found=f"shape {shape}"
+            f"{name!r} answers differently to the same input.",
+            expected="the same output from two calls",
+            found=text,
+            fix="switch dropout off with model.eval(); undo what a call changes, or seed it, with Plan(before=...)",
         )
+    _check_computes(name, fn, args, run, (once, again))
+    return found
 
 
-def check_computes(name, fn, args, run, outputs):
+def _check_computes(name, fn, args, run, outputs):
     """An output in the same memory as the last one is overwritten: whoever computes puts it right again."""
-    for old, new in zip(*map(arrays, outputs), strict=True):
-        shared = any(address(new) == address(given) for given in arrays(args))
-        if address(old) != address(new) or shared or not writeable(new):
+    given = {array.data_ptr() for array in _in_memory(args)}
+    for old, new in zip(*map(_in_memory, outputs), strict=True):
+        if old.data_ptr() != new.data_ptr() or new.data_ptr() in given:
             continue
-        [kept], [fake] = leaves(new), leaves(scrambled(new))
-        with changed(new, scrambled(new)):
-            third = leaves(run(fn, args))
-        stale = not same(kept.values, fake.values) and any(same(fake.values, leaf.values) for leaf in third)
-        if stale:
+        real = new.is_floating_point() or new.is_complex()
+        wrong = new * float("nan") if real else new == 0  # values no computation gives
+        [kept], [fake] = _leaves(new), _leaves(wrong.to(new.dtype))
+        with _changed(new, wrong):
+            third = _leaves(run(fn, args))
+        if not _close(kept.values, fake.values) and any(_close(fake.values, leaf.values) for leaf in third):
             raise MeasureError(
                 f"{name!r} returns a stored result: it computes nothing when it is called again.",
                 expected="an output made by this call",
@@ -93,86 +103,113 @@ def check_computes(name, fn, args, run, outputs):
             )
 
 
-def check_follows_input(arms, args, run, before, tolerance):
-    """Reverse the inputs in place: every arm must give the new answer, not the one it had."""
-    given = [array for array in arrays(args) if writeable(array)]
-    if not given:
-        return
-    (first, fn), *others = arms.items()
+@contextmanager
+def _reversed(args):
+    """The arrays among the arguments the other way round, in place: tokens stay tokens and images stay in range."""
     with ExitStack() as undo:
-        for array in given:
-            undo.enter_context(changed(array, reversed_values(array)))
-        wanted = leaves(run(fn, args))
-        moved = difference(before[first], wanted, tolerance)
-        for name, other in others:
-            found = leaves(run(other, args))
-            if text := difference(wanted, found, tolerance):
-                also = difference(before[name], found, tolerance)
-                if bool(moved) != bool(also):
-                    stale, alive = (name, first) if moved else (first, name)
-                    refuse(stale, alive, f"{STALE}, while {alive!r} follows")
-                refuse(name, first, f"when the input changes, {text}")
+        for array in _in_memory(args):
+            undo.enter_context(_changed(array, array.flatten().flip(0).reshape(array.shape)))
+        yield
 
 
-def difference(wanted, found, tolerance):
+@contextmanager
+def _changed(array, values):
+    """Put other values into a tensor's memory, and its own back at the end."""
+    import torch
+
+    kept = array.clone()
+    with torch.inference_mode():
+        array.copy_(values)
+    try:
+        yield
+    finally:
+        with torch.inference_mode():
+            array.copy_(kept)
+
+
+def _named(value, place="the output"):
+    """[(place, what stands there)] of a nested value; one array in a list counts as the array."""
+    if isinstance(value, Mapping):
+        return [pair for key, each in value.items() for pair in _named(each, f"output {key!r}")]
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        return _named(value[0], place)
+    if isinstance(value, (list, tuple)):
+        return [pair for index, each in enumerate(value) for pair in _named(each, f"output {index}")]
+    return [(place, value)]
+
+
+def _leaves(output):
+    """The arrays and numbers of a nested output, copied: a list of `_Leaf`."""
+    import torch
+
+    found = []
+    for place, value in _named(output):
+        if value is None:
+            raise MeasureError(
+                "A function returns nothing, so nobody can see whether it does the work.", fix="return its result"
+            )
+        if not isinstance(value, torch.Tensor):
+            if np.asarray(value).dtype.kind not in "biuf":
+                raise MeasureError(
+                    "An output cannot be compared.", expected="tensors, arrays or numbers", found=type(value).__name__
+                )
+            value = torch.from_numpy(np.array(value))
+        found.append(_Leaf(place, str(value.dtype).removeprefix("torch."), value.detach().cpu().double().clone()))
+    return found
+
+
+def _in_memory(values):
+    """The tensors and arrays of a nested value that can be written to, as tensors in the same memory."""
+    import torch
+
+    found = []
+    for _, value in _named(values):
+        if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
+            value = torch.from_numpy(value)
+        if isinstance(value, torch.Tensor) and value.is_contiguous() and value.numel():
+            found.append(value.detach())
+    return found
+
+
+def _difference(wanted, found, tolerance):
     """In words, how `found` differs from `wanted` (lists of leaves); None when it does not."""
     if len(wanted) != len(found):
         return f"{len(found)} outputs instead of {len(wanted)}"
-    texts = (leaf_difference(a, b, tolerance) for a, b in zip(wanted, found, strict=True))
-    return next((text for text in texts if text), None)
+    texts = (_leaf_difference(a, b, tolerance) for a, b in zip(wanted, found, strict=True))
+    return next((f"{leaf.place} {text}" for leaf, text in zip(found, texts, strict=True) if text), None)
 
 
-def leaf_difference(wanted, found, tolerance):
-    a, b, where = wanted.values, found.values, found.place
-    if a.shape != b.shape:
-        return f"{where} {shape_difference(a.shape, b.shape)}"
+def _leaf_difference(wanted, found, tolerance):
+    a, b = wanted.values, found.values
+    old, new = tuple(a.shape), tuple(b.shape)
+    if old and new and old != new and old[1:] == new[1:]:
+        return f"has batch size {new[0]} instead of {old[0]} (shape {new} instead of {old})"
+    if old != new:
+        return f"{'is transposed:' if sorted(old) == sorted(new) else 'has'} shape {new} instead of {old}"
     if wanted.dtype != found.dtype:
-        return f"{where} has dtype {found.dtype} instead of {wanted.dtype}"
-    for what, test in (("NaN", np.isnan), ("infinite values", np.isinf)):
-        if not np.array_equal(test(a), test(b)):
-            return f"{where} has {int(test(b).sum())} {what} instead of {int(test(a).sum())}"
-    finite = np.isfinite(a)
-    if not same(a[~finite], b[~finite]):
-        return f"{where} has infinite values of the other sign"
-    error = np.abs(a[finite] - b[finite])
-    scale = np.abs(a[finite]).max(initial=0.0) or 1.0
-    if error.max(initial=0.0) <= tolerance * scale:
+        return f"has dtype {found.dtype} instead of {wanted.dtype}"
+    if not a.isnan().equal(b.isnan()):
+        return f"has {b.isnan().sum()} NaN instead of {a.isnan().sum()}"
+    if _close(a, b, tolerance):
         return None
-    return f"{where} {value_difference(a, b, error / scale, tolerance)}"
-
-
-def shape_difference(a, b):
-    if a and b and a[1:] == b[1:]:
-        return f"has batch size {b[0]} instead of {a[0]} (shape {b} instead of {a})"
-    if sorted(a) == sorted(b):
-        return f"is transposed: shape {b} instead of {a}"
-    return f"has shape {b} instead of {a}"
-
-
-def value_difference(a, b, relative, tolerance):
-    """The known mistakes by name, then the size of the difference."""
-    hints = []
-    if a.ndim == 2 and a.shape[0] == a.shape[1] and near(a, b.T, tolerance):
-        hints.append("it is transposed")
-    if a.ndim and near(a, softmax(b), tolerance):
-        hints.append("a softmax is missing")
-    if a.ndim and near(softmax(a), b, tolerance):
-        hints.append("it has a softmax too many")
-    size = (
-        f"differs by up to {100 * relative.max():.3g} % of the largest value "
-        f"(tolerance {100 * tolerance:.3g} %), in {100 * np.mean(relative > tolerance):.0f} % of the places"
+    error = ((a - b).abs() / _largest(a)).nan_to_num(nan=0.0, posinf=np.inf)
+    text = (
+        f"differs by up to {100 * error.max():.3g} % of the largest value (tolerance {100 * tolerance:.3g} %), "
+        f"in {100 * (error > tolerance).double().mean():.0f} % of the places"
     )
-    return f"{size}: {', '.join(hints)}" if hints else size
+    mistakes = {"it is transposed": (a, b.T if b.ndim == 2 else b)}
+    if b.ndim:
+        mistakes["a softmax is missing"] = (a, b.softmax(-1))
+        mistakes["it has a softmax too many"] = (a.softmax(-1), b)
+    known = [name for name, pair in mistakes.items() if _close(*pair, max(tolerance, 1e-5))]
+    return f"{text}: {', '.join(known)}" if known else text
 
 
-def near(a, b, tolerance):
-    return np.abs(a - b).max(initial=0.0) <= max(tolerance, 1e-5) * (np.abs(a).max(initial=0.0) or 1.0)
+def _largest(values):
+    """The largest finite absolute value, or 1 where all are 0."""
+    return values[values.isfinite()].abs().max().item() or 1.0 if values.isfinite().any() else 1.0
 
 
-def same(a, b):
-    return np.array_equal(a, b, equal_nan=True)
-
-
-def softmax(x):
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+def _close(a, b, tolerance=0.0):
+    """Whether two tensors are equal, or differ by no more than so much of the largest value of `a`."""
+    return a.shape == b.shape and bool(a.isclose(b, rtol=0, atol=tolerance * _largest(a), equal_nan=True).all())

@@ -12,6 +12,7 @@ from labkit.measure.stats import drift, spread
 OTHER_LOAD = 0.10  # of the cores' time
 STOLEN = 0.05  # taken by the hypervisor
 WAITED = 0.05  # of the measuring thread's time: it could run and was not let
+ALONE = 0.05  # of the time, unaccounted for: the thread slept, or other threads of the process computed
 SPREAD = 0.25  # interquartile range over the median
 DRIFT = 0.10  # last third against first third
 SHORTEST_S = 0.25  # kernels count in ticks of 10 ms: a shorter window says nothing of the load
@@ -27,6 +28,7 @@ class Usage:
     own: float | None = None  # this process
     stolen: float | None = None  # by other virtual machines
     waited: float | None = None  # this thread, ready to run but without a core
+    computed: float | None = None  # this thread
     clock_mhz: float | None = None
     throttle: str | None = None  # why the device slows itself down right now
     throttled: int = 0  # how often the CPU did so far
@@ -42,6 +44,13 @@ class Noise:
     other_load: float | None
     clock_mhz: float | None = None
     throttle: str | None = None
+    waited: float = 0.0  # share of the time
+    alone: bool = False  # this thread alone worked: all the time it computed, or waited for a core
+
+    @property
+    def diluted(self):
+        """Whether the calls took longer by waiting, which moves ratios of their times towards 1."""
+        return self.waited > WAITED or (not self.alone and (self.other_load or 0) > OTHER_LOAD)
 
 
 def read_usage(device=None):
@@ -60,13 +69,14 @@ def read_usage(device=None):
         busy=everything - idle,
         own=time.process_time(),
         stolen=sum(getattr(t, "steal", 0) for t in mine),
-        waited=waited_s(),
+        waited=_waited_s(),
+        computed=time.thread_time(),
         throttled=counters.throttle_events(),
         **(counters.gpu_state(gpu) if gpu else {"clock_mhz": counters.cpu_mhz()}),
     )
 
 
-def waited_s():
+def _waited_s():
     """Seconds the current thread was ready to run and had to wait (Linux), else None."""
     path = Path("/proc/thread-self/schedstat")
     try:
@@ -80,32 +90,28 @@ def judge(before, after, samples):
     wall = after.wall - before.wall
     share = {
         name: (getattr(after, name) - getattr(before, name)) / wall
-        for name in ("busy", "own", "stolen", "waited")
+        for name in ("busy", "own", "stolen", "waited", "computed")
         if wall >= SHORTEST_S and getattr(after, name) is not None and getattr(before, name) is not None
     }
     other = None
     if "busy" in share and "own" in share:
         other = min(max((share["busy"] - share["own"]) / after.cores, 0.0), 1.0)
     stolen, waited = share.get("stolen", 0) / after.cores, share.get("waited", 0)
-    found = [
-        (other or 0) > OTHER_LOAD and f"other processes used {100 * (other or 0):.0f} % of the cores",
-        stolen > STOLEN and f"other machines took {100 * stolen:.0f} % of the cores",
-        waited > WAITED and f"the thread waited {100 * waited:.0f} % of the time",
-        after.throttled > before.throttled and "the CPU slowed down for heat",
-        bool(after.throttle) and f"the GPU slows itself down: {after.throttle}",
-        after.strangers > 0 and f"{after.strangers} other processes on the GPU",
-        *shape(samples),
-    ]
-    why = "; ".join(reason for reason in found if reason) or None
-    return Noise(why is not None, why, other, after.clock_mhz, after.throttle)
-
-
-def shape(samples):
-    """Reasons in the samples themselves."""
-    if len(samples) < 11:
-        return []
-    wide, moved = spread(samples), drift(samples)
-    return [
-        wide > SPREAD and f"the middle half of the samples spreads over {100 * wide:.0f} % of the median",
-        abs(moved) > DRIFT and f"the last third took {100 * moved:+.0f} % against the first",
-    ]
+    alone = False
+    if {"own", "waited", "computed"} <= set(share):
+        computed = share["computed"]
+        alone = share["own"] - computed <= ALONE * computed and abs(1 - computed - waited) <= ALONE
+    found = {
+        f"other processes used {100 * (other or 0):.0f} % of the cores": (other or 0) > OTHER_LOAD,
+        f"other machines took {100 * stolen:.0f} % of the cores": stolen > STOLEN,
+        f"the thread waited {100 * waited:.0f} % of the time": waited > WAITED,
+        "the CPU slowed down for heat": after.throttled > before.throttled,
+        f"the GPU slows itself down: {after.throttle}": bool(after.throttle),
+        f"{after.strangers} other processes on the GPU": after.strangers > 0,
+    }
+    if len(samples) >= 11:
+        wide, moved = spread(samples), drift(samples)
+        found[f"the middle half of the samples spreads over {100 * wide:.0f} % of the median"] = wide > SPREAD
+        found[f"the last third took {100 * moved:+.0f} % against the first"] = abs(moved) > DRIFT
+    why = "; ".join(reason for reason, so in found.items() if so) or None
+    return Noise(why is not None, why, other, after.clock_mhz, after.throttle, waited, alone)

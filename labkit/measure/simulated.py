@@ -11,6 +11,8 @@ import numpy as np
 from labkit.measure.clock import Clock
 from labkit.measure.noise import Usage
 
+WAIT_S = 1e-3
+
 
 @dataclass
 class SimulatedMachine:
@@ -20,7 +22,7 @@ class SimulatedMachine:
     drift     relative slow-down a second, as of a chip getting hot
     spikes    chance that a call is interrupted, which makes it 2 to 10 times longer
     slow      chance a call that the machine changes between its full clock and 70 % of it
-    load      share of the cores other processes use, 0 to 1: calls wait for their turn
+    load      share of the cores other processes use, 0 to 1: calls wait for their turn, on average load times 1 ms
     launch    seconds to put a call into the queue; None: the calling thread does the work itself
     """
 
@@ -32,6 +34,7 @@ class SimulatedMachine:
     load: float = field(default=0.0, kw_only=True)
     launch: float | None = field(default=None, kw_only=True)
     time: float = field(default=0.0, init=False)  # seconds
+    waited: float = field(default=0.0, init=False)  # seconds of it, because of the load
     idle_at: float = field(default=0.0, init=False)  # when the queue will be empty
     at_full_clock: bool = field(default=True, init=False)
 
@@ -41,7 +44,7 @@ class SimulatedMachine:
     @property
     def clock(self):
         """Give this as `device=` to `latency` or `compare`."""
-        return Clock(device="simulated", now=self.now, synchronize=self.synchronize, usage=self.usage)
+        return Clock("simulated", self.now, self.synchronize, computed=self.computed, usage=self.usage)
 
     def now(self):
         return self.time
@@ -49,13 +52,19 @@ class SimulatedMachine:
     def synchronize(self):
         self.time = max(self.time, self.idle_at)
 
+    def computed(self):
+        return self.time - self.waited
+
     def work(self, seconds, answer=0.0):
         """A function that takes `seconds` on this machine, give or take what the machine adds, and returns `answer`."""
 
         def call(*inputs):
             duration = seconds * self.slowness()
+            wait = WAIT_S * self.load * self.random.exponential() if self.load else 0.0
+            duration += wait
             if self.launch is None:
                 self.time += duration
+                self.waited += wait
             else:
                 self.time += self.launch
                 self.idle_at = max(self.time, self.idle_at) + duration
@@ -71,11 +80,9 @@ class SimulatedMachine:
         factor *= 1 if self.at_full_clock else 1 / 0.7
         if self.spikes and self.random.random() < self.spikes:
             factor *= self.random.uniform(2, 10)
-        if self.load:
-            factor *= 1 + self.load * self.random.exponential()
         return float(factor)
 
     def usage(self):
         """What the operating system of this machine would tell: two cores, one of them ours."""
-        wall = self.time
-        return Usage(wall=wall, cores=2, busy=wall * (1 + self.load), own=wall, stolen=0.0)
+        own, others = self.computed(), self.time * self.load
+        return Usage(self.time, 2, busy=own + others, own=own, stolen=0.0, waited=self.waited, computed=own)

@@ -1,5 +1,7 @@
 """Comparisons on the simulated machine, whose true ratios are known."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -124,6 +126,22 @@ def test_a_comparison_shows_itself():
 def test_a_loaded_machine_is_called_noisy():
     row = run(SimulatedMachine(0, load=0.9), precision=0)["new"]
     assert row.noisy and "other processes" in row.noise
+
+
+def test_beside_a_busy_job_a_thread_s_own_clock_finds_and_covers_the_true_ratio():
+    machines = [SimulatedMachine(seed, jitter=0.02, load=0.5) for seed in range(15)]
+    rows = [run(machine, baseline=1.05e-3, seed=machine.seed)["new"] for machine in machines]
+    assert {row.verdict for row in rows} == {"faster"}
+    assert np.mean([row.low <= 1.05 <= row.high for row in rows]) >= 0.8
+    assert all("the thread's own clock" in row.noise for row in rows)
+
+
+def test_a_thread_that_did_not_compute_alone_is_timed_by_the_wall_and_warned_of():
+    machine = SimulatedMachine(0, load=0.5)
+    busy = dataclasses.replace(machine.clock, usage=lambda: dataclasses.replace(machine.usage(), own=2 * machine.now()))
+    result = compare({"old": machine.work(2e-3), "new": machine.work(1e-3)}, tolerance=0, device=busy)
+    assert result["new"].noise.endswith("waiting dilutes the ratios: the true difference may be larger")
+    assert result["new"].arm_ms > 1.2
 
 
 def test_one_function_alone_cannot_be_compared():

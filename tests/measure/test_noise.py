@@ -35,6 +35,13 @@ def test_each_cause_is_named(after, why):
     assert window(**after).why == why
 
 
+def test_a_thread_works_alone_when_it_computes_or_waits_all_the_time_and_no_other_does():
+    start, busy = Usage(0, 2, 0, 0, 0, 0, 0), {"busy": 1.6, "waited": 0.4}
+    assert judge(start, Usage(1, 2, own=0.6, computed=0.6, **busy), STEADY).alone
+    assert not judge(start, Usage(1, 2, own=1.1, computed=0.6, **busy), STEADY).alone  # another thread computed
+    assert not judge(start, Usage(1, 2, own=0.3, computed=0.3, **busy), STEADY).alone  # it slept, or waited for a disk
+
+
 def test_a_little_load_is_forgiven():
     assert not window(busy=1.15).noisy
 
