@@ -1,6 +1,5 @@
 """How one call is timed, and for how long to go on: the two things every measurement is given."""
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ class Plan:
     precision    end earlier, but not before 0.3 s, once the 95 % interval is this narrow: half-width over the value
     min_samples  at least so many samples (130 is what a p95 needs, 662 a p99), if the seconds allow
     max_samples  and never more than this
-    flush        overwrite the last-level cache before each sample
     before       called untimed before each sample, for instance to put weights back
     seed         of the random order
     """
@@ -30,8 +28,7 @@ class Plan:
     precision: float = 0.005
     min_samples: int = 130
     max_samples: int = 10_000
-    flush: bool = False
-    before: Callable | None = None
+    before: Callable = lambda: None
     seed: int = 0
 
     def is_over(self, spent, half_width=None):
@@ -50,7 +47,6 @@ class Clock:
     event        () -> a marker with record() and elapsed_time(other) in ms, where the device keeps its own clock
     computed     () -> seconds that this thread has computed, without waiting; None where it says nothing (GPUs)
     usage        () -> `noise.Usage`: what the machine has been busy with so far
-    flush        () -> None; overwrites the cache
     reset_peak, peak_bytes  start a window of the allocator's peak; read it, None where there is no such counter
     """
 
@@ -60,21 +56,20 @@ class Clock:
     event: Callable | None = None
     computed: Callable | None = None
     usage: Callable = read_usage
-    flush: Callable = lambda: None
     reset_peak: Callable = lambda: None
     peak_bytes: Callable = lambda: None
 
     def time(self, fn, args=(), *, calls=1):
         """(seconds a call, output of the last): from an idle device to an idle device."""
         if self.event is not None:
-            return self.time_by_events(fn, args, calls)
+            return self._time_by_events(fn, args, calls)
         begin = self.now()
         for _ in range(calls):
             output = fn(*args)
         self.synchronize()
         return float(self.now() - begin) / calls, output
 
-    def time_by_events(self, fn, args, calls):
+    def _time_by_events(self, fn, args, calls):
         start, end = self.event(), self.event()
         start.record()
         for _ in range(calls):
@@ -95,21 +90,9 @@ def clock_of(device=None):
         event=devices.event_maker(device),
         computed=time.thread_time if device.type == "cpu" else None,
         usage=lambda: read_usage(device),
-        flush=cache_flusher(device),
         reset_peak=lambda: devices.reset_peak_memory(device),
         peak_bytes=lambda: devices.peak_memory_bytes(device),
     )
-
-
-def cache_flusher(device):
-    """A function that overwrites twice the last-level cache; its buffer is made at the first use."""
-    import torch
-
-    @functools.cache
-    def buffer():
-        return torch.empty(2 * devices.cache_bytes(device), dtype=torch.uint8, device=device)
-
-    return lambda: buffer().zero_()
 
 
 def as_calls(inputs):

@@ -9,7 +9,7 @@ from labkit.errors import MeasureError
 from labkit.ledger.rows import Ratio
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
-from labkit.measure.latency import prepare, warm_up
+from labkit.measure.latency import warm_up
 from labkit.measure.noise import judge
 from labkit.measure.stats import FEWEST, bootstrap_median
 
@@ -63,8 +63,7 @@ def _runner(clock, plan):
     """How the check calls an arm: with what the plan puts before it, and until the device is done."""
 
     def run(fn, args):
-        if plan.before is not None:
-            plan.before()
+        plan.before()
         output = fn(*args)
         clock.synchronize()
         return output
@@ -89,7 +88,7 @@ def _time_rounds(clock, functions, calls, plan, group):
     while len(rounds) < plan.max_samples:
         args, row = calls[len(rounds) % len(calls)], [(0.0, 0.0)] * len(functions)
         for index in random.permutation(len(functions)):
-            prepare(clock, plan)
+            plan.before()
             start = computed()
             taken, _ = clock.time(functions[index], args, calls=group)
             row[index] = taken, (computed() - start) / group

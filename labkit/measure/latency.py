@@ -8,7 +8,6 @@ import numpy as np
 from labkit import device as devices
 from labkit.errors import MeasureError
 from labkit.ledger.rows import Latency
-from labkit.ledger.shown import shown
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import judge
 from labkit.measure.stats import Interval, is_stable, median_interval, quantile, quantile_floor
@@ -36,11 +35,11 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
     warmup, warm = warm_up(clock, fn, calls, plan)
     group = max(1, math.ceil(SHORTEST_S / max(float(np.median(warmup)), 1e-9)))
     clock.reset_peak()
-    samples = sample(clock, fn, calls, plan, group)
+    samples = _sample(clock, fn, calls, plan, group)
     noise = judge(before, clock.usage(), samples)
     return Latency(
         **where,
-        **timings(samples, batch, group),
+        **_timings(samples, batch, group),
         name=name,
         cold_ms=1e3 * cold,
         warmup_calls=len(warmup),
@@ -68,37 +67,23 @@ def warm_up(clock, fn, calls, plan):
     return seconds, True
 
 
-def sample(clock, fn, calls, plan, group):
+def _sample(clock, fn, calls, plan, group):
     """Seconds a call of each sample, until precise enough, out of time, or at the most samples."""
     seconds, begin, check = [], clock.now(), max(quantile_floor(0.5), plan.min_samples)
     while len(seconds) < plan.max_samples:
-        prepare(clock, plan)
+        plan.before()
         taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], calls=group)
         seconds.append(taken)
         width = None
         if len(seconds) >= check:
-            width, check = half_width(seconds), math.ceil(1.3 * check)
+            low, high = median_interval(seconds)
+            width, check = (high - low) / 2 / float(np.median(seconds)), math.ceil(1.3 * check)
         if plan.is_over(clock.now() - begin, width):
             break
     return np.array(seconds)
 
 
-def prepare(clock, plan):
-    """What is done, untimed, before a sample."""
-    if plan.before is not None:
-        plan.before()
-    if plan.flush:
-        clock.flush()
-        clock.synchronize()
-
-
-def half_width(seconds):
-    """Half the 95 % interval of the median, relative to the median."""
-    low, high = median_interval(seconds)
-    return (high - low) / 2 / float(np.median(seconds))
-
-
-def timings(samples, batch, group):
+def _timings(samples, batch, group):
     """The fields of a `Latency` that follow from its samples (seconds a call)."""
     p50 = float(np.median(samples))
     low, high = median_interval(samples)
@@ -153,10 +138,6 @@ class Curve:
         from labkit.plots import throughput
 
         return throughput(self)
-
-    def summary(self):
-        parts = [f"{row.batch}: {shown(row.throughput_per_s)}/s" for row in self.rows]
-        return "items a second by batch size: " + " · ".join(parts)
 
     def _repr_html_(self):
         return self.frame.to_html(index=False, na_rep="")

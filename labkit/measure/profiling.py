@@ -5,7 +5,6 @@ Profiling slows the program down: use it to find what to change, and `labkit.mea
 
 import cProfile
 import os
-import pstats
 import sys
 import time
 from dataclasses import dataclass
@@ -56,48 +55,43 @@ class Profile:
         """
         import pandas as pd
 
-        averages = [event for event in self.profiler.key_averages() if event.key != CALL]
-        on_device = self.kernels() > 0
-        ours = "self_device_time_total" if on_device else "self_cpu_time_total"
-        whole = "device_time_total" if on_device else "cpu_time_total"
-        frame = pd.DataFrame(
-            {
-                "operator": [event.key for event in averages],
-                "calls": [event.count / self.calls for event in averages],
-                "self_ms": [getattr(event, ours) / 1e3 / self.calls for event in averages],
-                "total_ms": [getattr(event, whole) / 1e3 / self.calls for event in averages],
-            }
-        )
+        kind = "device" if self.kernels() else "cpu"
+        rows = [
+            (event.key, event.count, getattr(event, f"self_{kind}_time_total"), getattr(event, f"{kind}_time_total"))
+            for event in self.profiler.key_averages()
+            if event.key != CALL
+        ]
+        frame = pd.DataFrame(rows, columns=["operator", "calls", "self_ms", "total_ms"])
+        frame[["self_ms", "total_ms"]] /= 1e3  # from µs
+        frame[["calls", "self_ms", "total_ms"]] /= self.calls
         frame["share"] = frame["self_ms"] / max(frame["self_ms"].sum(), 1e-12)
         return frame.sort_values("self_ms", ascending=False, ignore_index=True).head(top)
 
     def kernels(self):
         """Kernels that ran on the device, a call; 0 on a CPU."""
-        return sum(not on_cpu(event) for event in self.profiler.events()) / self.calls
+        return (len(self.profiler.events()) - len(self._on_cpu())) / self.calls
 
     def launches(self):
         """How often work was started, a call: kernels on a GPU, outermost operators on a CPU."""
-        return (
-            self.kernels()
-            or sum(event.cpu_parent is not None and event.cpu_parent.name == CALL for event in self.host_events())
-            / self.calls
-        )
+        outermost = [event for event in self._on_cpu() if event.cpu_parent and event.cpu_parent.name == CALL]
+        return self.kernels() or len(outermost) / self.calls
 
-    def host_events(self):
-        return [event for event in self.profiler.events() if on_cpu(event)]
+    def _on_cpu(self):
+        return [event for event in self.profiler.events() if event.device_type.name == "CPU"]
 
-    def flame(self, call=-1):
-        """The flame chart of one call as a picture: time from left to right, callees below callers."""
+    def flame(self):
+        """The flame chart of the last call as a picture: time from left to right, callees below callers."""
         from labkit.plots import flame
 
-        events = self.host_events()
-        root = sorted((event for event in events if event.name == CALL), key=lambda event: event.time_range.start)[call]
+        events = self._on_cpu()
+        root = max((event for event in events if event.name == CALL), key=lambda event: event.time_range.start)
         start, end = root.time_range.start, root.time_range.end
-        inside = [e for e in events if start <= e.time_range.start <= end and e.thread == root.thread and e is not root]
-        boxes = [
-            (depth(e) - 1, (e.time_range.start - start) / 1e3, e.time_range.elapsed_us() / 1e3, short(e.name))
-            for e in inside
-        ]
+        boxes = []
+        for event in events:
+            if start <= event.time_range.start <= end and event.thread == root.thread and event is not root:
+                name = event.name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
+                begin, width = (event.time_range.start - start) / 1e3, event.time_range.elapsed_us() / 1e3
+                boxes.append((_depth(event) - 1, begin, width, name))
         return flame(boxes, label="time in this call (ms)")
 
     def save_trace(self, path):
@@ -110,16 +104,7 @@ class Profile:
         return self.operators().to_html(index=False, float_format="{:.3f}".format)
 
 
-def short(name):
-    """An operator's name without the prefixes that fill a narrow box."""
-    return name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
-
-
-def on_cpu(event):
-    return event.device_type.name == "CPU"
-
-
-def depth(event):
+def _depth(event):
     """How many events an event is inside of."""
     levels = 0
     while event.cpu_parent is not None:
@@ -134,27 +119,15 @@ def profile_python(fn, *, inputs=None, calls=3):
     profiler = cProfile.Profile()
     for index in range(calls):
         profiler.runcall(fn, *inputs[index % len(inputs)])
-    return PythonProfile(profiler, calls, call_tree(fn, *inputs[0]))
+    return PythonProfile(profiler, _call_tree(fn, *inputs[0]))
 
 
 @dataclass(frozen=True)
 class PythonProfile:
-    """What cProfile saw in `calls` calls, and `boxes`: who called whom in one more (cProfile keeps no stacks)."""
+    """What cProfile saw, and `boxes`: who called whom in one more call (cProfile keeps no stacks)."""
 
     profiler: Any
-    calls: int
     boxes: list
-
-    def functions(self, top=15):
-        """A DataFrame of the functions that took longest themselves, per call; times in ms."""
-        import pandas as pd
-
-        rows = [
-            (title(key), calls / self.calls, 1e3 * own / self.calls, 1e3 * total / self.calls)
-            for key, (_, calls, own, total, _) in pstats.Stats(self.profiler).stats.items()
-        ]
-        frame = pd.DataFrame(rows, columns=["function", "calls", "self_ms", "total_ms"])
-        return frame.sort_values("self_ms", ascending=False, ignore_index=True).head(top)
 
     def flame(self):
         """The flame chart of one call as a picture: time from left to right, callees below callers."""
@@ -170,29 +143,21 @@ class PythonProfile:
             self.profiler.dump_stats(temporary)
         return Path(path)
 
-    def _repr_html_(self):
-        return self.functions().to_html(index=False, float_format="{:.3f}".format)
+
+def _place(frame):
+    """File and function of a frame; a notebook cell has no file of its own."""
+    file = frame.f_code.co_filename
+    return f"{'cell' if 'ipykernel_' in file else Path(file).name} {frame.f_code.co_name}"
 
 
-def title(key):
-    """A function as text: file name, line and name."""
-    file, line, name = key
-    return name if file == "~" else f"{file_title(file)}:{line} {name}"
-
-
-def file_title(file):
-    """A file's name; a notebook cell has none of its own."""
-    return "cell" if "ipykernel_" in file else Path(file).name
-
-
-def call_tree(fn, *args):
+def _call_tree(fn, *args):
     """[(depth, start, width, name)] in ms of all that one call of `fn` calls in this thread."""
     boxes, stack, begin = [], [], time.perf_counter()
 
     def hook(frame, event, argument):
         now = time.perf_counter()
         if event == "call":
-            stack.append((f"{file_title(frame.f_code.co_filename)} {frame.f_code.co_name}", now))
+            stack.append((_place(frame), now))
         elif event == "c_call":
             stack.append((argument.__name__, now))
         elif stack:  # a return, or an exception out of C

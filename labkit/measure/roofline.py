@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labkit import device as devices
-from labkit import ledger
 from labkit.errors import MeasureError
 from labkit.ledger.rows import Ceiling
 from labkit.ledger.shown import shown
@@ -18,7 +17,7 @@ TWICE_THE_SIDE = 8  # times the work
 SLACK = 0.10  # a result may be this much above a ceiling, which was itself measured
 
 
-def ceilings(*, device=None, seconds=6.0, run_key=""):
+def ceilings(*, device=None, seconds=6.0):
     """The best rates seen on this machine within about `seconds`: `rows.Ceiling` for copy and matmul.
 
     copy         bytes read plus bytes written a second, buffers larger than the last-level cache
@@ -30,7 +29,7 @@ def ceilings(*, device=None, seconds=6.0, run_key=""):
     share = seconds / (1 + len(PRECISIONS))
     measured = [_copy_ceiling(clock, share), *(_matmul_ceiling(clock, share, name) for name in PRECISIONS)]
     where = {key: provenance(clock)[key] for key in ("device", "threads")}
-    return tuple(Ceiling(run_key=run_key, **where, **fields) for fields in measured)
+    return tuple(Ceiling(run_key="", **where, **fields) for fields in measured)
 
 
 def _copy_ceiling(clock, seconds):
@@ -95,26 +94,6 @@ def _fastest(clock, fn, seconds):
     return min(samples), {"samples": len(samples), "noisy": noise.noisy}
 
 
-def stored_ceilings(device=None, *, path=None):
-    """The best ceilings of this machine in the ledger (same device, same threads): {name: rate}."""
-    name, machine = str(devices.pick(device)), devices.describe().machine_key
-    runs, found = ledger.load("runs", path=path), ledger.load("ceilings", path=path)
-    here = set(runs.loc[runs["machine_key"] == machine, "run_key"])
-    found = found[found["run_key"].isin(here) & (found["device"] == name) & (found["threads"] == devices.threads())]
-    return best_rates(found.to_dict("records"))
-
-
-def best_rates(records):
-    """{name: highest rate} of ceilings, given as rows or as dicts."""
-    rates = {}
-    for record in records:
-        record = record if isinstance(record, dict) else vars(record)
-        known = [record[key] for key in ("bytes_per_s", "ops_per_s") if record[key] == record[key] and record[key]]
-        if known:
-            rates[record["name"]] = max(rates.get(record["name"], 0.0), known[0])
-    return rates
-
-
 @dataclass(frozen=True)
 class Roofline:
     """How near a result comes to the machine's roof."""
@@ -155,29 +134,29 @@ class Roofline:
         )
 
 
-def roofline(seconds, *, ops, bytes, precision="fp32", ceilings=None):
+def roofline(seconds, *, ops, bytes, ceilings, precision="fp32"):
     """Compare a result with the roof over it: a `Roofline`.
 
     seconds    of one call: a `rows.Latency`, or a number
     ops        multiplications and additions of one call
     bytes      read and written by one call at least: inputs, weights, outputs
-    ceilings   rows of `ceilings()`; None: the best this machine has in the ledger
+    ceilings   rows of `ceilings()`
 
     What was measured by `latency` was really reached: where it lies above the roof, the roof is raised to it. A bare
     number more than a tenth above the roof is refused.
     """
     measured = hasattr(seconds, "p50_ms")
     seconds = seconds.p50_ms / 1e3 if measured else seconds
-    rates = stored_ceilings() if ceilings is None else best_rates(ceilings)
-    missing = {"copy", f"matmul-{precision}"} - set(rates)
-    if missing:
+    rates = {row.name: row.bytes_per_s or row.ops_per_s for row in ceilings}
+    name = f"matmul-{precision}"
+    if not rates.get("copy") or not rates.get(name):
         raise MeasureError(
             "This machine's roof is not known.",
-            expected=f"ceilings copy and matmul-{precision}",
-            found=f"none for {', '.join(sorted(missing))}",
-            fix="run lesson 00, or pass ceilings=measure.ceilings()",
+            expected=f"ceilings with a rate for copy and {name}",
+            found=", ".join(known for known, rate in rates.items() if rate) or "none",
+            fix="pass ceilings=measure.ceilings(), or another precision",
         )
-    result = Roofline(precision, seconds, ops, bytes, rates[f"matmul-{precision}"], rates["copy"])
+    result = Roofline(precision, seconds, ops, bytes, rates[name], rates["copy"])
     if result.share <= 1 + SLACK:
         return result
     if not measured:

@@ -148,17 +148,6 @@ def mean_interval(values):
     return Interval(mean - reach, mean + reach, n, mean, fewest=2)
 
 
-def outliers(samples, *, threshold=3.5):
-    """(n,) bool: samples far from the median, by the modified z-score 0.6745 |x - median| / MAD.
-
-    Source: Iglewicz and Hoaglin 1993; the rule hyperfine uses. Median and MAD, because a mean follows the spikes.
-    """
-    samples = np.asarray(samples, dtype=float)
-    distance = np.abs(samples - np.median(samples))
-    mad = np.median(distance)
-    return 0.6745 * distance > threshold * mad if mad > 0 else distance > 0
-
-
 def spread(samples):
     """Interquartile range over the median: 0 for a constant series, and deaf to a few spikes."""
     low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])

@@ -5,7 +5,7 @@ import pytest
 from labkit import ledger
 from labkit.errors import MeasureError
 from labkit.ledger.rows import Latency
-from labkit.measure import Plan, SimulatedMachine, clock_of, latency, throughput_curve, times_as_long
+from labkit.measure import Plan, SimulatedMachine, latency, throughput_curve, times_as_long
 from labkit.measure.clock import Clock
 
 
@@ -131,14 +131,12 @@ def test_inputs_are_taken_in_turn():
     assert seen[-30:] == ["a", "b", "c"] * 10
 
 
-def test_the_cache_is_flushed_and_the_hook_called_before_every_sample():
+def test_the_hook_is_called_before_every_sample():
     machine, order = SimulatedMachine(0), []
-    clock = Clock("simulated", machine.now, usage=machine.usage, flush=lambda: order.append("flush"))
-    work = machine.work(1e-3)
-    plan = Plan(flush=True, before=lambda: order.append("before"), max_samples=20)
-    row = latency(lambda: order.append("call") or work(), device=clock, plan=plan)
+    work, plan = machine.work(1e-3), Plan(before=lambda: order.append("before"), max_samples=20)
+    row = latency(lambda: order.append("call") or work(), device=machine.clock, plan=plan)
     assert len(row.samples_ms) == 20
-    assert order[-60:] == ["before", "flush", "call"] * 20
+    assert order[-40:] == ["before", "call"] * 20
 
 
 @pytest.mark.parametrize(
@@ -216,11 +214,6 @@ def test_on_the_real_machine_a_row_says_where_it_comes_from():
     assert row.threads >= 1
     assert row.machine_key and row.measured_utc
     assert row.p50_ms > 0
-
-
-def test_flushing_the_real_cache_works():
-    clock = clock_of("cpu")
-    assert clock.flush() is not None
 
 
 def test_how_many_times_as_long_is_an_interval_from_the_ends_of_both():

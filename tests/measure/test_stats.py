@@ -76,15 +76,9 @@ def test_independent_samples_keep_almost_their_whole_size():
     assert stats.effective_size(np.random.default_rng(0).normal(size=2000)) > 1800
 
 
-def test_a_constant_series_has_no_spread_no_drift_and_no_outliers():
+def test_a_constant_series_has_no_spread_and_no_drift():
     same = np.ones(40)
     assert (stats.spread(same), stats.drift(same), stats.effective_size(same)) == (0, 0, 40)
-    assert not stats.outliers(same).any()
-
-
-def test_outliers_are_found_by_the_modified_z_score():
-    # median 3, deviations 2 1 0 1 97, MAD 1: 0.6745 * 97 is over 3.5, 0.6745 * 2 is not.
-    assert stats.outliers([1, 2, 3, 4, 100]).tolist() == [False, False, False, False, True]
 
 
 def test_spread_is_the_interquartile_range_over_the_median_and_deaf_to_a_spike():
