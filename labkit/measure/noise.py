@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit import device as devices
-from labkit.measure import counters
+from labkit.measure import _counters
 from labkit.measure.stats import drift, spread
 
 OTHER_LOAD = 0.10  # of the cores' time
@@ -71,8 +71,8 @@ def read_usage(device=None):
         stolen=sum(getattr(t, "steal", 0) for t in mine),
         waited=_waited_s(),
         computed=time.thread_time(),
-        throttled=counters.throttle_events(),
-        **(counters.gpu_state(gpu) if gpu else {"clock_mhz": counters.cpu_mhz()}),
+        throttled=_counters.throttle_events(),
+        **(_counters.gpu_state(gpu) if gpu else {"clock_mhz": _counters.cpu_mhz()}),
     )
 
 

@@ -4,7 +4,7 @@ import pynvml
 import pytest
 
 from labkit.device import machine
-from labkit.measure import counters
+from labkit.measure import _counters as counters
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def driver(monkeypatch):
     }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(counters, "gpu_handle", lambda uuid: "handle")
+    monkeypatch.setattr(counters, "_gpu_handle", lambda uuid: "handle")
 
 
 def test_a_gpu_tells_its_clock_its_brakes_and_its_other_users(driver):
@@ -31,8 +31,8 @@ def test_a_gpu_s_energy_is_in_joules(driver):
 
 
 def test_without_a_driver_nothing_is_told():
-    counters.gpu_handle.cache_clear()
-    assert counters.gpu_state("no such gpu") == {}
+    counters._gpu_handle.cache_clear()
+    assert counters.gpu_state("no such gpu") == {"clock_mhz": None, "throttle": None, "strangers": 0}
     assert counters.gpu_energy_j("no such gpu") is None
 
 
@@ -43,11 +43,12 @@ def test_a_counter_the_gpu_does_not_have_is_unknown(driver, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", refuse)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", refuse)
     assert counters.gpu_energy_j("some-uuid") is None
-    assert "clock_mhz" not in counters.gpu_state("some-uuid")
+    assert counters.gpu_state("some-uuid")["clock_mhz"] is None
 
 
-def test_a_folder_without_counters_has_no_domains(tmp_path):
-    assert counters.rapl_domains(tmp_path / "none") == []
+def test_a_folder_without_counters_has_no_domains(tmp_path, monkeypatch):
+    monkeypatch.setattr(counters, "POWERCAP", tmp_path / "none")
+    assert counters.rapl_domains() == []
 
 
 def test_the_last_level_cache_has_a_likely_size_or_is_unknown():

@@ -16,7 +16,7 @@ THROTTLES = {  # bits of NVML's clock event reasons that make a measurement doub
 
 
 @functools.cache
-def gpu_handle(uuid):
+def _gpu_handle(uuid):
     """NVML's handle of the GPU with torch's `uuid`, or None."""
     import pynvml
 
@@ -28,41 +28,40 @@ def gpu_handle(uuid):
     return None
 
 
-def gpu_state(uuid):
-    """{clock_mhz, throttle, strangers} of a GPU: its present clock, what slows it down, other processes on it."""
+def _ask(name, uuid, *more):
+    """What NVML's function of this name says of a GPU, or None."""
     import pynvml
 
-    handle, state = gpu_handle(uuid), {}
+    handle = _gpu_handle(uuid)
     if handle is None:
-        return state
+        return None
     with suppress(pynvml.NVMLError):
-        state["clock_mhz"] = float(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
-    with suppress(pynvml.NVMLError):
-        bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        state["throttle"] = ", ".join(name for bit, name in THROTTLES.items() if bits & bit) or None
-    with suppress(pynvml.NVMLError):
-        running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return getattr(pynvml, name)(handle, *more)
+    return None
+
+
+def gpu_state(uuid):
+    """{clock_mhz, throttle, strangers} of a GPU: its present clock, what slows it down, other processes on it."""
+    clock = _ask("nvmlDeviceGetClockInfo", uuid, 1)  # of the streaming multiprocessors
+    bits = _ask("nvmlDeviceGetCurrentClocksEventReasons", uuid) or 0
+    running = {process.pid for process in _ask("nvmlDeviceGetComputeRunningProcesses", uuid) or ()}
+    return {
+        "clock_mhz": clock and float(clock),
+        "throttle": ", ".join(name for bit, name in THROTTLES.items() if bits & bit) or None,
         # In a container the numbers are the host's, so count instead of comparing with our own.
-        state["strangers"] = max(len({process.pid for process in running}) - 1, 0)
-    return state
+        "strangers": max(len(running) - 1, 0),
+    }
 
 
 def gpu_energy_j(uuid):
     """Joules the GPU used since its driver was loaded, or None."""
-    import pynvml
-
-    handle = gpu_handle(uuid)
-    if handle is None:
-        return None
-    with suppress(pynvml.NVMLError):
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
-    return None
+    millijoules = _ask("nvmlDeviceGetTotalEnergyConsumption", uuid)
+    return millijoules and millijoules / 1e3
 
 
-def rapl_domains(folder=None):
+def rapl_domains():
     """The folders of the CPU packages' energy counters that this user may read."""
-    found = sorted((folder or POWERCAP).glob("*-rapl:[0-9]")) if (folder or POWERCAP).is_dir() else []
-    return [domain for domain in found if os.access(domain / "energy_uj", os.R_OK)]
+    return [domain for domain in sorted(POWERCAP.glob("*-rapl:[0-9]")) if os.access(domain / "energy_uj", os.R_OK)]
 
 
 def rapl_energy_j(domains):
