@@ -15,6 +15,7 @@ import torch
 from figures import Figures
 from torch.utils.benchmark import Timer
 
+from labkit.device import using_threads
 from labkit.errors import MeasureError
 from labkit.measure import Plan, SimulatedMachine, compare, latency
 from labkit.measure.noise import judge, read_usage
@@ -133,9 +134,9 @@ def noise(figures, quick):
 
 
 def loaded(figures, quick):
-    """100 against 105 of the same small products beside a busy job a core: is the difference found, and covered?"""
+    """100 against 105 of the same small products, on one thread beside a busy job a core: found, and covered?"""
     plan, repeats = Plan(seconds=2 if quick else 5), range(6 if quick else counted.repeats)
-    with busy_jobs():
+    with busy_jobs(), using_threads(1):
         rows = [compare({"a": repeated(100), "b": repeated(105)}, tolerance=0, plan=plan)["b"] for _ in repeats]
     for row in rows[:3]:
         print(f"# {1 / row.high:.4f} to {1 / row.low:.4f}: {row.noise}")

@@ -36,7 +36,7 @@ def canvas(width=6.5, height=3.2, *, columns=1, ax=None):
     return figure, axes
 
 
-def axis_label(column):
+def _axis_label(column):
     """A column's name as a label with its unit: latency_p50_ms is "latency p50 (ms)"."""
     if column.endswith("_per_s"):
         return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
@@ -80,7 +80,7 @@ def distribution(rows, ax=None):
             ax.axvline(ms, color=colour, lw=1, ls=style)
     ax.set_yscale("log")  # a tail of a few samples is the point of the picture
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
+    _log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
     ax.set_xlabel("time of one call (lines: p50, p95 dashed, p99 dotted)")
     ax.set_ylabel("samples (count)")
     figure.legend(frameon=False, loc="outside upper left", fontsize=9)
@@ -106,8 +106,8 @@ def roofline(results, ax=None):
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
         text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
         ax.annotate(text, (result.intensity, rate), (6, -5), textcoords="offset points", va="top", color=colour)
-    log_axis(ax, "x", lambda value: f"{value:g}")
-    log_axis(ax, "y", shown)
+    _log_axis(ax, "x", lambda value: f"{value:g}")
+    _log_axis(ax, "y", shown)
     ax.set_xlabel("operations a byte (op/B)")
     ax.set_ylabel("operations a second (op/s)")
     ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
@@ -154,13 +154,13 @@ def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
             place = {"xytext": (0, 11), "textcoords": "offset points", "ha": "center"}
             ax.annotate(str(row[label]), (row[x], row[y]), **place, fontsize=8, color=COLOURS[0] if on else GREY)
     if known[x].min() > 0 and known[x].max() > WIDE * known[x].min():
-        log_axis(ax, "x", lambda value: f"{value:g}")
+        _log_axis(ax, "x", lambda value: f"{value:g}")
     ax.margins(0.15)
-    ax.set_xlabel(f"{axis_label(x)}, {better[0]} is better")
-    ax.set_ylabel(f"{axis_label(y)}, {better[1]} is better")
+    ax.set_xlabel(f"{_axis_label(x)}, {better[0]} is better")
+    ax.set_ylabel(f"{_axis_label(y)}, {better[1]} is better")
     if size is not None:
         ax.set_title(
-            f"area of a dot: {axis_label(size)}, at most {shown(float(known[size].max()))}", fontsize=9, loc="right"
+            f"area of a dot: {_axis_label(size)}, at most {shown(float(known[size].max()))}", fontsize=9, loc="right"
         )
     return figure
 
@@ -172,7 +172,7 @@ def front(x, y, better=("low", "high")):
     return np.array([not np.any((x <= a) & (y <= b) & ((x < a) | (y < b))) for a, b in zip(x, y, strict=True)], bool)
 
 
-def log_axis(ax, which, text):
+def _log_axis(ax, which, text):
     """A logarithmic axis with plain numbers."""
     getattr(ax, f"set_{which}scale")("log")
     axis = getattr(ax, f"{which}axis")
@@ -183,7 +183,7 @@ def log_axis(ax, which, text):
     axis.set_minor_formatter(NullFormatter())
 
 
-def box_corners(x, y, width, height):
+def _box_corners(x, y, width, height):
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
 
@@ -196,7 +196,7 @@ def flame(boxes, *, label):
     figure, ax = canvas(9, 1.0 + 0.3 * (deepest + 1))
     end = max((start + width for _, start, width, _ in boxes), default=1.0)
     colours = {name: COLOURS[n % (len(COLOURS) - 1)] for n, name in enumerate(dict.fromkeys(box[3] for box in boxes))}
-    corners = [box_corners(start, depth - 0.46, width, 0.92) for depth, start, width, _ in boxes]
+    corners = [_box_corners(start, depth - 0.46, width, 0.92) for depth, start, width, _ in boxes]
     faces = [colours[name] for *_, name in boxes]  # one collection: thousands of single bars take seconds
     ax.add_collection(PolyCollection(corners, facecolors=faces, alpha=0.55, edgecolors="white", linewidths=0.4))
     for depth, start, width, name in boxes:

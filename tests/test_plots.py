@@ -89,7 +89,7 @@ def test_among_many_points_only_the_front_is_labelled():
     [("throughput_per_s", "throughput (1/s)"), ("size_bytes", "size (bytes)"), ("accuracy", "accuracy")],
 )
 def test_a_column_s_unit_is_part_of_its_label(column, label):
-    assert plots.axis_label(column) == label
+    assert plots._axis_label(column) == label
 
 
 def test_pictures_can_be_drawn_into_given_axes():

@@ -46,6 +46,10 @@ def pick(prefer=None):
     return torch.device(name)
 
 
+def _is_cuda(device):
+    return str(device).split(":")[0] == "cuda"
+
+
 def synchronize(device):
     """Wait until the device has done everything asked of it; on a CPU there is nothing to wait for."""
     waiter(device)()
@@ -55,37 +59,32 @@ def waiter(device):
     """`synchronize` for one device as a function without arguments, cheap enough to stand inside a stopwatch."""
     import torch
 
-    kind = torch.device(device).type
     waits = {"cuda": lambda: torch.cuda.synchronize(device), "mps": lambda: torch.mps.synchronize()}
-    return waits.get(kind, lambda: None)
+    return waits.get(str(device).split(":")[0], lambda: None)
 
 
 def supports_events(device):
     """Whether the device keeps its own clock (CUDA events)."""
-    import torch
-
-    return torch.device(device).type == "cuda"
+    return _is_cuda(device)
 
 
 def runs_triton():
     """Whether there is a GPU that Triton compiles kernels for."""
-    import torch
-
-    return torch.cuda.is_available()
+    return "cuda" in kinds()
 
 
 def selected(device):
     """A context in which kernels start on this device, where a machine has several GPUs."""
     import torch
 
-    return torch.cuda.device(device) if torch.device(device).type == "cuda" else nullcontext()
+    return torch.cuda.device(device) if _is_cuda(device) else nullcontext()
 
 
 def reset_peak_memory(device):
     """Start a new peak-memory window on a GPU; nothing to do elsewhere."""
     import torch
 
-    if torch.device(device).type == "cuda":
+    if _is_cuda(device):
         torch.cuda.reset_peak_memory_stats(device)
 
 
@@ -93,30 +92,28 @@ def peak_memory_bytes(device):
     """Most bytes the GPU's allocator held since the last reset; None where there is no such counter."""
     import torch
 
-    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else None
+    return torch.cuda.max_memory_allocated(device) if _is_cuda(device) else None
 
 
 def event_maker(device):
     """A maker of timing marks on the device's own clock (CUDA events), or None where there is no such clock."""
     import torch
 
-    return (lambda: torch.cuda.Event(enable_timing=True)) if supports_events(device) else None
+    return (lambda: torch.cuda.Event(enable_timing=True)) if _is_cuda(device) else None
 
 
 def uuid(device):
     """What the driver calls this GPU, or None for anything else."""
     import torch
 
-    if device is None or torch.device(device).type != "cuda":
-        return None
-    return str(torch.cuda.get_device_properties(device).uuid)
+    return str(torch.cuda.get_device_properties(device).uuid) if _is_cuda(device) else None
 
 
 def cache_bytes(device):
     """Size of the device's last-level cache; 32 MiB when it does not tell."""
     import torch
 
-    if torch.device(device).type == "cuda":
+    if _is_cuda(device):
         return torch.cuda.get_device_properties(device).L2_cache_size
     return last_level_cache_bytes() or 2**25
 
@@ -126,7 +123,7 @@ def free_bytes(device):
     import psutil
     import torch
 
-    return torch.cuda.mem_get_info(device)[0] if supports_events(device) else psutil.virtual_memory().available
+    return torch.cuda.mem_get_info(device)[0] if _is_cuda(device) else psutil.virtual_memory().available
 
 
 def is_out_of_memory(error):
@@ -176,7 +173,7 @@ def rng_state(device):
     import torch
 
     state = {"cpu": torch.get_rng_state()}
-    if torch.device(device).type == "cuda":
+    if _is_cuda(device):
         state["cuda"] = torch.cuda.get_rng_state(device)
     return state
 
@@ -186,25 +183,23 @@ def set_rng_state(device, state):
     import torch
 
     torch.set_rng_state(state["cpu"])
-    if torch.device(device).type == "cuda" and "cuda" in state:
+    if _is_cuda(device) and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def require_compiler(device):
     """Raise Unavailable where torch.compile cannot build kernels for this device."""
-    import torch
-
-    if torch.device(device).type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+    if str(device) == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Unavailable(
             "torch.compile cannot build kernels for the CPU here.",
             expected="a C++ compiler",
             found="none of g++, clang++, cl",
             fix="install g++ (Debian, Ubuntu: apt-get install g++)",
         )
-    logging.getLogger("torch.utils.cpp_extension").addFilter(is_news_on_a_cpu)
+    logging.getLogger("torch.utils.cpp_extension").addFilter(_is_news_on_a_cpu)
 
 
-def is_news_on_a_cpu(record):
+def _is_news_on_a_cpu(record):
     """False for torch's warning, at the first compilation, that a CUDA toolkit is installed but no GPU is in use."""
     return "No CUDA runtime is found" not in record.getMessage()
 
@@ -222,14 +217,13 @@ def using_threads(count):
     import torch
 
     before = torch.get_num_threads()
-    if count == before:  # setting it costs more than a small network takes
-        yield
-        return
-    torch.set_num_threads(count)
+    if count != before:  # setting it costs more than a small network takes
+        torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        if count != before:
+            torch.set_num_threads(before)
 
 
 def compute_capability():
@@ -241,9 +235,8 @@ def compute_capability():
 
 def multiplies_bf16(device):
     """Whether the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
-    kind = str(device).split(":")[0]
-    if kind == "cpu":
-        return bool(set(BF16_FLAGS) & set(cpu_isa()))
     import torch
 
-    return kind != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+    if str(device) == "cpu":
+        return not set(BF16_FLAGS).isdisjoint(cpu_isa())
+    return not _is_cuda(device) or torch.cuda.is_bf16_supported(including_emulation=False)

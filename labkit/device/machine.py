@@ -44,36 +44,36 @@ class Machine:
     torch_threads: int | None = None
 
 
-def cpu_model():
+def _cpu_model():
     """The CPU's own name for itself, or None."""
     if sys.platform == "linux":
-        return cpuinfo().get("model name") or platform.machine()
+        return _cpuinfo().get("model name") or platform.machine()
     if sys.platform == "darwin":
-        return sysctl("machdep.cpu.brand_string")
+        return _sysctl("machdep.cpu.brand_string")
     return platform.processor() or None
 
 
 def cpu_isa():
     """The instruction sets of `ISA_FLAGS` this CPU has, in that order."""
     if sys.platform == "linux":
-        found = set((cpuinfo().get("flags") or cpuinfo().get("Features") or "").split())
+        found = set((_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split())
         return [flag for flag in ISA_FLAGS if flag in found]
     if sys.platform == "darwin":
         names = {"bf16": "hw.optional.arm.FEAT_BF16", "i8mm": "hw.optional.arm.FEAT_I8MM"}
-        return [flag for flag, name in names.items() if sysctl(name) == "1"]
+        return [flag for flag, name in names.items() if _sysctl(name) == "1"]
     import torch
 
     return [torch.backends.cpu.get_cpu_capability().lower()]
 
 
 @functools.cache
-def cpuinfo():
+def _cpuinfo():
     """The first processor's lines of /proc/cpuinfo as a dict."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def sysctl(name):
+def _sysctl(name):
     return first_line(["sysctl", "-n", name])
 
 
@@ -103,12 +103,12 @@ def describe():
     import torch
 
     facts = {
-        "cpu": cpu_model(),
+        "cpu": _cpu_model(),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": usable_cores(),
         "cpu_isa": " ".join(cpu_isa()) or None,
         "ram_bytes": psutil.virtual_memory().total,
-        **gpu_facts(),
+        **_gpu_facts(),
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -123,7 +123,7 @@ def usable_cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def gpu_facts():
+def _gpu_facts():
     """Name, memory and driver of the first GPU; all None when there is none."""
     import torch
 
@@ -132,10 +132,10 @@ def gpu_facts():
     if not torch.cuda.is_available():
         return {"gpu": None, "gpu_memory_bytes": None, "gpu_driver": None}
     properties = torch.cuda.get_device_properties(0)
-    return {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory, "gpu_driver": nvidia_driver()}
+    return {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory, "gpu_driver": _nvidia_driver()}
 
 
-def nvidia_driver():
+def _nvidia_driver():
     """Version of the NVIDIA driver, or None when there is none."""
     import pynvml
 

@@ -31,16 +31,16 @@ def autograd(output):
         edges |= {(step, each) for each in below}
         stack += [(each, depth + 1) for each in below]
     numbers = {step: number for number, step in enumerate(depths)}
-    nodes = {numbers[step]: Node(title(step), depth, kept_by(step)) for step, depth in depths.items()}
+    nodes = {numbers[step]: Node(_title(step), depth, _kept_by(step)) for step, depth in depths.items()}
     return nodes, [(numbers[a], numbers[b]) for a, b in edges]
 
 
-def title(step):
+def _title(step):
     """MulBackward0 is "Mul"."""
     return re.sub(r"Backward\d*$", "", step.name()).removeprefix("torch::autograd::")
 
 
-def kept_by(step):
+def _kept_by(step):
     """The tensors a step of the backward pass keeps."""
     import torch
 
@@ -53,12 +53,12 @@ def draw_autograd(outputs):
     """The graphs of {title: output} side by side; orange steps keep tensors as large as the output."""
     figure, axes = canvas(4.2 * len(outputs), 5.4, columns=len(outputs))
     for ax, (name, output) in zip([axes] if len(outputs) == 1 else axes, outputs.items(), strict=True):
-        draw_one(ax, *autograd(output), output.numel())
+        _draw_one(ax, *autograd(output), output.numel())
         ax.set_title(name, fontsize=10)
     return figure
 
 
-def draw_one(ax, nodes, edges, size):
+def _draw_one(ax, nodes, edges, size):
     rows = {}
     for number, node in sorted(nodes.items(), key=lambda item: item[1].depth):
         rows.setdefault(node.depth, []).append(number)

@@ -25,36 +25,35 @@ class _Leaf(NamedTuple):
     values: Any
 
 
-def check_same_work(arms, calls, *, tolerance, batch=None, run=None):
+def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, args: fn(*args)):
     """Raise a MeasureError that says what differs unless all arms do the same work.
 
     arms       {name: fn}; the first is what the others are held against
-    calls      argument tuples, of which the first three are tried
+    calls      argument tuples, of which the first three are tried, and the first reversed
     tolerance  largest difference allowed, relative to the largest absolute value of the first arm's output
     batch      leading dimension every output must have, or None
     run        (fn, args) -> output; how to call, when something has to be done before
     """
-    run = run or (lambda fn, args: fn(*args))
     first, *_ = arms
     earlier = {}
     for number, args in enumerate((calls[0], *calls[:CHECKED])):
+        if number == 1 and not _in_memory(args):
+            continue
         with _reversed(args) if number == 1 else nullcontext():
             found = {name: _checked_answer(name, fn, args, tolerance, run) for name, fn in arms.items()}
         shape = tuple(found[first][0].values.shape)
         if batch is not None and shape[:1] != (batch,):
-            raise MeasureError(
-                f"{first!r} does not work on a batch of {batch}.",
-                expected=f"shape ({batch}, ...)",
-                found=f"shape {shape}",
-            )
+            what = f"{first!r} does not work on a batch of {batch}."
+            raise MeasureError(what, expected=f"shape ({batch}, ...)", found=f"shape {shape}")
         for name in arms:
-            if text := _difference(found[first], found[name], tolerance):
-                pair = [first, name] if earlier else []
-                stale = [each for each in pair if not _difference(earlier[each], found[each], tolerance)]
-                if len(stale) == 1:
-                    pair.remove(*stale)
-                    _refuse(*stale, *pair, f"{STALE}, while {pair[0]!r} follows")
-                _refuse(name, first, f"when the input changes, {text}" if earlier else text)
+            text = _difference(found[first], found[name], tolerance)
+            if text and earlier:
+                kept = {each: not _difference(earlier[each], found[each], tolerance) for each in (first, name)}
+                if kept[first] and not kept[name]:
+                    _refuse(first, name, STALE)
+                text = STALE if kept[name] and not kept[first] else f"when the input changes, {text}"
+            if text:
+                _refuse(name, first, text)
         earlier = earlier or found
 
 
@@ -79,28 +78,27 @@ def _checked_answer(name, fn, args, tolerance, run):
             found=text,
             fix="switch dropout off with model.eval(); undo what a call changes, or seed it, with Plan(before=...)",
         )
-    _check_computes(name, fn, args, run, (once, again))
+    given = {array.data_ptr() for array in _in_memory(args)}
+    for old, new in zip(_in_memory(once), _in_memory(again), strict=True):
+        if old.data_ptr() == new.data_ptr() and new.data_ptr() not in given:
+            _check_overwrites(name, new, lambda: run(fn, args))
     return found
 
 
-def _check_computes(name, fn, args, run, outputs):
-    """An output in the same memory as the last one is overwritten: whoever computes puts it right again."""
-    given = {array.data_ptr() for array in _in_memory(args)}
-    for old, new in zip(*map(_in_memory, outputs), strict=True):
-        if old.data_ptr() != new.data_ptr() or new.data_ptr() in given:
-            continue
-        real = new.is_floating_point() or new.is_complex()
-        wrong = new * float("nan") if real else new == 0  # values no computation gives
-        [kept], [fake] = _leaves(new), _leaves(wrong.to(new.dtype))
-        with _changed(new, wrong):
-            third = _leaves(run(fn, args))
-        if not _close(kept.values, fake.values) and any(_close(fake.values, leaf.values) for leaf in third):
-            raise MeasureError(
-                f"{name!r} returns a stored result: it computes nothing when it is called again.",
-                expected="an output made by this call",
-                found="the memory of the last output, untouched (a cached result)",
-                fix="take the cache out of what is timed",
-            )
+def _check_overwrites(name, output, call):
+    """An output in the same memory as the last one gets values no computation gives: who computes puts it right."""
+    real = output.is_floating_point() or output.is_complex()
+    wrong = (output * float("nan") if real else output == 0).to(output.dtype)
+    [kept], [fake] = _leaves(output), _leaves(wrong)
+    with _changed(output, wrong):
+        found = _leaves(call())
+    if not _close(kept.values, fake.values) and any(_close(fake.values, leaf.values) for leaf in found):
+        raise MeasureError(
+            f"{name!r} returns a stored result: it computes nothing when it is called again.",
+            expected="an output made by this call",
+            found="the memory of the last output, untouched (a cached result)",
+            fix="take the cache out of what is timed",
+        )
 
 
 @contextmanager
@@ -130,12 +128,12 @@ def _changed(array, values):
 def _named(value, place="the output"):
     """[(place, what stands there)] of a nested value; one array in a list counts as the array."""
     if isinstance(value, Mapping):
-        return [pair for key, each in value.items() for pair in _named(each, f"output {key!r}")]
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        return _named(value[0], place)
-    if isinstance(value, (list, tuple)):
-        return [pair for index, each in enumerate(value) for pair in _named(each, f"output {index}")]
-    return [(place, value)]
+        parts = [(f"output {key!r}", each) for key, each in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(f"output {index}" if len(value) > 1 else place, each) for index, each in enumerate(value)]
+    else:
+        return [(place, value)]
+    return [pair for where, each in parts for pair in _named(each, where)]
 
 
 def _leaves(output):
@@ -145,14 +143,12 @@ def _leaves(output):
     found = []
     for place, value in _named(output):
         if value is None:
-            raise MeasureError(
-                "A function returns nothing, so nobody can see whether it does the work.", fix="return its result"
-            )
+            what = "A function returns nothing, so nobody can see whether it does the work."
+            raise MeasureError(what, fix="return its result")
         if not isinstance(value, torch.Tensor):
             if np.asarray(value).dtype.kind not in "biuf":
-                raise MeasureError(
-                    "An output cannot be compared.", expected="tensors, arrays or numbers", found=type(value).__name__
-                )
+                what, expected = "An output cannot be compared.", "tensors, arrays or numbers"
+                raise MeasureError(what, expected=expected, found=type(value).__name__)
             value = torch.from_numpy(np.array(value))
         found.append(_Leaf(place, str(value.dtype).removeprefix("torch."), value.detach().cpu().double().clone()))
     return found
@@ -175,16 +171,18 @@ def _difference(wanted, found, tolerance):
     """In words, how `found` differs from `wanted` (lists of leaves); None when it does not."""
     if len(wanted) != len(found):
         return f"{len(found)} outputs instead of {len(wanted)}"
-    texts = (_leaf_difference(a, b, tolerance) for a, b in zip(wanted, found, strict=True))
-    return next((f"{leaf.place} {text}" for leaf, text in zip(found, texts, strict=True) if text), None)
+    for old, new in zip(wanted, found, strict=True):
+        if text := _leaf_difference(old, new, tolerance):
+            return f"{new.place} {text}"
+    return None
 
 
 def _leaf_difference(wanted, found, tolerance):
     a, b = wanted.values, found.values
     old, new = tuple(a.shape), tuple(b.shape)
-    if old and new and old != new and old[1:] == new[1:]:
-        return f"has batch size {new[0]} instead of {old[0]} (shape {new} instead of {old})"
     if old != new:
+        if old and new and old[1:] == new[1:]:
+            return f"has batch size {new[0]} instead of {old[0]} (shape {new} instead of {old})"
         return f"{'is transposed:' if sorted(old) == sorted(new) else 'has'} shape {new} instead of {old}"
     if wanted.dtype != found.dtype:
         return f"has dtype {found.dtype} instead of {wanted.dtype}"
@@ -193,21 +191,19 @@ def _leaf_difference(wanted, found, tolerance):
     if _close(a, b, tolerance):
         return None
     error = ((a - b).abs() / _largest(a)).nan_to_num(nan=0.0, posinf=np.inf)
-    text = (
-        f"differs by up to {100 * error.max():.3g} % of the largest value (tolerance {100 * tolerance:.3g} %), "
-        f"in {100 * (error > tolerance).double().mean():.0f} % of the places"
-    )
+    share = (error > tolerance).double().mean()
+    text = f"differs by up to {100 * error.max():.3g} % of the largest value (tolerance {100 * tolerance:.3g} %), "
     mistakes = {"it is transposed": (a, b.T if b.ndim == 2 else b)}
     if b.ndim:
         mistakes["a softmax is missing"] = (a, b.softmax(-1))
         mistakes["it has a softmax too many"] = (a.softmax(-1), b)
     known = [name for name, pair in mistakes.items() if _close(*pair, max(tolerance, 1e-5))]
-    return f"{text}: {', '.join(known)}" if known else text
+    return f"{text}in {100 * share:.0f} % of the places" + "".join(f": {name}" for name in known)
 
 
 def _largest(values):
     """The largest finite absolute value, or 1 where all are 0."""
-    return values[values.isfinite()].abs().max().item() or 1.0 if values.isfinite().any() else 1.0
+    return float(values.abs().where(values.isfinite(), 0.0).amax()) or 1.0 if values.numel() else 1.0
 
 
 def _close(a, b, tolerance=0.0):

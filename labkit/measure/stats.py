@@ -77,7 +77,7 @@ def quantile(samples, q):
     return float(np.quantile(samples, q)), None
 
 
-def effective_size(samples):
+def _effective_size(samples):
     """How many independent samples a series is worth: n (1 - r) / (1 + r), r its lag-1 rank correlation.
 
     A drifting or bimodal series repeats itself, so its n samples say less than n independent ones.
@@ -97,7 +97,7 @@ def median_interval(samples):
     The rank of the true median among n independent samples is Binomial(n, 1/2): n/2 plus or minus 0.98 sqrt(n).
     """
     ordered, n = np.sort(samples), len(samples)
-    reach = 0.98 * n / math.sqrt(effective_size(samples))
+    reach = 0.98 * n / math.sqrt(_effective_size(samples))
     low, high = math.floor(n / 2 - reach), math.ceil(n / 2 + reach)
     return Interval(float(ordered[max(low - 1, 0)]), float(ordered[min(high, n - 1)]), n, float(np.median(ordered)))
 

@@ -54,7 +54,7 @@ def test_the_order_statistic_interval_covers_the_true_median_about_95_times_of_1
 def test_the_interval_of_eleven_samples_is_worked_out_by_hand():
     # 11 / 2 -+ 0.98 sqrt(11) = 2.25 and 8.75: from the 2nd to the 10th of the ordered samples.
     samples = np.array([5, 1, 9, 3, 7, 11, 2, 8, 4, 10, 6])
-    assert stats.effective_size(samples) == 11  # it swings to and fro, so nothing is taken off
+    assert stats._effective_size(samples) == 11  # it swings to and fro, so nothing is taken off
     assert tuple(stats.median_interval(samples)) == (2, 10)
 
 
@@ -63,22 +63,22 @@ def test_an_autoregressive_series_is_worth_what_theory_says():
     series = np.zeros(n)
     for k in range(1, n):
         series[k] = r * series[k - 1] + random.standard_normal()
-    assert stats.effective_size(series) == pytest.approx(n * (1 - r) / (1 + r), rel=0.1)
+    assert stats._effective_size(series) == pytest.approx(n * (1 - r) / (1 + r), rel=0.1)
 
 
 def test_spikes_do_not_hide_the_correlation_of_a_drifting_series():
     series = np.linspace(1, 2, 300)
     series[[50, 150, 250]] = 1000
-    assert stats.effective_size(series) < 30
+    assert stats._effective_size(series) < 30
 
 
 def test_independent_samples_keep_almost_their_whole_size():
-    assert stats.effective_size(np.random.default_rng(0).normal(size=2000)) > 1800
+    assert stats._effective_size(np.random.default_rng(0).normal(size=2000)) > 1800
 
 
 def test_a_constant_series_has_no_spread_and_no_drift():
     same = np.ones(40)
-    assert (stats.spread(same), stats.drift(same), stats.effective_size(same)) == (0, 0, 40)
+    assert (stats.spread(same), stats.drift(same), stats._effective_size(same)) == (0, 0, 40)
 
 
 def test_spread_is_the_interquartile_range_over_the_median_and_deaf_to_a_spike():
