@@ -45,19 +45,19 @@ class Clock:
     now          () -> seconds
     synchronize  () -> None; returns when the device has finished all it was asked to do
     event        () -> a marker with record() and elapsed_time(other) in ms, where the device keeps its own clock
-    computed     () -> seconds that this thread has computed, without waiting; None where it says nothing (GPUs)
     usage        () -> `noise.Usage`: what the machine has been busy with so far
     reset_peak, peak_bytes  start a window of the allocator's peak; read it, None where there is no such counter
+    computed     () -> seconds that this thread has computed, without waiting; None where it says nothing (GPUs)
     """
 
     device: str = "cpu"
     now: Callable = time.perf_counter
     synchronize: Callable = lambda: None
     event: Callable | None = None
-    computed: Callable | None = None
     usage: Callable = read_usage
     reset_peak: Callable = lambda: None
     peak_bytes: Callable = lambda: None
+    computed: Callable | None = None
 
     def time(self, fn, args=(), *, calls=1):
         """(seconds a call, output of the last): from an idle device to an idle device."""
@@ -88,10 +88,10 @@ def clock_of(device=None):
         device=str(device),
         synchronize=devices.waiter(device),
         event=devices.event_maker(device),
-        computed=time.thread_time if device.type == "cpu" else None,
         usage=lambda: read_usage(device),
         reset_peak=lambda: devices.reset_peak_memory(device),
         peak_bytes=lambda: devices.peak_memory_bytes(device),
+        computed=time.thread_time if device.type == "cpu" else None,
     )
 
 
