@@ -60,7 +60,7 @@ def _matmul_ceiling(clock, seconds, precision):
         except (RuntimeError, NotImplementedError) as error:
             reason = f"torch cannot multiply {precision} here: {str(error).splitlines()[0]}"
             return {"name": f"matmul-{precision}", "reason": reason}
-        longest = seconds / 2 / TWICE_THE_SIDE  # so that the next size fits twice
+        longest = seconds / 2 / TWICE_THE_SIDE if size < sizes[-1] else np.inf  # so that the next size fits twice
         while best > longest and clock.now() < end:
             best = min(best, clock.time(call)[0])
         found.append((2 * size**3 / best, fields))
