@@ -110,8 +110,6 @@ def _widest(times):
 
 def _rate(names, times, shared):
     """({arm: Ratio}, null Ratio) of rounds whose last column is the null arm."""
-    if np.any(times <= 0):
-        raise MeasureError("The clock did not move during a call.", fix="give the functions more to do")
     low, high = bootstrap_median(times[:, 0] / times[:, -1])
     shared = {**shared, "baseline": names[0], "floor": max(abs(low - 1), abs(high - 1))}
     arms = [*names[1:], NULL]
@@ -152,8 +150,6 @@ class Comparison:
     null: Ratio = None
 
     def __getitem__(self, arm):
-        if arm not in self.ratios:
-            raise MeasureError(f"There is no arm {arm!r}.", expected=" or ".join(self.ratios), found=arm)
         return self.ratios[arm]
 
     @property

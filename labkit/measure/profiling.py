@@ -25,16 +25,13 @@ def profile(fn, *, device=None, inputs=None, calls=3):
     inputs  as in `measure.latency`: rotating inputs, each a tensor or a tuple of arguments
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library writes notes of its own to standard error
-    from torch.profiler import ProfilerActivity, record_function
-    from torch.profiler import profile as torch_profile
+    import torch
 
     clock, inputs = clock_of(device), as_calls(inputs)
-    kind = clock.device.split(":")[0].upper()
-    activities = {ProfilerActivity.CPU, getattr(ProfilerActivity, kind, ProfilerActivity.CPU)}
     clock.time(fn, inputs[0])
-    with torch_profile(activities=activities, acc_events=True) as profiler:
+    with torch.profiler.profile(acc_events=True) as profiler:
         for index in range(calls):
-            with record_function(CALL):
+            with torch.profiler.record_function(CALL):
                 fn(*inputs[index % len(inputs)])
             clock.synchronize()
     return Profile(profiler, calls)
