@@ -59,8 +59,7 @@ def ratio(result, ax=None):
         text = f"{row.median:#.4g}x  {row.verdict}"
         ax.text(1.02, place, text, transform=ax.get_yaxis_transform(), va="center", color=colour)
     ax.set_yticks(range(len(rows)), [row.arm for row in rows])
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlabel(f"times as fast as {rows[0].baseline} (grey: not distinguishable here)")
+    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: not distinguishable here)")
     return figure
 
 
@@ -81,8 +80,7 @@ def distribution(rows, ax=None):
     ax.set_yscale("log")  # a tail of a few samples is the point of the picture
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     _log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
-    ax.set_xlabel("time of one call (lines: p50, p95 dashed, p99 dotted)")
-    ax.set_ylabel("samples (count)")
+    ax.set(xlabel="time of one call (lines: p50, p95 dashed, p99 dotted)", ylabel="samples (count)")
     figure.legend(frameon=False, loc="outside upper left", fontsize=9)
     return figure
 
@@ -91,9 +89,9 @@ def roofline(results, ax=None):
     """Results under the machine's roof: `results` is one `Roofline` or {name: Roofline}."""
     results = results if isinstance(results, dict) else {"": results}
     figure, ax = canvas(height=4, ax=ax)
-    reach = [result.intensity for result in results.values()]
-    ridges = [result.ops_ceiling / result.bytes_ceiling for result in results.values()]
-    x = np.geomspace(min(reach + ridges) / 8, max(reach + ridges) * 8, 200)
+    marks = [result.intensity for result in results.values()]
+    marks += [result.ops_ceiling / result.bytes_ceiling for result in results.values()]
+    x = np.geomspace(min(marks) / 8, max(marks) * 8, 200)
     roofs = list(dict.fromkeys(result.precision for result in results.values()))
     for colour, precision in zip(COLOURS, roofs, strict=False):
         under = [result for result in results.values() if result.precision == precision]
@@ -108,8 +106,7 @@ def roofline(results, ax=None):
         ax.annotate(text, (result.intensity, rate), (6, -5), textcoords="offset points", va="top", color=colour)
     _log_axis(ax, "x", lambda value: f"{value:g}")
     _log_axis(ax, "y", shown)
-    ax.set_xlabel("operations a byte (op/B)")
-    ax.set_ylabel("operations a second (op/s)")
+    ax.set(xlabel="operations a byte (op/B)", ylabel="operations a second (op/s)")
     ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
     return figure
 
@@ -128,8 +125,7 @@ def throughput(curve):
         each.set_xscale("log", base=2)
         each.set_xticks(sizes, [str(size) for size in sizes])
         each.xaxis.set_minor_formatter(NullFormatter())
-        each.set_xlabel("batch size (items)")
-        each.set_ylim(bottom=0)
+        each.set(xlabel="batch size (items)", ylim=(0, None))
     return figure
 
 
@@ -156,12 +152,10 @@ def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
     if known[x].min() > 0 and known[x].max() > WIDE * known[x].min():
         _log_axis(ax, "x", lambda value: f"{value:g}")
     ax.margins(0.15)
-    ax.set_xlabel(f"{_axis_label(x)}, {better[0]} is better")
-    ax.set_ylabel(f"{_axis_label(y)}, {better[1]} is better")
+    ax.set(xlabel=f"{_axis_label(x)}, {better[0]} is better", ylabel=f"{_axis_label(y)}, {better[1]} is better")
     if size is not None:
-        ax.set_title(
-            f"area of a dot: {_axis_label(size)}, at most {shown(float(known[size].max()))}", fontsize=9, loc="right"
-        )
+        largest = shown(float(known[size].max()))
+        ax.set_title(f"area of a dot: {_axis_label(size)}, at most {largest}", fontsize=9, loc="right")
     return figure
 
 
@@ -204,9 +198,6 @@ def flame(boxes, *, label):
         if letters >= 4:
             text = name if len(name) <= letters else name[: letters - 1] + "…"
             ax.text(start + width / 2, depth, text, ha="center", va="center", fontsize=7.5, clip_on=True)
-    ax.set_ylim(deepest + 0.5, -0.5)
-    ax.set_xlim(0, end)
-    ax.set_yticks([])
+    ax.set(xlabel=label, xlim=(0, end), ylim=(deepest + 0.5, -0.5), yticks=[])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel(label)
     return figure

@@ -72,8 +72,7 @@ def _draw_one(ax, nodes, edges, size):
         box = {"boxstyle": "round", "fc": COLOURS[4] if keeps else "white", "ec": GREY}
         ax.text(*places[number], node.name, ha="center", va="center", fontsize=8, bbox=box)
     widest = max(map(len, rows.values()))
-    ax.set_xlim(-widest / 2 - 0.3, widest / 2 + 0.3)
-    ax.set_ylim(-max(rows) - 0.6, 0.6)
+    ax.set(xlim=(-widest / 2 - 0.3, widest / 2 + 0.3), ylim=(-max(rows) - 0.6, 0.6))
     ax.axis("off")
 
 
