@@ -143,44 +143,101 @@ def sparse_bomb(model):
     model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2**16, 2**16]))
 
 
+def chained_functions(model):
+    """1,500 functions, each calling the one before: a walk by recursion does not come back from them."""
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("chain", 1)]
+    for link in range(1500):
+        operator, domain = (f"f{link - 1}", "chain") if link else ("Relu", "")
+        step = helper.make_node(operator, ["a"], ["b"], domain=domain)
+        model.functions.append(helper.make_function("chain", f"f{link}", ["a"], ["b"], [step], opsets))
+    model.opset_import.append(helper.make_opsetid("chain", 1))
+    model.graph.node[2].CopyFrom(helper.make_node("f1499", ["sum"], ["logits"], domain="chain"))
+
+
+def tile_bomb(model, repeats="repeats"):
+    """One number, tiled to a square of 32,768 and that again: 4 exabytes."""
+    if repeats == "repeats":
+        model.graph.initializer.append(numpy_helper.from_array(np.array([2**15, 2**15]), repeats))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 1), np.float32), "one"))
+    for before, after in (("one", "big"), ("big", "bigger")):
+        model.graph.node.append(helper.make_node("Tile", [before, repeats], [after]))
+    model.graph.node.append(helper.make_node("ReduceMax", ["bigger"], ["most"], keepdims=0))
+    model.graph.output.append(helper.make_tensor_value_info("most", FLOAT, []))
+
+
+def hidden_tile_bomb(model):
+    """The same, but no inference of shapes sees how often."""
+    model.graph.initializer.append(numpy_helper.from_array(np.full(2, 2**15, np.float32), "number"))
+    model.graph.node.append(helper.make_node("Floor", ["number"], ["whole"]))
+    model.graph.node.append(helper.make_node("Cast", ["whole"], ["times"], to=TensorProto.INT64))
+    tile_bomb(model, "times")
+
+
+def endless_loop(model):
+    ports = {"round": (TensorProto.INT64, []), "go": (TensorProto.BOOL, []), "x": (FLOAT, ["batch", 3])}
+    values = [helper.make_tensor_value_info(name, *port) for name, port in ports.items()]
+    ends = [helper.make_tensor_value_info(f"{name}_", *ports[name]) for name in ("go", "x")]
+    steps = [helper.make_node("Identity", ["go"], ["go_"]), helper.make_node("Relu", ["x"], ["x_"])]
+    body = helper.make_graph(steps, "body", values, ends)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(2**60), "rounds"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    model.graph.node[2].CopyFrom(helper.make_node("Loop", ["rounds", "yes", "sum"], ["logits"], body=body))
+
+
+def a_hundred_thousand_nodes(model):
+    model.graph.node[2].output[0] = "v0"
+    model.graph.node.extend(helper.make_node("Relu", [f"v{n}"], [f"v{n + 1}"]) for n in range(100_000))
+    model.graph.node.append(helper.make_node("Identity", ["v100000"], ["logits"]))
+
+
+def operators_stated_twice(model):
+    model.opset_import.append(helper.make_opsetid("ai.onnx", 19))
+
+
+def two_lines_in_a_name(model):
+    model.graph.node[0].name = "first\nsecond"
+
+
 def future_opset(model):
     model.opset_import[0].version = 999
 
 
+HANGS = "without harm"  # what a file without end is refused with, when the time for it is over
 FILES = {
-    "external data climbs out": Hostile(sample.climbs, "leaves the model's folder"),
-    "external data at an absolute path": Hostile(sample.absolute, "leaves the model's folder"),
-    "external data through a link": Hostile(sample.through_a_link, "not a plain file"),
-    "external data through a linked folder": Hostile(sample.through_a_linked_folder, "not a plain file"),
-    "external data through a hard link": Hostile(sample.through_a_hard_link, "not a plain file"),
-    "external data that is a pipe": Hostile(sample.a_pipe, "not a plain file"),
-    "external data in an attribute": Hostile(sample.in_an_attribute, "leaves the model's folder"),
-    "external data that is missing": Hostile(
-        lambda folder: sample.with_external(folder, "none.bin"), "not a plain file"
-    ),
-    "external data beyond its file": Hostile(
-        lambda folder: sample.with_external(folder, "weights.bin", offset=8, length=48), "lies outside its file"
-    ),
-    "external data at a negative place": Hostile(
-        lambda folder: sample.with_external(folder, "weights.bin", offset=-8, length=48), "lies outside its file"
-    ),
+    "external data climbs out": Hostile(sample.climbs, "points outside"),
+    "external data at an absolute path": Hostile(sample.absolute, "absolute path"),
+    "external data through a link": Hostile(sample.through_a_link, "symbolic link"),
+    "external data through a linked folder": Hostile(sample.through_a_linked_folder, "outside model directory"),
+    "external data through a hard link": Hostile(sample.through_a_hard_link, "hard links"),
+    "external data that is a pipe": Hostile(sample.a_pipe, "not regular file"),
+    "external data in an attribute": Hostile(sample.in_an_attribute, "points outside"),
+    "external data that is missing": Hostile(sample.missing, "not regular file"),
+    "external data beyond its file": Hostile(sample.beyond_its_file, "exceeds available data"),
+    "external data at a negative place": Hostile(sample.at_a_negative_place, "must be non-negative"),
     "external data claimed a thousand times": Hostile(sample.the_same_data_again, "over and over"),
-    "4 GB claimed": Hostile(changed(claims_4_gb), "claims"),
-    "4 GB computed": Hostile(changed(computes_4_gb), "claims more memory"),
+    "4 GB claimed": Hostile(changed(claims_4_gb), "one and only one value"),
+    "4 GB computed": Hostile(changed(computes_4_gb), "impossible size"),
     "sparse bomb": Hostile(changed(sparse_bomb), "sparse"),
-    "function bomb": Hostile(changed(function_bomb), "unfold"),
-    "function that calls itself": Hostile(changed(endless_function), "calls itself"),
+    "function bomb": Hostile(changed(function_bomb), HANGS),
+    "function that calls itself": Hostile(changed(endless_function), "Cycle"),
     "branches without end": Hostile(nested_branches, "damaged"),
-    "names that are no text": Hostile(not_text, "no text"),
+    "names that are no text": Hostile(not_text, "Unicode"),
     "truncated": Hostile(truncated, "damaged"),
     "unknown operator": Hostile(changed(unknown_operator), "Relooo"),
     "unknown domain": Hostile(changed(unknown_domain), "com.evil"),
     "operators of the future": Hostile(changed(future_opset), "operator set"),
-    "input without a shape": Hostile(changed(no_shape), "no tensor of a known shape"),
-    "negative side": Hostile(changed(negative_side), "negative side"),
-    "weights of the wrong type": Hostile(changed(wrong_type), "does not hold together"),
-    "cycle": Hostile(changed(cycle), "does not hold together"),
+    "input without a shape": Hostile(changed(no_shape), "shape"),
+    "negative side": Hostile(changed(negative_side), "Incompatible dimensions"),
+    "weights of the wrong type": Hostile(changed(wrong_type), "inconsistent type"),
+    "cycle": Hostile(changed(cycle), "topologically sorted"),
     "input that nothing makes": Hostile(changed(missing_input), "nobody"),
-    "output made twice": Hostile(changed(duplicate_output), "does not hold together"),
-    "tensor named twice": Hostile(changed(duplicate_tensor), "one name"),
+    "output made twice": Hostile(changed(duplicate_output), "multiple times"),
+    "tensor named twice": Hostile(changed(duplicate_tensor), "not unique"),
+    "1,500 chained functions": Hostile(changed(chained_functions), "chain depth"),
+    "tile bomb": Hostile(changed(tile_bomb), "impossible size"),
+    "hidden tile bomb": Hostile(changed(hidden_tile_bomb), "Tile"),
+    "endless loop": Hostile(changed(endless_loop), HANGS),
+    "100,000 nodes": Hostile(changed(a_hundred_thousand_nodes), HANGS),
+    "operators stated twice": Hostile(changed(operators_stated_twice), "operator set"),
+    "two lines in a name": Hostile(changed(two_lines_in_a_name), "no line of text"),
 }

@@ -81,7 +81,15 @@ def a_pipe(folder):
 
 
 def missing(folder):
-    return with_external(folder, "none.bin")
+    return with_external(folder, "none.bin", write=False)
+
+
+def beyond_its_file(folder):
+    return with_external(folder, "weights.bin", offset=8, length=48)
+
+
+def at_a_negative_place(folder):
+    return with_external(folder, "weights.bin", offset=-8, length=48)
 
 
 def in_an_attribute(folder):
@@ -96,11 +104,13 @@ def in_an_attribute(folder):
 
 
 def the_same_data_again(folder):
-    """A thousand weights, all of them the same 48 bytes on disk."""
+    """A thousand weights of 1 MB, all of them the same megabyte on disk."""
     path = with_external(folder, "weights.bin")
+    (folder / "weights.bin").write_bytes(bytes(2**20))
     model = onnx.load(path, load_external_data=False)
     for number in range(1000):
         copy = model.graph.initializer.add()
         copy.CopyFrom(model.graph.initializer[0])
         copy.name = f"copy_{number}"
+        copy.dims[:] = [512, 512]
     return save(model, folder)

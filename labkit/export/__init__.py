@@ -1,18 +1,17 @@
-"""A network as an ONNX file: written, checked, compared with the original, looked into, simplified."""
+"""A network as an ONNX file: written, checked, compared with the original, looked into, simplified, run."""
 
 from labkit.export.from_torch import OPSET, to_onnx
 from labkit.export.gate import checked, precision_of
 from labkit.export.inputs import random_inputs
-from labkit.export.layers import layers
-from labkit.export.operators import LEVELS, as_written, nodes, operator_times, operators
-from labkit.export.parity import Parity, parity
+from labkit.export.operators import HEAVY, layers, nodes, operator_times, operators
+from labkit.export.parity import parity
+from labkit.export.runtime import as_written, session
 from labkit.export.simplify import PASSES, runtime_graph, simplify
 
 __all__ = [
-    "LEVELS",
+    "HEAVY",
     "OPSET",
     "PASSES",
-    "Parity",
     "as_written",
     "checked",
     "layers",
@@ -23,6 +22,7 @@ __all__ = [
     "precision_of",
     "random_inputs",
     "runtime_graph",
+    "session",
     "simplify",
     "to_onnx",
 ]

@@ -12,21 +12,12 @@ def operator_chart(frames):
 
     frames  {network: what `operator_times` returned}
     """
-    order = main_operators(frames)
     figure, ax = canvas(8, 1.1 + 0.75 * len(frames))
-    bars = [
-        (f"{name}, {what}", shares_of(frame, what, order))
-        for name, frame in frames.items()
-        for what in ("nodes", "time")
-    ]
-    for place, (_, shares) in enumerate(bars):
-        place, left = place + 0.35 * (place // 2), 0.0
-        for operator, share, colour in zip([*order, "others"], shares, colours(order), strict=True):
-            ax.barh(place, share, 0.85, left, color=colour, label=operator if place == 0 else None)
-            if share > 0.09:
-                ax.text(left + share / 2, place, f"{share:.0%}", ha="center", va="center", fontsize=8, color="white")
-            left += share
-    ax.set_yticks([place + 0.35 * (place // 2) for place in range(len(bars))], [name for name, _ in bars])
+    table = shares(frames)
+    table.plot.barh(stacked=True, width=0.85, ax=ax, color=[*COLOURS[: table.shape[1] - 1], GREY], legend=False)
+    for bars in ax.containers:
+        texts = [f"{width:.0%}" if width > 0.09 else "" for width in bars.datavalues]
+        ax.bar_label(bars, texts, label_type="center", fontsize=8, color="white")
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter("{x:.0%}")
@@ -35,25 +26,23 @@ def operator_chart(frames):
     return figure
 
 
-def main_operators(frames):
-    """Operators that matter somewhere, by the most they take anywhere."""
-    most = {}
-    for frame in frames.values():
-        counts = frame["nodes"] / frame["nodes"].sum()
-        for operator, *shares in zip(frame["operator"], counts, frame["share"], strict=True):
-            most[operator] = max(most.get(operator, 0), *shares)
-    return [name for name, share in sorted(most.items(), key=lambda item: -item[1]) if share >= SMALL][: len(COLOURS)]
+def shares(frames):
+    """A DataFrame of shares, 0 to 1: lines "network, nodes" and "network, time".
 
+    columns  each operator that matters somewhere, by the most it takes anywhere; and one for all others
+    """
+    import pandas as pd
 
-def shares_of(frame, what, order):
-    """Shares of the operators in `order`, and of all others."""
-    column = frame.set_index("operator")["nodes" if what == "nodes" else "ms"]
-    shares = [float(column.get(operator, 0) / column.sum()) for operator in order]
-    return [*shares, max(0.0, 1 - sum(shares))]
-
-
-def colours(order):
-    return [*COLOURS[: len(order)], GREY]
+    columns = {"nodes": "nodes", "time": "ms"}
+    lines = {
+        f"{name}, {what}": frame.set_index("operator")[column] / frame[column].sum()
+        for name, frame in frames.items()
+        for what, column in columns.items()
+    }
+    table = pd.DataFrame(lines).fillna(0.0).T
+    most = table.max().sort_values(ascending=False)
+    main = table[most[most >= SMALL].index[: len(COLOURS)]]
+    return main.assign(others=(1 - main.sum(axis=1)).clip(lower=0))
 
 
 def step_chart(counts, comparison):

@@ -1,43 +1,45 @@
 """What a graph wants as input, and made-up inputs that fit it."""
 
-import torch
 from onnx import TensorProto
 
 from labkit.errors import LabError
 
 DTYPES = {
-    TensorProto.FLOAT: torch.float32,
-    TensorProto.FLOAT16: torch.float16,
-    TensorProto.INT64: torch.int64,
-    TensorProto.INT32: torch.int32,
-    TensorProto.BOOL: torch.bool,
+    TensorProto.FLOAT: "float32",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.INT64: "int64",
+    TensorProto.INT32: "int32",
+    TensorProto.BOOL: "bool",
 }
 
 
 def random_inputs(model, batch, seed=0):
     """One tensor for each input of a ModelProto, the same for one seed: normal floats; integers 0 or 1, which are
     tokens of any vocabulary. The first dimension is the batch; any other that may vary is refused."""
+    import torch
+
     random, stored = torch.Generator().manual_seed(seed), {tensor.name for tensor in model.graph.initializer}
-    values = [value for value in model.graph.input if value.name not in stored]
-    return tuple(random_input(value, batch, random) for value in values)
+    found = []
+    for value in (value for value in model.graph.input if value.name not in stored):
+        shape, dtype = _shape(value, batch), getattr(torch, DTYPES[value.type.tensor_type.elem_type])
+        floats = dtype.is_floating_point
+        made = torch.randn(shape, generator=random) if floats else torch.randint(0, 2, shape, generator=random)
+        found.append(made.to(dtype))
+    return tuple(found)
 
 
-def random_input(value, batch, random):
-    """A tensor for one graph input (ValueInfoProto)."""
-    kind, (first, *rest) = value.type.tensor_type.elem_type, dims(value)
-    open_sides = [name for name in rest if not isinstance(name, int)]
-    fixed = isinstance(first, int) and first != batch
-    if open_sides or fixed or kind not in DTYPES:
+def _shape(value, batch):
+    """The shape of a graph input (ValueInfoProto) for this batch size."""
+    kind, sides = value.type.tensor_type.elem_type, dims(value)
+    fixed = isinstance(sides[0], int) and sides[0] != batch
+    if fixed or kind not in DTYPES or not all(isinstance(side, int) for side in sides[1:]):
         raise LabError(
             f"No batch of {batch} can be made up for the input {value.name!r}.",
             expected="floats or integers of a fixed shape, behind a batch dimension that may vary",
-            found=f"{TensorProto.DataType.Name(kind)} ({', '.join(map(str, dims(value)))})",
+            found=f"{TensorProto.DataType.Name(kind)} ({', '.join(map(str, sides))})",
             fix="choose the batch size of the file" if fixed else "export the model with fixed sides",
         )
-    shape, dtype = (batch, *rest), DTYPES[kind]
-    if dtype.is_floating_point:
-        return torch.randn(shape, generator=random).to(dtype)
-    return torch.randint(0, 2, shape, generator=random).to(dtype)
+    return batch, *sides[1:]
 
 
 def dims(value):

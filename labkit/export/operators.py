@@ -7,20 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import onnx
+from onnx import numpy_helper
 
-from labkit import device as devices
-from labkit.errors import LabError
 from labkit.export.gate import checked
-from labkit.export.inputs import random_inputs
+from labkit.export.inputs import dims, random_inputs
+from labkit.export.runtime import answers, session
 from labkit.export.walk import graphs
 
-# How far ONNX Runtime may change a graph before it runs it; each level includes those before it.
-LEVELS = {
-    "none": "ORT_DISABLE_ALL",  # run as written
-    "basic": "ORT_ENABLE_BASIC",  # constants, redundant nodes, batch norm: still standard operators
-    "extended": "ORT_ENABLE_EXTENDED",  # fused operators of its own, such as FusedConv
-    "all": "ORT_ENABLE_ALL",  # and another memory layout, made for this machine
-}
+HEAVY = ("Conv", "MatMul", "Gemm")  # convolutions and matrix products: nearly all the arithmetic of a network
 WARM_UP = 3
 
 
@@ -35,6 +29,27 @@ def nodes(model):
     return sum(operators(model).values())
 
 
+def layers(path, batch=1):
+    """A DataFrame, one line a convolution or matrix product with stored weights, in the order of the graph.
+
+    columns  node, operator, weights (its shape), output (its shape for this batch size), parameters (bias included)
+    """
+    import pandas as pd
+
+    model = checked(path)
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    shapes = {value.name: dims(value) for value in (*inferred.value_info, *inferred.output)}
+    lines = []
+    for node in model.graph.node:
+        held = [stored[name] for name in node.input if name in stored]
+        if node.op_type in HEAVY and held:
+            output = tuple(side if isinstance(side, int) else batch for side in shapes[node.output[0]])
+            size = sum(numpy_helper.to_array(tensor).size for tensor in held)
+            lines.append((node.name, node.op_type, tuple(held[0].dims), output, size))
+    return pd.DataFrame(lines, columns=["node", "operator", "weights", "output", "parameters"])
+
+
 def operator_times(path, batch, *, level="all", threads=None, calls=20):
     """Where the time of a call goes: a DataFrame (operator, nodes, ms, share), the longest first.
 
@@ -46,7 +61,7 @@ def operator_times(path, batch, *, level="all", threads=None, calls=20):
     import pandas as pd
 
     seconds = {}
-    for event in node_events(path, batch, level, threads, calls):
+    for event in _node_events(path, batch, level, threads, calls):
         key = event["args"]["op_name"], event["name"]
         seconds.setdefault(key, []).append(event["dur"] / 1e6)
     lines = [(operator, 1, 1e3 * statistics.median(taken)) for (operator, _), taken in seconds.items()]
@@ -55,53 +70,15 @@ def operator_times(path, batch, *, level="all", threads=None, calls=20):
     return frame.sort_values("ms", ascending=False, ignore_index=True)
 
 
-def node_events(path, batch, level, threads, calls):
+def _node_events(path, batch, level, threads, calls):
     """The profiler's event of every node in every call after the warm-up."""
-    inputs = random_inputs(checked(path), batch)
+    inputs = [tensor.numpy() for tensor in random_inputs(checked(path), batch)]
     with tempfile.TemporaryDirectory() as folder:
-        options = session_options(level, threads)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        session = opened(path, options)
-        feed = {node.name: tensor.numpy() for node, tensor in zip(session.get_inputs(), inputs, strict=True)}
+        profile = {"enable_profiling": True, "profile_file_prefix": str(Path(folder) / "profile")}
+        opened = session(path, level, threads=threads, **profile)
         for _ in range(WARM_UP + calls):
-            session.run(None, feed)
-        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    runs = sorted(event["ts"] for event in events if event["name"] == "model_run")
-    return [
-        event
-        for event in events
-        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= runs[WARM_UP]
-    ]
-
-
-def as_written(path, *, level="none", threads=None):
-    """A function from a batch to the output (both tensors) that runs the file as it is written, or up to `level`."""
-    import torch
-
-    checked(path)
-    session = opened(path, session_options(level, threads))
-    name = session.get_inputs()[0].name
-    return lambda batch: torch.from_numpy(session.run(None, {name: batch.cpu().numpy()})[0])
-
-
-def session_options(level="all", threads=None):
-    """ONNX Runtime's settings for a level of `LEVELS`."""
-    import onnxruntime
-
-    if level not in LEVELS:
-        raise LabError(f"There is no level {level!r}.", expected=" or ".join(LEVELS), found=str(level))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
-    options.log_severity_level = 3
-    options.intra_op_num_threads = threads or devices.threads()
-    # Threads that go on spinning after a call would slow down what is timed next.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    return options
-
-
-def opened(path, options):
-    """A session on the CPU."""
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            answers(opened, *inputs)
+        events = json.loads(Path(opened.end_profiling()).read_text(encoding="utf-8"))
+    begin = sorted(event["ts"] for event in events if event["name"] == "model_run")[WARM_UP]
+    kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+    return [event for event in kernels if event["ts"] >= begin]

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from labkit.errors import LabError
+from labkit.export.runtime import as_written
 from labkit.ledger.shown import Shown
 
 
@@ -46,39 +45,26 @@ def parity(model, onnx_path, batches):
     """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU: a `Parity`.
 
     model    a torch module; compared in eval mode
-    batches  tensors of several batch sizes; random ones find what is wrong everywhere, real ones what matters
+    batches  tensors of several batch sizes, or tuples of them, one an input; random ones find what is wrong everywhere,
+             real ones what matters
     """
-    import onnxruntime
-    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+    import torch
 
-    from labkit.export.gate import checked
-
-    checked(onnx_path)
-    session = onnxruntime.InferenceSession(str(onnx_path), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
+    exported = as_written(onnx_path, level="all")
     device, was_training = next(model.parameters()).device, model.training
-
-    def exported(batch):
-        try:
-            return torch.from_numpy(session.run(None, {name: batch.cpu().numpy()})[0])
-        except InvalidArgument as error:
-            raise LabError(
-                f"The exported model refuses a batch of shape {tuple(batch.shape)}.",
-                expected="a batch dimension that may vary",
-                found=str(error)[:300],
-                fix="export it with a dynamic batch dimension; does its Python code branch on the batch size?",
-            ) from None
-
     model.eval()
     try:
         with torch.inference_mode():
-            return agreement([(model(batch.to(device)), exported(batch)) for batch in batches])
+            inputs = [batch if isinstance(batch, tuple) else (batch,) for batch in batches]
+            return agreement([(model(*(each.to(device) for each in batch)), exported(*batch)) for batch in inputs])
     finally:
         model.train(was_training)
 
 
 def agreement(pairs):
     """A `Parity` of [(wanted, found)]: tensors (N, classes), or (N, ..., classes)."""
+    import torch
+
     for wanted, found in pairs:
         if wanted.shape != found.shape:
             raise LabError(

@@ -6,11 +6,11 @@ import onnx
 
 from labkit.errors import LabError
 from labkit.export.gate import checked
-from labkit.export.operators import opened, session_options
+from labkit.export.runtime import explained, session
 from labkit.files import atomic
 
 
-def fold_constants(model):
+def _fold_constants(model):
     """Compute what does not depend on the input, once and for all: shapes, constants, what only they lead to."""
     import onnx_ir
     from onnx_ir.passes.common import LiftConstantsToInitializersPass
@@ -24,26 +24,26 @@ def fold_constants(model):
     return onnx_ir.to_proto(graph)
 
 
-def remove_redundant(model):
+def _remove_redundant(model):
     """Drop what changes nothing: identity, dropout at inference, casts and reshapes to what already is."""
-    return slim(model, skip=("constant_folding", "graph_fusion"))
+    return _slim(model, skip=("constant_folding", "graph_fusion"))
 
 
-def fuse_batch_norm(model):
+def _fuse_batch_norm(model):
     """Write the scale and shift of batch norm into the convolution before it, and join other pairs of operators."""
-    return slim(model, skip=("constant_folding",))
+    return _slim(model, skip=("constant_folding",))
 
 
-def slim(model, skip):
+def _slim(model, skip):
     import onnxslim
 
     return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"])
 
 
 PASSES = {
-    "constants folded": fold_constants,
-    "redundant removed": remove_redundant,
-    "batch norm fused": fuse_batch_norm,
+    "constants folded": _fold_constants,
+    "redundant removed": _remove_redundant,
+    "batch norm fused": _fuse_batch_norm,
 }
 
 
@@ -57,9 +57,9 @@ def simplify(src, dst, passes=tuple(PASSES)):
     if unknown:
         raise LabError(f"There is no pass {unknown.pop()!r}.", expected=" or ".join(PASSES), found=", ".join(passes))
     model = checked(src)
-    for name in passes:
-        model = PASSES[name](model)
-    with atomic(dst) as temporary:
+    with explained(Path(src).name, "simplified"), atomic(dst) as temporary:
+        for name in passes:
+            model = PASSES[name](model)
         onnx.save(model, temporary)
     return Path(dst)
 
@@ -67,11 +67,9 @@ def simplify(src, dst, passes=tuple(PASSES)):
 def runtime_graph(src, dst, level="extended"):
     """Write the graph that ONNX Runtime makes of a file before it runs it: the path `dst`.
 
-    level  of `operators.LEVELS`; "all" is made for this machine's CPU and must not travel to another
+    level  of `LEVELS`; "all" is made for this machine's CPU and must not travel to another
     """
-    checked(src)
+    model = checked(src)  # with its weights: their own files lie beside `src` and not beside `dst`
     with atomic(dst) as temporary:
-        options = session_options(level)
-        options.optimized_model_filepath = str(temporary)
-        opened(src, options)
+        session(model, level, optimized_model_filepath=str(temporary))
     return Path(dst)

@@ -56,6 +56,25 @@ def test_another_opset_is_written_when_asked_for(network, tmp_path):
     assert onnx.load(found).opset_import[0].version == 18
 
 
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(5, 3)
+
+    def forward(self, left, right):
+        return self.a(left) * self.b(right)
+
+
+def test_a_network_of_two_inputs_is_exported_and_compared_and_says_when_one_is_missing(tmp_path):
+    network, pairs = TwoInputs(), [(torch.randn(n, 4), torch.randn(n, 5)) for n in (1, 3)]
+    path = export.to_onnx(network, pairs[0], tmp_path / "two.onnx")
+    assert [value.name for value in onnx.load(path).graph.input] == ["left", "right"]
+    assert export.parity(network, path, pairs).max_error < 1e-5
+    assert [len(tensor) for tensor in export.random_inputs(onnx.load(path), 6)] == [6, 6]
+    with pytest.raises(LabError, match="1 arrays for 2 inputs"):
+        export.as_written(path)(pairs[0][0])
+
+
 class Frozen(nn.Module):
     """Branches in Python on the values it sees: the exporter keeps only what its example took."""
 
