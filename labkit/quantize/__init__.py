@@ -14,14 +14,13 @@ from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.named import by_name
 from labkit.quantize.ptq import RECIPES, prepared, static
-from labkit.quantize.sensitivity import layers, logits, sensitivity
+from labkit.quantize.sensitivity import logits, sensitivity
 
 __all__ = [
     "METHODS",
     "RECIPES",
     "Calibration",
     "by_name",
-    "layers",
     "logits",
     "observe",
     "prepared",

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import LabError
+from labkit.export import session
+from labkit.export.runtime import answers
 
 FEWEST = 64  # examples
 BINS = 2048  # of a histogram of absolute values
@@ -32,7 +34,8 @@ class Calibration:
     source: str
 
     def __post_init__(self):
-        check(self)
+        if wrong := _problem(self):
+            raise _refused(*wrong)
 
     @classmethod
     def of(cls, data, *, count=256, batch=32, size=None, seed=0):
@@ -44,12 +47,7 @@ class Calibration:
         if isinstance(data, cls):
             return data
         if not hasattr(data, "subset"):
-            raise LabError(
-                "Quantization needs real data to observe.",
-                expected="an ImageSet, or Calibration(batches, source)",
-                found=type(data).__name__,
-                fix='pass labkit.data.load("fashion-mnist", "train"), or say where the batches come from',
-            )
+            raise _refused("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
         part = data.subset(min(count, len(data)), seed=seed).batches(batch, seed=seed, size=size)
         return cls(tuple(images.cpu().numpy() for images, _ in part), f"{data.name} {data.split}")
 
@@ -62,37 +60,32 @@ class Calibration:
         return f"{self.count} examples of {self.source}"
 
 
-def check(data):
-    """Refuse too little data, data without a source, and what is no data of the network: noise, constants, raw bytes.
+def _problem(data):
+    """(what a network is calibrated with, what is here instead), or None.
 
     Only batches of images are looked at closely: there is no telling random tokens from text of an unknown language.
     """
     if not data.source.strip():
-        raise refused("no source", "where the batches come from, in words")
+        return "where the batches come from, in words", "no source"
     if data.count < FEWEST:
-        raise refused(f"{data.count} examples", f"at least {FEWEST} examples; 256 are usual")
+        return f"at least {FEWEST} examples; 256 are usual", f"{data.count} examples"
     values = np.concatenate([np.asarray(batch) for batch in data.batches])
     if not np.isfinite(values).all():
-        raise refused("NaN or infinity", "finite numbers")
+        return "finite numbers", "NaN or infinity"
     if (values == values[:1]).all():
-        raise refused("the same example again and again", "different examples")
+        return "different examples", "the same example again and again"
     if values.ndim != 4 or min(values.shape[2:]) < 3:
-        return
+        return None
     if values.std() > WIDEST:
-        raise refused(
-            f"a standard deviation of {values.std():.0f}", "normalised images, as ImageSet.batches makes them"
-        )
+        return "normalised images, as ImageSet.batches makes them", f"a standard deviation of {values.std():.0f}"
     if max(neighbours(values, 2), neighbours(values, 3)) < NOISE:
-        raise refused("numbers as random as noise: neighbouring pixels do not resemble each other", "real images")
+        return "real images", "numbers as random as noise: neighbouring pixels do not resemble each other"
+    return None
 
 
-def refused(found, expected):
-    return LabError(
-        "This data cannot calibrate a network.",
-        expected=expected,
-        found=found,
-        fix='pass a training set, such as labkit.data.load("fashion-mnist", "train")',
-    )
+def _refused(expected, found):
+    fix = 'pass a training set, such as labkit.data.load("fashion-mnist", "train"), or say where the batches come from'
+    return LabError("This data cannot calibrate a network.", expected=expected, found=found, fix=fix)
 
 
 def neighbours(images, axis):
@@ -139,66 +132,53 @@ class Histogram:
         return max(self.low, -threshold), min(self.high, threshold)
 
 
-def observe(model, data, *, tensors=None):
-    """Run an ONNX model in fp32 on the data and keep a `Histogram` of each float tensor: {name: Histogram}.
+def observe(model, data):
+    """Run an ONNX model in fp32 on the data and keep a `Histogram` of each float activation: {name: Histogram}.
 
-    model    a path or a ModelProto
-    tensors  names; None: all activations
+    model  a path or a ModelProto, of one input
     """
-    names, session = with_outputs(model, tensors)
-    found = {name: Histogram() for name in names}
-    wanted = session.get_inputs()[0].name
-    for batch in data.batches:
-        for name, values in zip(names, session.run(names, {wanted: batch}), strict=True):
-            found[name].add(values)
-    return found
-
-
-def with_outputs(model, tensors=None):
-    """(names, an ONNX Runtime session that returns those intermediate tensors)."""
     import onnx
-    import onnxruntime
 
     model = onnx.load(model) if isinstance(model, (str, Path)) else model
     model = onnx.shape_inference.infer_shapes(model)  # a copy
     graph = model.graph
     made = {name for node in graph.node for name in node.output} | {graph.input[0].name}
-    known = {info.name: info for info in (*graph.output, *graph.value_info, *graph.input)}
-    floats = [name for name in made & set(known) if known[name].type.tensor_type.elem_type == onnx.TensorProto.FLOAT]
-    names = sorted(name for name in floats if tensors is None or name in tensors)
-    graph.output.extend(known[name] for name in set(names) - {info.name for info in graph.output})
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # nor slow down what runs beside it
-    return names, onnxruntime.InferenceSession(model.SerializeToString(), options)
+    known = {value.name: value for value in (*graph.output, *graph.value_info, *graph.input)}
+    floats = {name for name, value in known.items() if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
+    names = sorted(floats & made)
+    graph.output.extend(known[name] for name in set(names) - {value.name for value in graph.output})
+    opened, found = session(model), {name: Histogram() for name in names}
+    for batch in data.batches:
+        for name, values in zip(names, answers(opened, batch, outputs=names), strict=True):
+            found[name].add(values)
+    return found
 
 
-def ranges(histograms, method="minmax", *, percentile=PERCENTILE):
+def ranges(histograms, method="minmax"):
     """{name: (low, high)}: the range that each tensor's grid shall cover.
 
     method  minmax      all values seen: nothing saturates, and one outlier makes the grid coarse for all
-            percentile  all but the largest: `percentile` percent of the values by magnitude
+            percentile  all but the largest: 99.99 percent of the values by magnitude
             entropy     the clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
     """
     if method not in METHODS:
-        raise LabError(
-            f"There is no calibration method {method!r}.", expected=" or ".join(METHODS), found=method, fix="choose one"
-        )
-    thresholds = {
-        "minmax": lambda seen: seen.reach,
-        "percentile": lambda seen: percentile_threshold(seen, percentile),
-        "entropy": entropy_threshold,
-    }
-    return {name: seen.clipped(thresholds[method](seen)) for name, seen in histograms.items()}
+        raise LabError(f"There is no calibration method {method!r}.", expected=" or ".join(METHODS), found=method)
+    found = {}
+    for name, seen in histograms.items():
+        threshold = seen.reach
+        if method != "minmax":
+            threshold = _percentile_threshold(seen) if method == "percentile" else _entropy_threshold(seen)
+        found[name] = seen.clipped(threshold)
+    return found
 
 
-def percentile_threshold(seen, percentile=PERCENTILE):
+def _percentile_threshold(seen, percentile=PERCENTILE):
     """The smallest bin edge with at least `percentile` percent of the absolute values below it."""
     share = np.cumsum(seen.counts) / seen.counts.sum()
     return float(seen.edges[1 + np.searchsorted(share, percentile / 100)])
 
 
-def entropy_threshold(seen, *, levels=128, step=8):
+def _entropy_threshold(seen, *, levels=128, step=8):
     """The threshold whose clipped and quantized distribution is nearest to the observed one.
 
     For each candidate: P is the histogram up to it, with everything beyond in its last bin; Q is the same merged into
@@ -211,11 +191,11 @@ def entropy_threshold(seen, *, levels=128, step=8):
         return seen.reach
     last = int(np.flatnonzero(counts)[-1]) + 1
     candidates = [*range(levels, max(last, levels), step), max(last, levels)]
-    distances = [divergence(counts, end, levels) for end in candidates]
+    distances = [_divergence(counts, end, levels) for end in candidates]
     return float(seen.edges[candidates[int(np.argmin(distances))]])
 
 
-def divergence(counts, end, levels):
+def _divergence(counts, end, levels):
     """KL(P, Q) of clipping at bin `end`, in nats; infinite where Q has nothing and P has something."""
     kept = counts[:end]
     observed = kept.copy()

@@ -5,15 +5,16 @@ already quantized, is converted here. Verify an INT8+FP16 file in ONNX Runtime w
 graphs, it has been seen to compute something else.
 """
 
-import logging
-from contextlib import contextmanager
+import re
 from pathlib import Path
 
 import numpy as np
 
 from labkit.errors import Unavailable
 from labkit.export import checked
+from labkit.export.runtime import explained
 from labkit.files import atomic
+from labkit.quantize._quiet import quiet
 from labkit.quantize.calibration import Calibration, observe
 
 LARGEST = float(np.finfo(np.float16).max)  # 65,504
@@ -33,10 +34,10 @@ def to_fp16(src, dst, data=None):
     import onnx
 
     model = checked(src)
-    large = too_large(src, data) if data is not None else set()
-    exclude = [exactly(node.name) for node in model.graph.node if large & {*node.input, *node.output}]
-    with quiet():
-        converted = imported()(
+    convert, large = imported(), _too_large(src, data) if data is not None else set()
+    exclude = [f"{re.escape(node.name)}$" for node in model.graph.node if large & {*node.input, *node.output}]
+    with quiet(), explained(Path(src).name, "converted to float16"):
+        converted = convert(
             str(src),
             low_precision_type="fp16",
             keep_io_types=True,
@@ -44,22 +45,26 @@ def to_fp16(src, dst, data=None):
             op_types_to_exclude=list(SENSITIVE),
             data_max=np.inf,
         )
+        converted = _each_weight_once(converted)
     with atomic(dst) as temporary:
         onnx.save(converted, temporary)
     return Path(dst)
 
 
-def too_large(src, data):
+def _too_large(src, data):
     """Names of the tensors that came within a factor of 2 of the largest float16."""
     seen = observe(src, Calibration.of(data))
     return {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
 
 
-def exactly(name):
-    """A node's name as a regular expression."""
-    import re
+def _each_weight_once(model):
+    """The model without the copies that the converter makes of a weight for each node that reads it."""
+    import onnx_ir
+    from onnx_ir.passes.common import DeduplicateInitializersPass
 
-    return f"{re.escape(name)}$"
+    graph = onnx_ir.from_proto(model)
+    DeduplicateInitializersPass(size_limit=2**31)(graph)
+    return onnx_ir.to_proto(graph)
 
 
 def imported():
@@ -74,18 +79,3 @@ def imported():
             fix="export the network in half precision instead: to_onnx(model.half(), example.half(), path)",
         ) from error
     return convert_to_mixed_precision
-
-
-@contextmanager
-def quiet():
-    """Without the converter's progress messages and warnings about packages it does not need here."""
-    import warnings
-
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import LabError
+from labkit.export import HEAVY
 from labkit.files import atomic
 from labkit.quantize.calibration import Calibration, observe
-from labkit.quantize.ptq import HEAVY, prepared
+from labkit.quantize.ptq import prepared
 
 LARGEST = 448.0  # of E4M3
 FIRST_OPSET = 19
@@ -27,13 +28,12 @@ def to_fp8(src, dst, data):
     Raises  LabError: no data; an operator set before 19
     """
     import onnx
+    from onnxruntime.quantization.onnx_model import ONNXModel
 
     model = prepared(src)
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
-        raise LabError(
-            "This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset, fix="export it again"
-        )
+        raise LabError("This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes, made = [], {}
@@ -41,20 +41,20 @@ def to_fp8(src, dst, data):
         if node.op_type in HEAVY:
             for place, name in enumerate(node.input[:2]):
                 if name not in made:
-                    made[name], new = pair(model.graph, name, stored.get(name), seen)
+                    made[name], new = _pair(model.graph, name, stored.get(name), seen)
                     nodes += new
                 node.input[place] = made[name]
         nodes.append(node)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    drop_unused(model.graph)
+    ONNXModel(model).clean_initializers()  # the float weights that nothing reads any more
     onnx.helper.set_model_props(model, {"quantized": "fp8 (E4M3), one scale a tensor"})
     with atomic(dst) as temporary:
         onnx.save(model, temporary)
     return Path(dst)
 
 
-def pair(graph, name, weights, seen):
+def _pair(graph, name, weights, seen):
     """(name of the tensor that comes back from FP8, the new nodes): Q and DQ, or DQ alone for stored weights."""
     import ml_dtypes
     import onnx
@@ -73,11 +73,3 @@ def pair(graph, name, weights, seen):
     nodes.append(onnx.helper.make_node("DequantizeLinear", [quantized, *grid], [back], back))
     graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(array), key) for key, array in constants.items())
     return back, nodes
-
-
-def drop_unused(graph):
-    """Remove the float weights that nothing reads any more."""
-    read = {name for node in graph.node for name in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)

@@ -24,10 +24,9 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
     Raises     LabError: a file that is not sound, an unknown name, no data
     """
     if precision not in PRECISIONS:
-        known = " or ".join(PRECISIONS)
-        raise LabError(f"There is no precision {precision!r}.", expected=known, found=precision, fix="choose one")
+        raise LabError(f"There is no precision {precision!r}.", expected=" or ".join(PRECISIONS), found=precision)
     model = checked(src)
-    seen = None if data is None else images_for(model, data, count)
+    seen = None if data is None else _images_for(model, data, count)
     if precision == "fp16":
         return to_fp16(src, dst, seen)
     if seen is None:
@@ -45,7 +44,7 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
         return to_fp16(static(src, Path(folder) / "int8.onnx", seen, **settings), dst)
 
 
-def images_for(model, name, count):
+def _images_for(model, name, count):
     """A `Calibration` with images of a data set in the model's size; grey ones as colour where it wants colour."""
     from labkit.data import load
 
@@ -59,14 +58,10 @@ def images_for(model, name, count):
         )
     data = Calibration.of(load(name, "train"), count=count, size=sizes[2] or None)
     channels = data.batches[0].shape[1]
-    if sizes[1] in (0, channels):
-        return data
-    if channels != 1:
-        raise LabError(
-            "These images do not fit the model.",
-            expected=f"{sizes[1]} channels",
-            found=f"{channels}",
-            fix="choose other images",
-        )
-    grey = tuple(np.repeat(batch, sizes[1], axis=1) for batch in data.batches)
-    return Calibration(grey, f"{data.source}, grey as colour")
+    if channels == 1 and sizes[1] > 1:
+        grey = tuple(np.repeat(batch, sizes[1], axis=1) for batch in data.batches)
+        return Calibration(grey, f"{data.source}, grey as colour")
+    if sizes[1] not in (0, channels):
+        found, wanted = f"{channels} channels", f"{sizes[1]} channels"
+        raise LabError("These images do not fit the model.", expected=wanted, found=found, fix="choose other images")
+    return data

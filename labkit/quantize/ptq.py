@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.export import checked
+from labkit.export import HEAVY, runtime_graph
+from labkit.export.runtime import explained
 from labkit.files import atomic
 from labkit.quantize.calibration import Calibration, observe, ranges
 
-HEAVY = ("Conv", "MatMul", "Gemm")  # where the arithmetic is
 BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
 RECIPES = ("tensorrt", "onnxruntime")
 
@@ -37,23 +37,21 @@ def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
     import onnx
 
     model = prepared(src)
-    settings = recipe_settings(recipe, model)
+    settings = _recipe_settings(recipe, model)
     unknown = set(keep) - {node.name for node in model.graph.node}
     if unknown:
-        raise LabError(
-            "There are no such nodes to keep in float.",
-            found=", ".join(sorted(unknown)),
-            fix="see labkit.quantize.layers",
-        )
+        names = ", ".join(node.name for node in model.graph.node if node.op_type in HEAVY)
+        raise LabError("There are no such nodes to keep in float.", expected=names, found=", ".join(sorted(unknown)))
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
-    quantized = insert(model, ranges(seen, method), settings, keep)
+    with explained(Path(src).name, "quantized"):
+        quantized = _insert(model, ranges(seen, method), settings, keep)
     onnx.helper.set_model_props(quantized, {"quantized": f"int8, recipe {recipe}, ranges by {method}"})
     with atomic(dst) as temporary:
         onnx.save(quantized, temporary)
     return Path(dst)
 
 
-def recipe_settings(recipe, model):
+def _recipe_settings(recipe, model):
     """What ONNX Runtime's quantizer needs to know."""
     from onnxruntime.quantization import QuantType
 
@@ -61,44 +59,29 @@ def recipe_settings(recipe, model):
     # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
     between = [kind for kind in BETWEEN if not (kind == "Add" and "LayerNormalization" in kinds)]
 
-    per_channel = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": []}
-    common = {"WeightSymmetric": True}
-    recipes = {
-        # TensorRT refuses unsigned or shifted integers and int32 biases; quantized outputs cost accuracy for nothing
-        "tensorrt": {
-            "activation_qType": QuantType.QInt8,
-            "reduce_range": False,
-            "op_types_to_quantize": list(HEAVY),
-            "extra_options": {
-                "ActivationSymmetric": True,
-                "QuantizeBias": False,
-                "OpTypesToExcludeOutputQuantization": list(HEAVY),
-            },
-        },
-        # weights of 7 bits: without VNNI instructions the CPU adds pairs of products in int16, which 8 bits overflow
-        "onnxruntime": {
-            "activation_qType": QuantType.QUInt8,
-            "reduce_range": True,
-            "op_types_to_quantize": [*HEAVY, *between],
-            "extra_options": {"ActivationSymmetric": False},
-        },
-    }
-    if recipe not in recipes:
+    common = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": []}
+    if recipe == "tensorrt":
+        # It refuses unsigned or shifted integers and int32 biases; quantized outputs cost accuracy for nothing.
+        options = {"ActivationSymmetric": True, "QuantizeBias": False}
+        options["OpTypesToExcludeOutputQuantization"] = list(HEAVY)
+        own = {"activation_qType": QuantType.QInt8, "reduce_range": False, "op_types_to_quantize": list(HEAVY)}
+    elif recipe == "onnxruntime":
+        # Weights of 7 bits: a CPU without VNNI instructions adds pairs of products in int16, which 8 bits overflow.
+        options = {"ActivationSymmetric": False}
+        kinds = [*HEAVY, *between]
+        own = {"activation_qType": QuantType.QUInt8, "reduce_range": True, "op_types_to_quantize": kinds}
+    else:
         raise LabError(f"There is no recipe {recipe!r}.", expected=" or ".join(RECIPES), found=recipe, fix="choose one")
-    chosen = recipes[recipe]
-    return {**per_channel, **chosen, "extra_options": {**common, **chosen["extra_options"]}}
+    return {**common, **own, "extra_options": {"WeightSymmetric": True, **options}}
 
 
 def prepared(src):
     """The model as the quantizer wants it: shapes inferred, batch norm folded into the convolution before it."""
     import onnx
-    from onnxruntime.quantization import quant_pre_process
 
-    checked(src)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "prepared.onnx"
-        quant_pre_process(str(src), str(path), skip_symbolic_shape=True)
-        model = onnx.load(path)
+        model = onnx.load(runtime_graph(src, Path(folder) / "basic.onnx", "basic"))
+    model = onnx.shape_inference.infer_shapes(model)
     used = {node.domain for node in model.graph.node}
     imports = [opset for opset in model.opset_import if opset.domain in used]  # it declares many more than it uses
     del model.opset_import[:]
@@ -106,7 +89,7 @@ def prepared(src):
     return model
 
 
-def insert(model, wanted, settings, keep):
+def _insert(model, wanted, settings, keep):
     """The model with Q/DQ nodes around what the recipe quantizes. Changes `model`."""
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, QDQQuantizer, TensorsData

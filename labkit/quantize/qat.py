@@ -13,9 +13,6 @@ Source   Jacob et al. 2017, arXiv:1712.05877; torch's export-based quantization 
 """
 
 import copy
-import logging
-import warnings
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -23,6 +20,7 @@ from torch import nn
 
 from labkit.errors import LabError, Unavailable
 from labkit.export import to_onnx
+from labkit.quantize._quiet import quiet
 from labkit.quantize.numbers import limits
 
 HEAVY = (torch.ops.aten.conv2d.default, torch.ops.aten.linear.default)
@@ -57,13 +55,13 @@ def prepare(network, example, *, weight_bits=8):
         raise LabError("There is no such grid.", expected="weight_bits from 2 to 8", found=weight_bits, fix="try 4")
     with quiet():
         pt2e = imported()
-        traced = torch.export.export(folded(network), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-        prepared = pt2e.quantize_pt2e.prepare_qat_pt2e(traced.module(), own_quantizer(pt2e, weight_bits))
+        traced = torch.export.export(_folded(network), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        prepared = pt2e.quantize_pt2e.prepare_qat_pt2e(traced.module(), _own_quantizer(pt2e, weight_bits))
         pt2e.allow_exported_model_train_eval(prepared)
     return FakeQuantized(prepared)
 
 
-def folded(network):
+def _folded(network):
     """A copy in eval mode with batch norm folded into the convolutions, where torch.fx can read its forward."""
     from torch.fx.experimental.optimization import fuse
 
@@ -99,29 +97,18 @@ def export(prepared, example, path):
         return to_onnx(FakeQuantized(converted), example, Path(path))
 
 
-def own_quantizer(pt2e, weight_bits):
+def _own_quantizer(pt2e, weight_bits):
     """What to quantize: inputs and weights of the heavy layers, as the recipe for TensorRT has it."""
     from torchao.quantization.pt2e import quantizer
 
-    smallest, largest = limits(weight_bits)
-    fake = pt2e.FakeQuantize
-    activations = quantizer.QuantizationSpec(
-        dtype=torch.int8,
-        quant_min=-128,
-        quant_max=127,
-        qscheme=torch.per_tensor_symmetric,
-        observer_or_fake_quant_ctr=fake.with_args(observer=pt2e.MovingAverageMinMaxObserver),
-    )
-    weights = quantizer.QuantizationSpec(
-        dtype=torch.int8,
-        quant_min=smallest,
-        quant_max=largest,
-        qscheme=torch.per_channel_symmetric,
-        ch_axis=0,
-        observer_or_fake_quant_ctr=fake.with_args(
-            observer=pt2e.MovingAveragePerChannelMinMaxObserver, averaging_constant=1.0
-        ),  # today's weights
-    )
+    def spec(observer, lowest, highest, **how):
+        maker = pt2e.FakeQuantize.with_args(observer=observer)
+        fields = {"dtype": torch.int8, "quant_min": lowest, "quant_max": highest}
+        return quantizer.QuantizationSpec(**fields, **how, observer_or_fake_quant_ctr=maker)
+
+    activations = spec(pt2e.MovingAverageMinMaxObserver, -128, 127, qscheme=torch.per_tensor_symmetric)
+    todays = pt2e.MovingAveragePerChannelMinMaxObserver.with_args(averaging_constant=1.0)
+    weights = spec(todays, *limits(weight_bits), qscheme=torch.per_channel_symmetric, ch_axis=0)
 
     class HeavyLayers(quantizer.Quantizer):
         def annotate(self, model):
@@ -151,16 +138,3 @@ def imported():
             fix=".venv/bin/pip install torchao",
         ) from error
     return pt2e
-
-
-@contextmanager
-def quiet():
-    """Without the libraries' warnings about themselves."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

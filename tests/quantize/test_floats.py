@@ -61,3 +61,19 @@ def test_what_exceeds_half_precision_on_real_data_stays_float(train, images, tmp
     )
     assert not np.isfinite(blind).all()
     np.testing.assert_allclose(seeing, net(images).numpy(), rtol=1e-2, atol=0.2)
+
+
+def test_weights_that_several_nodes_read_are_stored_once(tmp_path):
+    class Recurrent(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru = torch.nn.GRU(64, 128, bidirectional=True, batch_first=True)
+
+        def forward(self, x):
+            return self.gru(x)[0][:, -1]
+
+    network, batch = Recurrent().eval(), torch.randn(3, 5, 64)
+    source = to_onnx(network, batch, tmp_path / "gru.onnx")
+    path = to_fp16(source, tmp_path / "half.onnx")
+    assert path.stat().st_size < 0.6 * source.stat().st_size
+    assert parity(network, path, [batch]).cosine > 0.9999

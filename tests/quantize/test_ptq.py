@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.errors import LabError
-from labkit.export import parity
+from labkit.export import parity, to_onnx
 from labkit.quantize import RECIPES, Calibration, observe, prepared, static
 from labkit.quantize.numbers import quantize, scale_zero_point, value_range
 
@@ -94,8 +94,6 @@ def test_a_node_that_is_kept_stays_in_float(onnx_file, histograms, tmp_path):
 
 
 def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(train, images, tmp_path):
-    from labkit.export import to_onnx
-
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten())
     net(images)  # running statistics other than 0 and 1
@@ -107,8 +105,32 @@ def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(tr
     assert parity(net, path, [images]).cosine > 0.999
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_file_whose_weights_lie_in_a_file_of_their_own_is_quantized(recipe, network, train, images, tmp_path):
+    source = tmp_path / "net.onnx"
+    torch.onnx.export(network, (images[:200],), source, dynamo=True, external_data=True, verbose=False)
+    assert (tmp_path / "net.onnx.data").exists()
+    data = Calibration.of(train, count=200, batch=200)
+    path = static(source, tmp_path / "out" / "q.onnx", data, recipe=recipe)
+    assert parity(network, path, [images]).cosine > 0.98
+
+
+def test_a_network_of_two_inputs_cannot_be_calibrated_and_the_error_says_so(train, images, tmp_path):
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(784, 3)
+
+        def forward(self, left, right):
+            return self.layer(left.flatten(1)) + self.layer(right.flatten(1))
+
+    source = to_onnx(Two(), (images[:2], images[:2]), tmp_path / "two.onnx")
+    with pytest.raises(LabError, match="1 arrays for 2 inputs"):
+        static(source, tmp_path / "q.onnx", train)
+
+
 def test_no_data_an_unknown_recipe_and_a_missing_file_are_refused(onnx_file, train, tmp_path):
-    with pytest.raises(LabError, match="needs real data"):
+    with pytest.raises(LabError, match="real data"):
         static(onnx_file, tmp_path / "q.onnx", None)
     with pytest.raises(LabError, match="no recipe 'int4'"):
         static(onnx_file, tmp_path / "q.onnx", train, recipe="int4")
