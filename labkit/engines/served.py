@@ -11,8 +11,7 @@ import torch
 class Served:
     """A model ready to serve: call it with a batch, get float32 outputs on the batch's device.
 
-    engine     one of `engines.NAMES`
-    precision  one of `engines.PRECISIONS`
+    engine, precision  its name and one of `engines.PRECISIONS`; `engines.load` fills them in
     device     where it really runs, such as "cpu" or "cuda:0": it may differ from where the batch lies
     threads    CPU threads it may use
     inputs, outputs  {name: shape}; a dimension that may vary is a name, such as "batch"
@@ -20,8 +19,8 @@ class Served:
     run        (tensors of a call) -> the first output as a tensor
     """
 
-    engine: str
-    precision: str
+    engine: str = ""
+    precision: str = ""
     device: str
     threads: int
     inputs: Mapping[str, tuple]
