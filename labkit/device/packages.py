@@ -1,7 +1,6 @@
 """What is installed in the Python that runs: a package, whether it loads, and the command that installs it."""
 
 import importlib
-import importlib.util
 import shlex
 import sys
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ def install(*words):
     words  what `pip install` takes, such as the name of a package
     """
     pip, uv = [sys.executable, "-m", "pip", "install"], ["uv", "pip", "install", "--python", sys.executable]
-    return shlex.join([*(pip if importlib.util.find_spec("pip") else uv), *words])
+    return shlex.join([*(pip if _version("pip") else uv), *words])
 
 
 def check(name, *, module=None, without=None, needed=False, fix=None):
@@ -44,21 +43,32 @@ def check(name, *, module=None, without=None, needed=False, fix=None):
     without  what the lessons do where it is missing
     fix      what to do; None: the command that installs it
     """
-    try:
-        found, problem = version(name), None
-    except PackageNotFoundError:
+    found = _version(name)
+    if found is None:
         problem, fix = "not installed", fix or install(name)
     else:
-        try:
-            if module != "":
-                importlib.import_module(module or name)
-        except Exception as error:  # a library may fail to load in its own way
-            reason = str(error).splitlines()[0] if str(error) else "no reason given"
-            problem = f"installed, but does not load: {type(error).__name__}: {reason}"
-            fix = fix or install("--force-reinstall", "--no-deps", name)
+        problem = None if module == "" else _import_problem(module or name)
+        fix = fix or install("--force-reinstall", "--no-deps", name)
     if problem is None:
         return Check(name, True, found, needed)
     return Check(name, False, f"{problem}: {without}" if without else problem, needed, fix)
+
+
+def _version(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _import_problem(module):
+    """Why a module of an installed package does not load, or None."""
+    try:
+        importlib.import_module(module)
+        return None
+    except Exception as error:  # a library may fail to load in its own way
+        reason = str(error).splitlines()[0] if str(error) else "no reason given"
+        return f"installed, but does not load: {type(error).__name__}: {reason}"
 
 
 def imported(name):
