@@ -17,24 +17,15 @@ def check():
 
 def load(model, example, *, precision, threads):
     """See `labkit.engines.load`."""
-    return serve(model, model, example, precision=precision, threads=threads)
+    return serve(model, example, precision=precision, threads=threads)
 
 
-def serve(model, call, example, *, precision, threads):
-    """Serve a module by `call`: itself, or what was compiled from it; autocast keeps in fp32 what needs it."""
+def serve(call, example, *, precision, threads):
+    """Serve a module, or what was compiled from it; autocast keeps in fp32 what needs it."""
     kind, dtype = example.device.type, DTYPES[precision]
 
     def run(*batch):
         with devices.using_threads(threads), torch.autocast(kind, dtype=dtype, enabled=precision != "fp32"):
             return call(*batch)
 
-    with torch.inference_mode():
-        shape = model(example[:1]).shape
-    name = "input" if example.is_floating_point() else "tokens"
-    return Served(
-        device=str(example.device),
-        threads=threads,
-        inputs={name: ("batch", *example.shape[1:])},
-        outputs={"logits": ("batch", *shape[1:])},
-        run=run,
-    )
+    return Served(device=str(example.device), threads=threads, run=run)

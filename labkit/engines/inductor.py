@@ -24,4 +24,4 @@ def check():
 def load(model, example, *, precision, threads):
     """See `labkit.engines.load`. The first call of the result compiles; that takes from seconds to minutes."""
     devices.require_compiler(example.device)
-    return serve(model, torch.compile(model, dynamic=False), example, precision=precision, threads=threads)
+    return serve(torch.compile(model, dynamic=False), example, precision=precision, threads=threads)

@@ -53,11 +53,4 @@ def _served(session, example, threads):
         session.run_with_iobinding(binding)
         return torch.from_dlpack(binding.get_outputs()[0])
 
-    return Served(
-        device=str(device),
-        threads=threads,
-        inputs={node.name: tuple(node.shape) for node in session.get_inputs()},
-        outputs={node.name: tuple(node.shape) for node in session.get_outputs()},
-        details={"provider": provider},
-        run=run,
-    )
+    return Served(device=str(device), threads=threads, details={"provider": provider}, run=run)

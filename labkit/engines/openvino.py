@@ -59,22 +59,5 @@ def _served(compiled):
         arrays = [np.ascontiguousarray(tensor.cpu().numpy(), kind) for tensor, kind in zip(batch, types, strict=True)]
         return torch.from_numpy(request.infer(arrays, share_inputs=True)[first])
 
-    hint = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
-    return Served(
-        device="cpu",
-        threads=compiled.get_property("INFERENCE_NUM_THREADS"),
-        inputs={port.any_name: _shape(port) for port in compiled.inputs},
-        outputs={port.any_name: _shape(port) for port in compiled.outputs},
-        details={
-            "devices": " ".join(compiled.get_property("EXECUTION_DEVICES")),
-            "precision_hint": hint,
-            "streams": compiled.get_property("NUM_STREAMS"),
-        },
-        run=run,
-    )
-
-
-def _shape(port):
-    """A port's shape; what may vary is called batch when it stands first."""
-    sizes = enumerate(port.partial_shape)
-    return tuple(size.get_length() if size.is_static else ("batch" if place == 0 else "?") for place, size in sizes)
+    threads, hint = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT"))
+    return Served(device="cpu", threads=threads, details={"precision_hint": hint.get_type_name()}, run=run)

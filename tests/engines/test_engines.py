@@ -79,8 +79,6 @@ def test_an_engine_says_what_it_uses(name, small):
     served = load_or_skip(name, small, models.example("cnn-small", 2), threads=1)
     assert (served.engine, served.precision, served.threads) == (name, "fp32", 1)
     assert torch.device(served.device).type in ("cpu", "cuda")
-    assert dict(served.inputs) == {"input": ("batch", 1, 28, 28)}
-    assert dict(served.outputs) == {"logits": ("batch", 10)}
 
 
 def test_inductor_takes_a_module_that_is_no_sequence():
@@ -133,7 +131,6 @@ def test_tokens_go_in_as_they_are(name):
     model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
     tokens = torch.randint(0, 10, (4, 3))
     served = load_or_skip(name, model, tokens)
-    assert dict(served.inputs) == {"tokens": ("batch", 3)}
     torch.testing.assert_close(served(tokens), model(tokens).detach(), atol=1e-5, rtol=1e-4)
 
 

@@ -59,13 +59,6 @@ def load(path, example, *, precision, threads):
     return Served(
         device=str(device),
         threads=threads,
-        inputs=_shapes(session.inputs),
-        outputs=_shapes(session.outputs),
         details={"library": f"{found.name} {found.version}", "file_bytes": len(engine.plan), "how": engine.how},
         run=lambda *tensors: session(*(tensor.to(device) for tensor in tensors)),
     )
-
-
-def _shapes(ports):
-    """{name: shape} of an engine's ports; what may vary is the batch."""
-    return {each.name: tuple("batch" if size == -1 else size for size in each.shape) for each in ports}

@@ -118,7 +118,7 @@ def rejected(file, problems):
     file      its name
     problems  [(the ONNX node, its operator, what was said)]
     """
-    told = [f"{f'node {node!r} ({operator}): ' if node or operator else ''}{meaning(said)}"
+    told = [f"{f'node {node!r} ({operator}): ' if node or operator else ''}{_meaning(said)}"
             for node, operator, said in problems[:SHOWN]]  # fmt: skip
     more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     return LabError(
@@ -136,13 +136,13 @@ def failed(file, messages):
     return LabError(
         f"TensorRT cannot build {file}.",
         expected="a network that the chosen GPUs, memory limit and profile can hold",
-        found=meaning(chosen),
+        found=_meaning(chosen),
         fix=_fix(chosen, file)
         or "build once more with fewer targets and without a memory limit, to see which one is too much",
     )
 
 
-def meaning(message):
+def _meaning(message):
     """What a message means; or itself, without source files, line numbers and what the missing driver adds."""
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
     text = " ".join(re.sub(r"\(?In \w+ at \S+\)?", "", line).strip() for line in lines)

@@ -13,10 +13,9 @@ WARM_UP = 3  # calls before a CUDA graph is recorded: the first ones allocate an
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of an engine; -1 in its shape is what may vary."""
+    """An input or output of an engine."""
 
     name: str
-    shape: tuple
     dtype: torch.dtype
     is_input: bool
 
@@ -30,8 +29,8 @@ class Session:
     def __init__(self, found, plan):
         """found: `libraries.Library`; plan: bytes that `trust` vouched for. Raises Unavailable, LabError."""
         require_gpu(found)
-        self.trt, self.log = found.trt, recorder(found.trt)()
-        self.runtime = self.trt.Runtime(self.log)
+        self.log = recorder(found.trt)()
+        self.runtime = found.trt.Runtime(self.log)
         self.engine = self.runtime.deserialize_cuda_engine(plan)
         if self.engine is None:
             raise LabError(
@@ -41,7 +40,7 @@ class Session:
                 fix="delete the file: it is built again",
             )
         names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
-        ports = [_port(self.trt, self.engine, name) for name in names]
+        ports = [_port(found.trt, self.engine, name) for name in names]
         self.inputs = tuple(each for each in ports if each.is_input)
         self.outputs = tuple(each for each in ports if not each.is_input)
         self.contexts = {}
@@ -135,13 +134,8 @@ class Session:
 
 def _port(trt, engine, name):
     """The `Port` of one tensor of an engine."""
-    kind = engine.get_tensor_dtype(name).name
-    return Port(
-        name=name,
-        shape=tuple(engine.get_tensor_shape(name)),
-        dtype=getattr(torch, TYPES.get(kind, kind.lower())),
-        is_input=engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT,
-    )
+    kind, is_input = engine.get_tensor_dtype(name).name, engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+    return Port(name, getattr(torch, TYPES.get(kind, kind.lower())), is_input)
 
 
 def _stream_handle():
