@@ -39,7 +39,7 @@ def put(path, data):
 
 
 def take_away(path):
-    if path.is_dir() and not path.is_symlink():
+    if not path.is_symlink() and path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
