@@ -1,11 +1,11 @@
 """Engine files that must not be loaded: damaged ones, and ones that were built for something else."""
 
-from dataclasses import replace
+import os
+import shutil
 
 import numpy as np
 
-from labkit.engines.tensorrt import Settings, trust
-from labkit.engines.tensorrt.trust import sidecar
+from labkit.engines.tensorrt import Settings
 
 FLIPS = 50
 
@@ -20,7 +20,7 @@ def flipped(data, count=FLIPS, seed=0):
         yield bytes(damaged)
 
 
-# What differs between the file and today: {name: (field of the facts, or model or settings, a word of the refusal)}.
+# What differs between the file and today: {name: the field that does, and its value today}.
 MISMATCHES = {
     "another GPU": {"gpu": "Another GPU"},
     "another GPU generation": {"compute_capability": "12.0"},
@@ -32,45 +32,63 @@ MISMATCHES = {
 }
 
 
-def mismatched(name, about):
-    """`about` (the keyword arguments of `trust.vouched`) as it would be on the machine of that mismatch."""
-    change = dict(MISMATCHES[name])
-    mine = {key: change.pop(key) for key in ("onnx_sha256", "settings") if key in change}
-    return {**about, **mine, "facts": replace(about["facts"], **change)}
-
-
-def no_sidecar(path):
-    sidecar(path).unlink()
-
-
-def broken_sidecar(path):
-    sidecar(path).write_text('{"sha256": ')
-
-
-def sidecar_of_other_fields(path):
-    sidecar(path).write_text('{"sha256": 1, "cmd": "rm"}')
-
-
-def endless_sidecar(path):
-    sidecar(path).write_text("[" * 200_000)
-
-
-def nested_sidecar(path):
-    sidecar(path).write_text("[" * 90_000)
-
-
-def not_built_here(path):
-    """A file with a perfect sidecar, as someone might hand it over."""
-    data = path.read_bytes() + b"more"
+def put(path, data):
+    """Write a file in place of whatever stands there."""
+    take_away(path)
     path.write_bytes(data)
-    told = sidecar(path).read_text(encoding="utf-8")
-    sidecar(path).write_text(told.replace(trust.told(path).sha256, trust.hashlib.sha256(data).hexdigest()))
+
+
+def take_away(path):
+    if not path.is_symlink() and path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def emptied(path):
-    path.write_bytes(b"")
+    put(path, b"")
 
 
-TAMPERED = (
-    *(no_sidecar, broken_sidecar, sidecar_of_other_fields, endless_sidecar, nested_sidecar, not_built_here, emptied),
-)
+def cut_short(path):
+    put(path, path.read_bytes()[:-1])
+
+
+def made_elsewhere(path):
+    """A file of the right size that someone hands over."""
+    put(path, bytes(len(path.read_bytes())))
+
+
+def sparse(path):
+    """64 GB that take no room on the disk, and more than the memory when read."""
+    put(path, b"")
+    os.truncate(path, 64 * 2**30)
+
+
+def pipe(path):
+    """Reading it waits for ever."""
+    take_away(path)
+    os.mkfifo(path)
+
+
+def endless(path):
+    take_away(path)
+    path.symlink_to("/dev/zero")
+
+
+def link_to_itself(path):
+    take_away(path)
+    path.symlink_to(path)
+
+
+def folder(path):
+    take_away(path)
+    path.mkdir()
+
+
+def unreadable_name(path):
+    """A link to a name that is too long to be looked up."""
+    take_away(path)
+    path.symlink_to("x" * 300)
+
+
+TAMPERED = (emptied, cut_short, made_elsewhere, sparse, pipe, endless, link_to_itself, folder, unreadable_name)

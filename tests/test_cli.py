@@ -51,6 +51,18 @@ def test_doctor_explains_each_line_and_ends_well_when_nothing_needed_is_missing(
     assert "Everything the course needs is here." in output
 
 
+def test_what_the_doctor_says_hangs_below_its_first_word_and_a_command_stays_in_one_piece(monkeypatch):
+    command = "/a/long/path/to/the/python/of/this/environment -m pip install something"
+    check = Check("gpu", False, "none that torch has " * 4, fix=command)
+    monkeypatch.setattr("labkit.doctor.examine", lambda: [check])
+    monkeypatch.setenv("COLUMNS", "60")
+    first, second, *_ = output = call("doctor").splitlines()
+    assert first.startswith("-   gpu                    none that")
+    assert second.startswith(f"{' ' * 27}torch has none")
+    assert f"{' ' * 27}next: {command}" in output
+    assert all(len(line) <= 60 for line in output if command not in line)
+
+
 def test_doctor_ends_with_1_when_something_needed_is_missing(monkeypatch):
     monkeypatch.setattr("labkit.doctor.examine", lambda: [Check("torch", False, "not installed", needed=True)])
     assert "Missing and needed: torch" in call("doctor", expect=1)

@@ -1,22 +1,25 @@
 """The doctor: one line each, true, with a reason and a fix for what is missing."""
 
 import importlib
+import sys
 
 import pytest
 
 from labkit import device, doctor
+from labkit.device import packages
+from labkit.device.packages import check, install
 
 
 def test_everything_needed_is_here_and_what_is_missing_has_a_fix():
     checks = doctor.examine()
-    assert [check.name for check in checks if check.needed and not check.ok] == []
-    assert all(check.detail for check in checks)
-    assert all(check.fix for check in checks if not check.ok)
+    assert [each.name for each in checks if each.needed and not each.ok] == []
+    assert all(each.detail for each in checks)
+    assert all(each.fix for each in checks if not each.ok)
 
 
-def test_a_package_that_is_not_installed_is_said_to_be_missing():
-    check = doctor.package("no-such-package", fix="install it")
-    assert (check.ok, check.detail, check.fix) == (False, "not installed", "install it")
+def test_a_package_that_is_not_installed_is_said_to_be_missing_with_what_that_means():
+    found = check("no-such-package", without="no numbers", fix="install it")
+    assert (found.ok, found.detail, found.fix) == (False, "not installed: no numbers", "install it")
 
 
 def test_a_package_that_does_not_load_says_why(monkeypatch):
@@ -24,20 +27,35 @@ def test_a_package_that_does_not_load_says_why(monkeypatch):
         raise ImportError("libcuda.so.1: cannot open shared object file\nmore")
 
     monkeypatch.setattr(importlib, "import_module", fail)
-    check = doctor.package("torch")
-    assert not check.ok
-    assert check.detail == "installed, but does not load: ImportError: libcuda.so.1: cannot open shared object file"
+    found = check("torch")
+    assert not found.ok
+    assert found.detail == "installed, but does not load: ImportError: libcuda.so.1: cannot open shared object file"
+    assert "--force-reinstall" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("python", "pip", "command"),
+    [
+        ("/opt/conda/envs/workbook/bin/python", True, "/opt/conda/envs/workbook/bin/python -m pip install netron"),
+        ("/my work/.venv/bin/python", True, "'/my work/.venv/bin/python' -m pip install netron"),
+        ("/venv/bin/python", False, "uv pip install --python /venv/bin/python netron"),
+    ],
+)
+def test_what_to_install_is_a_command_for_the_python_that_runs(monkeypatch, python, pip, command):
+    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.setattr(packages, "_version", lambda name: "26.0" if pip else None)
+    assert install("netron") == command
 
 
 @pytest.mark.parametrize(("flags", "found"), [(["avx512_bf16"], [True, False]), ([], [False, False])])
 def test_number_formats_follow_the_instruction_sets(monkeypatch, flags, found):
     monkeypatch.setattr(device, "cpu_isa", lambda: flags)
-    assert [check.ok for check in doctor.cpu_types()] == found
+    assert [each.ok for each in doctor._cpu_types()] == found
 
 
 def test_a_ledger_that_cannot_be_written_is_reported_not_raised(monkeypatch, tmp_path):
     (tmp_path / "ledger.sqlite").write_bytes(b"not a database, but long enough to be taken for one" * 20)
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path))
-    check = doctor.ledger_writable()
-    assert (check.ok, check.needed) == (False, True)
-    assert "move it away" in check.fix
+    found = doctor._ledger_writable()
+    assert (found.ok, found.needed) == (False, True)
+    assert "move it away" in found.fix

@@ -12,7 +12,7 @@ from hidden_parts import PACKAGES, environment_without
 
 from labkit import device, engines, ledger
 from labkit.engines import bench
-from labkit.engines.tensorrt import classic
+from labkit.engines.tensorrt import rehearsal
 from labkit.errors import Unavailable
 from labkit.files import root
 from labkit.lesson import netron_view, syllabus
@@ -70,7 +70,7 @@ def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hid
 
 
 USES = {
-    "pycuda": classic.driver,
+    "pycuda": rehearsal.driver,
     "triton": lambda: fastswish.form("triton"),
     "torchao": qat.imported,
     "modelopt": floats.imported,

@@ -1,5 +1,7 @@
 """Commands for the course: doctor, run, list, new-lesson, lab, report."""
 
+import shutil
+import textwrap
 from typing import Annotated
 
 import typer
@@ -18,11 +20,14 @@ def doctor():
     """
     from labkit.doctor import examine
 
-    checks = examine()
+    checks, indent = examine(), " " * 27
+    columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns  # what is piped somewhere is left in one line
+    hanging = textwrap.TextWrapper(columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
     for check in checks:
-        typer.echo(f"{'ok ' if check.ok else 'NO ' if check.needed else '-  '} {check.name:22} {check.detail}")
+        line = f"{'ok ' if check.ok else 'NO ' if check.needed else '-  '} {check.name:22} {check.detail}"
+        typer.echo(hanging.fill(line))
         if not check.ok and check.fix:
-            typer.echo(f"{'':26} next: {check.fix}")
+            typer.echo(f"{indent}next: {check.fix}")  # never broken: it may be a command to copy
     missing = [check.name for check in checks if check.needed and not check.ok]
     typer.echo(f"\nMissing and needed: {', '.join(missing)}" if missing else "\nEverything the course needs is here.")
     raise typer.Exit(1 if missing else 0)

@@ -1,5 +1,6 @@
 """Commands for networks as ONNX files: export, quantize, view, build."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +86,9 @@ def build(
     target: Annotated[
         list[str] | None, typer.Option(help="GPU generation such as SM89, repeatable; the GPU that is here by default.")
     ] = None,
-    workspace: Annotated[int | None, typer.Option(help="Most MiB of GPU memory for intermediate results.")] = None,
+    workspace: Annotated[
+        int | None, typer.Option(help="Most MiB of GPU memory for intermediate results.", min=1, max=2**20)
+    ] = None,
 ):
     """Build a TensorRT engine, and show for each kind of operator what it computes in; TensorRT-RTX needs no GPU.
 
@@ -94,19 +97,13 @@ def build(
     Example: labkit build resnet18-int8.onnx --batch 1:8:64
     """
     from labkit.engines.tensorrt import Settings, compared, obtain
-    from labkit.engines.tensorrt.advice import QUANTIZE
 
     settings = Settings(
         batches=tuple(split_batches(text) for text in batch or ["1:8:64"]),
         targets=tuple(target or ()),
         workspace_bytes=None if workspace is None else workspace * 2**20,
     )
-    try:
-        engine = obtain(model, settings)
-    except LabError as error:  # whoever came by the command line wants a command, not a call of the library
-        command = f"labkit quantize FLOAT32.onnx {model.stem}-tensorrt.onnx --data fashion-mnist --recipe tensorrt"
-        error.fix = error.fix and error.fix.replace(QUANTIZE, f"quantize the float32 file again: {command}")
-        raise
+    engine = obtain(model, settings)
     row = engine.row
     typer.echo(f"{shown(engine.path)} ({size(row.bytes)}, {engine.how}, {row.library} {row.library_version})")
     if engine.built:
@@ -115,6 +112,8 @@ def build(
         table = compared(engine.built.source.model, engine.built.kernels)
         for (operator, asked, got), found in table.groupby(["operator", "requested", "actual"]):
             typer.echo(f"    {operator}: {len(found)} ask for {asked}, computed in {got}")
+        if row.bytes > 2 * engine.built.memory.get("weights", row.bytes):
+            typer.echo("    Most of the file is code, not weights: in INT8 a small network can take more than in FP32.")
 
 
 def size(count):
@@ -125,10 +124,10 @@ def size(count):
 def split_batches(text):
     """(1, 8, 64) of "1:8:64"."""
     parts = text.split(":")
-    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+    if len(parts) != 3 or not all(re.fullmatch("[0-9]{1,6}", part) for part in parts):
         raise LabError(
             f"The batches {text!r} are not a range.",
-            expected="SMALLEST:USUAL:LARGEST",
+            expected="SMALLEST:USUAL:LARGEST, each of at most six digits",
             found=text,
             fix="--batch 1:8:64",
         )

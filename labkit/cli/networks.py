@@ -5,18 +5,24 @@ from typing import Annotated
 import typer
 
 from labkit.cli.app import app, shown
+from labkit.engines import PRECISIONS, names
 from labkit.errors import LabError
 
 
 @app.command()
 def bench(
     model: Annotated[str, typer.Argument(help="A network of the course, such as cnn-large, or an .onnx file.")],
-    engine: Annotated[str, typer.Option(help="eager, inductor, onnxruntime, openvino or tensorrt.")] = "eager",
-    batch: Annotated[list[int] | None, typer.Option(help="Images a call, repeatable; 1 when none is given.")] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="fp32, bf16, fp16 or int8; fp32, or what the file holds, when none is given.")
+    engine: Annotated[str, typer.Option(help=f"{', '.join(names())}.")] = "eager",
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(help="Images a call, repeatable; 1 when none is given.", min=1, max=999_999),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; as many as torch uses when none is given.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads; as many as torch uses when none is given.", min=1)
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Time for each batch size.")] = 3.0,
 ):
     """Measure a network's latency and throughput; the rows go to the ledger.

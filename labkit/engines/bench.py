@@ -11,41 +11,44 @@ from labkit.ledger.rows import Latency, Run
 
 
 def bench(model, batches, *, engine="eager", precision=None, threads=None, plan=None):
-    """Yield a `rows.Latency` for each batch size as soon as it is measured and in the ledger.
+    """An iterator of a `rows.Latency` for each batch size, each yielded as soon as it is measured and in the ledger.
 
     model      the name of a network, or the path of an ONNX file
     precision  one of `engines.PRECISIONS`; None: fp32 for a network, what it holds for a file
     threads    CPU threads; None: as many as torch uses
-    What cannot run here is a row with the reason and no number.
+    What cannot run here is a row with the reason and no number. What does not exist is refused at once.
     """
-    machine = devices.describe()
-    key = f"bench-{uuid.uuid4().hex[:12]}"
-    run = Run(run_key=key, notebook="labkit bench", profile="lab", seed=0, started_utc=ledger.now(),
-              machine_key=machine.machine_key, commit=devices.commit())  # fmt: skip
-    ledger.add(machine, run)
-    network, held, inputs = opened(model)
+    engines.get(engine)
+    network, held, inputs = _opened(model)
     precision = precision or held
-    for batch in batches:
+    machine = devices.describe()
+    run = Run(run_key=f"bench-{uuid.uuid4().hex[:12]}", notebook="labkit bench", profile="lab", seed=0,
+              started_utc=ledger.now(), machine_key=machine.machine_key, commit=devices.commit())  # fmt: skip
+    ledger.add(machine, run)
+
+    def measured(batch):
         row = measure_one(engine, network, inputs(batch), precision=precision, threads=threads, plan=plan)
-        row = replace(row, run_key=key, name=f"{Path(model).name} {engine} {precision}")
+        row = replace(row, run_key=run.run_key, name=f"{Path(model).name} {engine} {precision}")
         ledger.add(row)
-        yield row
+        return row
+
+    return map(measured, batches)
 
 
-def opened(model):
+def _opened(model):
     """(what `engines.load` takes, the precision it holds, batch size -> a tuple of inputs on the device)."""
     import torch
 
     device = devices.pick()
     if Path(model).suffix == ".onnx":
         graph = export.checked(model)
-        return model, export.precision_of(graph), lambda batch: on(device, export.random_inputs(graph, batch))
+        return model, export.precision_of(graph), lambda batch: _on(device, export.random_inputs(graph, batch))
     torch.manual_seed(0)
     network, _ = models.build(model)
-    return network, "fp32", lambda batch: on(device, [models.example(model, batch)])
+    return network, "fp32", lambda batch: _on(device, [models.example(model, batch)])
 
 
-def on(device, tensors):
+def _on(device, tensors):
     return tuple(tensor.to(device) for tensor in tensors)
 
 
@@ -57,6 +60,6 @@ def measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
     except Unavailable as error:
         reason = f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
         return Latency(device=str(inputs[0].device), threads=threads, batch=batch, reason=reason)
-    where = {"inputs": [on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
+    where = {"inputs": [_on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
     row = measure.latency(served, **where, batch=batch, plan=plan)
     return replace(row, threads=served.threads)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors.torch import save_model
 from torch import nn
 
 from labkit import data, engines, export, measure, models, train
@@ -28,17 +29,10 @@ class Candidate:
 def candidate(name, model, test, *, device):
     """Test a trained model on the ImageSet `test` and save its weights: a `Candidate`."""
     accuracy = train.accuracy(model, test, device=device)
-    path = save(model, artifacts() / "models" / f"{test.name}-{name}.safetensors")
-    return Candidate(name, model, test.name, accuracy, path.stat().st_size)
-
-
-def save(model, path):
-    """Write a model's weights and buffers as safetensors, whole or not at all; returns the path."""
-    from safetensors.torch import save_model
-
+    path = artifacts() / "models" / f"{test.name}-{name}.safetensors"
     with atomic(path) as temporary:
         save_model(model, str(temporary))
-    return Path(path)
+    return Candidate(name, model, test.name, accuracy, path.stat().st_size)
 
 
 def export_by_name(source, out=None, *, opset=None):
@@ -51,7 +45,7 @@ def export_by_name(source, out=None, *, opset=None):
     if Path(source).suffix == ".json":
         network, name, dataset = train.restored(source)
         test = data.load(dataset, "test", limit=74)
-        real = {f"{dataset} test images": real_batches(test, models.example(name, 1).shape)}
+        real = {f"{dataset} test images": _real_batches(test, models.example(name, 1).shape)}
     else:
         (network, _), name, real = models.build(source), source, {}
     path = export.to_onnx(network, models.example(name, 2), out or f"{name}.onnx", opset=opset)
@@ -60,7 +54,7 @@ def export_by_name(source, out=None, *, opset=None):
     return path, {what: export.parity(network, path, batches) for what, batches in inputs.items()}
 
 
-def real_batches(test, shape):
+def _real_batches(test, shape):
     """Test images in batches of 64 and what is left, with the channels and the size a network takes."""
     _, channels, _, side = shape
     return [images.expand(-1, channels, -1, -1) for images, _ in test.batches(64, size=side)]
@@ -70,7 +64,7 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
     """Serve batches like `images` and measure it: a `rows.Deployment`.
 
     images        (N, C, H, W) floats on the device that serves; N is the batch size
-    engine        one of `engines.NAMES`
+    engine        one of `engines.names()`
     plan          `measure.Plan` of the latency
     usd_per_hour  price of the machine; None leaves the cost unknown
     """
@@ -96,14 +90,14 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
         throughput_per_s=latency.throughput_per_s,
         energy_per_item_j=energy.joules_per_item,
         size_bytes=candidate.size_bytes,
-        memory_bytes=memory_in_use(candidate.model, memory),
+        memory_bytes=_memory_in_use(candidate.model, memory),
         cost_per_million_usd=cost_per_million(usd_per_hour, latency.throughput_per_s),
         noisy=latency.noisy,
         reason="; ".join(filter(None, missing)) or None,
     )
 
 
-def memory_in_use(model, memory):
+def _memory_in_use(model, memory):
     """Bytes while serving: the GPU allocator's peak, or weights plus the tensors alive at once on a CPU."""
     if memory.peak_bytes is not None:
         return memory.peak_bytes

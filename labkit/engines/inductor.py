@@ -3,12 +3,25 @@
 import torch
 
 from labkit import device as devices
-from labkit.engines.eager import on_device, serve
+from labkit.device.packages import Check
+from labkit.engines.eager import PRECISIONS, serve
+from labkit.errors import Unavailable
+
+__all__ = ["PRECISIONS", "RUNS", "check", "load"]
+
+RUNS = "torch"
 
 
-def load(model, example, *, precision, threads=None):
+def check():
+    """See `labkit.engines`."""
+    try:
+        devices.require_compiler("cpu")
+        yield Check("C++ compiler", True, "torch.compile can build kernels for the CPU")
+    except Unavailable as error:
+        yield Check("C++ compiler", False, f"{error.found}: {error.what}", fix=error.fix)
+
+
+def load(model, example, *, precision, threads):
     """See `labkit.engines.load`. The first call of the result compiles; that takes from seconds to minutes."""
     devices.require_compiler(example.device)
-    model = on_device(model, example, precision, "inductor")
-    compiled = torch.compile(model, dynamic=False)
-    return serve(model, example, engine="inductor", precision=precision, threads=threads, function=compiled)
+    return serve(torch.compile(model, dynamic=False), example, precision=precision, threads=threads)

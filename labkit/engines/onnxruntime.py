@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from labkit import device as devices
-from labkit.engines.graphs import as_onnx
+from labkit.device import packages
 from labkit.engines.served import Served
-from labkit.errors import Unavailable
 
+RUNS, PRECISIONS = "onnx", ("fp32", "fp16", "int8")  # it has no bf16 kernels for the CPU
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 TYPES = {
     "tensor(float)": (torch.float32, np.float32),
@@ -16,50 +16,25 @@ TYPES = {
 }
 
 
-def load(model_or_onnx, example, *, precision, threads=None):
+def check():
+    """See `labkit.engines`."""
+    yield packages.check("onnxruntime", needed=True)
+
+
+def load(path, example, *, precision, threads):
     """See `labkit.engines.load`. It runs on the GPU where its GPU package is installed, else on the CPU."""
-    onnxruntime = imported()
-    if precision == "bf16":
-        raise Unavailable(
-            "ONNX Runtime has no bf16 kernels for the CPU.",
-            expected="fp32, fp16 or int8",
-            found="bf16",
-            fix="choose another precision, or the engine openvino on a CPU with bf16 instructions",
-        )
-    where = (
-        example.device.type if PROVIDERS.get(example.device.type) in onnxruntime.get_available_providers() else "cpu"
-    )
-    threads = threads or devices.threads()
-    with as_onnx(model_or_onnx, example, precision) as path:
-        providers = list(dict.fromkeys([PROVIDERS[where], PROVIDERS["cpu"]]))
-        session = onnxruntime.InferenceSession(str(path), options(onnxruntime, threads), providers=providers)
-    return served(session, example, precision, threads)
+    onnxruntime = packages.imported("onnxruntime")
+    wanted = [PROVIDERS.get(example.device.type), PROVIDERS["cpu"]]
+    providers = [name for name in dict.fromkeys(wanted) if name in onnxruntime.get_available_providers()]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Threads that spin on after a call would slow what comes next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return _served(onnxruntime.InferenceSession(str(path), options, providers=providers), example, threads)
 
 
-def imported():
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise Unavailable(
-            "ONNX Runtime is not installed.",
-            expected="the package onnxruntime",
-            found=str(error),
-            fix=".venv/bin/pip install onnxruntime",
-        ) from error
-    return onnxruntime
-
-
-def options(onnxruntime, threads):
-    """All optimisations, so many threads, and none that spins on after a call: it would slow what comes next."""
-    found = onnxruntime.SessionOptions()
-    found.intra_op_num_threads = threads
-    found.inter_op_num_threads = 1
-    found.log_severity_level = 3
-    found.add_session_config_entry("session.force_spinning_stop", "1")
-    return found
-
-
-def served(session, example, precision, threads):
+def _served(session, example, threads):
     """Serve a session. Input and output memory are bound, not copied, wherever they lie."""
     provider = session.get_providers()[0]  # the one that was really made, best first
     kind = next(kind for kind, name in PROVIDERS.items() if name == provider)
@@ -78,13 +53,4 @@ def served(session, example, precision, threads):
         session.run_with_iobinding(binding)
         return torch.from_dlpack(binding.get_outputs()[0])
 
-    return Served(
-        engine="onnxruntime",
-        precision=precision,
-        device=str(device),
-        threads=threads,
-        inputs={node.name: tuple(node.shape) for node in session.get_inputs()},
-        outputs={node.name: tuple(node.shape) for node in session.get_outputs()},
-        details={"provider": provider},
-        run=run,
-    )
+    return Served(device=str(device), threads=threads, details={"provider": provider}, run=run)

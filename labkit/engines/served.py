@@ -11,25 +11,21 @@ import torch
 class Served:
     """A model ready to serve: call it with a batch, get float32 outputs on the batch's device.
 
-    engine     one of `engines.NAMES`
-    precision  one of `engines.PRECISIONS`
+    engine, precision  its name and one of `engines.PRECISIONS`; `engines.load` fills them in
     device     where it really runs, such as "cpu" or "cuda:0": it may differ from where the batch lies
     threads    CPU threads it may use
-    inputs, outputs  {name: shape}; a dimension that may vary is a name, such as "batch"
     details    what else was set or chosen, such as the provider and the precision hint
     run        (tensors of a call) -> the first output as a tensor
     """
 
-    engine: str
-    precision: str
+    engine: str = ""
+    precision: str = ""
     device: str
     threads: int
-    inputs: Mapping[str, tuple]
-    outputs: Mapping[str, tuple]
     details: Mapping[str, Any] = field(default_factory=dict)
     run: Callable = field(repr=False)
 
     def __call__(self, *batch):
-        """(N, ...) tensors, one for each of `inputs` in that order -> (N, ...) float32."""
+        """(N, ...) tensors, one for each input of the model in its order -> (N, ...) float32."""
         with torch.inference_mode():
             return self.run(*batch).to(batch[0].device, torch.float32)

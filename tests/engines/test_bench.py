@@ -36,6 +36,16 @@ def test_the_command_prints_progress_and_a_line_a_batch():
     assert result.output.count("\n    median ") == 2
 
 
-def test_an_unknown_network_is_refused_with_those_there_are():
-    with pytest.raises(LabError, match="cnn-small"):
-        list(bench("nothing", [1]))
+@pytest.mark.parametrize(("words", "known"), [(["nothing"], "cnn-small"), (["cnn-small", "--engine", "no"], "eager")])
+def test_what_does_not_exist_is_refused_with_what_there_is_before_any_progress_is_printed(words, known):
+    result = CliRunner().invoke(cli.app, ["bench", *words])
+    assert isinstance(result.exception, LabError)
+    assert known in str(result.exception)
+    assert "1/1" not in result.output
+
+
+@pytest.mark.parametrize("words", [["--batch", "0"], ["--batch", "99999999999"], ["--threads", "0"]])
+def test_impossible_numbers_are_refused_at_the_command_line(words):
+    result = CliRunner().invoke(cli.app, ["bench", "cnn-small", *words])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{words[0]}'" in result.output

@@ -21,12 +21,11 @@ OBJECTS = {
     "runtime": "Runtime",
     "engine": "ICudaEngine",
     "context": "IExecutionContext",
-    "inspector": "EngineInspector",
 }
 RTX_ONLY = {
     *("ComputeCapability", "IBuilderConfig.num_compute_capabilities", "IBuilderConfig.set_compute_capability"),
 }
-FILES = {"builder.py": set(OBJECTS), "run.py": {"engine", "context", "inspector", "runtime"}, "classic.py": {"context"}}
+FILES = {"builder.py": set(OBJECTS), "run.py": {"engine", "context", "runtime"}}
 
 
 def names_used(source, objects):

@@ -1,15 +1,12 @@
 """What an engine consists of: the builder's listing and the inspector's JSON, and what became of each ONNX node."""
 
-import json
-
 import numpy as np
 import onnx
 import pytest
 from engines import made_up_onnx as made_up
 
-from labkit.engines.tensorrt import layers
+from labkit.engines.tensorrt import build, compared, layers, placed
 from labkit.engines.tensorrt.layers import Kernel
-from labkit.engines.tensorrt.precision import actual, compared, requested
 
 TENSOR = (
     "{{ Name: {}, Dimensions: [-1,4,28,28], Strides: [1], StrideOrder: [0], Datatype: {}, Format: (NHWC) Channel }}"
@@ -51,29 +48,6 @@ def test_a_log_without_a_listing_gives_no_kernels():
     assert layers.from_log(["Engine generation completed"]) == ()
 
 
-@pytest.mark.parametrize("key", ["Datatype", "Format/Datatype"])
-def test_the_inspectors_json_becomes_the_same_kernels(key):
-    entry = {
-        "Name": "conv + relu",
-        "LayerType": "CaskConvolution",
-        "Inputs": [{"Name": "x", key: "Thirty-two wide channel vectorized row major Int8 format"}],
-        "Outputs": [{"Name": "y", key: "Channel major FP16 format where channel % 8 == 0"}],
-        "Weights": {"Type": "Int8", "Count": 108},
-        "TacticName": "sm80_xmma_fprop_implicit_gemm_interleaved_i8i8_i8i32_f32",
-        "StreamId": 0,
-        "Metadata": "[ONNX Layer: conv]\x1e[ONNX Layer: relu]",
-    }
-    (found,) = layers.from_inspector(json.dumps({"Layers": [entry], "I/O Tensors": []}))
-    assert (found.inputs, found.constants, found.outputs) == (("int8",), ("int8",), ("fp16",))
-    assert found.nodes == ("conv", "relu")
-    assert found.precision == "int8"
-
-
-def test_an_engine_built_without_details_gives_names_alone():
-    (found,) = layers.from_inspector('{"Layers": ["conv + relu"]}')
-    assert (found.name, found.precision) == ("conv + relu", "other")
-
-
 @pytest.mark.parametrize(
     ("inputs", "constants", "wanted"),
     [
@@ -89,11 +63,11 @@ def test_the_precision_is_that_of_data_and_weights_together(inputs, constants, w
 
 
 def test_a_node_that_several_kernels_name_is_computed_by_the_one_that_does_arithmetic():
-    quantize, wait = kernel(name="q", kind="kgen", nodes=("conv",)), kernel(name="w", kind="wait", nodes=("conv",))
-    convolve = kernel(name="c", nodes=("conv", "relu", "add"))
-    assert actual("conv", [wait, quantize, convolve]) is convolve
-    assert actual("conv", [wait, quantize]) is quantize
-    assert actual("elsewhere", [quantize]) is None
+    made = made_up.residual()
+    quantize, wait = kernel(name="q", kind="kgen", nodes=("conv1",)), kernel(name="w", kind="wait", nodes=("conv1",))
+    convolve = kernel(name="c", nodes=("conv1", "relu1"))
+    assert placed(made, [wait, quantize, convolve])["kernel"].dropna().tolist() == ["c", "c"]
+    assert placed(made, [wait, quantize])["kernel"].dropna().tolist() == ["q"]
 
 
 @pytest.mark.parametrize(("kind", "wanted"), [(np.int8, "int8"), (np.uint8, "uint8")])
@@ -106,13 +80,12 @@ def test_a_convolution_between_dequantized_tensors_asks_for_the_integers(kind, w
     made.graph.node.insert(0, node)
     made.graph.initializer.extend([scale, weights, zero])
     made.graph.node[-1].input[1] = "w_dq"
-    (found,) = requested(made)
-    assert (found.node, found.operator, found.precision) == ("conv", "Conv", wanted)
+    (found,) = compared(made, []).itertuples()
+    assert (found.node, found.operator, found.requested) == ("conv", "Conv", wanted)
 
 
 def test_a_convolution_with_float_weights_asks_for_float_even_behind_dequantize():
-    (found,) = requested(made_up.quantized())
-    assert found.precision == "fp32"
+    assert compared(made_up.quantized(), [])["requested"].tolist() == ["fp32"]
 
 
 def test_the_table_holds_what_was_asked_against_what_was_done():
@@ -126,3 +99,22 @@ def test_the_table_holds_what_was_asked_against_what_was_done():
     assert list(table["requested"]) == ["fp32", "fp32", "fp32"]
     assert list(table["actual"]) == ["fp16", "folded away", "fp32"]
     assert list(table["fused"]) == [1, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_a_recurrent_layer_is_listed_and_computed_by_the_products_of_its_loop(kind, tmp_path):
+    pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
+    gates = {"GRU": 3, "LSTM": 4}[kind]
+    nodes = [
+        onnx.helper.make_node(kind, ["input", "w", "r"], ["", "last"], name="memory", hidden_size=8),
+        onnx.helper.make_node("Squeeze", ["last", "zero"], ["state"], name="squeeze"),
+        onnx.helper.make_node("Gemm", ["state", "w3"], ["logits"], name="head"),
+    ]
+    weights = [made_up.initializer("w", 1, 8 * gates, 5), made_up.initializer("r", 1, 8 * gates, 8)]
+    weights += [made_up.initializer("w3", 8, 10), onnx.numpy_helper.from_array(np.array([0]), "zero")]
+    made = made_up.model(nodes, weights, output=(4, 10), shape=(6, 4, 5))
+    built = build(made_up.save(made, tmp_path))
+    table = compared(built.source.model, built.kernels).set_index("node")
+    assert list(table.index) == ["memory", "head"]
+    assert (table.loc["memory", "operator"], table.loc["memory", "requested"]) == (kind, "fp32")
+    assert table.loc["memory", "actual"] == "fp32"

@@ -1,70 +1,64 @@
 """tensorrt: NVIDIA's compiler of ONNX graphs for its GPUs (TensorRT 10 and 11, and TensorRT-RTX).
 
 build      an ONNX file becomes an engine; TensorRT-RTX does it without a GPU
-layers     what is in an engine: fused kernels and their types; `precision` holds that against what the graph asked for
-trust      an engine file is a program: it is loaded only when it was built here, for this machine as it is
-run        on torch tensors, with CUDA graphs and streams
-classic    on GPU memory by pycuda; `rehearsal` is a stand-in for it where there is no GPU
+compared   what is in an engine, held against what the graph asked for
+obtain     an engine file is a program: it is loaded only when it was built here, for this machine as it is
+run        on torch tensors, with CUDA graphs and streams; `rehearsal`: on GPU memory by pycuda, or without a GPU
 """
 
+from dataclasses import replace
+
 from labkit import device as devices
-from labkit.engines.graphs import as_onnx
+from labkit.device import packages
 from labkit.engines.served import Served
-from labkit.engines.tensorrt import trust
-from labkit.engines.tensorrt.builder import Built, Settings, Source, build
-from labkit.engines.tensorrt.libraries import facts, library, require_gpu
-from labkit.engines.tensorrt.precision import compared, placed, requested
-from labkit.engines.tensorrt.trust import Engine, Untrusted, obtain
+from labkit.engines.tensorrt.builder import Settings, build
+from labkit.engines.tensorrt.layers import compared, placed
+from labkit.engines.tensorrt.libraries import facts, gpu_extra, library, require_gpu
+from labkit.engines.tensorrt.trust import Untrusted, obtain, vouched
 
 __all__ = [
-    "Built",
-    "Engine",
     "Settings",
-    "Source",
     "Untrusted",
     "build",
     "compared",
     "facts",
     "library",
-    "load",
     "obtain",
     "placed",
-    "requested",
     "require_gpu",
-    "trust",
+    "vouched",
 ]
 
+RUNS, PRECISIONS = "onnx", ("fp32", "bf16", "fp16", "int8")
 LARGEST_BATCH = 64
 
 
-def load(model_or_onnx, example, *, precision, threads=None):
+def check():
+    """See `labkit.engines`."""
+    without = "no engine is built here, where there is no GPU"
+    rtx = packages.check(
+        "tensorrt-rtx-cu13-bindings", module="tensorrt_rtx_bindings", without=without, fix="Linux on x86-64 only"
+    )
+    runs = "; builds engines; running them takes an NVIDIA GPU" if rtx.ok else ""
+    yield replace(rtx, name="tensorrt-rtx", detail=rtx.detail + runs)
+    without = "rows of this engine have a reason and no number"
+    yield packages.check("tensorrt", without=without, fix=gpu_extra())
+    without = "the classic way is rehearsed without it"
+    yield packages.check("pycuda", module="pycuda.driver", without=without, fix=gpu_extra())
+
+
+def load(path, example, *, precision, threads):
     """See `labkit.engines.load`. Batches of 1 to 64 are served, or to that of `example` if it is larger."""
     from labkit.engines.tensorrt.run import Session
 
     found = library()
     require_gpu(found)
     batch = len(example)
-    settings = Settings(batches=((1, batch, max(batch, LARGEST_BATCH)),))
-    with as_onnx(model_or_onnx, example, precision) as path:
-        engine = obtain(path, settings)
-    session = Session(found, engine.plan)
-    device = devices.pick("cuda")
-
-    def run(*tensors):
-        return session(*(tensor.to(device) for tensor in tensors))
-
+    engine = obtain(path, Settings(batches=((1, batch, max(batch, LARGEST_BATCH)),)))
+    session, device = Session(found, engine.plan), devices.pick("cuda")
     return Served(
-        engine="tensorrt",
-        precision=precision,
         device=str(device),
-        threads=threads or devices.threads(),
-        inputs=shapes(session.inputs),
-        outputs=shapes(session.outputs),
+        threads=threads,
         details={"library": f"{found.name} {found.version}", "file_bytes": len(engine.plan), "how": engine.how},
-        run=run,
+        run=lambda *tensors: session(*(tensor.to(device) for tensor in tensors)),
     )
-
-
-def shapes(ports):
-    """{name: shape} of an engine's ports; what may vary is the batch."""
-    return {each.name: tuple("batch" if size == -1 else size for size in each.shape) for each in ports}

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from labkit import export
-from labkit.engines.tensorrt import advice, layers
-from labkit.engines.tensorrt.libraries import Facts, facts, library, recorder
+from labkit.engines.tensorrt import layers
+from labkit.engines.tensorrt.libraries import facts, failed, generations, library, recorder, rejected
 from labkit.errors import LabError, Unavailable
 
 MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Memory", "scratch": "Max Scratch Memory"}
@@ -70,7 +70,7 @@ class Built:
     """A built engine, not yet loaded.
 
     plan          the bytes of the engine file
-    kernels       `layers.Kernel`s, as the builder listed them; empty where only a loaded engine tells
+    kernels       `layers.Kernel`s, as the builder listed them
     memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder told
     seconds       building took
     timing_cache  bytes to make the next build faster; None in TensorRT-RTX, which times nothing while it builds
@@ -78,7 +78,6 @@ class Built:
 
     source: Source
     settings: Settings
-    facts: Facts
     plan: bytes
     kernels: tuple
     memory: dict
@@ -96,10 +95,10 @@ def build(onnx, settings=None, *, timing_cache=None):
     """
     source, settings, found = Source.read(onnx), settings or Settings(), library()
     log = recorder(found.trt)()
-    builder = builder_of(found, log)
+    builder = _builder(found, log)
     network = builder.create_network(1 << int(found.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = parse(found.trt, network, log, source)
-    config = configured(found, builder, network, settings)
+    parser = _parsed(found.trt, network, log, source)
+    config = _configured(found, builder, network, settings)
     keeps_times = not found.is_rtx  # there the calls exist, do nothing, and warn
     if keeps_times:
         config.set_timing_cache(config.create_timing_cache(timing_cache or b""), False)
@@ -108,20 +107,19 @@ def build(onnx, settings=None, *, timing_cache=None):
     seconds = time.perf_counter() - begin
     del parser
     if plan is None:
-        raise advice.failed(source.name, log.said("INTERNAL_ERROR", "ERROR"))
+        raise failed(source.name, log.said("INTERNAL_ERROR", "ERROR"))
     return Built(
         source=source,
         settings=settings,
-        facts=facts(found),
         plan=bytes(plan),
         kernels=layers.from_log(log.said("VERBOSE")),
-        memory=memory(log.said("INFO")),
+        memory=_memory(log.said("INFO")),
         seconds=seconds,
         timing_cache=bytes(config.get_timing_cache().serialize()) if keeps_times else None,
     )
 
 
-def builder_of(found, log):
+def _builder(found, log):
     """A builder; Unavailable where the library refuses to make one, as the full one does without a GPU."""
     try:
         return found.trt.Builder(log)
@@ -134,24 +132,22 @@ def builder_of(found, log):
         ) from error
 
 
-def parse(trt, network, log, source):
+def _parsed(trt, network, log, source):
     """Fill the network from the model: the parser, which owns the weights and must live until the engine is built.
 
     What it refuses, or would silently take for something else, is an error.
     """
-    parser = trt.OnnxParser(network, log)
+    parser, problems = trt.OnnxParser(network, log), []
     if not parser.parse(source.model.SerializeToString()):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
-        raise advice.rejected(
-            source.name, [advice.Problem(error.node_name(), error.node_operator(), error.desc()) for error in errors]
-        )
-    unsigned = [text for text in log.said("WARNING") if "UINT8 zero_point" in text]
-    if unsigned:
-        raise advice.rejected(source.name, [advice.Problem("", "", unsigned[0])])
+        problems = [(error.node_name(), error.node_operator(), error.desc()) for error in errors]
+    problems = problems or [("", "", text) for text in log.said("WARNING") if "UINT8 zero_point" in text][:1]
+    if problems:
+        raise rejected(source.name, problems)
     return parser
 
 
-def configured(found, builder, network, settings):
+def _configured(found, builder, network, settings):
     """The builder's configuration, with a profile for each range of batches."""
     trt, config = found.trt, builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
@@ -159,28 +155,30 @@ def configured(found, builder, network, settings):
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, settings.workspace_bytes)
     if settings.aux_streams is not None:
         config.max_aux_streams = settings.aux_streams
-    aim(found, config, settings.targets)
+    if found.is_rtx:
+        _aim(found, config, settings.targets)
+    elif settings.targets:
+        raise LabError(
+            "The full TensorRT builds for the GPU it runs on only.", found=settings.targets, fix="leave targets out"
+        )
     for batches in settings.batches:
         profile = builder.create_optimization_profile()
         for index in range(network.num_inputs):
             tensor = network.get_input(index)
-            profile.set_shape(tensor.name, *(with_batch(tensor, batch) for batch in batches))
+            profile.set_shape(tensor.name, *(_with_batch(tensor, batch) for batch in batches))
         config.add_optimization_profile(profile)
     return config
 
 
-def aim(found, config, targets):
-    """Tell TensorRT-RTX which GPUs to build for; the full library always builds for the one that is here."""
-    if targets and not found.is_rtx:
-        raise LabError("The full TensorRT builds for the GPU it runs on only.", found=targets, fix="leave targets out")
-    if not found.is_rtx:
-        return
+def _aim(found, config, targets):
+    """Tell TensorRT-RTX which GPUs to build for: where none are named, the one that is here."""
     known = found.trt.ComputeCapability.__members__
     unknown = [name for name in targets if name not in known]
     if unknown:
-        names = ", ".join(name for name in known if name.startswith("SM"))
-        raise LabError("TensorRT-RTX does not know this GPU generation.", expected=names, found=", ".join(unknown))
-    here = f"SM{(facts(found).compute_capability or '').replace('.', '')}"
+        raise LabError(
+            "TensorRT-RTX does not know this GPU generation.", expected=generations(found.trt), found=unknown[0]
+        )
+    here = f"SM{(facts(found)['compute_capability'] or '').replace('.', '')}"
     wanted = targets or (("CURRENT",) if here in known else ())
     if wanted:
         config.num_compute_capabilities = len(wanted)
@@ -188,7 +186,7 @@ def aim(found, config, targets):
         config.set_compute_capability(known[name], index)
 
 
-def with_batch(tensor, batch):
+def _with_batch(tensor, batch):
     """The shape of a network's input for one batch size."""
     first, *rest = tensor.shape
     if -1 in rest:
@@ -196,16 +194,13 @@ def with_batch(tensor, batch):
             f"The input {tensor.name!r} has more than its batch open.",
             expected="one dimension that may vary, the first",
             found=tuple(tensor.shape),
-            fix="export the model with a fixed image size",
+            fix="export the model with every other side fixed: an image size, the length of a sequence",
         )
     return (batch if first == -1 else first, *rest)
 
 
-def memory(messages):
-    """{kind: bytes} of the builder's messages."""
-    found = {}
-    for kind, words in MEMORY.items():
-        hits = [int(hit[1]) for text in messages if (hit := re.search(rf"{words}: (\d+) bytes", text))]
-        if hits:
-            found[kind] = hits[-1]
-    return found
+def _memory(messages):
+    """{kind: bytes} of the builder's messages; of several, the last."""
+    told = "\n".join(messages)
+    found = {kind: re.findall(rf"{words}: (\d+) bytes", told) for kind, words in MEMORY.items()}
+    return {kind: int(hits[-1]) for kind, hits in found.items() if hits}

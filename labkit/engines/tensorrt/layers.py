@@ -1,10 +1,8 @@
-"""What is in a built engine: its kernels, the types they compute in, and the ONNX nodes each was made from.
+"""What is in a built engine: its kernels, the types they compute in, and what became of each node of the ONNX graph.
 
-A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts with `Layers:`; an
-engine that was loaded on a GPU lists them to an inspector, as JSON. Both become `Kernel`s here.
+A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts with `Layers:`.
 """
 
-import json
 import re
 from dataclasses import dataclass
 
@@ -18,6 +16,10 @@ TYPES = (  # the first part found in a description, in lower case, decides
     *(("bool", "bool"), ("float", "fp32"), ("fp32", "fp32")),
 )
 WIDTH = {"int8": 1, "fp8": 1, "fp16": 2, "bf16": 2, "fp32": 4}
+RECURRENT = ("GRU", "LSTM", "RNN")
+# Operators that multiply matrices, where nearly all arithmetic of a network is.
+HEAVY = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", *RECURRENT)
+PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")  # carry values on, unchanged
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Kernel:
     inputs, constants, outputs  the types of its tensors, such as ("int8", "fp32"); constants hold the weights
     tactic     the chosen implementation; TensorRT-RTX chooses it at the first run
     stream     the number of the CUDA stream it is put on
-    nodes      names of the ONNX nodes it computes
+    nodes      names of the ONNX nodes it computes; none in the body of a loop
     """
 
     name: str
@@ -48,24 +50,19 @@ class Kernel:
     @property
     def precision(self):
         """What it computes in: the narrowest type of its inputs, or of its weights where that is wider."""
-        sides = [narrowest(side) for side in (self.inputs, self.constants)]
-        known = [side for side in sides if side]
-        return max(known, key=WIDTH.get) if known else "other"
-
-
-def narrowest(types):
-    """The smallest number format among these, or None when there is none."""
-    return min((kind for kind in types if kind in WIDTH), key=WIDTH.get, default=None)
+        sides = [[kind for kind in side if kind in WIDTH] for side in (self.inputs, self.constants)]
+        narrowest = [min(side, key=WIDTH.get) for side in sides if side]
+        return max(narrowest, key=WIDTH.get, default="other")
 
 
 def from_log(messages):
     """The kernels as the builder's log lists them; empty when it does not (built without detailed profiling)."""
     listings = [text for text in messages if text.startswith("Layers:")]
     lines = listings[-1].split("\n\n")[0].splitlines()[1:] if listings else []
-    return tuple(from_line(line) for line in lines if line.startswith("Name: "))
+    return tuple(_kernel(line) for line in lines if line.startswith("Name: "))
 
 
-def from_line(line):
+def _kernel(line):
     """A kernel of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][ONNX Layer: b]`."""
     name, kind, rest = re.match(r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL).groups()
     parts = {}
@@ -73,53 +70,95 @@ def from_line(line):
         until = rf", {after}: |$" if after else "$"
         found = re.search(rf", {key}: (.*?)(?={until})", rest, flags=re.DOTALL)
         parts[key] = found[1] if found else ""
-    types = {key: tuple(map(type_name, re.findall(r"Datatype: ([^,}]*)", parts[key]))) for key in KEYS[:3]}
-    return Kernel(
-        name=name,
-        kind=kind,
-        inputs=types["Inputs"],
-        constants=types["Constants"],
-        outputs=types["Outputs"],
-        tactic=parts["TacticName"],
-        stream=int(re.match(r"\d+", parts["StreamId"])[0]) if parts["StreamId"][:1].isdigit() else 0,
-        nodes=onnx_nodes(parts["Metadata"]),
-    )
+    types = [tuple(map(_type_name, re.findall(r"Datatype: ([^,}]*)", parts[key]))) for key in KEYS[:3]]
+    nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", parts["Metadata"])
+    stream = re.match(r"\d+", parts["StreamId"])
+    return Kernel(name, kind, *types, parts["TacticName"], int(stream[0]) if stream else 0, tuple(dict.fromkeys(nodes)))
 
 
-def from_inspector(text):
-    """The kernels of the JSON that an engine's inspector gives; names alone when it was built without details."""
-    entries = json.loads(text).get("Layers", [])
-    entries = [{"Name": entry} if isinstance(entry, str) else entry for entry in entries]
-    return tuple(
-        Kernel(
-            name=entry.get("Name", ""),
-            kind=entry.get("LayerType", "unknown"),
-            inputs=tensor_types(entry.get("Inputs", ())),
-            constants=tensor_types(entry.get("Constants", ())) or weights_type(entry),
-            outputs=tensor_types(entry.get("Outputs", ())),
-            tactic=str(entry.get("TacticName", "")),
-            stream=int(entry.get("StreamId", 0)),
-            nodes=onnx_nodes(entry.get("Metadata", "")),
-        )
-        for entry in entries
-    )
-
-
-def tensor_types(tensors):
-    return tuple(type_name(tensor.get("Datatype") or tensor.get("Format/Datatype", "")) for tensor in tensors)
-
-
-def weights_type(entry):
-    weights = entry.get("Weights")
-    return (type_name(weights["Type"]),) if isinstance(weights, dict) and "Type" in weights else ()
-
-
-def type_name(text):
+def _type_name(text):
     """ "Half", or "Channel major FP16 format where channel % 8 == 0", as "fp16"."""
     text = text.lower()
     return next((kind for part, kind in TYPES if part in text), text.strip() or "unknown")
 
 
-def onnx_nodes(metadata):
-    """("a", "b") of "[ONNX Layer: a][ONNX Layer: b]", with any separator."""
-    return tuple(dict.fromkeys(re.findall(r"\[ONNX Layer: ([^\]]*)\]", metadata)))
+def compared(model, kernels):
+    """Requested against actual precision: a DataFrame, one line a heavy node of a ModelProto in the graph's order.
+
+    requested  the type of the node's data; or what its data and its weights were both dequantized from
+    actual     what the kernel computes in that does the node's arithmetic, or "folded away"
+    fused      how many other ONNX nodes the same kernel computes
+    other columns  node, operator, kernel (its name), kind
+    """
+    import onnx
+    import pandas as pd
+
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    types, made_by = _tensor_types(graph), {name: node for node in graph.node for name in node.output}
+    lines = []
+    for node in graph.node:
+        if node.op_type in HEAVY:
+            kernel, asked = _actual(node, kernels), _requested(node, types, made_by)
+            about = (kernel.precision, kernel.name, kernel.kind) if kernel else ("folded away", None, None)
+            fused = max(len(kernel.nodes) - 1, 0) if kernel else 0
+            lines.append((node.name, node.op_type, asked, *about, fused))
+    return pd.DataFrame(lines, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"])
+
+
+def placed(model, kernels):
+    """A DataFrame, one line a node of a ModelProto: node, operator, kernel, kind; None for what was folded away."""
+    import pandas as pd
+
+    lines = []
+    for node in model.graph.node:
+        kernel = _actual(node, kernels)
+        lines.append((node.name, node.op_type, kernel and kernel.name, kernel and kernel.kind))
+    return pd.DataFrame(lines, columns=["node", "operator", "kernel", "kind"])
+
+
+def _actual(node, kernels):
+    """The kernel that does the arithmetic of an ONNX node, or None when it was folded away.
+
+    A node may be named by several kernels: the one that quantizes its input, say, and the one that convolves. Kernels
+    generated for element-wise work are the answer only when no other names the node. A recurrent node becomes a loop,
+    in which no kernel names a node: the matrix products without a node are its.
+    """
+    if node.op_type in RECURRENT:
+        products = [kernel for kernel in kernels if kernel.kind == "gemm" and not kernel.nodes]
+        if products:
+            return products[0]
+    naming = [kernel for kernel in kernels if node.name in kernel.nodes and kernel.computes]
+    return min(naming, key=lambda kernel: (kernel.kind == GENERATED, len(kernel.nodes)), default=None)
+
+
+def _tensor_types(graph):
+    """{tensor name: "fp32", "int8", ...} of everything whose type is known."""
+    from onnx import TensorProto
+
+    found = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
+    found |= {tensor.name: tensor.data_type for tensor in graph.initializer}
+    return {name: _onnx_type(TensorProto.DataType.Name(number).lower()) for name, number in found.items()}
+
+
+def _onnx_type(name):
+    """ "fp32" of ONNX's "float"; integers keep their names, unsigned ones too."""
+    return name if "int" in name else _type_name(name)
+
+
+def _requested(node, types, made_by):
+    """The precision one node asks for."""
+    quantized = [_quantized_type(name, types, made_by) for name in node.input[:2]]
+    if all(quantized):
+        return quantized[0]
+    return next((types[name] for name in (*node.input[:2], *node.output) if name in types), "unknown")
+
+
+def _quantized_type(name, types, made_by):
+    """The integer (or fp8) type a tensor was dequantized from, or None."""
+    node = made_by.get(name)
+    while node is not None and node.op_type in PASSING:
+        node = made_by.get(node.input[0])
+    if node is None or node.op_type != "DequantizeLinear":
+        return None
+    zero = node.input[2] if len(node.input) > 2 else ""
+    return types.get(node.input[0]) or types.get(zero) or "uint8"

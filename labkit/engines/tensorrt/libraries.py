@@ -1,22 +1,25 @@
-"""Which TensorRT is here, and what it would run on.
+"""Which TensorRT is here, what it would run on, and what its messages mean.
 
 There are two libraries with one interface. TensorRT builds on the GPU it will run on, and times candidates there.
 TensorRT-RTX builds without a GPU and leaves the last step, the machine code, to the moment an engine is first run.
 """
 
 import functools
-import importlib.metadata
-from dataclasses import asdict, dataclass
+import importlib
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from labkit import device as devices
-from labkit.errors import Unavailable
+from labkit.device.packages import install
+from labkit.errors import LabError, Unavailable
 
-RTX = "tensorrt-rtx"
-MODULES = {"tensorrt": "tensorrt", "tensorrt_rtx": RTX, "tensorrt_rtx_bindings": RTX}
-NO_GPU = "an engine file can still be built: `labkit build model.onnx`; the lesson shows recorded rows"
-GPU_EXTRA = "on a machine with an NVIDIA GPU and the CUDA toolkit: .venv/bin/uv pip install -e '.[gpu]'"
+_RTX = "tensorrt-rtx"
+MODULES = {"tensorrt": "tensorrt", "tensorrt_rtx": _RTX, "tensorrt_rtx_bindings": _RTX}
+SHOWN = 3  # problems of a graph, of which there may be hundreds
 
 
 @dataclass(frozen=True)
@@ -29,59 +32,40 @@ class Library:
 
     @property
     def is_rtx(self):
-        return self.name == RTX
+        return self.name == _RTX
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What an engine depends on beside its graph: another value of one of these, and it must be built again.
-
-    gpu, compute_capability, driver  of the machine it was built on; None where there is no GPU
-    """
-
-    library: str
-    library_version: str
-    gpu: str | None
-    compute_capability: str | None  # such as "8.9"
-    driver: str | None
-
-    def asdict(self):
-        return asdict(self)
+def gpu_extra():
+    """What to do for the full library and pycuda."""
+    return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
 
 def library():
     """The TensorRT to use: the full one on a machine with a GPU, else TensorRT-RTX; Unavailable when there is none."""
     order = MODULES if "cuda" in devices.kinds() else reversed(MODULES)
-    reasons = {}
+    reasons = []
     for module in order:
         try:
-            return imported(module)
+            trt = importlib.import_module(module)
+            return Library(trt, MODULES[module], trt.__version__)
         except (ImportError, OSError, RuntimeError) as error:  # not installed, or its libraries do not load
-            reasons[module] = str(error) or type(error).__name__
+            reasons.append(f"{module}: {error or type(error).__name__}")
     raise Unavailable(
         "TensorRT is not here.",
         expected="the package tensorrt (needs a GPU) or tensorrt-rtx-cu13-bindings (Linux on x86-64)",
-        found="; ".join(f"{module}: {reason}" for module, reason in reasons.items()),
-        fix=GPU_EXTRA,
+        found="; ".join(reasons),
+        fix=gpu_extra(),
     )
-
-
-def imported(module):
-    """The `Library` of one module's name."""
-    trt = __import__(module)
-    return Library(trt, MODULES[module], trt.__version__)
 
 
 def facts(found):
-    """The `Facts` of a library on this machine."""
+    """What an engine depends on beside its graph, as fields of `rows.EngineFile`: another value, and it is built again.
+
+    gpu, compute_capability (such as "8.9") and driver are None where there is no GPU.
+    """
     machine = devices.describe()
-    return Facts(
-        library=found.name,
-        library_version=found.version,
-        gpu=machine.gpu,
-        compute_capability=devices.compute_capability(),
-        driver=machine.gpu_driver,
-    )
+    gpu = {"gpu": machine.gpu, "compute_capability": devices.compute_capability(), "driver": machine.gpu_driver}
+    return {"library": found.name, "library_version": found.version, **gpu}
 
 
 def require_gpu(found):
@@ -92,17 +76,21 @@ def require_gpu(found):
             "TensorRT cannot run an engine here.",
             expected="an NVIDIA GPU with its driver",
             found="no GPU that torch can use",
-            fix=NO_GPU,
+            fix="an engine file can still be built: `labkit build model.onnx`; the lesson shows recorded rows",
         )
     target = f"SM{capability.replace('.', '')}"
     if found.is_rtx and not hasattr(found.trt.ComputeCapability, target):
-        known = [name for name in found.trt.ComputeCapability.__members__ if name.startswith("SM")]
         raise Unavailable(
             f"TensorRT-RTX has no kernels for this GPU ({target}).",
-            expected=", ".join(known),
+            expected=generations(found.trt),
             found=target,
-            fix=f"install the full library, {GPU_EXTRA}",
+            fix=f"install the full library, {gpu_extra()}",
         )
+
+
+def generations(trt):
+    """The GPU generations that TensorRT-RTX knows, as words."""
+    return ", ".join(name for name in trt.ComputeCapability.__members__ if name.startswith("SM"))
 
 
 @functools.cache
@@ -112,7 +100,7 @@ def recorder(trt):
     class Recorder(trt.ILogger):
         def __init__(self):
             trt.ILogger.__init__(self)
-            self.messages: list[tuple[str, Any]] = []
+            self.messages = []
 
         def log(self, severity, message):
             self.messages.append((severity.name, message))
@@ -124,9 +112,54 @@ def recorder(trt):
     return Recorder
 
 
-def pycuda_version():
-    """The version of pycuda, or None when it is not installed."""
-    try:
-        return importlib.metadata.version("pycuda")
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def rejected(file, problems):
+    """The LabError of a graph that the parser refused.
+
+    file      its name
+    problems  [(the ONNX node, its operator, what was said)]
+    """
+    told = [f"{f'node {node!r} ({operator}): ' if node or operator else ''}{_meaning(said)}"
+            for node, operator, said in problems[:SHOWN]]  # fmt: skip
+    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    return LabError(
+        f"TensorRT rejects {file}.",
+        expected="operators, types and quantization that TensorRT has",
+        found="; ".join(told) + more,
+        fix=_fix(problems[0][2], file) or "look at this node with `labkit view`, and export it another way",
+    )
+
+
+def failed(file, messages):
+    """The LabError of a build that failed after parsing. `messages` are the errors TensorRT logged, oldest first."""
+    known = [message for message in messages if _known(message)]
+    chosen = (known or messages or ["no reason was given"])[0]
+    return LabError(
+        f"TensorRT cannot build {file}.",
+        expected="a network that the chosen GPUs, memory limit and profile can hold",
+        found=_meaning(chosen),
+        fix=_fix(chosen, file)
+        or "build once more with fewer targets and without a memory limit, to see which one is too much",
+    )
+
+
+def _meaning(message):
+    """What a message means; or itself, without source files, line numbers and what the missing driver adds."""
+    lines = [line for line in message.splitlines() if "catchCudaError" not in line]
+    text = " ".join(re.sub(r"\(?In \w+ at \S+\)?", "", line).strip() for line in lines)
+    return _known(message).get("means") or text[:300].strip(" (") or message[:300]
+
+
+def _fix(message, file):
+    """What to do about it, or None."""
+    new = shlex.quote(f"{Path(file).stem}-tensorrt.onnx")
+    return _known(message).get("fix", "").replace("NEW.onnx", new) or None
+
+
+def _known(message):
+    """What `messages.toml` says about a message; empty for one it does not know."""
+    return next((entry for entry in _table() if re.search(entry["pattern"], message)), {})
+
+
+@functools.cache
+def _table():
+    return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))["known"]

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from labkit.engines.tensorrt.precision import placed
+from labkit.engines.tensorrt.layers import placed
 from labkit.plots import COLOURS, GREY, canvas
 
 KINDS = {  # what TensorRT calls its kernels, in words

@@ -1,7 +1,8 @@
-"""A stand-in for the GPU side of a script: pycuda's memory and an execution context, with ONNX Runtime doing the sums.
+"""The GPU side of a script without torch: pycuda's driver, or a stand-in for it where there is no GPU.
 
-It answers what the engine of the same ONNX file would answer, and is as strict as the real thing: addresses and sizes
-must be right, shapes set, and results are there only after the stream was waited for. It is no measure of speed.
+The rehearsal is pycuda's memory and an execution context, with ONNX Runtime doing the sums. It answers what the engine
+of the same ONNX file would answer, and is as strict as the real thing: addresses and sizes must be right, shapes set,
+and results are there only after the stream was waited for. It is no measure of speed.
 """
 
 import ctypes
@@ -10,13 +11,37 @@ import itertools
 import numpy as np
 
 from labkit import export
-from labkit.errors import LabError
+from labkit.engines.tensorrt.libraries import gpu_extra
+from labkit.errors import LabError, Unavailable
 
 UNWRITTEN = 0xCB  # fresh GPU memory holds anything: here bytes that are a huge negative number as float32
+LARGEST_BATCH = 64  # of the profile that is rehearsed
 
 
 class Misuse(LabError):
     """A call that would crash a GPU program, or silently give wrong numbers."""
+
+
+def driver():
+    """pycuda's driver interface, in the context that torch and TensorRT use; Unavailable, with the reason.
+
+    `pycuda.autoinit`, which older scripts import, would make a context of its own beside theirs.
+    """
+    try:
+        import pycuda.driver as cuda
+
+        try:
+            import pycuda.autoprimaryctx  # noqa: F401 (importing it makes the context current)
+        except cuda.Error as error:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+    except (ImportError, RuntimeError) as error:  # not installed, or "libcuda.so.1: cannot open ...": no driver
+        raise Unavailable(
+            "pycuda is not usable here.",
+            expected="the package pycuda, and an NVIDIA GPU with its driver (libcuda.so.1)",
+            found=str(error),
+            fix=gpu_extra(),
+        ) from error
+    return cuda
 
 
 class Rehearsal:
@@ -35,13 +60,13 @@ class Rehearsal:
     def memcpy_htod(self, target, array):
         """Copy an array from the host (CPU) to the device (GPU)."""
         self.steps.append("memcpy_htod")
-        array = contiguous(array)
+        array = _contiguous(array)
         ctypes.memmove(self.place(target, array.nbytes), array.ctypes.data, array.nbytes)
 
     def memcpy_dtoh(self, array, source):
         """Copy from the device into an array of the host, without waiting for any stream."""
         self.steps.append("memcpy_dtoh")
-        array = contiguous(array)
+        array = _contiguous(array)
         ctypes.memmove(array.ctypes.data, self.place(source, array.nbytes), array.nbytes)
 
     def Stream(self):
@@ -96,13 +121,13 @@ class Stream:
 
 
 class Context:
-    """An execution context of an ONNX file, for batches of `least` to `most`; names and arguments as in TensorRT."""
+    """An execution context of an ONNX file, for batches of 1 to 64; names and arguments as in TensorRT."""
 
-    def __init__(self, device, onnx_path, *, least=1, most=64):
+    def __init__(self, device, onnx_path):
         import onnxruntime
 
         export.checked(onnx_path)
-        self.device, self.range, self.addresses, self.shape = device, (least, most), {}, None
+        self.device, self.addresses, self.shape = device, {}, None
         self.session = onnxruntime.InferenceSession(str(onnx_path), providers=["CPUExecutionProvider"])
         (self.input,), self.output = self.session.get_inputs(), self.session.get_outputs()[0]
 
@@ -110,7 +135,7 @@ class Context:
         """Whether the shape fits the profile; it must be set before a call, and tells the shape of the output."""
         self.device.steps.append("set_input_shape")
         fits = len(shape) == len(self.input.shape) and tuple(shape[1:]) == tuple(self.input.shape[1:])
-        fits = fits and self.range[0] <= shape[0] <= self.range[1] and name == self.input.name
+        fits = fits and 1 <= shape[0] <= LARGEST_BATCH and name == self.input.name
         self.shape = tuple(shape) if fits else self.shape
         return fits
 
@@ -139,10 +164,10 @@ class Context:
                 expected="a shape for the input, an address for each tensor",
                 found=f"no address for {', '.join(sorted(missing))}" if missing else "no input shape",
             )
-        self.device.queue.append((stream_handle, self.compute))
+        self.device.queue.append((stream_handle, self._compute))
         return True
 
-    def compute(self):
+    def _compute(self):
         """Read the input's memory, run the model, write the output's memory."""
         size = int(np.prod(self.shape)) * np.dtype(np.float32).itemsize
         raw = ctypes.string_at(self.device.place(self.addresses[self.input.name], size), size)
@@ -152,7 +177,7 @@ class Context:
         ctypes.memmove(target, result.ctypes.data, result.nbytes)
 
 
-def contiguous(array):
+def _contiguous(array):
     """The array, if its bytes lie in one piece; pycuda refuses others too."""
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
         raise Misuse("Only a NumPy array in one piece can be copied.", found=type(array).__name__)

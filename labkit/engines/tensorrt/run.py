@@ -4,28 +4,18 @@ from dataclasses import dataclass
 
 import torch
 
-from labkit.engines.tensorrt.layers import from_inspector
 from labkit.engines.tensorrt.libraries import recorder, require_gpu
 from labkit.errors import LabError
 
-DTYPES = {
-    "FLOAT": torch.float32,
-    "HALF": torch.float16,
-    "BF16": torch.bfloat16,
-    "INT8": torch.int8,
-    "INT32": torch.int32,
-    "INT64": torch.int64,
-    "BOOL": torch.bool,
-}
+TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}  # which torch calls otherwise
 WARM_UP = 3  # calls before a CUDA graph is recorded: the first ones allocate and load
 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of an engine; -1 in its shape is what may vary."""
+    """An input or output of an engine."""
 
     name: str
-    shape: tuple
     dtype: torch.dtype
     is_input: bool
 
@@ -39,8 +29,8 @@ class Session:
     def __init__(self, found, plan):
         """found: `libraries.Library`; plan: bytes that `trust` vouched for. Raises Unavailable, LabError."""
         require_gpu(found)
-        self.trt, self.log = found.trt, recorder(found.trt)()
-        self.runtime = self.trt.Runtime(self.log)
+        self.log = recorder(found.trt)()
+        self.runtime = found.trt.Runtime(self.log)
         self.engine = self.runtime.deserialize_cuda_engine(plan)
         if self.engine is None:
             raise LabError(
@@ -50,41 +40,37 @@ class Session:
                 fix="delete the file: it is built again",
             )
         names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
-        self.ports = tuple(port(self.trt, self.engine, name) for name in names)
-        self.inputs = tuple(each for each in self.ports if each.is_input)
-        self.outputs = tuple(each for each in self.ports if not each.is_input)
+        ports = [_port(found.trt, self.engine, name) for name in names]
+        self.inputs = tuple(each for each in ports if each.is_input)
+        self.outputs = tuple(each for each in ports if not each.is_input)
         self.contexts = {}
 
     def __call__(self, *batch):
         """(N, ...) tensors on the GPU, one for each input -> the first output, (N, ...)."""
-        return self.all_outputs(*batch)[0]
-
-    def all_outputs(self, *batch):
-        """Every output, as a tuple of tensors."""
-        context = self.context(len(batch[0]))
+        context = self._context(len(batch[0]))
         kept = [tensor.to(each.dtype).contiguous() for tensor, each in zip(batch, self.inputs, strict=True)]
         for tensor, each in zip(kept, self.inputs, strict=True):
-            self.check(context.set_input_shape(each.name, tuple(tensor.shape)), f"the shape {tuple(tensor.shape)}")
+            self._check(context.set_input_shape(each.name, tuple(tensor.shape)), f"the shape {tuple(tensor.shape)}")
             context.set_tensor_address(each.name, tensor.data_ptr())
-        device, results = kept[0].device, []
+        results = []
         for each in self.outputs:
             shape = tuple(context.get_tensor_shape(each.name))
-            results.append(torch.empty(shape, dtype=each.dtype, device=device))
+            results.append(torch.empty(shape, dtype=each.dtype, device=kept[0].device))
             context.set_tensor_address(each.name, results[-1].data_ptr())
-        self.check(context.execute_async_v3(stream_handle()), "the call")
-        return tuple(results)
+        self._check(context.execute_async_v3(_stream_handle()), "the call")
+        return results[0]
 
-    def context(self, batch):
+    def _context(self, batch):
         """The execution context of the current stream, for the optimisation profile that fits the batch size."""
-        key = (stream_handle(), self.profile(batch))
+        key = (_stream_handle(), self._profile(batch))
         if key not in self.contexts:
             context = self.engine.create_execution_context()
-            self.check(context is not None, "an execution context")
-            self.check(context.set_optimization_profile_async(key[1], key[0]), "the optimisation profile")
+            self._check(context is not None, "an execution context")
+            self._check(context.set_optimization_profile_async(key[1], key[0]), "the optimisation profile")
             self.contexts[key] = context
         return self.contexts[key]
 
-    def profile(self, batch):
+    def _profile(self, batch):
         """The number of the profile whose range holds the batch size; of several, that of the nearest usual size."""
         name, engine = self.inputs[0].name, self.engine
         ranges = [
@@ -101,15 +87,10 @@ class Session:
             )
         return min(fits, key=lambda index: abs(ranges[index][1] - batch))
 
-    def check(self, fine, what):
+    def _check(self, fine, what):
         """Turn a refusal of TensorRT into an error with its own words."""
         if not fine:
             raise LabError(f"TensorRT refuses {what}.", found=(self.log.said("INTERNAL_ERROR", "ERROR") or ["?"])[-1])
-
-    def kernels(self):
-        """The engine's kernels, as `layers.Kernel`s."""
-        inspector = self.engine.create_engine_inspector()
-        return from_inspector(inspector.get_engine_information(self.trt.LayerInformationFormat.JSON))
 
     def graphed(self, *example):
         """A faster call for inputs of exactly this shape: recorded once as a CUDA graph, then started as a whole.
@@ -151,16 +132,12 @@ class Session:
         return results
 
 
-def port(trt, engine, name):
+def _port(trt, engine, name):
     """The `Port` of one tensor of an engine."""
-    return Port(
-        name=name,
-        shape=tuple(engine.get_tensor_shape(name)),
-        dtype=DTYPES[engine.get_tensor_dtype(name).name],
-        is_input=engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT,
-    )
+    kind, is_input = engine.get_tensor_dtype(name).name, engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+    return Port(name, getattr(torch, TYPES.get(kind, kind.lower())), is_input)
 
 
-def stream_handle():
+def _stream_handle():
     """The current CUDA stream, as the number TensorRT wants."""
     return torch.cuda.current_stream().cuda_stream

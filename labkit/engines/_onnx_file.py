@@ -1,4 +1,4 @@
-"""What the engines that run ONNX share: a file that holds the wanted precision, whatever they were given."""
+"""The file that an engine of ONNX graphs is given, whatever the caller had."""
 
 import copy
 import tempfile
@@ -11,15 +11,16 @@ from labkit.errors import LabError, Unavailable
 
 
 @contextmanager
-def as_onnx(model, example, precision):
+def as_onnx(model, example, precision, from_fp32=()):
     """Yield the path of an ONNX file with the precision written into it; one exported for this is deleted at the end.
 
     model      a torch module, or the path of an ONNX file (checked before anything reads it)
     precision  a module is exported in it; a file must hold it
+    from_fp32  precisions that the engine computes a file of fp32 in
     """
     if isinstance(model, (str, Path)):
         held = export.precision_of(export.checked(model))
-        if held != precision:
+        if held != precision and (held != "fp32" or precision not in from_fp32):
             raise LabError(
                 f"{Path(model).name} does not hold {precision}.",
                 expected=precision,
@@ -35,9 +36,8 @@ def as_onnx(model, example, precision):
             found=type(model).__name__,
             fix="export it (`labkit export`), then quantize the file (`labkit quantize`)",
         )
-    dtype = DTYPES[precision]
-    if precision != "fp32":
-        model = copy.deepcopy(model).to(dtype)
-    batch = example.to(dtype) if example.is_floating_point() else example
+    if precision != "fp32" and precision not in from_fp32:
+        model = copy.deepcopy(model).to(DTYPES[precision])
+        example = example.to(DTYPES[precision]) if example.is_floating_point() else example
     with tempfile.TemporaryDirectory() as folder:
-        yield export.to_onnx(model, batch, Path(folder) / "model.onnx")
+        yield export.to_onnx(model, example, Path(folder) / "model.onnx")

@@ -1,0 +1,81 @@
+"""What is installed in the Python that runs: a package, whether it loads, and the command that installs it."""
+
+import importlib
+import shlex
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from labkit.errors import Unavailable
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing a lesson may want.
+
+    name    what it is
+    ok      whether it is here
+    detail  what was found, or why it is missing
+    needed  whether the course cannot run without it
+    fix     what to do, when something can be done
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    needed: bool = False
+    fix: str | None = None
+
+
+def install(*words):
+    """The command that installs into the Python that runs: of a virtual environment, of conda or of the system.
+
+    words  what `pip install` takes, such as the name of a package
+    """
+    pip, uv = [sys.executable, "-m", "pip", "install"], ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*(pip if _version("pip") else uv), *words])
+
+
+def check(name, *, module=None, without=None, needed=False, fix=None):
+    """Whether a package is installed and really imports, a `Check`: many need libraries beside themselves.
+
+    module   what to import, None: the module of the same name, "": nothing, where importing takes many seconds
+    without  what the lessons do where it is missing
+    fix      what to do; None: the command that installs it
+    """
+    found = _version(name)
+    if found is None:
+        problem, fix = "not installed", fix or install(name)
+    else:
+        problem = None if module == "" else _import_problem(module or name)
+        fix = fix or install("--force-reinstall", "--no-deps", name)
+    if problem is None:
+        return Check(name, True, found, needed)
+    return Check(name, False, f"{problem}: {without}" if without else problem, needed, fix)
+
+
+def _version(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _import_problem(module):
+    """Why a module of an installed package does not load, or None."""
+    try:
+        importlib.import_module(module)
+        return None
+    except Exception as error:  # a library may fail to load in its own way
+        reason = str(error).splitlines()[0] if str(error) else "no reason given"
+        return f"installed, but does not load: {type(error).__name__}: {reason}"
+
+
+def imported(name):
+    """The module of this name; Unavailable, with the command that installs it, where it is not here."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Unavailable(
+            f"{name} is not here.", expected=f"the package {name}", found=str(error), fix=install(name)
+        ) from error
