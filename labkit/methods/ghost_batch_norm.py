@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from labkit.errors import LabError
+from labkit.methods import Hooks
 from labkit.methods.surgery import replaced
 
 
@@ -163,3 +164,10 @@ def with_ghost_batch_norm(model, ghost_size):
         return new
 
     return replaced(twin, nn.BatchNorm2d, ghost)
+
+
+class Method(Hooks):
+    """In training: `TrainConfig(ghost_size=32)`."""
+
+    def begin(self, model):
+        return with_ghost_batch_norm(model, self.value)

@@ -68,3 +68,8 @@ class LAMB(torch.optim.Optimizer):
             if not self.state[weight]:
                 self.state[weight].update(first=torch.zeros_like(weight), second=torch.zeros_like(weight))
         return tuple([self.state[weight][name] for weight in weights] for name in ("first", "second"))
+
+
+def make(parameters, config):
+    """The optimizer of a `TrainConfig`."""
+    return LAMB(parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)

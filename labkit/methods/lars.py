@@ -57,6 +57,11 @@ class LARS(torch.optim.Optimizer):
         return [state["velocity"] for state in states]
 
 
+def make(parameters, config):
+    """The optimizer of a `TrainConfig`."""
+    return LARS(parameters, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay)
+
+
 def trust_ratios(weights, grads, group):
     """How much the step of each of T layers is stretched: (T,)."""
     w, g = norms(weights), norms(grads)

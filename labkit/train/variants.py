@@ -1,7 +1,7 @@
 """One training in several variants, timed in turn, so that a machine that changes its pace hits all of them alike."""
 
 import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,8 +12,6 @@ from labkit.ledger.rows import Training
 from labkit.measure.stats import bootstrap_median
 from labkit.train.config import TrainConfig
 from labkit.train.loop import fit
-
-OFF = {field.name: field.default for field in fields(TrainConfig)}
 
 
 def run_variants(model, data, variants, *, device, rounds=3):
@@ -29,7 +27,7 @@ def run_variants(model, data, variants, *, device, rounds=3):
     if len(variants) < 2 or rounds < 1:
         raise LabError("There is nothing to compare.", expected="two or more variants, one or more rounds")
     random, device = np.random.default_rng(baseline.seed), torch.device(device)
-    reasons = {name: reason for name, config in variants.items() if (reason := idle(config, baseline, device))}
+    reasons = {name: reason for name, config in variants.items() if (reason := _idle(config, baseline, device))}
     histories = {name: [] for name in variants if name not in reasons}
     for _ in range(rounds):
         for name in random.permutation(list(histories)):
@@ -42,16 +40,16 @@ def run_variants(model, data, variants, *, device, rounds=3):
     return Variants(variants, histories, reasons, device, devices.threads())
 
 
-def idle(config, baseline, device):
+def _idle(config, baseline, device):
     """Why a variant is the baseline over again on this device; None when it is not."""
-    if config is baseline or effective(config, device) != effective(baseline, device):
+    if config is baseline or _effective(config, device) != _effective(baseline, device):
         return None
     return "; ".join(config.idle(device).values()) or None
 
 
-def effective(config, device):
+def _effective(config, device):
     """The config without the switches that do nothing on this device."""
-    return replace(config, **{name: OFF[name] for name in config.idle(device)})
+    return replace(config, **{name: getattr(TrainConfig, name) for name in config.idle(device)})
 
 
 @dataclass(frozen=True)
