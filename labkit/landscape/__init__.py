@@ -4,9 +4,8 @@
 """
 
 from labkit.landscape.curvature import Eigen, hessian_vector, top_eigenvalue
-from labkit.landscape.directions import filter_normalised, random_direction
 from labkit.landscape.loss import Landscape
-from labkit.landscape.paths import Surface, interpolate, surface
+from labkit.landscape.paths import Surface, filter_normalised, interpolate, random_direction, surface
 from labkit.landscape.sharpness import Sharpness, sharpness
 
 __all__ = [

