@@ -11,6 +11,7 @@ from labkit import models
 from labkit.data import load
 from labkit.errors import LabError
 from labkit.files import artifacts, atomic
+from labkit.measure import profiling
 from labkit.train.loop import fit
 
 _PROFILED_STEPS = 3  # of torch's profiler, whose file grows by megabytes a step
@@ -41,7 +42,7 @@ class Training:
             checkpoint.unlink(missing_ok=True)
         file = artifacts() / "profiles" / f"{self.name}.{'prof' if profile == 'cprofile' else 'json'}"
         if profile == "torch":
-            self._trace(file)
+            profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(file)
         work = {"device": self.device, "test": self.test, "checkpoint": checkpoint}
         if profile == "cprofile":
             profiler = cProfile.Profile()
@@ -51,12 +52,6 @@ class Training:
         else:
             history = fit(self.network, self.train, self.config, **work)
         return history, checkpoint, file if profile else None
-
-    def _trace(self, file):
-        """Write torch's profile of a few steps of a copy of the network."""
-        from labkit.measure.profiling import profile
-
-        profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(file)
 
     def dry_run(self, steps=1):
         """Train a copy for so many steps, and write nothing."""

@@ -10,7 +10,6 @@ from labkit import device as devices
 from labkit.errors import Unavailable
 from labkit.ledger.rows import Training
 from labkit.measure.stats import bootstrap_median
-from labkit.train.config import TrainConfig
 from labkit.train.loop import fit
 from labkit.train.watch import PHASES
 
@@ -41,14 +40,9 @@ def run_variants(model, data, variants, *, device, rounds=3):
 
 def _idle(config, baseline, device):
     """Why a variant is the baseline over again on this device; None when it is not."""
-    if config is baseline or _effective(config, device) != _effective(baseline, device):
-        return None
-    return "; ".join(config.idle(device).values()) or None
-
-
-def _effective(config, device):
-    """The config without the switches that do nothing on this device."""
-    return replace(config, **{name: getattr(TrainConfig, name) for name in config.idle(device)})
+    changed = {name for name, value in vars(config).items() if value != getattr(baseline, name)}
+    reasons = config.idle(device)
+    return "; ".join(reasons[name] for name in changed) if changed and changed <= set(reasons) else None
 
 
 @dataclass(frozen=True)

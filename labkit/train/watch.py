@@ -91,17 +91,14 @@ class Losses:
             self.values.append(float(copy))
 
     def _not_finite(self, value):
-        config = self.config
-        tips = [f"try a learning rate of {config.learning_rate / 10:g}"]
-        tips += ["amp bf16, whose range is that of fp32"] if config.amp == "fp16" else []
-        tips += ["clip 1.0"] if config.clip is None else []
-        tips += ["a gradual warmup"] if config.schedule != "onecycle" and config.warmup == "none" else []
+        rate = self.config.learning_rate
         before = f"{self.values[-1]:.4g} in the step before" if self.values else "it is the first step"
         return NotFinite(
             f"The loss became {value} in step {len(self.values) + 1}; training has stopped.",
             expected="a finite loss in every step",
-            found=f"{value}; {before}, with a peak learning rate of {config.learning_rate:g}",
-            fix=", then ".join(tips) + "; look for infinite or missing values in the images",
+            found=f"{value}; {before}, with a peak learning rate of {rate:g}",
+            fix=f"try a learning rate of {rate / 10:g}, then clip 1.0, then amp bf16 in place of fp16, then a gradual "
+            "warmup; look for infinite or missing values in the images",
         )
 
 
@@ -114,17 +111,14 @@ def out_of_memory_explained(config, device):
     except (RuntimeError, MemoryError) as error:
         if not devices.is_out_of_memory(error):
             raise
-        tips = [f"accumulate {2 * config.accumulate} (the same step in parts)"]  # what changes no result comes first
-        tips += ["amp bf16"] if config.amp is None else []
-        tips += ["resident off"] if config.resident and device.type != "cpu" else []
-        tips += [f"batch {config.batch // 2}"] if config.batch > 1 else []
         images, peak = config.batch // config.accumulate, devices.peak_memory_bytes(device)
         used = f"a peak of {shown(peak, 'B')}" if peak else "no counter of the peak here"
         raise OutOfMemory(
             f"There is not enough memory on {device} to train with batches of {images}.",
             expected=f"room for a pass over {images} images, forwards and backwards",
             found=f"{used}, {shown(devices.free_bytes(device), 'B')} free now",
-            fix=", then ".join(tips),
+            fix=f"accumulate {2 * config.accumulate} (the same step in parts), then amp bf16, then a batch of "
+            f"{max(config.batch // 2, 1)}; not resident, where the set lies on the GPU",
         ) from None  # the traceback would keep the tensors alive
 
 

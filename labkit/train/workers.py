@@ -7,7 +7,7 @@ import pickle
 import signal
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from labkit.device import threads, using_threads
@@ -37,21 +37,18 @@ def work(task, jobs, device="cpu"):
     from labkit.train.watch import progress_bar
 
     # Pickled here, by value: torch would otherwise hand its tensors over as open files.
-    waiting = [_pool(side_by_side).submit(_call, pickle.dumps((task, job))) for job in jobs]
+    calls, found = [pickle.dumps((task, job)) for job in jobs], []
     try:
         with progress_bar(len(jobs), 0) as bar:
-            for done in as_completed(waiting):
-                done.result()  # raises what the job raised, at once
+            for answer in _pool(side_by_side).map(_call, calls):  # raises what a job raised, and cancels the rest
+                found.append(pickle.loads(answer))
                 bar.update()
-        return [pickle.loads(done.result()) for done in waiting]
+        return found
     except BrokenProcessPool:
         _pool.cache_clear()
         raise LabError(
             "A worker process ended in the middle of its job.", fix="free some memory, and run the cell again"
         ) from None
-    finally:
-        for each in waiting:  # after an error, or when the reader interrupts
-            each.cancel()
 
 
 @functools.cache
