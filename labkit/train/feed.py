@@ -47,12 +47,12 @@ class Feed:
                 images = images.to(self.device, non_blocking=True, memory_format=layout)
                 yield images, labels.to(self.device, non_blocking=True)
         except (OSError, RuntimeError) as error:
-            if not self.config.workers or not (isinstance(error, OSError) or "DataLoader worker (pid" in str(error)):
+            if not isinstance(error, OSError) and "shared memory" not in str(error):
                 raise
             raise Unavailable(
                 "The processes that load images cannot hand them over here.",
                 expected="room in the shared memory, /dev/shm",
-                found=str(error).strip().splitlines()[0],
+                found=str(error).strip().splitlines()[-1],
                 fix="load in this process (0 workers), or start the container with more shared memory",
             ) from None
 
