@@ -78,15 +78,14 @@ def training(model, dataset, config, *, limit=None):
 
 def _fitted(images, model, shape):
     """An ImageSet with the channels a network takes: grey images can stand in three channels alike."""
-    channels = images.images.shape[1]
-    if len(shape) == 3 and shape[0] == channels:
+    if len(shape) != 3:
+        raise LabError(
+            f"{model} cannot be trained on {images.name}.",
+            expected="tokens",
+            found="images",
+            fix="choose another --model",
+        )
+    if shape[0] == images.images.shape[1]:
         return images
-    if len(shape) == 3 and (channels, shape[0]) == (1, 3):
-        threefold = {"mean": images.mean * 3, "std": images.std * 3}
-        return replace(images, images=images.images.expand(-1, 3, -1, -1), **threefold)
-    raise LabError(
-        f"{model} cannot be trained on {images.name}.",
-        expected=f"{shape[0]}-channel images" if len(shape) == 3 else "tokens",
-        found=f"{channels}-channel images",
-        fix="choose another --model or --dataset",
-    )
+    threefold = {"mean": images.mean * 3, "std": images.std * 3}
+    return replace(images, images=images.images.expand(-1, 3, -1, -1), **threefold)

@@ -9,7 +9,6 @@ import hashlib
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -150,19 +149,10 @@ class Checkpoint:
             save_checkpoint(self.path, state, {"config": asdict(self.config), **self.data, "history": kept})
 
 
-class Restored(NamedTuple):
-    """A network in eval mode, its name, the name of the data set, and the shape of an input without the batch."""
-
-    network: torch.nn.Module
-    name: str
-    dataset: str
-    shape: tuple
-
-
 def restored(checkpoint):
-    """The network of a checkpoint `DATASET-MODEL.json`: a `Restored`.
+    """(network in eval mode, its name, the data set's name, the shape of an input without the batch) of a checkpoint.
 
-    checkpoint  path of the sidecar
+    checkpoint  path of the sidecar, named `DATASET-MODEL.json`
     Raises      CheckpointError when it is damaged, or its name or its weights fit no network of the course
     """
     path = Path(checkpoint)
@@ -187,5 +177,4 @@ def restored(checkpoint):
             expected="its layers",
             found=str(error).splitlines()[-1].strip(),
         ) from None
-    shape = (shape[0], size, size) if size else shape
-    return Restored(network.eval(), name, path.stem.removesuffix(f"-{name}"), shape)
+    return network.eval(), name, path.stem.removesuffix(f"-{name}"), (shape[0], size, size) if size else shape

@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from labkit.data import ImageSet
-from labkit.landscape import Landscape, filter_normalised, interpolate, random_direction, surface
+from labkit.landscape import Landscape, interpolate, surface
+from labkit.landscape.paths import filter_normalised, random_direction
 
 
 def images(count=40):

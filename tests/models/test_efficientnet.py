@@ -4,9 +4,7 @@ import socket
 
 import pytest
 import torch
-from torch import nn
 
-from labkit.errors import LabError
 from labkit.models.efficientnet import _weights_file, efficientnet_lite0
 
 
@@ -40,8 +38,3 @@ def test_another_number_of_classes_exchanges_only_the_head():
         name for name in whole if whole[name].shape != new[name].shape or not torch.equal(whole[name], new[name])
     ]
     assert changed == ["_fc.weight", "_fc.bias"]
-
-
-def test_its_activation_stays():
-    with pytest.raises(LabError, match="ReLU6"):
-        efficientnet_lite0(activation=nn.GELU)

@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from labkit import device as devices
-from labkit.errors import Unavailable
 from labkit.methods.fastswish import formula
 from labkit.methods.fastswish.operator import register
 
@@ -47,13 +46,6 @@ def _wide(x):
 def _launch(kernel, *tensors, block=BLOCK):
     """Run a kernel over the elements of tensors that lie in memory alike; one program for each `block` of them."""
     count, device = tensors[0].numel(), tensors[0].device
-    if device.type == "cpu" and not triton.knobs.runtime.interpret:
-        raise Unavailable(
-            "Compiled Triton kernels cannot read the CPU's memory.",
-            expected="a tensor on a GPU",
-            found="one on the CPU",
-            fix="move it to the GPU, or use another form of FastSwish",
-        )
     if count:
         with devices.selected(device):
             kernel[(triton.cdiv(count, block),)](*tensors, count, BLOCK=block)
