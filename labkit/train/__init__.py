@@ -25,3 +25,7 @@ def __getattr__(name):
         if name in names:
             return getattr(importlib.import_module(f"labkit.train.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return [*globals(), *(name for names in _OFFERED.values() for name in names)]
