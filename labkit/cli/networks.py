@@ -43,16 +43,18 @@ def bench(
 def train(
     model: Annotated[str, typer.Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
     dataset: Annotated[str, typer.Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
-    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 1,
-    batch_size: Annotated[int, typer.Option(help="Images a step.")] = 128,
+    epochs: Annotated[int, typer.Option("--epochs", "--n-epochs", min=1, help="Passes over the data.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images a step.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="The peak of the one-cycle schedule.")] = 0.01,
-    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
-    limit: Annotated[int | None, typer.Option(help="Use only so many training images.")] = None,
-    num_workers: Annotated[int | None, typer.Option(help="Load image by image in so many processes.")] = None,
+    size: Annotated[int | None, typer.Option(min=8, help="Pixels a side; as the network takes them.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights and order.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
+    num_workers: Annotated[int | None, typer.Option(min=0, help="Load image by image in so many processes.")] = None,
     pin_memory: Annotated[bool, typer.Option("--pin-memory", help="Page-locked memory for these images.")] = False,
     cudnn_autotuner: Annotated[bool, typer.Option("--cudnn-autotuner", help="Time the algorithms first.")] = False,
-    torchscript: Annotated[bool, typer.Option("--torchscript", help="Run the network as TorchScript.")] = False,
+    torchscript: Annotated[bool, typer.Option("--torchscript", "--use-torchscript", help="TorchScript.")] = False,
     compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Images as NHWC in memory.")] = False,
     amp: Annotated[str | None, typer.Option(help="bf16 or fp16; fp32 when none is given.")] = None,
     profile: Annotated[str | None, typer.Option(help="Write a profile: cprofile or torch.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
@@ -63,25 +65,30 @@ def train(
     Example: labkit train --model cnn-large --epochs 3 --compile --amp bf16 --profile cprofile
     """
     from labkit.train import TrainConfig
-    from labkit.train.by_name import PROFILES, training
+    from labkit.train.by_name import training
 
-    if profile not in (None, *PROFILES):
-        raise LabError(f"There is no profile {profile!r}.", expected=" or ".join(PROFILES), fix="choose one")
+    if profile not in (None, "cprofile", "torch"):
+        raise LabError(f"There is no profile {profile!r}.", expected="cprofile or torch", fix="choose one")
     config = TrainConfig(
-        epochs=epochs, batch=batch_size, learning_rate=learning_rate, seed=seed, workers=num_workers,
-        pin_memory=pin_memory, cudnn_autotuner=cudnn_autotuner, torchscript=torchscript, compile=compiled, amp=amp,
+        epochs=epochs, batch=batch_size, learning_rate=learning_rate, size=size, seed=seed, workers=num_workers,
+        pin_memory=pin_memory, cudnn_autotuner=cudnn_autotuner, torchscript=torchscript, compile=compiled,
+        channels_last=channels_last, amp=amp,
     )  # fmt: skip
     work = training(model, dataset, config, limit=limit)
     typer.echo(f"{model} on {work.train}, {epochs} epochs of batch {batch_size} on {work.device}")
-    for switch, reason in work.idle.items():
+    for switch, reason in config.idle(work.device).items():
         typer.echo(f"--{switch.replace('_', '-')} has no effect here: {reason}")
     if dry_run:
         typer.echo(f"Dry run: one step took {work.dry_run().seconds:.2f} s; nothing was written.")
         return
-    outcome = work.run(resume=resume, profile=profile)
-    typer.echo(f"{outcome.history.steps} steps in {outcome.history.seconds:.1f} s")
-    typer.echo(f"Checkpoint: {shown(outcome.checkpoint)}")
-    if outcome.profile:
+    history, checkpoint, written = work.run(resume=resume, profile=profile)
+    if history.restored == epochs:
+        typer.echo(
+            f"Nothing was left to train: the checkpoint holds all {epochs} epochs. Without --resume it starts over."
+        )
+    typer.echo(f"{history.steps} steps in {history.seconds:.1f} s")
+    typer.echo(f"Checkpoint: {shown(checkpoint)}")
+    if written:
         opens = "snakeviz FILE" if profile == "cprofile" else "ui.perfetto.dev"
-        typer.echo(f"Profile: {shown(outcome.profile)} (opens with {opens})")
-    typer.echo(f"Validation accuracy: {outcome.accuracy:.4f} ({len(work.test):,} images of {dataset} test)")
+        typer.echo(f"Profile: {shown(written)} (opens with {opens})")
+    typer.echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(work.test):,} images of {dataset} test)")

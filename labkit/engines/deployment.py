@@ -43,20 +43,20 @@ def export_by_name(source, out=None, *, opset=None):
     The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each.
     """
     if Path(source).suffix == ".json":
-        network, name, dataset = train.restored(source)
+        network, name, dataset, shape = train.restored(source)
         test = data.load(dataset, "test", limit=74)
-        real = {f"{dataset} test images": _real_batches(test, models.example(name, 1).shape)}
+        real = {f"{dataset} test images": _real_batches(test, shape)}
     else:
-        (network, _), name, real = models.build(source), source, {}
-    path = export.to_onnx(network, models.example(name, 2), out or f"{name}.onnx", opset=opset)
-    random = [models.example(name, batch, seed=batch) for batch in (1, 2, 7)]
+        (network, shape), name, real = models.build(source), source, {}
+    path = export.to_onnx(network, models.example(name, 2, shape=shape), out or f"{name}.onnx", opset=opset)
+    random = [models.example(name, batch, seed=batch, shape=shape) for batch in (1, 2, 7)]
     inputs = {"random inputs": random, **real}
     return path, {what: export.parity(network, path, batches) for what, batches in inputs.items()}
 
 
 def _real_batches(test, shape):
     """Test images in batches of 64 and what is left, with the channels and the size a network takes."""
-    _, channels, _, side = shape
+    channels, _, side = shape
     return [images.expand(-1, channels, -1, -1) for images, _ in test.batches(64, size=side)]
 
 

@@ -3,22 +3,9 @@
 `Landscape.of(model, data)` is the loss as a function of all weights as one vector; the rest asks it questions.
 """
 
-from labkit.landscape.curvature import Eigen, hessian_vector, top_eigenvalue
-from labkit.landscape.directions import filter_normalised, random_direction
+from labkit.landscape.curvature import top_eigenvalue
 from labkit.landscape.loss import Landscape
-from labkit.landscape.paths import Surface, interpolate, surface
-from labkit.landscape.sharpness import Sharpness, sharpness
+from labkit.landscape.paths import interpolate, surface
+from labkit.landscape.sharpness import sharpness
 
-__all__ = [
-    "Eigen",
-    "Landscape",
-    "Sharpness",
-    "Surface",
-    "filter_normalised",
-    "hessian_vector",
-    "interpolate",
-    "random_direction",
-    "sharpness",
-    "surface",
-    "top_eigenvalue",
-]
+__all__ = ["Landscape", "interpolate", "sharpness", "surface", "top_eigenvalue"]

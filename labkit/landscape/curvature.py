@@ -38,16 +38,16 @@ def top_eigenvalue(landscape, *, steps=60, tolerance=1e-3, seed=0):
     whose eigenvalues are all positive, finds the largest.
     """
     start = torch.randn(landscape.weights.shape, generator=torch.Generator().manual_seed(seed)).to(landscape.weights)
-    found = power_iteration(lambda v: hessian_vector(landscape, v), start, steps, tolerance)
+    found = _power_iteration(lambda v: hessian_vector(landscape, v), start, steps, tolerance)
     if found.value >= 0:
         return found
     low = found.value
-    shifted = power_iteration(lambda v: hessian_vector(landscape, v) - low * v, start, steps, tolerance)
+    shifted = _power_iteration(lambda v: hessian_vector(landscape, v) - low * v, start, steps, tolerance)
     value, apart = shifted.value + low, shifted.residual * abs(shifted.value)
     return Eigen(value, shifted.vector, found.products + shifted.products, apart / max(abs(value), 1e-30))
 
 
-def power_iteration(product, vector, steps, tolerance):
+def _power_iteration(product, vector, steps, tolerance):
     """The eigenvalue of largest size of a symmetric matrix given by its products with vectors, as an `Eigen`."""
     value = 0.0
     for done in range(1, steps + 1):

@@ -8,10 +8,6 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from labkit.errors import LabError
-
-STATISTICS = ("batch", "running")
-
 
 @dataclass(frozen=True, eq=False)
 class Landscape:
@@ -42,25 +38,19 @@ class Landscape:
         statistics  of batch norm. "batch": of the chunk at hand, at every point anew, so that the loss depends on the
                     weights alone; "running": those the training left behind, the same at every point
         """
-        if statistics not in STATISTICS:
-            raise LabError(f"There are no statistics {statistics!r}.", expected=" or ".join(STATISTICS))
         network = copy.deepcopy(model).to(device).eval()
         if statistics == "batch":
-            forget_running_statistics(network)
+            _forget_running_statistics(network)
         named = {name: weight.detach() for name, weight in network.named_parameters()}
         weights = torch.cat([weight.reshape(-1) for weight in named.values()])
         shapes = {name: tuple(weight.shape) for name, weight in named.items()}
         chunks = list(data.batches(batch, device=device))
-        losses = [(len(y) / len(data), ChunkLoss(network, shapes, x, y)) for x, y in chunks]
+        losses = [(len(y) / len(data), _ChunkLoss(network, shapes, x, y)) for x, y in chunks]
         return cls(tuple(losses), weights, shapes, network)
 
     def split(self, weights):
         """{name: tensor of its shape}, views of a flat vector (P,)."""
         return split(weights, self.shapes)
-
-    def at(self, weights):
-        """The same loss seen from another point, (P,)."""
-        return Landscape(self.parts, weights, self.shapes, self.model)
 
     @torch.no_grad()
     def loss(self, weights=None):
@@ -86,7 +76,7 @@ class Landscape:
 
 
 @dataclass(frozen=True, eq=False)
-class ChunkLoss:
+class _ChunkLoss:
     """The loss of one chunk of images as a function of the flat weights."""
 
     model: torch.nn.Module
@@ -111,7 +101,7 @@ def split(weights, shapes):
     return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
 
 
-def forget_running_statistics(network):
+def _forget_running_statistics(network):
     """Make batch norm use the statistics of the batch at hand in eval mode as well."""
     for layer in network.modules():
         if isinstance(layer, _BatchNorm):

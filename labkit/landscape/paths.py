@@ -1,11 +1,15 @@
-"""The loss along a line from one solution to another, and on a plane around one."""
+"""The loss along a line from one solution to another, and on a plane around one, and the directions that span it.
+
+Source  of the directions: Li, Xu, Taylor, Studer, Goldstein 2018, Visualizing the loss landscape of neural nets,
+        arXiv:1712.09913
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from labkit.landscape.directions import random_direction
+from labkit.landscape.loss import split
 
 
 class Surface(NamedTuple):
@@ -41,3 +45,30 @@ def surface(landscape, *, reach=1.0, points=15, seed=0):
     x = np.linspace(-reach, reach, points)
     rows = [[landscape.loss(landscape.weights + float(a) * first + float(b) * second) for b in x] for a in x]
     return Surface(x, np.array(rows))
+
+
+def random_direction(landscape, *, seed=0):
+    """(P,) of independent normal numbers, filter-normalised."""
+    generator = torch.Generator().manual_seed(seed)
+    raw = torch.randn(landscape.weights.shape, generator=generator).to(landscape.weights)
+    return filter_normalised(raw, landscape)
+
+
+def filter_normalised(direction, landscape):
+    """(P,): every filter of `direction` as long as the same filter of the solution, so that a step of 1 is as large
+    as the weights themselves, whatever their scale.
+
+    A filter is what makes one output: w[i] of a convolution (out, in, h, w) or a linear layer (out, in). Biases and the
+    parameters of batch norm have no filters; they are left where they are (0), as in the paper.
+    """
+    like = split(landscape.weights, landscape.shapes)
+    pieces = [_scaled(piece, like[name]) for name, piece in split(direction, landscape.shapes).items()]
+    return torch.cat([piece.reshape(-1) for piece in pieces])
+
+
+def _scaled(direction, weight):
+    if weight.dim() < 2:
+        return torch.zeros_like(direction)
+    each = tuple(range(1, weight.dim()))
+    length = torch.linalg.vector_norm(direction, dim=each, keepdim=True).clamp_min(1e-30)
+    return direction * torch.linalg.vector_norm(weight, dim=each, keepdim=True) / length

@@ -37,12 +37,12 @@ def sharpness(landscape, *, epsilon=1e-3, steps=8, starts=2, seed=0):
     for start in range(starts):
         if start or not slope.any():
             slope = torch.randn(center.shape, generator=generator).to(center)
-        best = max(best, climb(landscape, center, width, slope, steps), key=lambda found: found[0])
+        best = max(best, _climb(landscape, center, width, slope, steps), key=lambda found: found[0])
     highest, weights = best
     return Sharpness(100 * (highest - base) / (1 + base), base, highest, weights)
 
 
-def climb(landscape, center, width, slope, steps):
+def _climb(landscape, center, width, slope, steps):
     """(loss, weights) of the highest corner on the way, beginning with the one to which `slope` points."""
     found = []
     for _ in range(steps):

@@ -1,1 +1,36 @@
-"""Techniques of training and inference, one a file: a functional core under a card that says when it does not help."""
+"""Techniques of training and inference, one a file: a functional core under a card that says when it does not help.
+
+A technique that takes part in training also has a class `Method(Hooks)`, and a field of `labkit.train.TrainConfig`
+that switches it on. The loop then makes one and calls its hooks; nothing else has to know of it.
+"""
+
+
+class Hooks:
+    """What a method may do during a training; it overrides what it needs.
+
+    value  of its field in the TrainConfig
+    """
+
+    def __init__(self, value):
+        self.value = value
+
+    def begin(self, model):
+        """Before the first step, with the model on its device: the model to train, with the weights of this one."""
+        return model
+
+    def before_update(self, model):
+        """In each step, when all gradients are there (in their true size) and the weights are still the old ones."""
+
+    def after_update(self, model):
+        """In each step, when the weights are the new ones."""
+
+    def result(self, model):
+        """The model that is tested, and that the training leaves behind."""
+        return model
+
+    def state_dict(self):
+        """What a checkpoint has to keep for this method: tensors and plain values."""
+        return {}
+
+    def load_state_dict(self, state):
+        """Go on from what `state_dict` gave."""

@@ -22,7 +22,7 @@ from labkit.errors import LabError
 from labkit.methods.fastswish import FastSwish
 
 
-class Pointwise(nn.Module):
+class _Pointwise(nn.Module):
     """A function of one tensor as a layer."""
 
     def __init__(self, function):
@@ -33,14 +33,14 @@ class Pointwise(nn.Module):
         return self.function(x)
 
     def extra_repr(self):
-        return self.function.__name__
+        return self.function.__name__.removeprefix("_")
 
 
-def gelu_sigmoid(x):
+def _gelu_sigmoid(x):
     return x * torch.sigmoid(1.702 * x)
 
 
-def gelu_piecewise(x):
+def _gelu_piecewise(x):
     """GELU with erf(u) replaced by two parabolas: sign(u) (1 - 0.2888 (min(|u|, 1.769) - 1.769)^2), u = x / sqrt(2)."""
     u = x * 2**-0.5
     erf = torch.sign(u) * (1 - 0.2888 * (u.abs().clamp(max=1.769) - 1.769) ** 2)
@@ -63,7 +63,7 @@ class Activation:
     def operators(self):
         """How many operators torch runs for a forward pass in eager mode; each goes once through memory."""
         x = torch.zeros(8)
-        with torch.no_grad(), CountOperators(x.shape) as counted:
+        with torch.no_grad(), _CountOperators(x.shape) as counted:
             self.make()(x)
         return counted.operators
 
@@ -72,7 +72,7 @@ class Activation:
         """Bytes kept for the backward pass by an element in fp32, where the layer before keeps nothing itself."""
         kept = {}
         x = torch.zeros(4096, requires_grad=True) * 1  # not a leaf: a leaf is there anyway
-        with torch.autograd.graph.saved_tensors_hooks(functools.partial(note, kept), lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(functools.partial(_note, kept), lambda tensor: tensor):
             self.make()(x)
         return sum(kept.values()) / x.numel()
 
@@ -84,12 +84,12 @@ class Activation:
             return float((self.make()(x) - F.gelu(x)).abs().max())
 
 
-def note(kept, tensor):
+def _note(kept, tensor):
     kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
     return tensor
 
 
-class CountOperators(TorchDispatchMode):
+class _CountOperators(TorchDispatchMode):
     """Counts the operators that compute a tensor of a shape; views of one compute nothing."""
 
     def __init__(self, shape):
@@ -102,31 +102,31 @@ class CountOperators(TorchDispatchMode):
         return output
 
 
-ALL = (
+_ALL = (
     Activation("gelu", "x Φ(x), Φ the distribution function of N(0, 1)", nn.GELU),
     Activation("gelu-tanh", "x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))", lambda: nn.GELU(approximate="tanh")),
-    Activation("gelu-sigmoid", "x σ(1.702 x), σ(u) = 1 / (1 + e⁻ᵘ)", lambda: Pointwise(gelu_sigmoid)),
-    Activation("gelu-piecewise", "x/2 (1 + L(x/√2)), L: erf as two parabolas", lambda: Pointwise(gelu_piecewise)),
+    Activation("gelu-sigmoid", "x σ(1.702 x), σ(u) = 1 / (1 + e⁻ᵘ)", lambda: _Pointwise(_gelu_sigmoid)),
+    Activation("gelu-piecewise", "x/2 (1 + L(x/√2)), L: erf as two parabolas", lambda: _Pointwise(_gelu_piecewise)),
     Activation("silu", "x σ(x)", nn.SiLU),
     Activation("hardswish", "x min(max(x + 3, 0), 6) / 6", nn.Hardswish),
     Activation("relu", "max(x, 0)", nn.ReLU),
     Activation("fastswish", "x above 3, x (A x + B) to -3, below -V / (1 - K (x + 3))", FastSwish),
 )
-BY_NAME = {activation.name: activation for activation in ALL}
+_BY_NAME = {activation.name: activation for activation in _ALL}
 
 
 def names():
     """All activations that `get` and `build` know."""
-    return tuple(BY_NAME)
+    return tuple(_BY_NAME)
 
 
 def get(name):
     """The `Activation` of that name."""
-    if name not in BY_NAME:
+    if name not in _BY_NAME:
         raise LabError(
             f"There is no activation {name!r}.", expected=" or ".join(names()), found=name, fix="choose one of these"
         )
-    return BY_NAME[name]
+    return _BY_NAME[name]
 
 
 def build(name):
@@ -138,5 +138,5 @@ def table():
     """A DataFrame, one line an activation: formula, operators, bytes an element, largest error against GELU."""
     import pandas as pd
 
-    rows = [(each.name, each.formula, each.operators, each.bytes, each.error) for each in ALL]
+    rows = [(each.name, each.formula, each.operators, each.bytes, each.error) for each in _ALL]
     return pd.DataFrame(rows, columns=["activation", "formula", "operators", "saved_bytes", "error"])

@@ -10,19 +10,14 @@ Source   cosine: Loshchilov and Hutter 2016, arXiv:1608.03983; step: epochs 30, 
 
 import math
 
-from labkit.errors import LabError
-
-KINDS = ("constant", "cosine", "step")
-DROPS = (1 / 3, 2 / 3, 8 / 9)  # of the way
+_DROPS = (1 / 3, 2 / 3, 8 / 9)  # of the way
 
 
 def decay_factor(step, steps, kind):
     """Fraction of the full learning rate at `step` (0-based, of `steps`), 0 to 1; kind is constant, cosine or step."""
-    if kind not in KINDS:
-        raise LabError(f"There is no decay {kind!r}.", expected=" or ".join(KINDS), found=kind)
     if kind == "constant":
         return 1.0
     way = min(step / steps, 1.0)
     if kind == "cosine":
         return (1 + math.cos(math.pi * way)) / 2
-    return 0.1 ** sum(way >= drop for drop in DROPS)
+    return 0.1 ** sum(way >= drop for drop in _DROPS)

@@ -12,6 +12,8 @@ import copy
 import torch
 from torch import nn
 
+from labkit.methods import Hooks
+
 
 class EMA(nn.Module):
     """The averaged model: call it like the model, after `update(model)` behind each step.
@@ -34,3 +36,23 @@ class EMA(nn.Module):
         torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - self.decay)
         if buffers := list(self.model.buffers()):
             torch._foreach_copy_(buffers, list(model.buffers()))
+
+
+class Method(Hooks):
+    """In training: `TrainConfig(ema=0.999)`; the average is tested and left in place of the last weights."""
+
+    def begin(self, model):
+        self.average = EMA(model, self.value)
+        return model
+
+    def after_update(self, model):
+        self.average.update(model)
+
+    def result(self, model):
+        return self.average
+
+    def state_dict(self):
+        return self.average.state_dict()
+
+    def load_state_dict(self, state):
+        self.average.load_state_dict(state)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from labkit.errors import LabError
+from labkit.methods import Hooks
 from labkit.methods.surgery import replaced
 
 
@@ -29,10 +30,10 @@ def ghost_batch_norm(x, ghost_size, weight=None, bias=None, eps=1e-5):
     returns       (N, C, H, W); per ghost batch and channel, before weight and bias: mean 0 and variance 1
     Source        Hoffer et al. 2017, arXiv:1705.08741
     """
-    return normalized(x, ghost_size, weight, bias, eps)[0]
+    return _normalized(x, ghost_size, weight, bias, eps)[0]
 
 
-def normalized(x, ghost_size, weight, bias, eps):
+def _normalized(x, ghost_size, weight, bias, eps):
     """(`ghost_batch_norm`, mean and biased variance of each ghost and channel, both (N / ghost_size, C))."""
     count, channels, height, width = x.shape
     if ghost_size < 1 or count % ghost_size:
@@ -47,14 +48,14 @@ def normalized(x, ghost_size, weight, bias, eps):
     else:
         groups, where = x.reshape(-1, ghost_size, channels, height * width), (1, 3)
     shape = (1, 1, channels, 1)[: groups.ndim]
-    weight = wide(x).new_ones(shape) if weight is None else weight.view(shape)
+    weight = _wide(x).new_ones(shape) if weight is None else weight.view(shape)
     bias = torch.zeros_like(weight) if bias is None else bias.view(shape)
-    y, mean, variance = GroupNorm.apply(groups, weight, bias, where, eps)
+    y, mean, variance = _GroupNorm.apply(groups, weight, bias, where, eps)
     y = y.reshape(count, height, width, channels).permute(0, 3, 1, 2) if len(where) == 1 else y.view(x.shape)
     return y, mean.view(-1, channels), variance.view(-1, channels)
 
 
-class GroupNorm(torch.autograd.Function):
+class _GroupNorm(torch.autograd.Function):
     """Normalise over the dimensions `where`; autograd's own backward would go over the data several times more.
 
     x             (G, ...): groups in the first dimension, channels in the third
@@ -64,7 +65,7 @@ class GroupNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, where, eps):
-        centred, mean, variance = statistics(x, where)
+        centred, mean, variance = _statistics(x, where)
         ctx.save_for_backward(x, weight, mean, variance)
         ctx.where, ctx.eps = where, eps
         ctx.mark_non_differentiable(mean, variance)
@@ -76,13 +77,13 @@ class GroupNorm(torch.autograd.Function):
         x, weight, mean, variance = ctx.saved_tensors
         again = torch.is_grad_enabled()  # somebody wants second derivatives
         if again:
-            _, mean, variance = statistics(x, ctx.where)  # they depend on x
-        values, slope = wide(x), wide(slope)
+            _, mean, variance = _statistics(x, ctx.where)  # they depend on x
+        values, slope = _wide(x), _wide(slope)
         size = x[0].numel() // weight.numel()  # values under one mean
         inverse = (variance + ctx.eps).rsqrt()
         product = slope * values
-        total = summed(slope, ctx.where)
-        along = (summed(product, ctx.where) - mean * total) * inverse  # slope · normalised x
+        total = _summed(slope, ctx.where)
+        along = (_summed(product, ctx.where) - mean * total) * inverse  # slope · normalised x
         # dx = scale * (slope - mean(slope) - normalised x * mean(slope * normalised x)), as a line in slope and x
         scale = weight * inverse
         tilt = -scale * inverse * along / size
@@ -92,23 +93,23 @@ class GroupNorm(torch.autograd.Function):
         return dx.to(x.dtype), along.sum(0, keepdim=True), total.sum(0, keepdim=True), None, None
 
 
-def statistics(x, where):
+def _statistics(x, where):
     """x minus its mean, the mean, and the biased variance over the dimensions `where`, of which sizes of 1 are kept."""
-    total = summed(wide(x), where)
+    total = _summed(_wide(x), where)
     size = x.numel() // total.numel()
     mean = total / size
     centred = x - mean
-    return centred, mean, summed(centred.square(), where) / size
+    return centred, mean, _summed(centred.square(), where) / size
 
 
-def summed(x, where):
+def _summed(x, where):
     """The sum over the dimensions `where`, of which sizes of 1 are kept."""
     for dimension in reversed(where):  # what lies together in memory first: a third quicker than all at once
         x = x.sum(dimension, keepdim=True)
     return x
 
 
-def wide(x):
+def _wide(x):
     """x in float32 at least, as batch norm computes whatever comes in."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -127,13 +128,13 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
     def forward(self, x):
         if not self.training:
             return super().forward(x)
-        y, mean, variance = normalized(x, self.ghost_size, self.weight, self.bias, self.eps)
+        y, mean, variance = _normalized(x, self.ghost_size, self.weight, self.bias, self.eps)
         if self.track_running_stats:
-            self.remember(mean.mean(0), variance.mean(0), self.ghost_size * x[0, 0].numel())
+            self._remember(mean.mean(0), variance.mean(0), self.ghost_size * x[0, 0].numel())
         return y
 
     @torch.no_grad()
-    def remember(self, mean, variance, size):
+    def _remember(self, mean, variance, size):
         """Move the running statistics towards those of a batch whose ghosts have `size` values a channel."""
         self.num_batches_tracked.add_(1)
         share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
@@ -163,3 +164,10 @@ def with_ghost_batch_norm(model, ghost_size):
         return new
 
     return replaced(twin, nn.BatchNorm2d, ghost)
+
+
+class Method(Hooks):
+    """In training: `TrainConfig(ghost_size=32)`."""
+
+    def begin(self, model):
+        return with_ghost_batch_norm(model, self.value)

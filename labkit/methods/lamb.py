@@ -35,12 +35,12 @@ class LAMB(torch.optim.Optimizer):
         for group in self.param_groups:
             group["step"] += 1
             if weights := [weight for weight in group["params"] if weight.grad is not None]:
-                self.update(weights, group)
+                self._update(weights, group)
         return loss
 
-    def update(self, weights, group):
+    def _update(self, weights, group):
         """One update of the weights of a group."""
-        directions, length = self.adam(weights, group)
+        directions, length = self._adam(weights, group)
         torch._foreach_add_(directions, weights, alpha=group["weight_decay"] / length)
         if group["adapt"]:
             w, d = norms(weights), length * norms(directions)
@@ -49,10 +49,10 @@ class LAMB(torch.optim.Optimizer):
         else:
             torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
-    def adam(self, weights, group):
+    def _adam(self, weights, group):
         """(new tensors, a number): Adam's directions are their product. The number saves passes over the tensors."""
         (beta1, beta2), grads = group["betas"], [weight.grad for weight in weights]
-        first, second = self.moments(weights)
+        first, second = self._moments(weights)
         torch._foreach_lerp_(first, grads, 1 - beta1)
         scale_all(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
@@ -62,9 +62,14 @@ class LAMB(torch.optim.Optimizer):
         torch._foreach_add_(spread, group["eps"] * root)
         return list(torch._foreach_div(first, spread)), root / (1 - beta1 ** group["step"])
 
-    def moments(self, weights):
+    def _moments(self, weights):
         """The state of the weights, 0 at first: (means of the gradient, means of its square)."""
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight].update(first=torch.zeros_like(weight), second=torch.zeros_like(weight))
         return tuple([self.state[weight][name] for weight in weights] for name in ("first", "second"))
+
+
+def make(parameters, config):
+    """The optimizer of a `TrainConfig`."""
+    return LAMB(parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)

@@ -34,21 +34,21 @@ class LARS(torch.optim.Optimizer):
         loss = closure_loss(closure)
         for group in self.param_groups:
             if weights := [weight for weight in group["params"] if weight.grad is not None]:
-                self.update(weights, group)
+                self._update(weights, group)
         return loss
 
-    def update(self, weights, group):
+    def _update(self, weights, group):
         """One update of the weights of a group."""
-        grads, velocities = [weight.grad for weight in weights], self.velocities(weights)
+        grads, velocities = [weight.grad for weight in weights], self._velocities(weights)
         slopes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
         scale_all(velocities, group["momentum"])
         if group["adapt"]:
-            add_scaled(velocities, slopes, trust_ratios(weights, grads, group))
+            add_scaled(velocities, slopes, _trust_ratios(weights, grads, group))
         else:
             torch._foreach_add_(velocities, slopes)
         torch._foreach_add_(weights, velocities, alpha=-group["lr"])
 
-    def velocities(self, weights):
+    def _velocities(self, weights):
         """The state of the weights, 0 at first."""
         states = [self.state[weight] for weight in weights]
         for weight, state in zip(weights, states, strict=True):
@@ -57,7 +57,12 @@ class LARS(torch.optim.Optimizer):
         return [state["velocity"] for state in states]
 
 
-def trust_ratios(weights, grads, group):
+def make(parameters, config):
+    """The optimizer of a `TrainConfig`."""
+    return LARS(parameters, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay)
+
+
+def _trust_ratios(weights, grads, group):
     """How much the step of each of T layers is stretched: (T,)."""
     w, g = norms(weights), norms(grads)
     ratios = group["trust"] * w / (g + group["weight_decay"] * w + group["eps"])

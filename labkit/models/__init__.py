@@ -35,24 +35,33 @@ def names():
     return tuple(RECIPES)
 
 
-def build(name, *, classes=None, activation=None):
+def build(name, *, classes=None, activation=None, like=None):
     """(a network, the shape of its input without the batch) by name.
 
     classes     logits of the head; None: as many as the network is known for
     activation  a zero-argument factory of a module, such as `nn.GELU`; None: the network's own
+    like        (C, H, W) of the images it will see. A network for small images takes their channels, and their size
+                where that is 28 to 64 pixels a side; the others stay as they are known
     Untrained, except efficientnet-lite0, whose ImageNet weights come with the installation.
     """
     recipe = recipe_of(name)
+    wishes, shape = {"classes": classes, "activation": activation}, recipe.shape
+    if like and shape == SMALL:
+        channels, height, width = like
+        side = height if height == width and 28 <= height <= 64 else shape[-1]
+        wishes["channels"], shape = channels, (channels, side, side)
     maker = getattr(importlib.import_module(f"labkit.models.{recipe.family}"), recipe.maker)
-    wishes = {key: value for key, value in (("classes", classes), ("activation", activation)) if value is not None}
-    return maker(**{**recipe.settings, **wishes}), recipe.shape
+    return maker(**recipe.settings | {key: value for key, value in wishes.items() if value is not None}), shape
 
 
-def example(name, batch, seed=0):
-    """A batch of random inputs for the network: floats (N, C, H, W), or int64 tokens (N, T), the same for one seed."""
+def example(name, batch, seed=0, *, shape=None):
+    """A batch of random inputs for the network: floats (N, C, H, W), or int64 tokens (N, T), the same for one seed.
+
+    shape  of an input, without the batch; None: as the network is known
+    """
     import torch
 
-    shape, random = recipe_of(name).shape, torch.Generator().manual_seed(seed)
+    shape, random = shape or recipe_of(name).shape, torch.Generator().manual_seed(seed)
     if recipe_of(name).family == "encoder":
         from labkit.models.encoder import random_tokens
 

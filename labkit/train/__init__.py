@@ -1,39 +1,31 @@
-"""Training: one plain loop with its switches, and what surrounds it: phase times, checkpoints, clear errors.
+"""Training: one plain loop with its switches, checkpoints, and the same network in many variants or under many seeds.
 
     history = fit(model, train, TrainConfig(epochs=3, amp="bf16"), device=device, test=test)
     history.losses, history.accuracy, history.seconds
 
-A switch is a field of `config.TrainConfig` and a line of `loop.fit`. A batch that does not fit, a loss that is no
-number and a damaged checkpoint end in an error that says what to do.
+A switch is a field of `config.TrainConfig`. A batch that does not fit, a loss that is no number and a damaged
+checkpoint end in an error that says what to do. What is offered here is imported when it is first asked for, so that
+`labkit.train.workers` can begin its processes before this one has imported torch.
 """
 
-from labkit.train.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from labkit.train.config import TrainConfig
-from labkit.train.forms import scripted
-from labkit.train.loop import History, accuracy, fit, train_step
-from labkit.train.losses import NotFinite
-from labkit.train.memory import OutOfMemory
-from labkit.train.optimizers import make_optimizer
-from labkit.train.phases import PHASES, Laps
-from labkit.train.restored import restored
-from labkit.train.variants import Variants, run_variants
+import importlib
 
-__all__ = [
-    "PHASES",
-    "CheckpointError",
-    "History",
-    "Laps",
-    "NotFinite",
-    "OutOfMemory",
-    "TrainConfig",
-    "Variants",
-    "accuracy",
-    "fit",
-    "load_checkpoint",
-    "make_optimizer",
-    "restored",
-    "run_variants",
-    "save_checkpoint",
-    "scripted",
-    "train_step",
-]
+_OFFERED = {
+    "checkpoint": ("CheckpointError", "load_checkpoint", "restored", "save_checkpoint"),
+    "config": ("TrainConfig", "method"),
+    "loop": ("History", "accuracy", "fit", "scripted", "train_step"),
+    "optimizers": ("make_optimizer",),
+    "variants": ("Variants", "run_variants"),
+    "watch": ("PHASES", "Laps", "NotFinite", "OutOfMemory"),
+}
+
+
+def __getattr__(name):
+    for module, names in _OFFERED.items():
+        if name in names:
+            return getattr(importlib.import_module(f"labkit.train.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return [*globals(), *(name for names in _OFFERED.values() for name in names)]

@@ -1,10 +1,11 @@
 """How to train: every switch of the loop is one field."""
 
-from dataclasses import dataclass
+import importlib
+from dataclasses import dataclass, field, fields
 
 from labkit.errors import LabError
 
-CHOICES = {
+_CHOICES = {
     "optimizer": ("adamw", "sgd", "lars", "lamb"),
     "update": (None, "loop", "foreach", "fused"),
     "schedule": ("onecycle", "cosine", "step", "constant"),
@@ -12,7 +13,16 @@ CHOICES = {
     "amp": (None, "bf16", "fp16"),
     "phases": (None, "events", "synchronize"),
 }
-COUNTS = ("epochs", "batch", "accumulate")
+_AT_LEAST = {"epochs": 1, "batch": 1, "accumulate": 1, "workers": 0, "size": 8}
+_NO_GPU = {
+    "pin_memory": "the images stay in this machine's memory: nothing is copied to a GPU",
+    "cudnn_autotuner": "cuDNN, whose algorithms it times, runs on NVIDIA GPUs only",
+}
+
+
+def method(file, default=None):
+    """A field that switches on the training method of `labkit/methods/<file>.py`; at its default it is off."""
+    return field(default=default, metadata={"method": file})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +41,17 @@ class TrainConfig:
     warmup           none, constant or gradual (arXiv:1706.02677), over the first `warmup_epochs`
     clip             largest norm of the gradient of all weights together; None: any
     accumulate       compute the gradient of a batch in so many parts: less memory, the same step
-    label_smoothing  0 to 1 (arXiv:1512.00567)
-    ema              decay of a running average of the weights, such as 0.999; None: none
+    label_smoothing  share of the target that is spread over all classes, 0 to 1 (arXiv:1512.00567); not for networks
+                     whose probabilities are used further, such as to distil them (arXiv:1906.02629)
     ghost_size       batch norm over groups of so many images (arXiv:1705.08741); None: over the batch
+    ema              decay of a running average of the weights, such as 0.999; None: none
     augment, size    of the images, as in `ImageSet.batches`
 
     How fast:
     compile          torch.compile
     torchscript      torch.jit.script, its predecessor
-    cuda_graphs      record the kernels of a step once and replay them
     amp              autocast to "bf16", or to "fp16" with a gradient scaler (arXiv:1710.03740)
     channels_last    NHWC in memory
-    tf32             19-bit floats in matrix products and convolutions; None: as torch has it, False: true fp32
     cudnn_autotuner  time the convolution algorithms first, then keep the best
     update           the optimizer's arithmetic as a "loop" over tensors, "foreach" or "fused"; None: torch chooses
     resident         keep the whole set on the device
@@ -66,17 +75,15 @@ class TrainConfig:
     clip: float | None = None
     accumulate: int = 1
     label_smoothing: float = 0.0
-    ema: float | None = None
-    ghost_size: int | None = None
+    ghost_size: int | None = method("ghost_batch_norm")
+    ema: float | None = method("ema")
     augment: bool = False
     size: int | None = None
 
     compile: bool = False
     torchscript: bool = False
-    cuda_graphs: bool = False
     amp: str | None = None
     channels_last: bool = False
-    tf32: bool | None = None
     cudnn_autotuner: bool = False
     update: str | None = None
     resident: bool = False
@@ -85,36 +92,33 @@ class TrainConfig:
     phases: str | None = None
 
     def __post_init__(self):
-        for name, known in CHOICES.items():
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
-                refuse(f"There is no {name} {getattr(self, name)!r}.", " or ".join(map(str, known)))
-        for name in COUNTS:
-            if getattr(self, name) < 1:
-                refuse(f"{name} is {getattr(self, name)}.", "at least 1")
+                raise _refusal(f"There is no {name} {getattr(self, name)!r}.", " or ".join(map(str, known)))
+        for name, least in _AT_LEAST.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise _refusal(f"{name} is {value}.", f"at least {least}")
         if self.batch % self.accumulate:
-            refuse(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "a batch that accumulate divides")
+            raise _refusal(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "parts of equal size")
         if self.update in ("loop", "fused") and self.optimizer in ("lars", "lamb"):
-            refuse(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
-        if self.torchscript and (self.compile or self.cuda_graphs):
-            refuse("TorchScript goes with neither torch.compile nor CUDA graphs.", "torchscript alone")
-        if self.cuda_graphs and self.accumulate > 1:
-            refuse("CUDA graphs write every gradient to the same place: parts cannot add up.", "accumulate=1")
+            raise _refusal(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
+        if self.torchscript and self.compile:
+            raise _refusal("TorchScript and torch.compile exclude each other.", "one of the two")
+
+    def methods(self):
+        """{field: `labkit.methods.Hooks`} of the training methods that are switched on."""
+        on = [each for each in fields(self) if "method" in each.metadata and getattr(self, each.name) != each.default]
+        files = {each.name: importlib.import_module(f"labkit.methods.{each.metadata['method']}") for each in on}
+        return {name: file.Method(getattr(self, name)) for name, file in files.items()}
 
     def idle(self, device):
         """{switch that is on: why it does nothing on this device}."""
         kind = str(device).split(":")[0]
-        if kind not in ("cpu", "mps"):
-            return {}
-        reasons = {
-            "pin_memory": "the images stay in this machine's memory: nothing is copied to a GPU",
-            "cudnn_autotuner": "cuDNN, whose algorithms it times, runs on NVIDIA GPUs only",
-            "tf32": "TF32 is a number format of NVIDIA's tensor cores",
-            "cuda_graphs": "CUDA graphs record the kernels of an NVIDIA GPU",
-        }
+        reasons = _NO_GPU if kind in ("cpu", "mps") else {}
         if kind == "cpu":
-            reasons["resident"] = "the set is in this device's memory already"
+            reasons = {**reasons, "resident": "the set is in this device's memory already"}
         return {name: reason for name, reason in reasons.items() if getattr(self, name)}
 
 
-def refuse(what, expected):
-    raise LabError(what, expected=expected, fix="change the TrainConfig")
+def _refusal(what, expected):
+    return LabError(what, expected=expected, fix="choose another value")

@@ -1,9 +1,9 @@
 """What a training step is fed with: the batches of each epoch, on the device."""
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
-from labkit.errors import DataError
+from labkit.errors import DataError, Unavailable
 
 
 class Feed:
@@ -22,35 +22,47 @@ class Feed:
             )
         self.config, self.device = config, device
         self.data = data.to(device) if config.resident else data
+        self.order = list(range(len(data)))  # of the images, with the epoch's seed; the loader's processes follow it
         by_image = config.workers is not None or config.pin_memory
-        self.loader = image_loader(self.data, config, device) if by_image else None
+        self.loader = _image_loader(self.data, self.order, config, device) if by_image else None
 
     def __len__(self):
         return len(self.data) // self.config.batch
 
     def epoch(self, number):
         """(images, labels) of each step of epoch `number`: float32 (batch, C, H, W) and int64 (batch,)."""
-        config = self.config
+        config, seed = self.config, self.config.seed + number
         if self.loader is None:
             how = {"augment": config.augment, "size": config.size, "channels_last": config.channels_last}
-            return self.data.batches(config.batch, device=self.device, seed=config.seed + number, drop_last=True, **how)
-        self.loader.sampler.seed = config.seed + number
-        return self.moved(self.loader)
+            return self.data.batches(config.batch, device=self.device, seed=seed, drop_last=True, **how)
+        order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))  # as `batches` has it
+        self.order[:] = [(index, seed) for index in order.tolist()]
+        return self._loaded()
 
-    def moved(self, batches):
-        """Batches of the host on the device; from pinned memory the copy goes on while Python does."""
+    def _loaded(self):
+        """The loader's batches on the device; from pinned memory the copy goes on while Python does."""
         layout = torch.channels_last if self.config.channels_last else torch.preserve_format
-        for images, labels in batches:
-            images = images.to(self.device, non_blocking=True, memory_format=layout)
-            yield images, labels.to(self.device, non_blocking=True)
+        try:
+            for images, labels in self.loader:
+                images = images.to(self.device, non_blocking=True, memory_format=layout)
+                yield images, labels.to(self.device, non_blocking=True)
+        except (OSError, RuntimeError) as error:
+            if not isinstance(error, OSError) and "shared memory" not in str(error):
+                raise
+            raise Unavailable(
+                "The processes that load images cannot hand them over here.",
+                expected="room in the shared memory, /dev/shm",
+                found=str(error).strip().splitlines()[-1],
+                fix="load in this process (0 workers), or start the container with more shared memory",
+            ) from None
 
 
-def image_loader(data, config, device):
+def _image_loader(data, order, config, device):
     """torch's DataLoader over single images, as most training scripts use it."""
     return DataLoader(
-        OneByOne(data, config),
+        _OneByOne(data, config),
         batch_size=config.batch,
-        sampler=Shuffled(len(data)),
+        sampler=order,
         num_workers=config.workers or 0,
         persistent_workers=bool(config.workers),
         pin_memory=config.pin_memory and device.type != "cpu",
@@ -59,21 +71,7 @@ def image_loader(data, config, device):
     )
 
 
-class Shuffled(Sampler):
-    """(index, seed) of every image, in the order `ImageSet.batches` gives for the same seed."""
-
-    def __init__(self, count):
-        self.count, self.seed = count, 0
-
-    def __len__(self):
-        return self.count
-
-    def __iter__(self):
-        order = torch.randperm(self.count, generator=torch.Generator().manual_seed(self.seed))
-        return ((index, self.seed) for index in order.tolist())
-
-
-class OneByOne(Dataset):
+class _OneByOne(Dataset):
     """Single images of an ImageSet, made ready for a network."""
 
     def __init__(self, data, config):

@@ -1,7 +1,7 @@
-"""Training: one plain loop in which every switch of `TrainConfig` is one visible line."""
+"""Training: one plain loop. What is switched on is decided by a `TrainConfig`; methods take part through hooks."""
 
 import time
-from contextlib import contextmanager
+import warnings
 from dataclasses import dataclass, field
 
 import torch
@@ -9,19 +9,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from labkit import device as devices
-from labkit.methods.ema import EMA
-from labkit.methods.ghost_batch_norm import with_ghost_batch_norm
+from labkit.errors import Unavailable
+from labkit.train.checkpoint import Checkpoint
 from labkit.train.config import TrainConfig
 from labkit.train.feed import Feed
-from labkit.train.forms import faster_form
-from labkit.train.losses import Losses
-from labkit.train.memory import explained
 from labkit.train.optimizers import make_optimizer, set_rate
-from labkit.train.phases import PHASES, Laps
-from labkit.train.progress import progress_bar
-from labkit.train.resume import Keeper
+from labkit.train.watch import Laps, Losses, out_of_memory_explained, progress_bar
 
-DTYPES = {None: None, "bf16": torch.bfloat16, "fp16": torch.float16}
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(kw_only=True)
@@ -32,16 +27,18 @@ class History:
     accuracy       on the test set after each epoch, 0 to 1; empty without a test set
     epoch_seconds  of each epoch, without the test; the first includes compiling
     epoch_phases   of each epoch, {"data", "forward", "backward", "optimizer": seconds} if `TrainConfig.phases`
+    restored       epochs that a checkpoint brought
     peak_bytes     most memory the GPU's allocator held; None elsewhere
-    average        the model with averaged weights, where `TrainConfig.ema` asks for one
+    model          where a method leaves another model than the one that was trained, such as an average; else None
     """
 
     losses: list = field(default_factory=list)
     accuracy: list = field(default_factory=list)
     epoch_seconds: list = field(default_factory=list)
     epoch_phases: list = field(default_factory=list)
+    restored: int = 0
     peak_bytes: int | None = None
-    average: torch.nn.Module | None = None
+    model: torch.nn.Module | None = None
 
     @property
     def seconds(self):
@@ -50,12 +47,6 @@ class History:
     @property
     def steps(self):
         return len(self.losses)
-
-    @property
-    def phases(self):
-        """The phases of all epochs together; empty where they were not timed."""
-        names = {name for epoch in self.epoch_phases for name in epoch}
-        return {name: sum(epoch[name] for epoch in self.epoch_phases) for name in PHASES if name in names}
 
 
 def fit(model, data, config=None, *, device, test=None, checkpoint=None):
@@ -69,18 +60,24 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None):
     """
     config, device = config or TrainConfig(), torch.device(device)
     layout = torch.channels_last if config.channels_last else torch.preserve_format
-    model = with_ghosts(model.to(device, memory_format=layout), config).train()
+    methods, model = config.methods(), model.to(device, memory_format=layout)
+    for method in methods.values():
+        model = method.begin(model)
     feed, optimizer = Feed(data, config, device=device), make_optimizer(model.parameters(), config)
-    scaler, average = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16"), averaged(model, config)
-    history, parts = History(average=average), {"model": model, "optimizer": optimizer, "scaler": scaler}
-    keeper = Keeper(checkpoint, {**parts, **({"average": average} if average else {})}, config, data, device)
-    keeper.restore(history)
+    scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
+    parts = {"model": model, "optimizer": optimizer, "scaler": scaler, **methods}
+    kept, history = Checkpoint(checkpoint, parts, config, data, device), History()
+    kept.restore(history)
     losses, lap = Losses(history.losses, config, device=device), Laps(device, config.phases)
     step, steps = history.steps, config.epochs * len(feed)
-    with switches(config, device), progress_bar(steps, step) as bar:
+    with (
+        devices.fast_math(cudnn_autotuner=config.cudnn_autotuner),
+        out_of_memory_explained(config, device),
+        progress_bar(steps, step) as bar,
+    ):
         begin = time.perf_counter()
-        network = faster_form(model, config, example=lambda: next(iter(feed.epoch(0)))[0])
-        for epoch in range(len(history.epoch_seconds), config.epochs):
+        network = _faster_form(model.train(), config)
+        for epoch in range(history.restored, config.epochs):
             lap.start()
             for images, labels in feed.epoch(epoch):
                 lap("data")
@@ -88,20 +85,22 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None):
                 set_rate(optimizer, config, step=step, steps=steps)
                 total = torch.zeros((), device=device)
                 for x, y in zip(images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True):
-                    with torch.autocast(device.type, DTYPES[config.amp], enabled=config.amp is not None):
+                    with torch.autocast(device.type, _DTYPES.get(config.amp), enabled=config.amp is not None):
                         loss = cross_entropy(network(x), y, label_smoothing=config.label_smoothing) / config.accumulate
                     lap("forward")
                     scaler.scale(loss).backward()
                     total += loss.detach()
                     lap("backward")
                 losses.add(total)
+                scaler.unscale_(optimizer)
                 if config.clip is not None:
-                    scaler.unscale_(optimizer)
                     clip_grad_norm_(model.parameters(), config.clip)
+                for method in methods.values():
+                    method.before_update(model)
                 scaler.step(optimizer)
                 scaler.update()
-                if average:
-                    average.update(model)
+                for method in methods.values():
+                    method.after_update(model)
                 lap("optimizer")
                 bar.update()
                 step += 1
@@ -109,30 +108,44 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None):
             history.epoch_phases.append(lap.stop())
             history.epoch_seconds.append(time.perf_counter() - begin)
             if test is not None:
-                history.accuracy.append(accuracy(average or model, test, device=device, size=config.size))
+                history.accuracy.append(accuracy(_result(model, methods), test, device=device, size=config.size))
                 model.train()
-            keeper.save(history)
+            kept.save(history)
             begin = time.perf_counter()
-    history.peak_bytes = devices.peak_memory_bytes(device)
+    history.peak_bytes, left = devices.peak_memory_bytes(device), _result(model, methods)
+    history.model = None if left is model else left
     return history
 
 
-@contextmanager
-def switches(config, device):
-    """What holds for the whole training and is put back after it: TF32, the autotuner, a clear out-of-memory."""
-    devices.reset_peak_memory(device)
-    with devices.fast_math(tf32=config.tf32, cudnn_autotuner=config.cudnn_autotuner), explained(config, device):
-        yield
+def _result(model, methods):
+    for method in methods.values():
+        model = method.result(model)
+    return model
 
 
-def with_ghosts(model, config):
-    """The model with batch norm over groups, where the config asks for it."""
-    return model if config.ghost_size is None else with_ghost_batch_norm(model, config.ghost_size)
+def _faster_form(model, config):
+    """A form of the model that computes the same with fewer kernels, or less Python; it shares the weights."""
+    if config.torchscript:
+        return scripted(model)
+    if config.compile:
+        devices.require_compiler(next(model.parameters()).device)
+        return torch.compile(model, dynamic=False)
+    return model
 
 
-def averaged(model, config):
-    """The running average of the weights, where the config asks for one, else None."""
-    return None if config.ema is None else EMA(model, config.ema)
+def scripted(model):
+    """The model as TorchScript. Raises Unavailable where torch has none, or cannot translate this network."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))  # it is deprecated: the lesson says so
+            return torch.jit.script(model)
+    except Exception as error:  # whatever its compiler dislikes is the reason
+        raise Unavailable(
+            "TorchScript cannot run this network here.",
+            expected="a network of plain layers, and a torch that still has torch.jit.script",
+            found=f"torch {torch.__version__}: {type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+            fix="use torch.compile, its successor",
+        ) from None
 
 
 def train_step(model, optimizer, images, labels):

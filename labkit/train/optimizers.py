@@ -1,43 +1,28 @@
 """The optimizer a config asks for, and the learning rate of each step."""
 
+import importlib
 import math
 
 import torch
 
 from labkit.methods.decay import decay_factor
-from labkit.methods.lamb import LAMB
-from labkit.methods.lars import LARS
 from labkit.methods.warmup import warmup_factor
-
-UPDATES = {
-    None: {},
-    "loop": {"foreach": False, "fused": False},
-    "foreach": {"foreach": True, "fused": False},
-    "fused": {"foreach": False, "fused": True},
-}
 
 
 def make_optimizer(parameters, config):
-    """The `torch.optim.Optimizer` of a `TrainConfig`."""
-    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    betas = (config.momentum, 0.999)
-    match config.optimizer:
-        case "adamw":
-            return torch.optim.AdamW(parameters, betas=betas, **common, **UPDATES[config.update])
-        case "sgd":
-            return torch.optim.SGD(parameters, momentum=config.momentum, **common, **UPDATES[config.update])
-        case "lars":
-            return LARS(parameters, momentum=config.momentum, **common)
-        case "lamb":
-            return LAMB(parameters, betas=betas, **common)
+    """The `torch.optim.Optimizer` of a `TrainConfig`: torch's, or that of `labkit/methods/<name>.py`."""
+    forms = {"foreach": config.update == "foreach", "fused": config.update == "fused"} if config.update else {}
+    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay, **forms}
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, betas=(config.momentum, 0.999), **common)
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=config.momentum, **common)
+    return importlib.import_module(f"labkit.methods.{config.optimizer}").make(parameters, config)
 
 
 def set_rate(optimizer, config, *, step, steps):
     """Put the learning rate of `step` (0-based, of `steps`) into the optimizer; one-cycle moves the momentum too."""
-    if config.schedule == "onecycle":
-        rate, momentum = one_cycle(step, steps)
-    else:
-        rate, momentum = warmed(config, step, steps), None
+    rate, momentum = _one_cycle(step, steps) if config.schedule == "onecycle" else (_warmed(config, step, steps), None)
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate * rate
         if momentum is not None and "betas" in group:
@@ -46,7 +31,7 @@ def set_rate(optimizer, config, *, step, steps):
             group["momentum"] = momentum
 
 
-def one_cycle(step, steps):
+def _one_cycle(step, steps):
     """(fraction of the peak rate, momentum): up for 30 % of the steps, down for the rest, both along a cosine.
 
     Source: Smith and Topin 2017, arXiv:1708.07120, with the numbers of `torch.optim.lr_scheduler.OneCycleLR`.
@@ -55,17 +40,17 @@ def one_cycle(step, steps):
     peak, last = 0.3 * steps - 1, steps - 1
     if step <= peak:
         way = step / peak
-        return between(start, 1, way), between(0.95, 0.85, way)
+        return _between(start, 1, way), _between(0.95, 0.85, way)
     way = (step - peak) / (last - peak)
-    return between(1, end, way), between(0.85, 0.95, way)
+    return _between(1, end, way), _between(0.85, 0.95, way)
 
 
-def between(first, last, way):
+def _between(first, last, way):
     """From `first` to `last` along half a cosine, `way` from 0 to 1."""
     return last + (first - last) * (1 + math.cos(math.pi * way)) / 2
 
 
-def warmed(config, step, steps):
+def _warmed(config, step, steps):
     """Fraction of the peak rate: warm-up over the first epochs, then the schedule over the rest."""
     warm = round(config.warmup_epochs * steps / config.epochs) if config.warmup != "none" else 0
     if step < warm:

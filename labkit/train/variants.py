@@ -1,19 +1,17 @@
 """One training in several variants, timed in turn, so that a machine that changes its pace hits all of them alike."""
 
 import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from labkit import device as devices
-from labkit.errors import LabError, Unavailable
+from labkit.errors import Unavailable
 from labkit.ledger.rows import Training
 from labkit.measure.stats import bootstrap_median
-from labkit.train.config import TrainConfig
 from labkit.train.loop import fit
-
-OFF = {field.name: field.default for field in fields(TrainConfig)}
+from labkit.train.watch import PHASES
 
 
 def run_variants(model, data, variants, *, device, rounds=3):
@@ -26,10 +24,8 @@ def run_variants(model, data, variants, *, device, rounds=3):
     What has no effect on this device, or cannot run on it, becomes a reason without a number.
     """
     baseline = next(iter(variants.values()))
-    if len(variants) < 2 or rounds < 1:
-        raise LabError("There is nothing to compare.", expected="two or more variants, one or more rounds")
     random, device = np.random.default_rng(baseline.seed), torch.device(device)
-    reasons = {name: reason for name, config in variants.items() if (reason := idle(config, baseline, device))}
+    reasons = {name: reason for name, config in variants.items() if (reason := _idle(config, baseline, device))}
     histories = {name: [] for name in variants if name not in reasons}
     for _ in range(rounds):
         for name in random.permutation(list(histories)):
@@ -42,16 +38,11 @@ def run_variants(model, data, variants, *, device, rounds=3):
     return Variants(variants, histories, reasons, device, devices.threads())
 
 
-def idle(config, baseline, device):
+def _idle(config, baseline, device):
     """Why a variant is the baseline over again on this device; None when it is not."""
-    if config is baseline or effective(config, device) != effective(baseline, device):
-        return None
-    return "; ".join(config.idle(device).values()) or None
-
-
-def effective(config, device):
-    """The config without the switches that do nothing on this device."""
-    return replace(config, **{name: OFF[name] for name in config.idle(device)})
+    changed = {name for name, value in vars(config).items() if value != getattr(baseline, name)}
+    reasons = config.idle(device)
+    return "; ".join(reasons[name] for name in changed) if changed and changed <= set(reasons) else None
 
 
 @dataclass(frozen=True)
@@ -76,29 +67,24 @@ class Variants:
         return np.array([run.epoch_seconds[-1] if phase == "total" else run.epoch_phases[-1][phase] for run in runs])
 
     def ratio(self, name, baseline=None):
-        """(low, high): 95 % interval of how many times as fast as the baseline, from pairs of one round each."""
+        """95 % `Interval` of how many times as fast as the baseline, from pairs of one round each."""
         baseline = next(iter(self.histories)) if baseline is None else baseline
         return bootstrap_median(self.seconds(baseline) / self.seconds(name))
 
     def rows(self, study, *, model, dataset):
         """A `rows.Training` for each variant, the medians over the rounds."""
-        return [self.row(name, study=study, model=model, dataset=dataset) for name in self.configs]
+        return [self._row(name, study=study, model=model, dataset=dataset) for name in self.configs]
 
-    def row(self, name, **about):
+    def _row(self, name, **about):
         about |= {"variant": name, "device": str(self.device), "batch": self.configs[name].batch}
         if name in self.reasons:
             return Training(**about, reason=self.reasons[name])
-        phases = {f"{phase}_s": self.median(name, phase) for phase in self.histories[name][0].epoch_phases[-1]}
-        steps = self.histories[name][0].steps // 2
-        peaks = [run.peak_bytes for run in self.histories[name] if run.peak_bytes]
+        runs = self.histories[name]
         return Training(
             **about,
-            **phases,
+            **{f"{phase}_s": float(np.median(self.seconds(name, phase))) for phase in PHASES},
             threads=self.threads,
-            images=steps * self.configs[name].batch,
-            total_s=self.median(name, "total"),
-            memory_bytes=max(peaks, default=None),
+            images=runs[0].steps // 2 * self.configs[name].batch,
+            total_s=float(np.median(self.seconds(name))),
+            memory_bytes=max((run.peak_bytes for run in runs if run.peak_bytes), default=None),
         )
-
-    def median(self, name, phase):
-        return float(np.median(self.seconds(name, phase)))

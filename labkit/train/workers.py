@@ -7,14 +7,14 @@ import pickle
 import signal
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from labkit.device import threads, using_threads
 from labkit.errors import LabError
 
-MOST_WORKERS = 16
-NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would import it
+_MOST = 16
+_NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would import it
 
 
 def start_workers():
@@ -23,61 +23,57 @@ def start_workers():
     Workers are then forked from that server, which has never run torch's threads. Where the system has none (Windows)
     or a fork is not safe (macOS) they are spawned, each imports for itself, and this does nothing.
     """
-    if context().get_start_method() == "forkserver":
+    if _context().get_start_method() == "forkserver":
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
 
 
-@functools.cache
-def context():
-    """How worker processes begin. Never as forks of this process: with torch's threads running, they may hang."""
-    if sys.platform != "linux":
-        return multiprocessing.get_context("spawn")
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(NEEDED)
-    return server
-
-
 def work(task, jobs, device="cpu"):
     """[task(job) for job in jobs], side by side where that pays; `task` is a function of a module, or a partial."""
-    side_by_side = min(threads(), MOST_WORKERS)
+    side_by_side = min(threads(), _MOST)
     if str(device) != "cpu" or min(side_by_side, len(jobs)) < 2:
         return [task(job) for job in jobs]
-    from labkit.train.progress import progress_bar
+    from labkit.train.watch import progress_bar
 
     # Pickled here, by value: torch would otherwise hand its tensors over as open files.
-    waiting = [workers(side_by_side).submit(call, pickle.dumps((task, job))) for job in jobs]
+    calls, found = [pickle.dumps((task, job)) for job in jobs], []
     try:
         with progress_bar(len(jobs), 0) as bar:
-            for done in as_completed(waiting):
-                done.result()  # raises what the job raised, at once
+            for answer in _pool(side_by_side).map(_call, calls):  # raises what a job raised, and cancels the rest
+                found.append(pickle.loads(answer))
                 bar.update()
-        return [pickle.loads(done.result()) for done in waiting]
+        return found
     except BrokenProcessPool:
-        workers.cache_clear()
+        _pool.cache_clear()
         raise LabError(
             "A worker process ended in the middle of its job.", fix="free some memory, and run the cell again"
         ) from None
-    finally:
-        for each in waiting:  # after an error, or when the reader interrupts
-            each.cancel()
 
 
 @functools.cache
-def workers(count):
+def _context():
+    """How worker processes begin. Never as forks of this process: with torch's threads running, they may hang."""
+    server = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+    if sys.platform == "linux":
+        server.set_forkserver_preload(_NEEDED)
+    return server
+
+
+@functools.cache
+def _pool(count):
     """A pool of processes; they stay, because each may need seconds to import torch."""
-    return ProcessPoolExecutor(count, mp_context=context(), initializer=begin)
+    return ProcessPoolExecutor(count, mp_context=_context(), initializer=_begin)
 
 
-def begin():
+def _begin():
     """In a worker: leave the reader's interrupt to the notebook, and end when the notebook does, even by a kill."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
-def call(pickled):
+def _call(pickled):
     """One job in a worker process, with one thread."""
     task, job = pickle.loads(pickled)
     with using_threads(1):

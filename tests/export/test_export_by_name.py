@@ -19,8 +19,8 @@ def checkpoint(tmp_path):
 
 def test_a_checkpoint_comes_back_as_the_network_it_was(checkpoint):
     path, network = checkpoint
-    found, name, dataset = train.restored(path)
-    assert (name, dataset, found.training) == ("cnn-small", "fashion-mnist", False)
+    found, name, dataset, shape = train.restored(path)
+    assert (name, dataset, shape, found.training) == ("cnn-small", "fashion-mnist", (1, 28, 28), False)
     batch = models.example("cnn-small", 3)
     assert torch.equal(found(batch), network.eval()(batch))
 

@@ -5,7 +5,8 @@ import torch
 from test_landscape import images, network
 from torch.func import grad, jvp
 
-from labkit.landscape import Landscape, hessian_vector, top_eigenvalue
+from labkit.landscape import Landscape, top_eigenvalue
+from labkit.landscape.curvature import hessian_vector
 
 
 def quadratic(eigenvalues, seed=0):

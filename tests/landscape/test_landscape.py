@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from labkit.data import ImageSet
-from labkit.errors import LabError
-from labkit.landscape import Landscape, filter_normalised, interpolate, random_direction, surface
+from labkit.landscape import Landscape, interpolate, surface
+from labkit.landscape.paths import filter_normalised, random_direction
 
 
 def images(count=40):
@@ -76,11 +76,6 @@ def test_the_flat_vector_splits_into_the_parameters():
     view = Landscape.of(net, images())
     for name, weight in net.named_parameters():
         assert torch.equal(view.split(view.weights)[name], weight)
-
-
-def test_unknown_statistics_are_refused():
-    with pytest.raises(LabError, match="no statistics 'none'"):
-        Landscape.of(network(), images(), statistics="none")
 
 
 def test_a_line_begins_at_one_solution_and_ends_at_the_other():

@@ -1,38 +1,14 @@
-"""Label smoothing and the running average of the weights, against torch's own and by hand."""
+"""The running average of the weights, against torch's own and by hand."""
 
 import copy
-import math
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from labkit.errors import LabError
 from labkit.methods.ema import EMA
-from labkit.methods.label_smoothing import smooth_cross_entropy
 from labkit.models.cnn import cnn
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5, 1.0])
-def test_label_smoothing_is_torchs(smoothing):
-    torch.manual_seed(0)
-    logits, labels = torch.randn(8, 5), torch.randint(0, 5, (8,))
-    wanted = F.cross_entropy(logits, labels, label_smoothing=smoothing)
-    assert torch.allclose(smooth_cross_entropy(logits, labels, smoothing), wanted)
-
-
-def test_label_smoothing_worked_by_hand():
-    logits = torch.tensor([[math.log(3.0), 0.0]])  # probabilities 3/4 and 1/4; targets 0.9 and 0.1
-    wanted = -(0.9 * math.log(0.75) + 0.1 * math.log(0.25))
-    assert float(smooth_cross_entropy(logits, torch.tensor([0]), 0.2)) == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize("smoothing", [-0.1, 1.1])
-def test_smoothing_must_be_a_share(smoothing):
-    with pytest.raises(LabError, match="0 to 1"):
-        smooth_cross_entropy(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long), smoothing)
 
 
 def moved(model):

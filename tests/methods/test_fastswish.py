@@ -179,12 +179,12 @@ def test_the_slope_told_from_the_value_is_right_but_less_exact_at_the_bottom():
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (7,), (8,), (3, 5), (2, 3, 4)])
 def test_flags_packed_into_bytes_come_back(shape):
-    from labkit.methods.fastswish.function import pack, unpack
+    from labkit.methods.fastswish.function import _pack, _unpack
 
     flags = torch.rand(shape) < 0.5
-    bits = pack(flags)
+    bits = _pack(flags)
     assert bits.nbytes == -(-flags.numel() // 8)
-    assert torch.equal(unpack(bits, flags.shape), flags)
+    assert torch.equal(_unpack(bits, flags.shape), flags)
 
 
 def gradients(model, images):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from labkit.errors import LabError
 from labkit.methods.decay import decay_factor
 from labkit.methods.lr_scaling import scaled
 from labkit.methods.warmup import warmup_factor
@@ -61,16 +60,3 @@ def test_step_decay_falls_to_a_tenth_after_30_60_and_80_of_90_epochs():
 
 def test_constant_decay_is_none():
     assert {decay_factor(step, 10, "constant") for step in range(11)} == {1.0}
-
-
-@pytest.mark.parametrize(
-    "act", [lambda: scaled(1, 2, 1, "cubic"), lambda: warmup_factor(0, 1, "slow"), lambda: decay_factor(0, 1, "fast")]
-)
-def test_unknown_forms_are_refused_with_those_there_are(act):
-    with pytest.raises(LabError, match=r"expected: (none|constant)"):
-        act()
-
-
-def test_a_batch_of_nothing_is_refused():
-    with pytest.raises(LabError, match="at least one image"):
-        scaled(0.1, 0, 64, "linear")

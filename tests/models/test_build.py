@@ -115,6 +115,9 @@ def test_an_unknown_name_is_refused_with_those_there_are(act):
         act("resnet-9000")
 
 
-def test_a_depth_that_does_not_exist_is_refused():
-    with pytest.raises(LabError, match="expected: 18"):
-        resnet(20)
+@pytest.mark.parametrize("name", ["cnn-small", "vgg-small", "convnext-mini", "resnet18"])
+def test_a_network_for_small_images_is_built_like_the_images_it_will_see(name):
+    net, shape = models.build(name, classes=7, like=(3, 32, 32))
+    assert shape == (3, 32, 32)
+    assert net.eval()(models.example(name, 2, shape=shape)).shape == (2, 7)
+    assert models.build(name, like=(1, 500, 300))[1] == (1, 28, 28)

@@ -4,10 +4,8 @@ import socket
 
 import pytest
 import torch
-from torch import nn
 
-from labkit.errors import LabError
-from labkit.models.efficientnet import efficientnet_lite0, weights_file
+from labkit.models.efficientnet import _weights_file, efficientnet_lite0
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +18,7 @@ def no_network(monkeypatch):
 
 
 def test_the_weights_are_those_of_the_package_and_no_network_is_asked():
-    stored = torch.load(weights_file(), weights_only=True)
+    stored = torch.load(_weights_file(), weights_only=True)
     found = efficientnet_lite0().state_dict()
     assert found.keys() == stored.keys()
     assert all(torch.equal(found[name], stored[name]) for name in stored)
@@ -40,8 +38,3 @@ def test_another_number_of_classes_exchanges_only_the_head():
         name for name in whole if whole[name].shape != new[name].shape or not torch.equal(whole[name], new[name])
     ]
     assert changed == ["_fc.weight", "_fc.bias"]
-
-
-def test_its_activation_stays():
-    with pytest.raises(LabError, match="ReLU6"):
-        efficientnet_lite0(activation=nn.GELU)

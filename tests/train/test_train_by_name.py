@@ -5,12 +5,13 @@ import pstats
 
 import pytest
 import torch
+from sample_data import class_folders
 from typer.testing import CliRunner
 
 from labkit import cli
 from labkit.errors import LabError
 from labkit.models import build
-from labkit.train import TrainConfig, accuracy, load_checkpoint
+from labkit.train import TrainConfig, accuracy, load_checkpoint, restored
 from labkit.train.by_name import training
 
 SMALL = ("--model", "cnn-small", "--limit", "400", "--batch-size", "100")
@@ -27,7 +28,7 @@ def files(folder):
 
 
 def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(own_artifacts):
-    options = ("--cudnn-autotuner", "--torchscript", "--num-workers", "0", "--pin-memory", "--epochs", "2")
+    options = ("--cudnn-autotuner", "--use-torchscript", "--num-workers", "0", "--pin-memory", "--n-epochs", "2")
     output = call(*options, "--profile", "cprofile")
     assert "8 steps" in output
     assert "--pin-memory has no effect here" in output or torch.cuda.is_available()
@@ -69,6 +70,8 @@ def test_without_resume_a_training_starts_over_and_with_it_goes_on(own_artifacts
     first, again, resumed = call(), call(), call("--resume")
     assert "4 steps" in first
     assert first.split("Validation")[1] == again.split("Validation")[1] == resumed.split("Validation")[1]
+    assert "Nothing was left to train" in resumed
+    assert "Nothing" not in first + again
     with pytest.raises(LabError, match="epochs 3"):
         training("cnn-small", "fashion-mnist", TrainConfig(batch=100, epochs=3), limit=400).run(resume=True)
 
@@ -78,6 +81,29 @@ def test_grey_images_stand_in_three_channels_and_are_brought_to_the_networks_siz
     images, _ = next(iter(work.train.batches(2, size=work.config.size)))
     assert images.shape == (2, 3, 224, 224)
     assert torch.allclose(images[:, 0], images[:, 2])
+
+
+def test_a_network_for_small_images_takes_the_channels_and_the_size_of_the_set(tmp_path):
+    for split in ("train", "test"):
+        class_folders(tmp_path / "set" / split, side=32)
+    work = training("cnn-small", f"folder:{tmp_path / 'set'}", TrainConfig(batch=2), limit=4)
+    assert work.network[0][0].weight.shape[1] == 3
+    assert work.config.size == 32
+    _, checkpoint, _ = work.run()
+    assert restored(checkpoint)[-1] == (3, 32, 32)
+
+
+def test_another_size_can_be_asked_for(own_artifacts):
+    assert "8 steps" in call("--size", "20", "--epochs", "2")
+    (sidecar,) = own_artifacts.glob("checkpoints/*.json")
+    assert restored(sidecar)[-1] == (1, 20, 20)
+    work = training("resnet50", "fashion-mnist", TrainConfig(batch=2, size=64), limit=20)
+    assert work.config.size == 64
+
+
+@pytest.mark.parametrize("words", [("--num-workers", "-1"), ("--batch-size", "0"), ("--epochs", "0"), ("--size", "1")])
+def test_a_number_that_cannot_be_is_refused_by_the_name_of_its_option(words):
+    assert f"Invalid value for '{words[0]}'" in call(*words, expect=2)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +120,4 @@ def test_what_cannot_be_trained_is_refused_with_the_reason(words, part):
     result = CliRunner().invoke(cli.app, ["train", *SMALL, *words])
     assert isinstance(result.exception, LabError)
     assert part in str(result.exception)
+    assert "TrainConfig" not in str(result.exception)

@@ -10,50 +10,33 @@ Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would be level somewhe
 Source   Howard et al. 2019, arXiv:1905.02244, for HardSwish
 """
 
-import importlib
-
 from torch import nn
 
 from labkit import device
 from labkit.errors import LabError, Unavailable
-from labkit.methods.fastswish.formula import BOTTOM, A, B, K, V, naive, rewrite, slope, slope_from_value
+from labkit.methods.fastswish import operator
+from labkit.methods.fastswish.formula import BOTTOM, K, naive, rewrite, slope
+from labkit.methods.fastswish.function import function_form, output_form
 from labkit.methods.fastswish.recompute import Recomputed, with_recompute
 
+__all__ = ["BOTTOM", "FORMS", "FROM_OUTPUT", "FastSwish", "K", "Recomputed", "form", "naive", "onnx_translations"]
+__all__ += ["rewrite", "slope", "with_recompute"]
 FORMS = ("naive", "rewrite", "function", "operator", "triton")  # they agree within 1e-6 in fp32
 FROM_OUTPUT = "output and a bit"  # the sixth: keeps least, but is less exact near BOTTOM
-
-__all__ = [
-    "BOTTOM",
-    "FORMS",
-    "FROM_OUTPUT",
-    "A",
-    "B",
-    "FastSwish",
-    "K",
-    "Recomputed",
-    "V",
-    "form",
-    "naive",
-    "onnx_translations",
-    "rewrite",
-    "slope",
-    "slope_from_value",
-    "with_recompute",
-]
 
 
 class FastSwish(nn.Module):
     """The activation as a layer, in one of the forms."""
 
-    def __init__(self, form="function"):
+    def __init__(self, name="function"):
         super().__init__()
-        self.form, self.compute = form, globals()["form"](form)
+        self.name, self.function = name, form(name)
 
     def forward(self, x):
-        return self.compute(x)
+        return self.function(x)
 
     def extra_repr(self):
-        return self.form
+        return self.name
 
 
 def form(name):
@@ -62,52 +45,44 @@ def form(name):
     name    one of `FORMS`, or `FROM_OUTPUT`
     Raises  Unavailable for "triton" without Triton, or without a GPU unless TRITON_INTERPRET=1
     """
-    if name not in MAKERS:
-        raise LabError(
-            f"FastSwish has no form {name!r}.", expected=" or ".join(MAKERS), found=name, fix="choose one of these"
-        )
-    return MAKERS[name]()
+    match name:
+        case "naive":
+            return naive
+        case "rewrite":
+            return rewrite
+        case "function":
+            return function_form
+        case "operator":
+            return operator.operator_form
+        case "triton":
+            return _triton_form()
+        case "output and a bit":
+            return output_form
+    known = " or ".join((*FORMS, FROM_OUTPUT))
+    raise LabError(f"FastSwish has no form {name!r}.", expected=known, found=name, fix="choose one of these")
 
 
-def part(name):
-    return importlib.import_module(f"labkit.methods.fastswish.{name}")
-
-
-def triton_form():
+def _triton_form():
     try:
         import triton
     except ImportError as error:
-        raise Unavailable(
-            "Triton kernels cannot run here.",
-            expected="the package triton",
-            found=str(error),
-            fix="on Linux with an NVIDIA GPU: pip install triton",
-        ) from None
-    if not (device.runs_triton() or triton.knobs.runtime.interpret):
-        raise Unavailable(
-            "Triton kernels cannot run here.",
-            expected="a GPU that Triton compiles for",
-            found="none",
-            fix="set TRITON_INTERPRET=1 before starting Python: the kernels then run, slowly, as Python",
-        )
-    return part("kernels").triton_form
+        missing, fix = str(error), "on Linux with an NVIDIA GPU: pip install triton"
+    else:
+        if device.runs_triton() or triton.knobs.runtime.interpret:
+            from labkit.methods.fastswish.kernels import triton_form
 
-
-MAKERS = {
-    "naive": lambda: naive,
-    "rewrite": lambda: rewrite,
-    "function": lambda: part("function").function_form,
-    "operator": lambda: part("operator").operator_form,
-    "triton": triton_form,
-    FROM_OUTPUT: lambda: part("function").output_form,
-}
+            return triton_form
+        missing = "no GPU that Triton compiles for"
+        fix = "set TRITON_INTERPRET=1 before starting Python: the kernels then run, slowly, as Python"
+    raise Unavailable(
+        "Triton kernels cannot run here.", expected="the package triton, and a GPU for it", found=missing, fix=fix
+    )
 
 
 def onnx_translations():
     """{operator of torch: function of onnxscript}, for `torch.onnx.export(custom_translation_table=...)`."""
     import torch
 
-    operator = part("operator")
     ours = [torch.ops.labkit.fastswish]
     ours += [torch.ops.labkit.fastswish_triton] if hasattr(torch.ops.labkit, "fastswish_triton") else []
     return {each.default: operator.to_onnx for each in ours}

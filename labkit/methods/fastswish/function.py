@@ -32,7 +32,7 @@ class FastSwishFromOutput(torch.autograd.Function):
 
     @staticmethod
     def forward(x):
-        return value(x), pack(x < BOTTOM)
+        return value(x), _pack(x < BOTTOM)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -42,7 +42,7 @@ class FastSwishFromOutput(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, _):
         y, bits = ctx.saved_tensors
-        return grad * slope_from_value(y, unpack(bits, y.shape))
+        return grad * slope_from_value(y, _unpack(bits, y.shape))
 
 
 def function_form(x):
@@ -53,18 +53,18 @@ def output_form(x):
     return FastSwishFromOutput.apply(x)[0]
 
 
-def pack(flags):
+def _pack(flags):
     """A bool tensor of n elements as ceil(n / 8) bytes."""
     flat = flags.flatten()
     flat = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
-    return (flat * powers(flags.device)).sum(1, dtype=torch.uint8)
+    return (flat * _powers(flags.device)).sum(1, dtype=torch.uint8)
 
 
-def unpack(bits, shape):
-    """The bool tensor of that shape that `pack` made into bytes."""
-    flags = (bits[:, None] & powers(bits.device)) > 0
+def _unpack(bits, shape):
+    """The bool tensor of that shape that `_pack` made into bytes."""
+    flags = (bits[:, None] & _powers(bits.device)) > 0
     return flags.flatten()[: shape.numel()].view(shape)
 
 
-def powers(device):
+def _powers(device):
     return torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=device)

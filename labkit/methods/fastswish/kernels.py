@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 
 from labkit import device as devices
-from labkit.errors import Unavailable
 from labkit.methods.fastswish import formula
 from labkit.methods.fastswish.operator import register
 
@@ -21,39 +20,32 @@ A, B, K, V = (tl.constexpr(number) for number in (formula.A, formula.B, formula.
 def forward_kernel(x_pointer, y_pointer, count, BLOCK: tl.constexpr):
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
-    x = wide(tl.load(x_pointer + places, mask=inside))
+    x = _wide(tl.load(x_pointer + places, mask=inside))
     tail = -V / (1 - K * (x + 3))
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (A * x + B), tail))
     tl.store(y_pointer + places, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def backward_kernel(grad_pointer, x_pointer, out_pointer, count, BLOCK: tl.constexpr):
+def _backward_kernel(grad_pointer, x_pointer, out_pointer, count, BLOCK: tl.constexpr):
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
-    x = wide(tl.load(x_pointer + places, mask=inside))
-    grad = wide(tl.load(grad_pointer + places, mask=inside))
+    x = _wide(tl.load(x_pointer + places, mask=inside))
+    grad = _wide(tl.load(grad_pointer + places, mask=inside))
     under = 1 - K * (x + 3)
     slope = tl.where(x >= 3, 1.0, tl.where(x >= -3, 2 * A * x + B, -V * K / (under * under)))
     tl.store(out_pointer + places, (grad * slope).to(out_pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def wide(x):
+def _wide(x):
     """Small formats are computed in fp32; fp64 stays."""
     return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
-def launch(kernel, *tensors, block=BLOCK):
+def _launch(kernel, *tensors, block=BLOCK):
     """Run a kernel over the elements of tensors that lie in memory alike; one program for each `block` of them."""
     count, device = tensors[0].numel(), tensors[0].device
-    if device.type == "cpu" and not triton.knobs.runtime.interpret:
-        raise Unavailable(
-            "Compiled Triton kernels cannot read the CPU's memory.",
-            expected="a tensor on a GPU",
-            found="one on the CPU",
-            fix="move it to the GPU, or use another form of FastSwish",
-        )
     if count:
         with devices.selected(device):
             kernel[(triton.cdiv(count, block),)](*tensors, count, BLOCK=block)
@@ -61,22 +53,22 @@ def launch(kernel, *tensors, block=BLOCK):
 
 def forward(x, *, block=BLOCK):
     """FastSwish of x; any shape and strides, fp16, bf16, fp32 or fp64."""
-    x = dense(x)
+    x = _dense(x)
     y = torch.empty_like(x)
-    launch(forward_kernel, x, y, block=block)
+    _launch(forward_kernel, x, y, block=block)
     return y
 
 
 def backward(grad, x, *, block=BLOCK):
     """The gradient with respect to x."""
-    x = dense(x)
+    x = _dense(x)
     grad = grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
     out = torch.empty_like(x)
-    launch(backward_kernel, grad, x, out, block=block)
+    _launch(_backward_kernel, grad, x, out, block=block)
     return out
 
 
-def dense(x):
+def _dense(x):
     """x itself where its elements fill a piece of memory in some order, else a copy that does."""
     return x if torch.empty_like(x).stride() == x.stride() else x.contiguous()
 
@@ -88,12 +80,12 @@ def fastswish_triton(x: torch.Tensor) -> torch.Tensor:
 
 
 @torch.library.custom_op("labkit::fastswish_triton_backward", mutates_args=())
-def fastswish_triton_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _fastswish_triton_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """`backward` as an operator."""
     return backward(grad, x)
 
 
-register(fastswish_triton, fastswish_triton_backward)
+register(fastswish_triton, _fastswish_triton_backward)
 
 
 def triton_form(x):

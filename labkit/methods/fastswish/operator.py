@@ -15,7 +15,7 @@ def fastswish(x: torch.Tensor) -> torch.Tensor:
 
 
 @torch.library.custom_op("labkit::fastswish_backward", mutates_args=())
-def fastswish_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _fastswish_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The gradient with respect to x; like x."""
     return gradient(grad, x)
 
@@ -43,7 +43,7 @@ def to_onnx(x):
     return op.Where(op.Less(x, number(-3.0)), op.Div(number(V), op.Sub(below, number(1.0))), upper)
 
 
-register(fastswish, fastswish_backward)
+register(fastswish, _fastswish_backward)
 
 
 def operator_form(x):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-READERS = (nn.Linear, nn.Conv2d)
+_READERS = (nn.Linear, nn.Conv2d)
 
 
 class Recomputed(nn.Module):
@@ -26,11 +26,11 @@ class Recomputed(nn.Module):
         y = self.activation(x)
         if torch.compiler.is_compiling():
             return self.layer(y)
-        with saved_tensors_hooks(*without(y, self.activation, x)):
+        with saved_tensors_hooks(*_without(y, self.activation, x)):
             return self.layer(y)
 
 
-def without(y, activation, x):
+def _without(y, activation, x):
     """(pack, unpack): what a layer saves, except that y, or a view of it, is made again as activation(x)."""
     place = y.untyped_storage().data_ptr()
 
@@ -56,6 +56,6 @@ def with_recompute(model, kind):
     for sequence in [module for module in model.modules() if isinstance(module, nn.Sequential)]:
         for index in range(len(sequence) - 1):
             activation, layer = sequence[index], sequence[index + 1]
-            if isinstance(activation, kind) and isinstance(layer, READERS):
+            if isinstance(activation, kind) and isinstance(layer, _READERS):
                 sequence[index], sequence[index + 1] = nn.Identity(), Recomputed(activation, layer)
     return model

@@ -1,0 +1,131 @@
+"""What is watched while a training runs: its phases, its losses, the memory, and how far it is."""
+
+import math
+import os
+import sys
+from contextlib import contextmanager
+
+from labkit import device as devices
+from labkit.errors import LabError
+from labkit.ledger.shown import shown
+from labkit.measure import clock_of
+
+PHASES = ("data", "forward", "backward", "optimizer")
+
+
+class NotFinite(LabError):
+    """The loss is no longer a number: training on would only spoil the weights."""
+
+
+class OutOfMemory(LabError):
+    """The device has too little memory for this training."""
+
+
+class Laps:
+    """A stopwatch for a device with a queue: `lap("forward")` books the time since the last lap under "forward".
+
+    device  a device, or a `measure.Clock`
+    how     None: books nothing. "events": marks in the device's own queue, read when the epoch is over; training goes
+            on undisturbed (a device without such marks is waited for). "synchronize": waits for the device at each lap
+    """
+
+    def __init__(self, device, how):
+        self.how, self.clock, self.marks = how, clock_of(device), []
+
+    def start(self):
+        """Begin an epoch: what was before belongs to no phase."""
+        self.clock.synchronize()
+        self.marks = [(None, self._mark())] if self.how else []
+
+    def __call__(self, phase):
+        if self.how:
+            self.marks.append((phase, self._mark()))
+
+    def _mark(self):
+        if self.how == "events" and self.clock.event:
+            event = self.clock.event()
+            event.record()
+            return event
+        self.clock.synchronize()
+        return self.clock.now()
+
+    def stop(self):
+        """End an epoch: {phase: its seconds}; empty where nothing is timed."""
+        self.clock.synchronize()
+        spent = dict.fromkeys(PHASES, 0.0) if self.how else {}
+        for (_, before), (phase, after) in zip(self.marks, self.marks[1:], strict=False):
+            spent[phase] += before.elapsed_time(after) / 1e3 if hasattr(before, "elapsed_time") else after - before
+        return {phase: float(seconds) for phase, seconds in spent.items()}
+
+
+class Losses:
+    """Collects the losses and raises `NotFinite` within one step of one that is not a finite number.
+
+    A GPU is never waited for: the loss is copied in the background and read one step later, when the next step is
+    already in its queue. Elsewhere it is read at once, before the weights are touched.
+
+    values  the list to append to
+    """
+
+    def __init__(self, values, config, *, device):
+        self.values, self.config, self.waiting = values, config, []
+        self.mark = devices.event_maker(device)
+
+    def add(self, loss):
+        """Take the loss of one step, a 0-dimensional tensor on the device."""
+        copy, event = loss.to("cpu", non_blocking=self.mark is not None), None
+        if self.mark:
+            event = self.mark()
+            event.record()
+        self.waiting.append((copy, event))
+        self.read(all_but=1 if self.mark else 0)
+
+    def read(self, all_but=0):
+        """Look at the losses that wait, except the newest `all_but`."""
+        while len(self.waiting) > all_but:
+            copy, event = self.waiting.pop(0)
+            if event:
+                event.synchronize()
+            if not math.isfinite(copy):
+                raise self._not_finite(float(copy))
+            self.values.append(float(copy))
+
+    def _not_finite(self, value):
+        rate = self.config.learning_rate
+        before = f"{self.values[-1]:.4g} in the step before" if self.values else "it is the first step"
+        return NotFinite(
+            f"The loss became {value} in step {len(self.values) + 1}; training has stopped.",
+            expected="a finite loss in every step",
+            found=f"{value}; {before}, with a peak learning rate of {rate:g}",
+            fix=f"try a learning rate of {rate / 10:g}, then clip 1.0, then amp bf16 in place of fp16, then a gradual "
+            "warmup; look for infinite or missing values in the images",
+        )
+
+
+@contextmanager
+def out_of_memory_explained(config, device):
+    """Turn an out-of-memory error of torch into one that names the batch, the peak and what to try."""
+    devices.reset_peak_memory(device)
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not devices.is_out_of_memory(error):
+            raise
+        images, peak = config.batch // config.accumulate, devices.peak_memory_bytes(device)
+        used = f"a peak of {shown(peak, 'B')}" if peak else "no counter of the peak here"
+        raise OutOfMemory(
+            f"There is not enough memory on {device} to train with batches of {images}.",
+            expected=f"room for a pass over {images} images, forwards and backwards",
+            found=f"{used}, {shown(devices.free_bytes(device), 'B')} free now",
+            fix=f"accumulate {2 * config.accumulate} (the same step in parts), then amp bf16, then a batch of "
+            f"{max(config.batch // 2, 1)}; not resident, where the set lies on the GPU",
+        ) from None  # the traceback would keep the tensors alive
+
+
+def progress_bar(total, done):
+    """A tqdm bar of `total` steps, `done` of them already, where somebody is looking."""
+    from tqdm.auto import tqdm
+
+    watched = "ipykernel" in sys.modules or sys.stderr.isatty()
+    silent = os.environ.get("LABKIT_HEADLESS") == "1" or not watched
+    return tqdm(total=total, initial=done, disable=silent, leave=False, unit="step")
