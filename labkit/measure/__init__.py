@@ -7,7 +7,7 @@ machine and `roofline` of a result. All take a device or a `Clock`, so that a `S
 from labkit.measure.clock import Clock, Plan, clock_of
 from labkit.measure.compare import Comparison, compare
 from labkit.measure.energy import energy
-from labkit.measure.latency import Curve, latency, throughput_curve, times_as_long
+from labkit.measure.latency import latency, throughput_curve, times_as_long
 from labkit.measure.memory import memory, saved_for_backward
 from labkit.measure.roofline import Roofline, ceilings, roofline
 from labkit.measure.simulated import SimulatedMachine
@@ -15,7 +15,6 @@ from labkit.measure.simulated import SimulatedMachine
 __all__ = [
     "Clock",
     "Comparison",
-    "Curve",
     "Plan",
     "Roofline",
     "SimulatedMachine",
