@@ -35,6 +35,17 @@ def test_compile_and_amp_together_were_a_third_faster():
     assert times["vanilla"] / times["compile + AMP"] == pytest.approx(1.36, abs=0.005)
 
 
+def test_a_compiled_network_has_the_accuracy_that_its_source_gives():
+    frame = published.table("activations").set_index(["activation", "compiled", "batch"])["accuracy"]
+    assert frame.xs((True, 64), level=("compiled", "batch")).to_dict() == {
+        "GELU": 0.4616,
+        "HardSwish": 0.4384,
+        "ReLU": 0.4651,
+        "FastSwish": 0.4414,
+    }
+    assert frame["GELU", False, 1] == 0.4653
+
+
 @pytest.mark.parametrize("study", published.names())
 def test_every_table_says_its_source_and_hardware_and_has_typed_columns(study):
     frame = published.table(study)
@@ -67,6 +78,20 @@ def test_what_was_recorded_elsewhere_stands_in_a_column_of_its_own(tmp_path, mon
     monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
     found = published.beside([row("baseline", 10.0)], "training-phases", "total_s")
     assert found["H200, 2026-01-01"]["all"] == 0.25
+
+
+def test_errors_recorded_elsewhere_are_those_of_the_accuracies(tmp_path, monkeypatch):
+    about = {"study": "large-batch", "model": "cnn", "dataset": "d", "device": "cpu"}
+    scores = {"small batch": 0.9, "large batch": 0.8}
+    rows = [{"run_key": "r", "variant": name, "accuracy": score, **about} for name, score in scores.items()]
+    page = {"hardware": "H200", "date": "2026-01-01", "commit": "x", "versions": {}, "tables": {"trainings": rows}}
+    folder = tmp_path / "artifacts" / "recorded"
+    folder.mkdir(parents=True)
+    (folder / "h200.json").write_text(json.dumps(page))
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
+    own = [{"variant": "small batch", "error": 12.0}]
+    found = published.beside(own, "large-batch", "error")
+    assert found["H200, 2026-01-01"]["large batch"] == pytest.approx(2)
 
 
 def test_an_unknown_study_is_refused_with_the_known_ones():

@@ -1,57 +1,176 @@
-"""Results of named hardware: written whole, read back apart from the reader's own."""
+"""Results of named hardware: written whole and small, read back apart from the reader's own."""
 
 import json
 
 import pytest
 from rows_made_up import write_lesson
 
-from labkit import ledger
-from labkit.errors import LabError, LedgerError
-from labkit.ledger import _recorded as recorded
+from labkit import device, ledger
+from labkit.errors import LabError
+from labkit.files import root
+from labkit.ledger import _recorded
+from labkit.ledger.rows import Ceiling, Latency, Machine
+
+
+def page(**changes):
+    row = {"run_key": "r", "name": "copy", "device": "cpu", "threads": 1, "bytes_per_s": 1e10}
+    about = {"hardware": "a named machine", "date": "2026-01-01", "commit": "abc", "versions": {"torch": "2"}}
+    return {**about, "tables": {"ceilings": [row]}, **changes}
+
+
+def write(folder, name, content):
+    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
 
 
 def test_the_newest_run_of_each_lesson_is_kept_with_hardware_date_versions_and_commit(tmp_path):
     write_lesson("r1", sentence="old")
     write_lesson("r2", sentence="new", started="2026-01-02T10:00:00+00:00")
-    path = recorded.record("RTX 4090, Ryzen 7950X", folder=tmp_path)
-    assert path.name == "rtx-4090-ryzen-7950x.json"
-    page = json.loads(path.read_text(encoding="utf-8"))
+    page = json.loads(ledger.record("RTX 4090, Ryzen 7950X", folder=tmp_path).read_text(encoding="utf-8"))
     assert {"hardware", "date", "commit", "versions", "tables"} <= set(page)
+    assert page["hardware"] == "RTX 4090, Ryzen 7950X"
     assert [row["sentence"] for row in page["tables"]["claims"]] == ["new", "it is cheap"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"),
+    [
+        (Machine(machine_key="k", cpu="AMD EPYC", logical_cores=2, cpu_isa="avx2 fma avx512_bf16"),
+         "amd-epyc-2-cores-avx512_bf16"),
+        (Machine(machine_key="k", cpu="Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz", logical_cores=8, cpu_isa="avx2 fma"),
+         "intel-core-i7-8550u-8-cores-avx2"),
+        (Machine(machine_key="k", cpu="x", gpu="NVIDIA H100 80GB HBM3", logical_cores=16, cpu_isa="amx_int8"),
+         "nvidia-h100-80gb-hbm3-16-cores-amx_int8"),
+        (Machine(machine_key="k", cpu="../..", logical_cores=1), "1-cores"),
+    ],
+)  # fmt: skip
+def test_the_file_is_named_by_the_machine_itself(machine, name):
+    assert _recorded._file_name(machine) == name
+
+
+def test_without_a_name_the_machine_names_itself(tmp_path):
+    write_lesson()
+    path = ledger.record(folder=tmp_path)
+    machine = device.describe()
+    assert path.stem == _recorded._file_name(machine)
+    assert json.loads(path.read_text(encoding="utf-8"))["hardware"].startswith(machine.gpu or machine.cpu)
 
 
 def test_what_is_unknown_stays_unknown_and_numbers_come_back_the_same(tmp_path):
     write_lesson()
-    recorded.record("Box", folder=tmp_path)
+    ledger.record("Box", folder=tmp_path)
     own, there = ledger.load("deployments"), ledger.recorded("deployments", folder=tmp_path)
     assert there["latency_p50_ms"].tolist()[:2] == own["latency_p50_ms"].tolist()[:2]
     assert there["latency_p50_ms"].isna().tolist() == [False, False, True]
     assert set(there["hardware"]) == {"Box"}
 
 
-def test_recording_does_not_add_to_the_readers_own_rows(tmp_path):
+def test_samples_stay_at_home_and_a_file_never_grows_too_large(tmp_path):
     write_lesson()
-    recorded.record("Box", folder=tmp_path)
-    assert len(ledger.load("deployments")) == 3
+    names = [f"{'a long name ' * 20}{number}" for number in range(500)]
+    ledger.add(*(Latency(run_key="r1", name=name, device="cpu", p50_ms=1.0, samples_ms=(1.0,) * 9) for name in names))
+    path = ledger.record(folder=tmp_path)
+    assert path.stat().st_size <= 200_000
+    assert "samples_ms" not in path.read_text(encoding="utf-8")
+    assert len(ledger.recorded("deployments", folder=tmp_path)) == 3
+
+
+def test_recorded_rows_never_mix_with_own_rows(tmp_path):
+    write(tmp_path, "one.json", page())
+    write(tmp_path, "two.json", page(hardware="another", tables={}))
+    ledger.add(Ceiling(run_key="own", name="copy", device="cpu", threads=1))
+    found = ledger.recorded("ceilings", folder=tmp_path)
+    assert found[["run_key", "hardware", "recorded_on", "recorded_commit"]].values.tolist() == [
+        ["r", "a named machine", "2026-01-01", "abc"]
+    ]
+    assert ledger.load("ceilings")["run_key"].tolist() == ["own"]
+    nothing = ledger.recorded("completions", folder=tmp_path)
+    assert len(nothing) == 0
+    assert {"hardware", "run_key"} <= set(nothing.columns)
 
 
 def test_with_nothing_to_record_it_says_what_to_run(tmp_path):
     with pytest.raises(LabError, match="labkit run"):
-        recorded.record("Box", folder=tmp_path)
+        ledger.record(folder=tmp_path)
 
 
-def test_a_name_without_letters_is_refused(tmp_path):
-    write_lesson()
-    with pytest.raises(LabError, match="does not name hardware"):
-        recorded.record("../..", folder=tmp_path)
+def row_with(**changes):
+    return page(tables={"ceilings": [page()["tables"]["ceilings"][0] | changes]})
 
 
-def test_a_recorded_file_without_its_origin_is_refused(tmp_path):
-    (tmp_path / "x.json").write_text('{"tables": {}}')
-    with pytest.raises(LedgerError, match="commit, date, hardware, versions"):
-        ledger.recorded(folder=tmp_path)
+MALFORMED = {
+    "not JSON": "not json",
+    "empty": "",
+    "a list": [],
+    "a text": '"page"',
+    "a number": "3",
+    "no origin": {"tables": {}},
+    "no commit": {key: value for key, value in page().items() if key != "commit"},
+    "hardware is a list": page(hardware=["x"]),
+    "hardware is nothing": page(hardware=None),
+    "date is a number": page(date=3),
+    "tables is a list": page(tables=[]),
+    "tables is nothing": page(tables=None),
+    "a table is a dict": page(tables={"ceilings": {"a": 1}}),
+    "a table is a number": page(tables={"ceilings": 3}),
+    "a row is a text": page(tables={"ceilings": ["row"]}),
+    "a row is nothing": page(tables={"ceilings": [None]}),
+    "a row without its key": page(tables={"ceilings": [{"run_key": "r"}]}),
+    "a text for a number": row_with(bytes_per_s="fast"),
+    "a fraction for a count": row_with(threads=1.5),
+    "a list for a name": row_with(name=["copy"]),
+    "not a number": row_with(bytes_per_s=float("nan")),
+    "too large a count": row_with(threads=2**70),
+    "deep": "[" * 100_000,
+    "large": json.dumps(page()) + " " * 300_000,
+}
 
 
-def test_what_is_committed_can_be_read():
-    for table in ledger.tables():
-        ledger.recorded(table)
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_file_is_left_out_and_named_and_the_others_are_read(tmp_path, content):
+    write(tmp_path, "bad.json", content)
+    write(tmp_path, "good.json", page())
+    assert ledger.recorded("ceilings", folder=tmp_path)["run_key"].tolist() == ["r"]
+    assert [path.name for path in ledger.left_out(tmp_path)] == ["bad.json"]
+    assert all(ledger.left_out(tmp_path).values())
+
+
+def test_what_is_no_file_or_no_text_is_left_out(tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    assert ledger.recorded(folder=tmp_path).empty
+    assert {path.name for path in ledger.left_out(tmp_path)} == {"folder.json", "gone.json", "bytes.json"}
+
+
+def test_columns_of_another_edition_and_samples_are_ignored(tmp_path):
+    write(tmp_path, "one.json", row_with(samples_ms=[1, 2], later="x"))
+    assert len(ledger.recorded("ceilings", folder=tmp_path)) == 1
+
+
+def test_a_lesson_sees_the_two_machines_that_differ_most_from_the_readers(tmp_path, monkeypatch):
+    here = {"machine_key": "here", "cpu": "AMD", "logical_cores": 2, "cpu_isa": "avx2 fma"}
+    others = {
+        "same": here,
+        "more cores": here | {"logical_cores": 16},
+        "other instructions": here | {"cpu_isa": "asimd bf16"},
+        "gpu": here | {"gpu": "H100"},
+    }
+    for name, machine in others.items():
+        tables = page()["tables"] | {"machines": [machine | {"machine_key": name}]}
+        write(tmp_path, f"{name}.json", page(hardware=name, tables=tables))
+    odd = page()["tables"] | {"machines": [{"machine_key": "odd", "logical_cores": -3}]}
+    write(tmp_path, "odd.json", page(hardware="odd", tables=odd))
+    monkeypatch.setattr(device, "describe", lambda: Machine(**here))
+    found = ledger.recorded("ceilings", most_different=2, folder=tmp_path)
+    assert "gpu" in set(found["hardware"])
+    assert "same" not in set(found["hardware"])
+    assert len(found) == 2
+    assert len(ledger.recorded("ceilings", folder=tmp_path)) == 5
+
+
+def test_what_is_committed_can_be_read_and_is_small():
+    assert ledger.left_out() == {}
+    for path in (root() / "artifacts" / "recorded").iterdir():
+        assert path.stat().st_size <= 200_000
+        assert "samples_ms" not in path.read_text(encoding="utf-8")
+    assert len(ledger.recorded("machines")) >= 1

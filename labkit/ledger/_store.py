@@ -1,0 +1,195 @@
+"""The ledger's file: rows in, rows out. SQLite with WAL and synchronous=FULL."""
+
+import json
+import sqlite3
+import time
+import types
+import typing
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labkit.errors import LedgerError
+from labkit.files import artifacts, atomic
+from labkit.ledger import rows
+
+BUSY_TIMEOUT_S = 60
+SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL", bool: "INTEGER", tuple: "TEXT"}
+PANDAS_TYPES = {int: "Int64", float: "float64", bool: "boolean", str: "object", tuple: "object"}
+
+
+def tables():
+    """{table name: row class} of everything the ledger can hold."""
+    return {kind.TABLE: kind for kind in vars(rows).values() if hasattr(kind, "TABLE")}
+
+
+def now():
+    """The time as rows hold it: UTC, ISO 8601, to the microsecond."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def add(*new_rows, path=None):
+    """Write the rows in one transaction, on disk when this returns; a row replaces an earlier one of the same key."""
+    for row in new_rows:
+        check_types(row)
+    with connect(path) as connection:
+        for row in new_rows:
+            _ensure_table(connection, type(row))
+        connection.execute("BEGIN IMMEDIATE")
+        for row in new_rows:
+            values = {field.name: _encode(getattr(row, field.name)) for field in fields(row)}
+            same = " AND ".join(f'"{name}" IS ?' for name in row.KEY)  # UNIQUE does not see that None equals None
+            connection.execute(f"DELETE FROM {row.TABLE} WHERE {same}", [values[name] for name in row.KEY])
+            names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
+            connection.execute(f"INSERT INTO {row.TABLE} ({names}) VALUES ({marks})", list(values.values()))
+        connection.execute("COMMIT")
+
+
+def find(kind, *, path=None, **wanted):
+    """The rows of one class whose fields equal `wanted`, oldest first, as a list of that class; no pandas needed."""
+    names = [field.name for field in fields(kind)]
+    if unknown := sorted(wanted.keys() - set(names)):  # SQLite would take the name for a text, and find every row
+        raise LedgerError(f"{kind.__name__} has no {', '.join(unknown)}.", expected=", ".join(names), found=unknown[0])
+    listed = ", ".join(f'"{name}"' for name in names)
+    where = " AND ".join(f'"{name}" IS ?' for name in wanted) or "1"
+    with connect(path) as connection:
+        _ensure_table(connection, kind)
+        query = f"SELECT {listed} FROM {kind.TABLE} WHERE {where} ORDER BY rowid"
+        stored = connection.execute(query, [_encode(value) for value in wanted.values()]).fetchall()
+    shaped = [zip(fields(kind), row, strict=True) for row in stored]
+    return [kind(**{field.name: _decode(value, field) for field, value in row}) for row in shaped]
+
+
+def load(table="deployments", *, path=None):
+    """All rows of one table as a pandas DataFrame, one typed column a field; empty when there are none.
+
+    Numbers that are unknown are missing (NaN or <NA>), never 0.
+    """
+    kind = row_class(table)
+    return as_frame(kind, find(kind, path=path))
+
+
+def as_frame(kind, found):
+    """Rows of one class as a DataFrame, one typed column a field."""
+    import pandas as pd
+
+    typed = {field.name: PANDAS_TYPES[_base_type(field)] for field in fields(kind)}
+    columns = {name: pd.Series([getattr(row, name) for row in found], dtype=dtype) for name, dtype in typed.items()}
+    return pd.DataFrame(columns)
+
+
+def export(folder=None, *, path=None):
+    """Write each table as CSV and Parquet; both can be rebuilt from the ledger at any time.
+
+    Returns the written paths.
+    """
+    folder, written = Path(folder or artifacts() / "export"), []
+    for name in tables():
+        frame = load(name, path=path)
+        for ending, write in (("csv", frame.to_csv), ("parquet", frame.to_parquet)):
+            target = folder / f"{name}.{ending}"
+            with atomic(target) as temporary:
+                write(temporary, index=False)
+            written.append(target)
+    return written
+
+
+@contextmanager
+def connect(path=None):
+    """A connection in WAL mode with full synchronisation, closed at the end."""
+    try:
+        path = Path(path or artifacts() / "ledger.sqlite")
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            _use_wal(connection)
+            connection.execute("PRAGMA synchronous=FULL")
+            yield connection
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise LedgerError(
+            f"The ledger {path} cannot be used.",
+            expected="a SQLite file this process may write, on a disk with room",
+            found=f"{type(error).__name__}: {error}",
+            fix="free the disk or the file, or write elsewhere (LABKIT_ARTIFACTS=FOLDER); a damaged file: move it away",
+        ) from error
+
+
+def _use_wal(connection):
+    """Switch to WAL. Right after the file is made, SQLite answers 'locked' here without waiting its turn."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise sqlite3.OperationalError(f"journal mode is {mode}: this file system cannot hold a WAL ledger")
+        return
+
+
+def _ensure_table(connection, kind):
+    """Create the table of a row class, or add the columns it gained since."""
+    columns = {field.name: SQL_TYPES[_base_type(field)] for field in fields(kind)}
+    listed = ", ".join(f'"{name}" {type_}' for name, type_ in columns.items())
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {kind.TABLE} ({listed}, UNIQUE ({', '.join(kind.KEY)}))")
+    there = {row[1] for row in connection.execute(f"PRAGMA table_info({kind.TABLE})")}
+    for name in columns.keys() - there:
+        try:
+            connection.execute(f'ALTER TABLE {kind.TABLE} ADD COLUMN "{name}" {columns[name]}')
+        except sqlite3.OperationalError as error:
+            if "duplicate column" not in str(error):  # another writer was first
+                raise
+
+
+def row_class(table):
+    """The row class of a table name."""
+    if table not in tables():
+        raise LedgerError(f"The ledger has no table {table!r}.", expected=", ".join(sorted(tables())), found=table)
+    return tables()[table]
+
+
+def _base_type(field):
+    """The type of a field without `| None`: str, int, float, bool or tuple."""
+    hint = field.type
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    return typing.get_origin(hint) or hint
+
+
+def check_types(row):
+    """Refuse a value of another type, one that SQLite cannot hold, and NaN: unknown is None."""
+    for field in fields(row):
+        value, wanted = getattr(row, field.name), _base_type(field)
+        optional = isinstance(field.type, types.UnionType)
+        if not (value is None and optional) and not _fits(value, wanted):
+            raise LedgerError(
+                f"{type(row).__name__}.{field.name} does not fit the ledger.",
+                expected=f"{wanted.__name__}{' or None (unknown)' if optional else ''}, not NaN; in a tuple numbers",
+                found=f"{value!r} ({type(value).__name__})",
+            )
+
+
+def _fits(value, wanted):
+    """Whether a value can be stored as the type `wanted` and come back the same, from an export too."""
+    if type(value) is not wanted and not (wanted is float and type(value) is int):
+        return False
+    if wanted is tuple:
+        return all(_fits(part, float) and abs(part) < float("inf") for part in value)
+    if wanted is str:
+        return value == value.encode("utf-8", "replace").decode("utf-8")  # no half of a surrogate pair
+    return value == value and (type(value) is not int or -(2**63) <= value < 2**63)
+
+
+def _encode(value):
+    return json.dumps(value) if isinstance(value, tuple) else value
+
+
+def _decode(value, field):
+    """The Python value of a stored one; None stays None."""
+    convert = {tuple: lambda text: tuple(json.loads(text)), bool: bool}.get(_base_type(field))
+    return convert(value) if convert and value is not None else value
