@@ -6,163 +6,233 @@ Nothing in it is fetched from elsewhere: the styles and pictures are inside, the
 import base64
 import io
 import os
+import re
+from collections import defaultdict
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
+from labkit.ledger.rows import Answer, Attempt, Claim, Prediction, Run
+from labkit.ledger.shown import shown
 from labkit.lesson import cards
 
-STATUS = {"passed": "holds", "failed": "fails"}  # which colour an attempt takes; others are open
+# The tables of measured rows and their columns; what nobody measured is no column. Long ones are folded.
+MEASURED = {
+    "Deployments": ("deployments", "model engine precision device threads batch accuracy latency_p50_ms latency_p95_ms "
+                    "throughput_per_s size_bytes memory_bytes energy_per_item_j cost_per_million_usd"),
+    "Trainings": ("trainings", "study variant model dataset device threads batch images data_s forward_s backward_s "
+                  "optimizer_s total_s accuracy memory_bytes"),
+    "Ratios": ("ratios", "name arm baseline device threads batch median low high floor pairs verdict"),
+    "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms throughput_per_s"),
+    "Memory": ("memories", "name device batch peak_bytes rss_growth_bytes tensor_bytes saved_bytes"),
+    "Energy": ("energies", "name device threads batch joules_per_item seconds items source"),
+    "Ceilings": ("ceilings", "name device threads bytes_per_s ops_per_s"),
+}  # fmt: skip
+UNITS = (  # (how a column's name ends, the factor to its unit, the unit)
+    ("ops_per_s", 1, "op/s"), ("bytes_per_s", 1, "B/s"), ("_per_s", 1, None), ("_bytes", 1, "B"), ("_ms", 1e-3, "s"),
+    ("_s", 1, "s"), ("_j", 1, "J"), ("accuracy", 100, "%"),
+)  # fmt: skip
+NOISY = "noisy: other work ran at the same time, or the times spread widely"
+SIGNS = {
+    **dict.fromkeys(("holds", "right", "passed"), ("good", "✓")),
+    **dict.fromkeys(("fails", "off", "wrong", "failed"), ("bad", "✗")),
+}
 
 
 def write_report(path=None):
     """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
-    import jinja2
-
     path = Path(path or artifacts() / "report.html")
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("labkit", "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(number=cards.number, readable=cards.readable, badge=badge, when=when, evidence=evidence)
-    attempts = newest_attempts()
-    runs = newest_runs(attempts)
-    page = environment.get_template("report.html").render(
+    attempts = {row.notebook: row for row in ledger.find(Attempt)}
+    template = _environment().get_template("report.html")
+    page = template.render(
         machine=device.describe(),
         commit=device.commit(),
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
-        attempts=[with_page(row, path.parent) for row in records(attempts)],
-        claims=grouped(of_runs("claims", runs), runs),
-        predictions=grouped(of_runs("predictions", runs), runs),
-        answers=grouped(of_runs("answers", runs), runs),
-        ceilings=with_notes(records(side_by_side("ceilings", runs))),
-        deployments=with_notes(records(side_by_side("deployments", runs))),
-        pictures=deployment_pictures(side_by_side("deployments", runs)),
+        attempts=[_with_page(attempts[name], path.parent) for name in sorted(attempts)],
+        claims=_newest(Claim),
+        predictions=_newest(Prediction, each_way=True),
+        answers=_newest(Answer, each_way=True),
+        measured=[_section(title, *about) for title, about in MEASURED.items()],
+        pictures=_pictures(),
+        left_out={file.name: reason for file, reason in ledger.left_out().items()},
     )
     write_text(path, page)
     return path
 
 
-def newest_attempts():
-    """The newest attempt at each notebook by the runner, in the order of the lessons."""
-    return ledger.load("attempts").drop_duplicates("notebook", keep="last").sort_values("notebook")
-
-
-def newest_runs(attempts):
-    """{run key: notebook} of the newest run of each lesson, by the runner or by hand."""
-    runs = ledger.load("runs").drop_duplicates("notebook", keep="last")
-    return dict(sorted(zip(runs["run_key"], runs["notebook"], strict=True), key=lambda item: item[1]))
-
-
-def of_runs(table, runs):
-    frame = ledger.load(table)
-    return frame[frame["run_key"].isin(runs)]
-
-
-def grouped(frame, runs):
-    """[(notebook, its rows)] in the order of the lessons; lessons without rows are left out."""
-    groups = [(notebook, records(frame[frame["run_key"] == key])) for key, notebook in runs.items()]
-    return [(notebook, rows) for notebook, rows in groups if rows]
-
-
-def side_by_side(table, runs):
-    """Own rows, then recorded ones, told apart by the column `hardware`: None is this machine."""
-    import pandas as pd
-
-    own = of_runs(table, runs).assign(hardware=None, recorded_on=None)
-    there = ledger.recorded(table)
-    return pd.concat([frame for frame in (own, there) if len(frame)], ignore_index=True) if len(there) else own
-
-
-def records(frame):
-    """Rows as dicts with None for what is missing."""
-    frame = frame.astype(object)
-    return frame.where(frame.notna(), None).to_dict("records")
-
-
-def with_notes(rows):
-    """Rows with their remarks as numbers, and the list of remarks those numbers stand for."""
-    remarks = []
-    for row in rows:
-        own = ["noisy: other work ran at the same time, or the times spread widely"] if row["noisy"] else []
-        own += row["reason"].split("; ") if row["reason"] else []
-        remarks += [remark for remark in own if remark not in remarks]
-        row["notes"] = [remarks.index(remark) + 1 for remark in own]
-    return {"rows": rows, "remarks": remarks}
-
-
-def with_page(attempt, folder):
-    """An attempt with a link to a readable page of its executed notebook, made anew when the notebook is newer."""
-    source = artifacts() / attempt["output"] if attempt["output"] else None
-    if source is None or not source.exists():
-        return attempt | {"page": None, "notebook_file": None}
-    page = source.with_suffix(".html")
-    if not page.exists() or page.stat().st_mtime < source.stat().st_mtime:
-        write_text(page, notebook_page(source))
-    return attempt | {"page": relative(page, folder), "notebook_file": relative(source, folder)}
-
-
-def notebook_page(path):
-    """An executed notebook as one HTML page; nbconvert's own full page would fetch scripts from the web."""
+def _environment():
     import jinja2
+
+    loader = jinja2.PackageLoader("labkit", "templates")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(badge=_badge, evidence=cards.evidence, readable=cards.readable, shown=shown, when=_when)
+    return environment
+
+
+def _newest(kind, *, each_way=False):
+    """[(notebook, how it was run, rows)] in the order of the lessons: of each, the newest run that has such rows.
+
+    each_way  the newest run by hand and the newest by the runner, so that no answer of a reader is hidden by a later
+              run without one
+    """
+    rows, newest = defaultdict(list), {}
+    for row in ledger.find(kind):
+        rows[row.run_key].append(row)
+    for run in sorted(ledger.find(Run), key=lambda run: run.started_utc):
+        if rows[run.run_key]:
+            how = "by the runner" if run.batch_key else "by hand"
+            newest[run.notebook, how if each_way else ""] = rows[run.run_key]
+    return [(*about, newest[about]) for about in sorted(newest)]
+
+
+def _places(table):
+    """{place: its rows of a table}: this machine first, then the recorded ones."""
+    own = [row for _, _, rows in _newest(ledger.tables()[table]) for row in rows]
+    return {"this machine": own, **ledger.recorded_rows(table)}
+
+
+def _section(title, table, columns):
+    """What the template needs for one table: its rows by hardware."""
+    grids = [_grid(place, rows, columns.split()) for place, rows in _places(table).items() if rows]
+    return {"title": title, "grids": grids}
+
+
+def _grid(place, rows, columns):
+    """Rows as cells of text, with numbered remarks.
+
+    Columns without a value are left out, and what is the same in all rows is said once, above them.
+    """
+    values = {name: [getattr(row, name) for row in rows] for name in columns}
+    values = {name: found for name, found in values.items() if any(value is not None for value in found)}
+    same = {name for name, found in values.items() if len(found) > 1 and len(set(found)) == 1}
+    listed = {name: found for name, found in values.items() if name not in same}
+    heads = [(_head(name), any(isinstance(value, int | float) for value in found)) for name, found in listed.items()]
+    remarks, lines = [], []
+    for number, row in enumerate(rows):
+        own = _remarks(asdict(row))
+        remarks += [remark for remark in own if remark not in remarks]
+        notes = ", ".join(str(remarks.index(remark) + 1) for remark in own)
+        lines.append(([_cell(name, found[number]) for name, found in listed.items()], notes))
+    shared = " · ".join(f"{_head(name)} {_cell(name, found[0])}" for name, found in values.items() if name in same)
+    return {"place": place, "heads": heads, "lines": lines, "remarks": remarks, "shared": shared}
+
+
+def _remarks(row):
+    """Why numbers of a row are missing or doubtful."""
+    noise = [row.get("noise") or NOISY] if row.get("noisy") else []
+    reasons = "; ".join(filter(None, (row.get("reason"), row.get("tail_reason"))))
+    return noise + (list(dict.fromkeys(reasons.split("; "))) if reasons else [])
+
+
+def _unit(name):
+    return next(((factor, unit) for ending, factor, unit in UNITS if name.endswith(ending)), (1, None))
+
+
+def _cell(name, value):
+    """A value as text, in the unit that its column's name says."""
+    if value is None or isinstance(value, str):
+        return value or "–"
+    factor, unit = _unit(name)
+    return shown(value * factor, unit, digits=4 if unit in ("%", None) else 3)
+
+
+def _head(name):
+    """A column's name for people, without the unit that its cells have."""
+    return re.sub(r"_(bytes|ms|s|j)$", "", name.replace("_per_s", "_per_second")).replace("_", " ")
+
+
+def _with_page(attempt, folder):
+    """An attempt with a link to a readable page of its executed notebook, made anew when the notebook is newer."""
+    row = asdict(attempt) | {"page": None, "notebook_file": None}
+    source = artifacts() / (attempt.output or "")
+    if source.is_file():
+        page = source.with_suffix(".html")
+        if not page.exists() or page.stat().st_mtime < source.stat().st_mtime:
+            write_text(page, _notebook_page(source))
+        row.update(page=_link(page, folder), notebook_file=_link(source, folder))
+    return row
+
+
+def _notebook_page(path):
+    """An executed notebook as one HTML page; nbconvert's own full page would fetch scripts from the web."""
+    import nbformat
     from nbconvert import HTMLExporter
 
-    body, _ = HTMLExporter(template_name="basic").from_filename(str(path))
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("labkit", "templates"), autoescape=True)
-    return environment.get_template("notebook.html").render(title=path.stem, body=body)
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", _formula, cell.source, flags=re.DOTALL)
+    body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
+    report = _link(artifacts() / "report.html", path.parent)
+    return _environment().get_template("notebook.html").render(title=path.stem, body=body, report=report)
 
 
-def relative(path, folder):
+def _formula(found):
+    """A formula as a picture: what draws formulas in JupyterLab is not at hand in a page that fetches nothing."""
+    from matplotlib import rc_context
+    from matplotlib.mathtext import math_to_image
+
+    text = (found[1] or found[2]).replace("\n", " ")
+    known = {r"\begin{cases}": r"\left\{\substack{", r"\end{cases}": r"}\right.", "&": r"\quad"}
+    known |= {r"\ge ": r"\geq ", r"\le ": r"\leq "}  # inside \substack, matplotlib knows only the long names
+    for latex, mathtext in known.items():
+        text = text.replace(latex, mathtext)
+    drawn = io.BytesIO()
+    try:
+        with rc_context({"savefig.transparent": True}):
+            depth = math_to_image(f"${text}$", drawn, format="svg")
+    except ValueError:  # not of the part of LaTeX that matplotlib knows
+        return f"<code>{cards.escape(found[1] or found[2])}</code>"
+    kind, style = ("formula", "") if found[1] else ("inline formula", f' style="vertical-align:-{depth:.0f}pt"')
+    return f'<img class="{kind}"{style} alt="{cards.escape(found[1] or found[2])}" src="{_data_uri(drawn)}">'
+
+
+def _link(path, folder):
     """A link from a page in `folder` to `path`."""
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-def deployment_pictures(frame):
+def _pictures():
     """[(whose, the accuracy/latency/size picture as a data URI)]: this machine first, then each recorded hardware.
 
     One picture each, so that rows of different machines never share a front.
     """
-    frame = frame[frame["accuracy"].notna() & frame["latency_p50_ms"].notna()]
-    frame = frame.assign(
-        whose=frame["hardware"].where(frame["hardware"].notna(), "this machine"),
-        name=frame["model"] + ", batch " + frame["batch"].astype(str),
-        size_mb=frame["size_bytes"].astype(float) / 1e6,
-    )
-    return [(whose, deployment_picture(rows)) for whose, rows in frame.groupby("whose", sort=False)]
+    places = _places("deployments").items()
+    shown_rows = [(place, [row for row in rows if row.accuracy and row.latency_p50_ms]) for place, rows in places]
+    return [(place, _picture(rows)) for place, rows in shown_rows if rows]
 
 
-def deployment_picture(rows):
+def _picture(rows):
+    import matplotlib.pyplot as plt
+    import pandas as pd
+
     from labkit.plots import pareto
 
-    return data_uri(pareto(rows, x="latency_p50_ms", y="accuracy", size="size_mb", label="name"))
-
-
-def data_uri(figure):
-    """A matplotlib figure as text that an <img> can hold."""
-    import matplotlib.pyplot as plt
-
+    frame = pd.DataFrame([asdict(row) for row in rows])
+    frame["name"] = frame["model"] + ", batch " + frame["batch"].astype(str)
+    frame["size_mb"] = frame["size_bytes"].astype(float) / 1e6
+    figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="name")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", bbox_inches="tight")
     plt.close(figure)
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return _data_uri(buffer)
 
 
-def evidence(claim):
-    """What a claim rests on, as its card in the notebook says it."""
-    import types
-
-    import markupsafe
-
-    return markupsafe.Markup(cards.evidence(types.SimpleNamespace(**claim)))
+def _data_uri(svg):
+    """A drawn SVG as text that an <img> can hold."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.getvalue()).decode()
 
 
-def badge(word):
+def _badge(word):
     """A verdict or status as coloured HTML."""
     import markupsafe
 
-    return markupsafe.Markup(cards.badge(STATUS.get(word, word if word in cards.SIGNS else "inconclusive"), word))
+    kind, sign = SIGNS.get(word, ("open", "≈"))
+    return markupsafe.Markup('<b class="{}">{} {}</b>').format(kind, sign, word)
 
 
-def when(text):
+def _when(text):
     """An ISO time for people: to the minute, in UTC."""
     return text.replace("T", " ")[:16] + " UTC" if text else "–"

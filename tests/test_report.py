@@ -1,13 +1,15 @@
 """The report: one page that shows what was measured, and fetches nothing."""
 
 import re
+from dataclasses import replace
 
 import nbformat
+import pytest
 from rows_made_up import write_attempt, write_lesson
 
 from labkit import ledger, report
 from labkit.files import artifacts, write_json
-from labkit.ledger import _recorded as recorded
+from labkit.ledger.rows import Answer, Latency, Memory, Prediction, Ratio, Run, Training
 
 
 def page():
@@ -28,7 +30,7 @@ def test_the_page_shows_status_claims_predictions_exercises_and_deployments():
     text = text_of(page())
     for part in ("✓ passed", "12.5 s", "3/3", "bf16 is faster", "2 x (from 1.8 to 2.2 x)", "no energy counter"):
         assert part in text
-    for part in ("How much?", "2.165", "image-bytes", "small", "large", "this CPU has no int8 instructions"):
+    for part in ("How much?", "2.16", "image-bytes", "small", "large", "this CPU has no int8 instructions"):
         assert part in text
 
 
@@ -36,9 +38,16 @@ def test_what_was_not_measured_is_a_dash_with_a_numbered_reason():
     write_lesson()
     html = page()
     row = next(line for line in html.split("<tr") if "<td>int8</td>" in line)
-    assert row.count("–") >= 5
+    assert row.count("–") == 3
     assert "(1)" in row
     assert "(1) this CPU has no int8 instructions" in html
+
+
+def test_what_is_the_same_in_all_rows_is_said_once_and_empty_columns_are_left_out():
+    write_lesson()
+    text = text_of(page())
+    assert "All rows: engine eager · precision fp32 · device cpu · threads 2 · batch 1" in text
+    assert "cost per million" not in text.partition("this machine: 3 rows")[2].partition("recorded")[0]
 
 
 def test_a_failed_notebook_shows_its_reason():
@@ -82,23 +91,81 @@ def test_executed_notebooks_are_linked_as_pages_that_open_in_a_browser():
     assert links == ["executed/quick/00_start_here.html", "executed/quick/00_start_here.ipynb"]
     shown = (artifacts() / links[0]).read_text(encoding="utf-8")
     assert "Title" in shown
+    assert 'href="../../report.html"' in shown
     assert not re.search(r"<script|<link|src=\"http", shown)
+
+
+def test_trainings_ratios_latencies_and_memory_are_shown_in_units_for_people():
+    write_lesson()
+    about = {"run_key": "r1", "device": "cpu", "threads": 2}
+    ratio = {"median": 1.234, "low": 1.1, "high": 1.3, "floor": 0.01, "pairs": 99, "verdict": "faster"}
+    ledger.add(
+        Training(**about, study="phases", variant="all", model="m", dataset="d", total_s=12.5, accuracy=0.8304),
+        Ratio(**about, name="step", baseline="fp32", arm="bf16", baseline_ms=2.0, arm_ms=1.0, tolerance=0.1, **ratio),
+        Latency(**about, name="call", p50_ms=0.25, tail_reason="p95 needs 130 samples", noisy=True, noise="busy"),
+        Memory(**about, name="step", peak_bytes=28_100_000),
+    )
+    text = text_of(page())
+    for part in ("phases", "12.5 s", "83.04 %", "bf16", "1.234", "250 µs", "28.1 MB", "busy", "p95 needs 130 samples"):
+        assert part in text
+
+
+def test_answers_given_in_the_browser_survive_a_later_headless_run():
+    write_lesson("by hand", sentence="clicked")
+    ledger.add(
+        Prediction(run_key="by hand", prediction_id="p", question="How much?", answer="77", source="reader"),
+        Answer(run_key="by hand", exercise_id="image-bytes", verdict="passed"),
+    )
+    write_lesson("headless", sentence="executed", started="2026-01-02T10:00:00+00:00")
+    (run,) = ledger.find(Run, run_key="headless")
+    ledger.add(replace(run, batch_key="b"))
+    html = page()
+    assert "77" in text_of(html)
+    assert "00_start_here, by hand: 1 of 1 exercises passed" in html
+    assert "00_start_here, by the runner: 0 of 1 exercises passed" in html
+    assert "executed" in html
+    assert "clicked" not in html
 
 
 def test_recorded_rows_stand_beside_own_ones_and_name_their_hardware(monkeypatch, tmp_path):
     write_lesson()
-    folder = tmp_path / "recorded"
-    recorded.record("RTX 4090, Ryzen 7950X", folder=folder)
-    own = ledger.recorded
-    monkeypatch.setattr(ledger, "recorded", lambda table: own(table, folder=folder))
+    ledger.record("RTX 4090, Ryzen 7950X", folder=tmp_path / "artifacts" / "recorded")
+    monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
     html = page()
-    assert "RTX 4090, Ryzen 7950X, recorded" in html
-    assert re.findall(r"<figcaption>(.*?)</figcaption>", html) == ["this machine", "RTX 4090, Ryzen 7950X"]
-    assert html.count("this machine</td>") >= 3
+    titles = re.findall(r"<figcaption>(.*?)</figcaption>", html)
+    assert titles[0] == "this machine"
+    assert re.fullmatch(r"RTX 4090, Ryzen 7950X, recorded \d{4}-\d\d-\d\d", titles[1])
+    assert f"<summary>{titles[1]}: 3 rows</summary>" in html
+
+
+def test_a_malformed_recorded_file_is_named_and_does_not_stop_the_report(monkeypatch, tmp_path):
+    folder = tmp_path / "artifacts" / "recorded"
+    folder.mkdir(parents=True)
+    (folder / "bad.json").write_text("<b>not json")
+    monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
+    assert "Left out: the recorded results bad.json" in text_of(page())
+
+
+@pytest.mark.parametrize(
+    ("source", "drawn"),
+    [
+        (r"so $\frac{a}{b}$ is", True),
+        ("$$y = \\begin{cases} 1 & x \\ge 3 \\\\ 0 & x < 3 \\end{cases}$$", True),
+        (r"$\unheard{x}$", False),
+        ("it costs 5 dollars", None),
+    ],
+)
+def test_formulas_are_pictures_where_they_can_be_drawn_and_code_otherwise(tmp_path, source, drawn):
+    path = tmp_path / "lesson.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(source)]), path)
+    shown = report._notebook_page(path)
+    assert ("data:image/svg+xml;base64," in shown) == (drawn is True)
+    assert ("<code>" in shown) == (drawn is False)
+    assert "$" not in shown.partition("<body>")[2]
 
 
 def test_a_link_never_leaves_the_folder_in_an_absolute_way(tmp_path):
-    assert report.relative(tmp_path / "a" / "b.html", tmp_path / "c") == "../a/b.html"
+    assert report._link(tmp_path / "a" / "b.html", tmp_path / "c") == "../a/b.html"
 
 
 def test_a_page_can_be_written_elsewhere(tmp_path):
