@@ -1,5 +1,17 @@
 """Errors that say what is wrong, what was expected, what was found, and what to do next."""
 
+import errno
+
+_PLACE = "make it readable and writable, or write elsewhere: LABKIT_ARTIFACTS=FOLDER moves what runs produce"
+_STEPS = {  # where the operating system refuses something
+    errno.ENOSPC: "free some disk space; the same command then works, or goes on",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _PLACE),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "a file stands where a folder is needed: move it away"),
+    errno.EISDIR: "a folder stands where a file is needed: move it away",
+    errno.ENOENT: "check the path",
+    errno.EADDRINUSE: "choose another port, or none",
+}
+
 
 class LabError(Exception):
     """A problem the reader can act on.
@@ -37,3 +49,11 @@ class MeasureError(LabError):
 
 class Unavailable(LabError):
     """Something this machine does not have: a device, an engine, a counter."""
+
+
+def explained(error):
+    """An `OSError` as a `LabError` that names the file and says what to do: for the command line and the runner."""
+    places = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    reason = error.strerror or str(error) or type(error).__name__
+    step = _STEPS.get(error.errno, "mend that, and give the same command again")
+    return LabError("The operating system refused.", found=": ".join([*places, reason]), fix=step)

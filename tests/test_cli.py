@@ -1,7 +1,9 @@
 """The command line: each command does its work, shows an example, and explains its errors."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rows_made_up import write_attempt, write_lesson
@@ -101,6 +103,77 @@ def test_data_list_says_what_is_here_and_how_to_get_the_rest():
     output = call("data", "list")
     assert "ok fashion-mnist" in output
     assert "tiny-imagenet" in output
+
+
+def test_a_recorded_file_that_is_left_out_is_named(monkeypatch, tmp_path):
+    recorded = tmp_path / "artifacts" / "recorded"
+    recorded.mkdir(parents=True)
+    (recorded / "bad.json").write_text("not json")
+    monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
+    output = call("report")
+    assert "Left out:" in output
+    assert "bad.json" in output
+
+
+@pytest.mark.parametrize("words", [[], ["data"], ["ledger"]])
+def test_no_help_line_is_cut_short_at_80_columns(monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "..." not in call(*words, "--help").partition("Commands:")[2]
+
+
+def ended(words, **settings):
+    """A command in a process of its own: (exit code, what it said on stderr)."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labkit.cli", *words], stderr=subprocess.PIPE, text=True, **settings
+    )
+    said = process.communicate(timeout=60)[1]
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+    return process.returncode, said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_said_in_words():
+    with Path("/dev/full").open("w") as full:
+        code, said = ended(["--help"], stdout=full)
+    assert code == 2
+    assert "No space left" in said
+    assert "next: free some disk space" in said
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_reader_that_has_enough_ends_the_command_quietly():
+    reading, writing = os.pipe()
+    os.close(reading)
+    code, said = ended(["--help"], stdout=writing)
+    os.close(writing)
+    assert (code, said) == (1, "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
+def test_a_closed_stdout_is_no_error():
+    assert ended(["--help"], preexec_fn=lambda: os.close(1)) == (0, "")
+
+
+def test_artifacts_that_are_a_file_are_said_in_words(tmp_path, monkeypatch):
+    (tmp_path / "artifacts").write_text("a file")
+    monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "artifacts"))
+    code, said = ended(["ledger", "export"])
+    assert code == 2
+    assert "a file stands where a folder is needed" in said
+
+
+def test_stopping_a_command_is_said_in_words(monkeypatch, capfd):
+    def stopped():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("labkit.lesson.syllabus.lessons", stopped)
+    monkeypatch.setattr(sys, "argv", ["labkit", "list"])
+    monkeypatch.setattr(os, "dup2", lambda *handles: None)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 130
+    assert "stopped" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Errors that say what to do."""
 
+import errno
 import pickle
 
 import pytest
@@ -26,3 +27,11 @@ def test_every_error_is_one_a_reader_can_act_on(kind):
 def test_an_error_survives_the_way_between_processes():
     error = pickle.loads(pickle.dumps(errors.DataError("It broke.", expected="a", found="b", fix="c")))
     assert (type(error), error.what, error.expected, error.fix) == (errors.DataError, "It broke.", "a", "c")
+
+
+def test_an_error_of_the_operating_system_names_the_file_and_what_to_do():
+    words = str(errors.explained(OSError(errno.ENOSPC, "No space left on device", "ledger.sqlite")))
+    assert "ledger.sqlite: No space left on device" in words
+    assert "next: free some disk space" in words
+    assert "next:" in str(errors.explained(OSError("something odd")))
+    assert "next:" in str(errors.explained(OSError()))

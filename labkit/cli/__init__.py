@@ -1,18 +1,43 @@
 """The `labkit` command: parses, calls, prints. One file for each group of commands; nothing heavy is imported here."""
 
+import os
 import sys
+from pathlib import Path
 
 import typer
 
 from labkit.cli import course, deploying, networks, tables  # noqa: F401 (importing them adds their commands)
 from labkit.cli.app import app
-from labkit.errors import LabError
+from labkit.errors import LabError, explained
+
+STOPPED = "stopped. The same command may be given again; `run` and `train --resume` go on where they were cut short."
 
 
 def main():
-    """Run the command; a problem the reader can act on is printed without a traceback."""
+    """Run the command; whatever the reader can act on is said in words, without a traceback."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 (None: it was closed)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # what a full disk or a closed pipe does not take is found out here, not after the end
     except LabError as error:
-        typer.echo(f"labkit: {error}", err=True)
-        sys.exit(2)
+        _end(error)
+    except BrokenPipeError:  # whoever read has enough: nothing to say
+        _end(None, code=1)
+    except OSError as error:
+        _end(explained(error))
+    except KeyboardInterrupt:
+        _end(STOPPED, code=130)
+    except SystemExit as end:  # typer's own way of ending, after Ctrl-C too
+        if end.code == 130:
+            _end(STOPPED, code=130)
+        raise
+
+
+def _end(words, code=2):
+    """Say it on stderr and leave; what stdout could not take is given up."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if words is not None:
+        typer.echo(f"labkit: {words}", err=True)
+    sys.exit(code)

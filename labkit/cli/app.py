@@ -12,7 +12,7 @@ app = typer.Typer(
 )
 
 
-def shown(path):
+def path_of(path):
     """A path relative to the current folder where that is shorter."""
     path = Path(path).resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

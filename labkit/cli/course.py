@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from labkit.cli.app import app, shown
+from labkit.cli.app import app, path_of
 from labkit.errors import LabError
 
 
 @app.command()
 def doctor():
-    """Say what this machine can and cannot do, with the reason and the fix.
+    """Say what this machine can and cannot do.
 
-    Ends with 1 when something is missing that the course needs.
+    Each line has the reason and the fix. Ends with 1 when something is missing that the course needs.
 
     Example: labkit doctor
     """
@@ -35,9 +35,7 @@ def doctor():
 
 @app.command()
 def run(
-    notebooks: Annotated[
-        list[str] | None, typer.Argument(help="Numbers, names or paths; all when none is given.")
-    ] = None,
+    notebooks: Annotated[list[str] | None, typer.Argument(help="Numbers, names or paths; all by default.")] = None,
     profile: Annotated[str, typer.Option(help="quick, lab or paper.")] = "quick",
     parameter: Annotated[list[str] | None, typer.Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = None,
     fresh: Annotated[bool, typer.Option(help="Start over instead of resuming a batch that was cut short.")] = False,
@@ -50,27 +48,17 @@ def run(
 
     Example: labkit run 00 01 --profile lab -p seed=1
     """
-    from labkit.report import write_report
     from labkit.runner import run_batch
 
-    try:
-        result = run_batch(
-            notebooks or None,
-            profile=profile,
-            parameters=dict(split_parameter(text) for text in parameter or []),
-            fresh=fresh,
-            solutions=solutions,
-            strict=strict,
-        )
-    except KeyboardInterrupt:
-        typer.echo("\nStopped. The same command goes on where this one was cut short.")
-        raise typer.Exit(130) from None
+    parameters = dict(_split_parameter(text) for text in parameter or [])
+    how = {"profile": profile, "fresh": fresh, "solutions": solutions, "strict": strict}
+    result = run_batch(notebooks or None, parameters=parameters, **how)
     typer.echo("Writing the report ...")
-    typer.echo(f"Report: {shown(write_report())}")
+    _write_report()
     raise typer.Exit(0 if result.ok else 1)
 
 
-def split_parameter(text):
+def _split_parameter(text):
     """("seed", 1) of "seed=1"; the value is read as JSON where it is JSON, else as text."""
     import json
 
@@ -84,7 +72,7 @@ def split_parameter(text):
 
 
 @app.command("list")
-def list_notebooks():
+def _list():
     """List the lessons, what each asks, and its exercises.
 
     Example: labkit list
@@ -98,24 +86,28 @@ def list_notebooks():
 
 
 @app.command("new-lesson")
-def begin_lesson(
+def _begin_lesson(
     number: Annotated[str, typer.Argument(help="Two digits, such as 12.")],
     name: Annotated[str, typer.Argument(help="Words joined by underscores.")],
 ):
-    """Begin a lesson: a notebook and its exercises, made from a template that keeps the rules of CONTRIBUTING.md.
+    """Begin a lesson: its notebook and its exercises.
+
+    They are made from a template that keeps the rules of CONTRIBUTING.md.
 
     Example: labkit new-lesson 12 transformer_inference
     """
     from labkit.lesson.syllabus import new_lesson
 
     for path in new_lesson(number, name):
-        typer.echo(shown(path))
+        typer.echo(path_of(path))
     typer.echo("Next: write it, and add its line to the table of lessons in README.md.")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def lab(context: typer.Context):
-    """Open JupyterLab on the notebooks; further options go to JupyterLab.
+    """Open JupyterLab on the notebooks.
+
+    Further options go to JupyterLab.
 
     Example: labkit lab --port 9999
     """
@@ -130,6 +122,14 @@ def report():
 
     Example: labkit report
     """
+    _write_report()
+
+
+def _write_report():
+    """Write the report and say where it is, and which recorded results it had to leave out."""
+    from labkit.ledger import left_out
     from labkit.report import write_report
 
-    typer.echo(shown(write_report()))
+    typer.echo(path_of(write_report()))
+    for path, reason in left_out().items():
+        typer.echo(f"Left out: {path_of(path)}: {reason}", err=True)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from labkit.cli.app import app, shown
+from labkit.cli.app import app, path_of
 from labkit.errors import LabError
+from labkit.ledger.shown import shown
 
 
 @app.command()
@@ -16,7 +17,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="The file to write; MODEL.onnx when none is given.")] = None,
     opset: Annotated[int | None, typer.Option(help="Version of the operator set; the course's own by default.")] = None,
 ):
-    """Write a network as an ONNX file, and compare its answers with the network's.
+    """Write a network as an ONNX file, and compare the answers.
 
     Ends with an error when they differ.
 
@@ -25,7 +26,7 @@ def export(
     from labkit.engines.deployment import export_by_name
 
     path, found = export_by_name(model, out, opset=opset)
-    typer.echo(f"{shown(path)} ({size(path.stat().st_size)})")
+    typer.echo(f"{path_of(path)} ({_size(path)})")
     for inputs, parity in found.items():
         typer.echo(f"    on {inputs}: {parity.summary()}")
         parity.require()
@@ -38,13 +39,13 @@ def quantize(
     precision: Annotated[str, typer.Option(help="int8, fp8, fp16 or int8+fp16.")] = "int8",
     recipe: Annotated[str, typer.Option(help="Which engine's integers: tensorrt or onnxruntime.")] = "tensorrt",
     method: Annotated[str, typer.Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
-    data: Annotated[
-        str | None, typer.Option(help="Real images: a data set, or folder:PATH. INT8 and FP8 need them.")
-    ] = None,
-    count: Annotated[int, typer.Option(help="How many of its training images to look at.")] = 256,
+    data: Annotated[str | None, typer.Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,
+    count: Annotated[int, typer.Option(help="How many of its training images to look at.", min=1)] = 256,
     keep: Annotated[list[str] | None, typer.Option(help="A node to leave in float, repeatable.")] = None,
 ):
-    """Write an ONNX file in smaller numbers: INT8 or FP8 with ranges seen on real images, half precision, or both.
+    """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.
+
+    INT8 and FP8 take their ranges from real images; `int8+fp16` is both.
 
     Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime
     """
@@ -53,7 +54,7 @@ def quantize(
     settings = {"recipe": recipe, "method": method, "keep": keep or ()}
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
-    typer.echo(f"{shown(path)} ({size(path.stat().st_size)}, {share:.0%} of {shown(model)})")
+    typer.echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
 
 
 @app.command()
@@ -62,7 +63,9 @@ def view(
     save: Annotated[Path | None, typer.Option(help="The page to write; in artifacts/views when not given.")] = None,
     browser: Annotated[bool, typer.Option(help="Open it in a browser tab, where there is a display.")] = True,
 ):
-    """Draw ONNX files with netron, offline: one page that holds everything, for any browser.
+    """Draw ONNX files with netron, offline.
+
+    The page holds everything, and opens in any browser.
 
     Example: labkit view model.onnx quantized.onnx
     """
@@ -72,7 +75,7 @@ def view(
     target = save or artifacts() / "views" / f"{'-'.join(model.stem for model in models)}.html"
     with atomic(target) as temporary:
         temporary.write_bytes(whole_page(*models))
-    typer.echo(shown(target))
+    typer.echo(path_of(target))
     if browser:
         open_tab(target.resolve().as_uri())
 
@@ -81,7 +84,7 @@ def view(
 def build(
     model: Annotated[Path, typer.Argument(help="An ONNX file; its precision is that of the engine.")],
     batch: Annotated[
-        list[str] | None, typer.Option(help="SMALLEST:USUAL:LARGEST batch, repeatable; 1:8:64 when none is given.")
+        list[str] | None, typer.Option(help="SMALLEST:USUAL:LARGEST, repeatable; 1:8:64 by default.")
     ] = None,
     target: Annotated[
         list[str] | None, typer.Option(help="GPU generation such as SM89, repeatable; the GPU that is here by default.")
@@ -90,24 +93,25 @@ def build(
         int | None, typer.Option(help="Most MiB of GPU memory for intermediate results.", min=1, max=2**20)
     ] = None,
 ):
-    """Build a TensorRT engine, and show for each kind of operator what it computes in; TensorRT-RTX needs no GPU.
+    """Build a TensorRT engine, and show what each layer computes in.
 
-    The engine goes to artifacts/engines. One that was built before, by this machine and for it, is used again.
+    TensorRT-RTX needs no GPU. The engine goes to artifacts/engines. One that was built before, by this machine and for
+    it, is used again.
 
     Example: labkit build resnet18-int8.onnx --batch 1:8:64
     """
     from labkit.engines.tensorrt import Settings, compared, obtain
 
     settings = Settings(
-        batches=tuple(split_batches(text) for text in batch or ["1:8:64"]),
+        batches=tuple(_split_batches(text) for text in batch or ["1:8:64"]),
         targets=tuple(target or ()),
         workspace_bytes=None if workspace is None else workspace * 2**20,
     )
     engine = obtain(model, settings)
     row = engine.row
-    typer.echo(f"{shown(engine.path)} ({size(row.bytes)}, {engine.how}, {row.library} {row.library_version})")
+    typer.echo(f"{path_of(engine.path)} ({_size(engine.path)}, {engine.how}, {row.library} {row.library_version})")
     if engine.built:
-        memory = ", ".join(f"{kind} {size(count)}" for kind, count in engine.built.memory.items())
+        memory = ", ".join(f"{kind} {shown(count, 'B')}" for kind, count in engine.built.memory.items())
         typer.echo(f"    {len(engine.built.kernels)} kernels in {engine.built.seconds:.1f} s; on the GPU: {memory}")
         table = compared(engine.built.source.model, engine.built.kernels)
         for (operator, asked, got), found in table.groupby(["operator", "requested", "actual"]):
@@ -116,12 +120,11 @@ def build(
             typer.echo("    Most of the file is code, not weights: in INT8 a small network can take more than in FP32.")
 
 
-def size(count):
-    """Bytes in words: MB, and kB below one of them."""
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"
+def _size(path):
+    return shown(path.stat().st_size, "B")
 
 
-def split_batches(text):
+def _split_batches(text):
     """(1, 8, 64) of "1:8:64"."""
     parts = text.split(":")
     if len(parts) != 3 or not all(re.fullmatch("[0-9]{1,6}", part) for part in parts):

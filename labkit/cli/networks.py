@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from labkit.cli.app import app, shown
+from labkit.cli.app import app, path_of
 from labkit.engines import PRECISIONS, names
 from labkit.errors import LabError
 
@@ -15,17 +15,17 @@ def bench(
     engine: Annotated[str, typer.Option(help=f"{', '.join(names())}.")] = "eager",
     batch: Annotated[
         list[int] | None,
-        typer.Option(help="Images a call, repeatable; 1 when none is given.", min=1, max=999_999),
+        typer.Option(help="Images per call, repeatable; 1 by default.", min=1, max=999_999),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given.")
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="CPU threads; as many as torch uses when none is given.", min=1)
-    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; as many as torch uses by default.", min=1)] = None,
     seconds: Annotated[float, typer.Option(help="Time for each batch size.")] = 3.0,
 ):
-    """Measure a network's latency and throughput; the rows go to the ledger.
+    """Measure a network's latency and throughput.
+
+    The rows go to the ledger.
 
     Example: labkit bench cnn-large --engine inductor --batch 1 --batch 64 --precision bf16
     """
@@ -44,7 +44,7 @@ def train(
     model: Annotated[str, typer.Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
     dataset: Annotated[str, typer.Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
     epochs: Annotated[int, typer.Option("--epochs", "--n-epochs", min=1, help="Passes over the data.")] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images a step.")] = 128,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per step.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="The peak of the one-cycle schedule.")] = 0.01,
     size: Annotated[int | None, typer.Option(min=8, help="Pixels a side; as the network takes them.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights and order.")] = 0,
@@ -60,7 +60,9 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="One step, and nothing is written.")] = False,
 ):
-    """Train a network; ends with a checkpoint, the validation accuracy and, when asked, a profile.
+    """Train a network.
+
+    Ends with a checkpoint, the validation accuracy and, when asked, a profile.
 
     Example: labkit train --model cnn-large --epochs 3 --compile --amp bf16 --profile cprofile
     """
@@ -87,8 +89,8 @@ def train(
             f"Nothing was left to train: the checkpoint holds all {epochs} epochs. Without --resume it starts over."
         )
     typer.echo(f"{history.steps} steps in {history.seconds:.1f} s")
-    typer.echo(f"Checkpoint: {shown(checkpoint)}")
+    typer.echo(f"Checkpoint: {path_of(checkpoint)}")
     if written:
         opens = "snakeviz FILE" if profile == "cprofile" else "ui.perfetto.dev"
-        typer.echo(f"Profile: {shown(written)} (opens with {opens})")
+        typer.echo(f"Profile: {path_of(written)} (opens with {opens})")
     typer.echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(work.test):,} images of {dataset} test)")
