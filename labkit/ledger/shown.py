@@ -4,6 +4,7 @@ import math
 from html import escape
 
 PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
+PREFIXED = ("", "s", "B", "J", "W", "op/s", "B/s")  # units that take such a prefix; "": the caller adds the unit
 
 
 class Shown:
@@ -22,12 +23,18 @@ class Shown:
 
 
 def shown(value, unit="", *, digits=3):
-    """A value with its unit and an SI prefix, such as "1.23 ms"; "unknown" for None."""
-    if value is None:
+    """A number for people, with its unit: "1.23 ms", "44.7 MB", "2.16 x", "12,346 images"; "unknown" for None and NaN.
+
+    unit    one of `PREFIXED` goes with an SI prefix, any other (and None, for none) with the number as it is;
+            the plural is up to the caller
+    digits  significant ones; what stands before the decimal point is never cut, so counts stay whole
+    """
+    if value is None or value != value:
         return "unknown"
-    if value == 0:
-        return f"0 {unit}".strip()
-    step = min(max(math.floor(math.log10(abs(value)) / 3), -3), 4)
-    number = value / 1000.0**step
-    text = f"{number:.0f}" if abs(number) >= 100 else f"{number:.{digits}g}"
-    return f"{text} {PREFIXES[step]}{unit}".strip()
+    prefix = ""
+    if unit in PREFIXED and value and math.isfinite(value):
+        exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 999.9 ms is 1 s
+        step = min(max(exponent // 3, min(PREFIXES)), max(PREFIXES))
+        value, prefix = value / 1000.0**step, PREFIXES[step]
+    number = f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+    return f"{number} {prefix}{unit or ''}".strip()
