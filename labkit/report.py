@@ -4,6 +4,7 @@ Nothing in it is fetched from elsewhere: the styles and pictures are inside, the
 """
 
 import base64
+import functools
 import io
 import os
 from datetime import UTC, datetime
@@ -24,7 +25,13 @@ def write_report(path=None):
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("labkit", "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(number=cards.number, readable=cards.readable, badge=badge, when=when, evidence=evidence)
+    environment.filters.update(
+        number=cards.number,
+        readable=cards.readable,
+        badge=badge,
+        when=when,
+        evidence=functools.partial(cards.card, "evidence"),
+    )
     attempts = newest_attempts()
     runs = newest_runs(attempts)
     page = environment.get_template("report.html").render(
@@ -147,20 +154,9 @@ def data_uri(figure):
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def evidence(claim):
-    """What a claim rests on, as its card in the notebook says it."""
-    import types
-
-    import markupsafe
-
-    return markupsafe.Markup(cards.evidence(types.SimpleNamespace(**claim)))
-
-
 def badge(word):
     """A verdict or status as coloured HTML."""
-    import markupsafe
-
-    return markupsafe.Markup(cards.badge(STATUS.get(word, word if word in cards.SIGNS else "inconclusive"), word))
+    return cards.card("badge", STATUS.get(word, word), word)
 
 
 def when(text):

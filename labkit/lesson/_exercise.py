@@ -63,7 +63,7 @@ class Task:
             verdict, message = self._judge(answer)
         row = Answer(run_key=current().run_key, exercise_id=self.exercise.id, verdict=verdict, message=message or None)
         ledger.add(row)
-        cards.show(cards.card("checked", self.exercise, row, printed))
+        cards.show("checked", self.exercise, row, printed)
         if verdict == "passed":
             return answer
         if os.environ.get("LABKIT_STRICT") == "1":

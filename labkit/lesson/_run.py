@@ -1,13 +1,11 @@
-"""The lesson that this kernel runs, and what it has put into the ledger so far."""
+"""The lesson that this kernel runs."""
 
 import os
 import time
 import uuid
 from dataclasses import dataclass
 
-from labkit import ledger
 from labkit.errors import LessonError
-from labkit.ledger.rows import Prediction
 
 _lesson = None  # set by `begin`
 
@@ -40,15 +38,3 @@ def current():
     if _lesson is None:
         raise LessonError("No lesson has begun.", fix="run the cell that calls start(...), near the top, first")
     return _lesson
-
-
-def rows_of_this_run(table):
-    """This run's rows of a table, a DataFrame."""
-    frame = ledger.load(table)
-    return frame[frame["run_key"] == current().run_key]
-
-
-def stored_prediction(prediction_id):
-    """This run's row of a prediction, or None."""
-    found = ledger.find(Prediction, run_key=current().run_key, prediction_id=prediction_id)
-    return found[0] if found else None

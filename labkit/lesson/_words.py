@@ -13,11 +13,10 @@ from dataclasses import replace
 from labkit import device, ledger
 from labkit.errors import LessonError
 from labkit.ledger.rows import Claim, Completion, Prediction, Run
-from labkit.lesson import cards, judging, widgets
-from labkit.lesson._run import begin, current, rows_of_this_run, stored_prediction
+from labkit.lesson import cards, judging
+from labkit.lesson._run import begin, current
 
 PROFILES = ("quick", "lab", "paper")
-FIRST_CELL = "the first code cell, the one with profile and seed"
 
 _one_at_a_time = threading.RLock()  # a click may arrive in another thread while a cell reveals the result
 
@@ -29,19 +28,12 @@ def start(notebook, profile="lab", seed=0):
     profile   "quick" (a first look), "lab" (what a student runs) or "paper" (the scale of the published work)
     seed      0 to 2**32 - 1
     """
-    if profile not in PROFILES:
+    if profile not in PROFILES or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise LessonError(
-            f"There is no profile {profile!r}.",
-            expected=" or ".join(PROFILES),
-            found=profile,
-            fix=f"change it in {FIRST_CELL}; on the command line: --profile quick",
-        )
-    if not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise LessonError(
-            "This seed cannot be used.",
-            expected="0 to 4294967295",
-            found=seed,
-            fix=f"change it in {FIRST_CELL}",
+            "This profile or this seed cannot be used.",
+            expected=f"{' or '.join(PROFILES)}, and a seed from 0 to 4294967295",
+            found=f"{profile!r} and {seed!r}",
+            fix="change the first code cell, the one with profile and seed",
         )
     _seed_everything(seed)
     machine, lesson = device.describe(), begin(notebook, profile, seed)
@@ -56,7 +48,7 @@ def start(notebook, profile="lab", seed=0):
         batch_key=os.environ.get("LABKIT_BATCH_KEY"),
     )
     ledger.add(machine, run)
-    cards.show(cards.card("started", run, machine))
+    cards.show("started", run, machine)
     return lesson
 
 
@@ -66,33 +58,34 @@ def predict(prediction_id, question, options=None, *, unit=None, default):
     options  the answers to choose from; without them the answer is a number in `unit`
     default  where the number field begins; nobody's answer, and so never judged
     """
-    if options is not None and default not in options:
-        raise LessonError(
-            f"The default of prediction {prediction_id!r} is not an option.", expected=list(options), found=default
-        )
     with _one_at_a_time:
-        earlier = stored_prediction(prediction_id)
+        earlier = _stored_prediction(prediction_id)
+        answered = earlier is not None and earlier.source == "reader"  # the cell is run again
         row = Prediction(
             run_key=current().run_key,
             prediction_id=prediction_id,
             question=question,
             unit=unit,
-            answer=earlier.answer if earlier and earlier.source == "reader" else _as_text(default),
-            source=earlier.source if earlier else "default",
+            answer=earlier.answer if answered else _as_text(default),
+            source="reader" if answered else "default",
         )
         ledger.add(row)
     there = cards.interactive()
-    cards.show(cards.card("asked", row, None if there else options))
+    cards.show("asked", row, None if there else options)
     if there:
+        from labkit.lesson import widgets
+
         widgets.show_question(row, options, lambda answer: _record_answer(prediction_id, answer))
 
 
 def _record_answer(prediction_id, answer):
     """Keep the reader's answer; one given after the result was shown is marked as such. Returns the row."""
     with _one_at_a_time:
-        row = stored_prediction(prediction_id)
-        row = replace(row, answer=_as_text(answer), source="reader" if row.verdict is None else "reader, afterwards")
-        if row.verdict is not None:
+        row = _stored_prediction(prediction_id)
+        if row.verdict is None:
+            row = replace(row, answer=_as_text(answer), source="reader")
+        else:
+            row = replace(row, answer=_as_text(answer), source="reader, afterwards")
             row = replace(row, verdict=judging.judge_prediction(row))
         ledger.add(row)
         return row
@@ -107,22 +100,19 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
     reason    why there is no result
     word      what the result is, where it is not "measured"
     """
-    if isinstance(result, str):
-        evidence, low, high = judging.weigh(rests_on), None, None
-        result = None if evidence.doubt else result
+    found = judging.weigh(result)
+    if found.value is None:
+        text, reason = None, reason or "not measured in this run"
     else:
-        evidence = judging.weigh(result)
-        result = None if evidence.value is None else _as_text(evidence.value)
-        low, high = evidence.low, evidence.high
-    why_open = evidence.doubt or (reason or "not measured in this run" if result is None else None)
+        text, reason = _as_text(found.value), found.doubt or judging.weigh(rests_on).doubt
     with _one_at_a_time:
-        row = stored_prediction(prediction_id)
+        row = _stored_prediction(prediction_id)
         if row is None:
             raise LessonError(f"Nothing was predicted under {prediction_id!r}.", fix="run the predict(...) cell first")
-        row = replace(row, result=result, low=low, high=high, reason=why_open)
+        row = replace(row, result=text, low=found.low, high=found.high, reason=reason)
         row = replace(row, verdict=judging.judge_prediction(row))
         ledger.add(row)
-    cards.show(cards.card("revealed", row, word))
+    cards.show("revealed", row, word)
 
 
 def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
@@ -147,7 +137,7 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
         reason=reason,
     )
     ledger.add(row)
-    cards.show(cards.card("claimed", row))
+    cards.show("claimed", row)
 
 
 def keep(*measured, name=""):
@@ -170,6 +160,8 @@ def explore(function, **ranges):
     ranges  name=(start, low, high), floats or ints
     """
     if cards.interactive():
+        from labkit.lesson import widgets
+
         widgets.show_sliders(function, ranges)
     else:
         function(**{name: start for name, (start, _, _) in ranges.items()})
@@ -181,8 +173,8 @@ def recap():
     Call it in the last cell: the runner counts a notebook as passed only when its last cell wrote this record.
     """
     lesson = current()
-    tables = [rows_of_this_run(name) for name in ("predictions", "claims", "answers")]
-    cards.show(cards.card("recap", *(list(table.itertuples()) for table in tables)))
+    tables = [ledger.load(name) for name in ("predictions", "claims", "answers")]
+    cards.show("recap", *(list(table[table["run_key"] == lesson.run_key].itertuples()) for table in tables))
     ledger.add(
         Completion(
             run_key=lesson.run_key,
@@ -199,6 +191,12 @@ def _cell_count():
     shell = cards.shell()
     # The history, not shell.execution_count: IPython versions differ on whether that already counts the present cell.
     return len(shell.user_ns["In"]) - 1 if shell else 0
+
+
+def _stored_prediction(prediction_id):
+    """This run's row of a prediction, or None."""
+    found = ledger.find(Prediction, run_key=current().run_key, prediction_id=prediction_id)
+    return found[0] if found else None
 
 
 def _seed_everything(seed):

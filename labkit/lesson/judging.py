@@ -14,32 +14,28 @@ RIGHT = 1.1  # and within this one as right
 class Evidence(NamedTuple):
     """What a claim or a result rests on; all None when nothing was measured.
 
-    value      the number, or the point estimate of an interval
+    value      an option, a number, or the point estimate of an interval
     low, high  the interval that is judged: a ratio of timings with its noise floor on both sides
     floor      that noise floor, 0 without one
     doubt      why it decides nothing, wherever it lies
     """
 
-    value: float | None = None
+    value: float | str | None = None
     low: float | None = None
     high: float | None = None
     floor: float = 0.0
     doubt: str | None = None
 
-    @property
-    def without_floor(self):
-        return self.low * (1 + self.floor), self.high / (1 + self.floor)
-
 
 def weigh(value):
-    """The `Evidence` in a number, a `Ratio`, or an `Interval`; None and NaN are no evidence.
+    """The `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no evidence.
 
     Raises  LessonError for a bare pair of numbers: it does not say how many samples stand behind it
     """
-    if value is None:
-        return Evidence()
+    if value is None or isinstance(value, str):
+        return Evidence(value)
     samples = getattr(value, "pairs", getattr(value, "samples", None))
-    if samples is None and (hasattr(value, "low") or isinstance(value, (tuple, list))):
+    if samples is None and isinstance(value, (tuple, list)):
         raise LessonError(
             "An interval carries the number of its samples.",
             expected="a number, a Ratio, or an Interval(low, high, samples) of labkit.measure.stats",
@@ -51,18 +47,14 @@ def weigh(value):
     low, high, floor = float(value.low), float(value.high), getattr(value, "floor", None) or 0.0
     if math.isnan(low) or math.isnan(high):
         return Evidence()
-    middle = value.median if value.median is not None else (low + high) / 2
-    return Evidence(float(middle), low / (1 + floor), high * (1 + floor), floor, _doubt(value, samples))
-
-
-def _doubt(value, samples):
-    """Why so few samples decide nothing, or None."""
-    fewest = getattr(value, "fewest", FEWEST)
-    if samples >= fewest:
-        return None
-    if hasattr(value, "pairs"):
-        return f"only {samples} pairs of calls fitted into the time, {fewest} are needed"
-    return f"only {samples} {'sample' if samples == 1 else 'samples'}, {fewest} are needed"
+    fewest, kind = getattr(value, "fewest", FEWEST), "pairs" if hasattr(value, "pairs") else "samples"
+    return Evidence(
+        value=(low + high) / 2 if value.median is None else value.median,
+        low=low / (1 + floor),
+        high=high * (1 + floor),
+        floor=floor,
+        doubt=None if samples >= fewest else f"only {samples} of the {fewest} {kind} that are needed",
+    )
 
 
 def judge_prediction(row):
@@ -88,16 +80,16 @@ def judge(answer, result, low=None, high=None):
     return "right" if factor <= RIGHT else "close" if factor <= CLOSE else "off"
 
 
-def judge_claim(evidence, holds_if, reason=None):
-    """(verdict, why it stays open or None) of a claim; a `reason` given keeps it open."""
-    if evidence.value is None:
+def judge_claim(found, holds_if, reason=None):
+    """(verdict, why it stays open or None) of a claim on this `Evidence`; a `reason` given keeps it open."""
+    if found.value is None:
         return "inconclusive", reason or "not measured in this run"
-    if reason or evidence.doubt:
-        return "inconclusive", reason or evidence.doubt
-    found = verdict(evidence.low, evidence.high, holds_if)
-    if found != verdict(*evidence.without_floor, holds_if):
-        return found, f"the same code twice differed by up to {100 * evidence.floor:.2g} % here"
-    return found, None
+    if reason or found.doubt:
+        return "inconclusive", reason or found.doubt
+    widened = verdict(found.low, found.high, holds_if)
+    if widened != verdict(found.low * (1 + found.floor), found.high / (1 + found.floor), holds_if):
+        return widened, f"the same code twice differed by up to {100 * found.floor:.2g} % here"
+    return widened, None
 
 
 def verdict(low, high, holds_if):

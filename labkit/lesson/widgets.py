@@ -8,22 +8,23 @@ import contextlib
 import io
 import math
 import threading
+from html import escape
 
-from labkit.lesson.cards import BLUE, card, escape, shell
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+from IPython.display import HTML, display
+
+from labkit.lesson.cards import card, macros, shell
 
 _one_at_a_time = threading.RLock()
 
 
 def show_question(row, options, record):
     """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row."""
-    from IPython.display import display
-
     display(question_widget(row, options, record))
 
 
 def question_widget(row, options, record):
-    import ipywidgets as widgets
-
     note = widgets.HTML(card("answered", row))
 
     def answer(value):
@@ -31,14 +32,12 @@ def question_widget(row, options, record):
 
     inputs = _choices(options, row, answer) if options else _number_field(row, answer)
     line = widgets.Box(inputs, layout=widgets.Layout(display="flex", flex_flow="row wrap"))
-    frame = widgets.Layout(border_left=f"4px solid {BLUE}", padding="4px 12px", margin="6px 0")
+    frame = widgets.Layout(border_left=f"4px solid {macros().blue}", padding="4px 12px", margin="6px 0")
     return widgets.VBox([line, note], layout=frame)
 
 
 def _choices(options, row, answer):
     """One button an option; the one clicked last is marked."""
-    import ipywidgets as widgets
-
     buttons = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
 
     def choose(clicked):
@@ -55,8 +54,6 @@ def _choices(options, row, answer):
 
 def _number_field(row, answer):
     """A number field, its unit, and a button. What is typed is recorded when the field is left, too."""
-    import ipywidgets as widgets
-
     field = widgets.FloatText(value=float(row.answer), layout=widgets.Layout(width="8em"))
     button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
 
@@ -77,9 +74,6 @@ def show_sliders(function, ranges):
     No `ipywidgets.Output`, which `interact` is made of: a cell with one now and then never ends under papermill
     (nbclient issue 312), and what it shows is lost in a saved notebook.
     """
-    import ipywidgets as widgets
-    from IPython.display import HTML, display
-
     sliders = {name: _slider(name, *limits) for name, limits in ranges.items()}
     drawn = {name: slider.value for name, slider in sliders.items()}
     display(widgets.VBox(list(sliders.values())))
@@ -96,8 +90,6 @@ def show_sliders(function, ranges):
 
 
 def _slider(name, start, low, high):
-    import ipywidgets as widgets
-
     whole = isinstance(start, int)
     slider = (widgets.IntSlider if whole else widgets.FloatSlider)(
         value=start,
@@ -122,8 +114,6 @@ def _between_cells(call):
 
 def _shown_by(function, values):
     """What a call prints and draws, as HTML; figures that others have open stay as they are."""
-    import matplotlib.pyplot as plt
-
     printed, open_before, show = io.StringIO(), set(plt.get_fignums()), plt.show
     plt.show = lambda *args, **options: None  # it would send every open figure elsewhere
     try:
@@ -138,8 +128,6 @@ def _shown_by(function, values):
 
 def _picture(figure):
     """A figure as an HTML image; it is closed."""
-    import matplotlib.pyplot as plt
-
     page = io.BytesIO()
     figure.savefig(page, format="png", bbox_inches="tight")
     plt.close(figure)

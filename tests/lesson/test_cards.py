@@ -45,14 +45,14 @@ def test_a_card_without_a_notebook_is_plain_text():
 def test_a_claim_shows_its_interval_or_its_reason():
     known = Claim(run_key="r", claim_id="c", sentence="s", verdict="holds", value=1.2, low=1.1, high=1.3, unit="x")
     unknown = Claim(run_key="r", claim_id="c", sentence="s", verdict="inconclusive", reason="no GPU")
-    assert cards.evidence(known) == "1.2 x (from 1.1 to 1.3 x)"
-    assert cards.evidence(unknown) == "no GPU"
+    assert cards.card("evidence", known) == "1.2 x (from 1.1 to 1.3 x)"
+    assert cards.card("evidence", unknown) == "no GPU"
 
 
 def test_a_measured_number_without_an_interval_says_so_and_a_count_does_not():
     row = Claim(run_key="r", claim_id="c", sentence="s", verdict="holds", value=1.25, low=1.25, high=1.25, unit="x")
-    assert cards.evidence(row) == "1.25 x (one number, no interval)"
-    assert cards.evidence(replace(row, value=1.0, low=1.0, high=1.0, unit="graphs")) == "1 graph"
+    assert cards.card("evidence", row) == "1.25 x (one number, no interval)"
+    assert cards.card("evidence", replace(row, value=1.0, low=1.0, high=1.0, unit="graphs")) == "1 graph"
 
 
 def mixed(colour, text):
@@ -67,7 +67,7 @@ def luminance(rgb):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-@pytest.mark.parametrize("colour", sorted({*cards.COLOURS.values(), cards.BLUE}))
+@pytest.mark.parametrize("colour", sorted({*cards.macros().colours.values(), cards.macros().blue}))
 @pytest.mark.parametrize(("text", "page"), [("212121", (255, 255, 255)), ("ffffff", (0x11, 0x11, 0x11))])
 def test_every_colour_can_be_read_in_jupyterlabs_light_and_dark_theme(colour, text, page):
     """WCAG asks for a contrast of 4.5."""

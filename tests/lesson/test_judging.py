@@ -45,9 +45,9 @@ def test_too_few_samples_prove_nothing_and_the_reason_says_how_many_are_missing(
     class Few(Timed):
         pairs = 10
 
-    assert judging.weigh(Few()).doubt == "only 10 pairs of calls fitted into the time, 11 are needed"
-    assert judging.weigh(Interval(1.2, 1.4, samples=4)).doubt == "only 4 samples, 11 are needed"
-    assert judging.weigh(mean_interval([2.0])).doubt == "only 1 sample, 2 are needed"
+    assert judging.weigh(Few()).doubt == "only 10 of the 11 pairs that are needed"
+    assert judging.weigh(Interval(1.2, 1.4, samples=4)).doubt == "only 4 of the 11 samples that are needed"
+    assert judging.weigh(mean_interval([2.0])).doubt == "only 1 of the 2 samples that are needed"
     assert judging.weigh(Timed()).doubt is None
     assert judging.weigh(mean_interval([2.0, 2.1, 2.2])).doubt is None
 

@@ -73,14 +73,13 @@ def test_when_the_click_is_handled_beside_the_new_value_of_its_field_the_new_val
 @pytest.fixture
 def shown(monkeypatch):
     """What is displayed, newest last."""
-    from IPython import display
 
     class Place:
         def update(self, thing):
             found.append(thing)
 
     found = []
-    monkeypatch.setattr(display, "display", lambda thing, **options: found.append(thing) or Place())
+    monkeypatch.setattr(widgets, "display", lambda thing, **options: found.append(thing) or Place())
     return found
 
 
