@@ -9,6 +9,7 @@ import io
 import math
 import threading
 from html import escape
+from unittest import mock
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
@@ -40,15 +41,18 @@ def _choices(options, row, answer):
     """One button an option; the one clicked last is marked."""
     buttons = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
 
+    def mark(option):
+        for button in buttons:
+            button.button_style = "info" if button.description == option else ""
+
     def choose(clicked):
         with _one_at_a_time:
-            for button in buttons:
-                button.button_style = "info" if button is clicked else ""
+            mark(clicked.description)
             answer(clicked.description)
 
     for button in buttons:
         button.on_click(choose)
-        button.button_style = "info" if row.source != "default" and button.description == row.answer else ""
+    mark(row.answer if row.source != "default" else None)
     return buttons
 
 
@@ -90,17 +94,10 @@ def show_sliders(function, ranges):
 
 
 def _slider(name, start, low, high):
-    whole = isinstance(start, int)
-    slider = (widgets.IntSlider if whole else widgets.FloatSlider)(
-        value=start,
-        min=low,
-        max=high,
-        step=1 if whole else 10 ** math.floor(math.log10((high - low) / 20)),  # at least 20 steps
-        description=name.replace("_", " "),
-        continuous_update=False,
-    )
-    slider.style.description_width = "initial"
-    return slider
+    kind = widgets.IntSlider if isinstance(start, int) else widgets.FloatSlider
+    step = 1 if isinstance(start, int) else 10 ** math.floor(math.log10((high - low) / 20))  # at least 20 steps
+    look = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
+    return kind(value=start, min=low, max=high, step=step, continuous_update=False, **look)
 
 
 def _between_cells(call):
@@ -114,13 +111,9 @@ def _between_cells(call):
 
 def _shown_by(function, values):
     """What a call prints and draws, as HTML; figures that others have open stay as they are."""
-    printed, open_before, show = io.StringIO(), set(plt.get_fignums()), plt.show
-    plt.show = lambda *args, **options: None  # it would send every open figure elsewhere
-    try:
-        with contextlib.redirect_stdout(printed):
-            function(**values)
-    finally:
-        plt.show = show
+    printed, open_before = io.StringIO(), set(plt.get_fignums())
+    with contextlib.redirect_stdout(printed), mock.patch.object(plt, "show"):  # it sends every open figure elsewhere
+        function(**values)
     text = f"<pre>{escape(printed.getvalue())}</pre>" if printed.getvalue() else ""
     own = [plt.figure(number) for number in plt.get_fignums() if number not in open_before]
     return text + "".join(map(_picture, own))
