@@ -101,10 +101,11 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
     word      what the result is, where it is not "measured"
     """
     found = judging.weigh(result)
-    if found.value is None:
-        text, reason = None, reason or "not measured in this run"
+    doubt = found.doubt or judging.weigh(rests_on).doubt
+    if found.value is None or (doubt and isinstance(result, str)):
+        text, reason = None, reason or doubt or "not measured in this run"
     else:
-        text, reason = _as_text(found.value), found.doubt or judging.weigh(rests_on).doubt
+        text, reason = _as_text(found.value), doubt
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
         if row is None:

@@ -58,7 +58,7 @@ def number(value, unit=None):
     """A number with three significant digits and its unit: "1 graph", "1/122" for 0.0082 x; a dash when unknown."""
     if not _known(value):
         return "–"
-    value, (first, _, rest) = float(value), (unit or "").partition(" ")
+    value, (first, _, rest) = float(value) + 0.0, (unit or "").partition(" ")  # -0.0 becomes 0.0
     if first == "x" and 0 < value < 0.1:
         return f"1/{shown(1 / value, None)} {rest}".strip()
     if value == 1 and len(first) > 2:

@@ -49,7 +49,7 @@ def weigh(value):
         return Evidence()
     fewest, kind = getattr(value, "fewest", FEWEST), "pairs" if hasattr(value, "pairs") else "samples"
     return Evidence(
-        value=(low + high) / 2 if value.median is None else value.median,
+        value=(low + high) / 2 if value.median is None else float(value.median),
         low=low / (1 + floor),
         high=high * (1 + floor),
         floor=floor,

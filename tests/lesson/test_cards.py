@@ -20,6 +20,7 @@ ROW = Prediction(run_key="r", prediction_id="p", question="Is 1 < 2?", answer="y
         (12345.6, None, "12,346"),
         (0.00123456, "s", "0.00123 s"),
         (1, "graphs", "1 graph"),
+        (-0.0, "points", "0 points"),
         (1928.0, "images", "1,928 images"),
         (0.008219, "x", "1/122"),
         (0.008219, "x as long", "1/122 as long"),
@@ -45,7 +46,7 @@ def test_a_card_without_a_notebook_is_plain_text():
 def test_a_claim_shows_its_interval_or_its_reason():
     known = Claim(run_key="r", claim_id="c", sentence="s", verdict="holds", value=1.2, low=1.1, high=1.3, unit="x")
     unknown = Claim(run_key="r", claim_id="c", sentence="s", verdict="inconclusive", reason="no GPU")
-    assert cards.card("evidence", known) == "1.2 x (from 1.1 to 1.3 x)"
+    assert cards.card("evidence", known) == "1.2 x (from 1.1 to 1.3)"
     assert cards.card("evidence", unknown) == "no GPU"
 
 
