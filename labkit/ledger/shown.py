@@ -34,7 +34,7 @@ def shown(value, unit="", *, digits=3):
     prefix = ""
     if unit in PREFIXED and value and math.isfinite(value):
         exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 999.9 ms is 1 s
-        step = min(max(exponent // 3, min(PREFIXES)), max(PREFIXES))
+        step = min(max(exponent // 3, min(PREFIXES)), 0 if unit == "s" else max(PREFIXES))  # nobody says kiloseconds
         value, prefix = value / 1000.0**step, PREFIXES[step]
     number = f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
     return f"{number} {prefix}{unit or ''}".strip()

@@ -1,9 +1,9 @@
 """What the teaching words look like: small HTML cards, from the macros of templates/cards.html."""
 
 import functools
-import html
 import os
 import re
+from html import escape, unescape  # noqa: F401 (escape: for what others put between cards)
 
 from labkit.ledger.shown import shown
 
@@ -35,11 +35,16 @@ def card(name, *values):
     return getattr(macros(), name)(*values)
 
 
+def evidence(row):
+    """What a claim rests on: a number, an interval, or the reason there is none."""
+    return card("evidence", row)
+
+
 def plain(card):
     """A card without its markup."""
     inline = re.sub(r"</?b\b[^>]*>", "", card.replace("\n", " "))
     spaced = re.sub(r"</(div|p|tr|summary)>", "\n", inline)
-    text = html.unescape(re.sub(r"<[^>]+>", " ", spaced))
+    text = unescape(re.sub(r"<[^>]+>", " ", spaced))
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
