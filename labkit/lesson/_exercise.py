@@ -17,8 +17,7 @@ from labkit.lesson import cards, exercises
 from labkit.lesson._run import current
 
 LONGEST_S = 60  # a check of a right answer takes a few seconds
-MOST_LINES = 20  # of what an answer prints
-MOST_CHARACTERS = 4000
+MOST_CHARACTERS = 4000  # kept of what an answer prints; the card shows the first 20 lines of it
 
 
 class _TooLong(BaseException):
@@ -35,10 +34,6 @@ class _Beginning(io.TextIOBase):
         self.text += text[: MOST_CHARACTERS - len(self.text)]
         self.count += text.count("\n")
         return len(text)
-
-    @property
-    def lines(self):
-        return self.text.splitlines()[:MOST_LINES]
 
 
 def exercise(exercise_id):
