@@ -22,10 +22,10 @@ _one_at_a_time = threading.RLock()
 
 def show_question(row, options, record):
     """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row."""
-    display(question_widget(row, options, record))
+    display(_question_widget(row, options, record))
 
 
-def question_widget(row, options, record):
+def _question_widget(row, options, record):
     note = widgets.HTML(card("answered", row))
 
     def answer(value):

@@ -18,7 +18,7 @@ def test_clicking_an_option_records_it_marks_it_and_shows_it():
         clicked.append(answer)
         return Prediction(run_key="r", prediction_id="p", question="?", answer=answer, source="reader")
 
-    inputs, note = widgets.question_widget(ROW, ["yes", "no"], record).children
+    inputs, note = widgets._question_widget(ROW, ["yes", "no"], record).children
     assert note.value == "No answer yet."
     inputs.children[1].click()
     assert clicked == ["no"]
@@ -35,7 +35,7 @@ def test_a_number_is_recorded_by_its_button():
         taken.append(answer)
         return row
 
-    inputs, _ = widgets.question_widget(row, None, record).children
+    inputs, _ = widgets._question_widget(row, None, record).children
     field, unit, button = inputs.children
     field.value = 3.5
     button.click()
@@ -54,7 +54,7 @@ def test_when_the_click_is_handled_beside_the_new_value_of_its_field_the_new_val
         taken.append(answer)
         return row
 
-    inputs, _ = widgets.question_widget(row, None, record).children
+    inputs, _ = widgets._question_widget(row, None, record).children
     field, _, button = inputs.children
 
     def type_a_number():
