@@ -69,10 +69,7 @@ class Task:
         """("passed" | "wrong" | "unsolved", message)."""
         try:
             if exercises.is_stub(answer):
-                return (
-                    "unsolved",
-                    "Nothing here yet. The reference answer is used below: read on, and come back.",
-                )
+                return "unsolved", "Nothing here yet. The reference answer is used below: read on, and come back."
             with _time_limit(LONGEST_S):
                 self.exercise.verify(answer)
         except NotImplementedError:
