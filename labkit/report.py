@@ -38,6 +38,7 @@ NOISY = "noisy: other work ran at the same time, or the times spread widely"
 SIGNS = {
     **dict.fromkeys(("holds", "right", "passed"), ("good", "✓")),
     **dict.fromkeys(("fails", "off", "wrong", "failed"), ("bad", "✗")),
+    "no answer": ("none", "·"),
 }
 
 

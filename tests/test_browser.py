@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 
@@ -46,6 +47,28 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+SMALL_LESSON = (
+    'from labkit.lesson import exercise, explore, predict, reveal, start\nlab = start("99_small", "quick", 0)',
+    'predict("how-much", "How much?", unit="x", default=2)',
+    "import matplotlib.pyplot as plt\n\n\ndef draw(rate):\n    plt.subplots(figsize=(2, 1))\n"
+    '    print("the rate is", rate)\n\n\nexplore(draw, rate=(0.5, 0.0, 1.0))',
+    "import time\n\nfor number in range(40):\n    print('number', number)\n    time.sleep(0.05)\nplt.plot([1, 2]);",
+    "def image_bytes(images, height, width, bytes_per_value):\n    while True:\n        pass\n\n\n"
+    'image_bytes = exercise("image-bytes").check(image_bytes)',
+    'reveal("how-much", 4)',
+)
+
+
+def small_lesson(folder):
+    """A root with one short lesson, under the name that opens first."""
+    (folder / "notebooks").mkdir(parents=True)
+    (folder / "data").symlink_to(root() / "data")
+    page = nbformat.read(root() / "notebooks" / "00_start_here.ipynb", as_version=4)
+    page.cells = list(map(nbformat.v4.new_code_cell, SMALL_LESSON))
+    nbformat.write(page, folder / "notebooks" / "00_start_here.ipynb")
+    return folder
 
 
 def copy_of_the_course(folder):
@@ -106,12 +129,17 @@ def page_of(address):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page(viewport={"width": 1300, "height": 1600})
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(20_000)
         asked = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
-        yield page, asked
-        browser.close()
+        try:
+            yield page, asked
+        except Exception:
+            keep_screenshot(page, "failure")
+            raise
+        finally:
+            browser.close()
 
 
 def cell_with(page, text):
@@ -151,8 +179,78 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
     assert outside == [], "opening a lesson must not ask the web for anything"
 
 
-def keep_screenshot(page):
+READY = """async () => {
+    await window.jupyterapp.restored;
+    const widget = window.jupyterapp.shell.currentWidget;
+    await widget.context.ready;
+    await widget.sessionContext.ready;
+}"""
+COMMAND = "name => { window.jupyterapp.commands.execute(name); }"
+SAVE_AND_STOP = """async () => {
+    const widget = window.jupyterapp.shell.currentWidget;
+    await widget.context.save();
+    await widget.sessionContext.shutdown();
+}"""
+
+
+def run_cell(page, text):
+    cell = cell_with(page, text)
+    cell.locator(".cm-content").click()
+    page.evaluate(COMMAND, "notebook:run-cell")
+    return cell
+
+
+@pytest.mark.timeout(240)
+def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_path, own_artifacts):
+    need_browser()
+    folder = small_lesson(tmp_path / "course")
+    with jupyterlab(folder) as address, page_of(address) as (page, _):
+        page.locator(".jp-NotebookPanel-toolbar [data-status='idle']").wait_for()
+        page.evaluate(READY)
+        run_cell(page, "import exercise").locator("text=profile").wait_for()
+        asked = run_cell(page, "How much?")
+        for answer in ("3", "5", "7", "9", "11"):
+            asked.locator("input[type=number]").fill(answer)
+            asked.locator('button:has-text("Record")').click()  # the field's value and the click, 2 ms apart
+            asked.locator(f"text=Your answer: {answer} x").wait_for()
+        time.sleep(0.5)
+        row = ledger.load("predictions").iloc[0]
+        assert (row["answer"], row["source"]) == ("11", "reader")
+
+        explored = run_cell(page, "explore(draw")
+        explored.locator("text=the rate is 0.5").wait_for()
+        explored.locator(".noUi-handle").focus()
+        page.keyboard.press("ArrowRight")  # ipykernel 7 handles the moves after this one in another thread
+        explored.locator("text=the rate is 0.51").wait_for()
+        printing = run_cell(page, "range(40)")
+        printing.locator("text=number 3").first.wait_for()
+        explored.locator(".noUi-handle").focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+            time.sleep(0.2)
+        printing.locator("img").wait_for()
+        numbers = printing.locator(".jp-OutputArea-output pre").first.inner_text().split()
+        assert numbers.count("number") == 40, "a moved slider swallows what a cell prints"
+        explored.locator("text=/the rate is 0.5[2-9]/").wait_for()
+        assert explored.locator("img").count() == printing.locator("img").count() == 1
+
+        stopped = run_cell(page, "while True")
+        page.wait_for_timeout(1500)
+        page.evaluate(COMMAND, "notebook:interrupt-kernel")
+        stopped.locator("text=You stopped your answer").wait_for()
+        run_cell(page, "reveal(").locator("text=You expected").wait_for()
+        keep_screenshot(page, "widgets")
+        page.evaluate(SAVE_AND_STOP)
+
+        page.reload()
+        page.locator("text=/the rate is 0.5[2-9]/").wait_for()
+        page.locator("text=Your answer: 11 x").wait_for()
+        assert page.locator("text=model not found").count() == 0
+        keep_screenshot(page, "reopened")
+
+
+def keep_screenshot(page, name="00_start_here"):
     """A picture of the page, where `$LABKIT_SCREENSHOTS` names a folder for it."""
     folder = os.environ.get("LABKIT_SCREENSHOTS")
     if folder:
-        page.screenshot(path=str(Path(folder) / "00_start_here.png"))
+        page.screenshot(path=str(Path(folder) / f"{name}.png"))

@@ -28,7 +28,7 @@ def test_the_page_shows_status_claims_predictions_exercises_and_deployments():
     write_lesson()
     write_attempt()
     text = text_of(page())
-    for part in ("✓ passed", "12.5 s", "3/3", "bf16 is faster", "2 x (from 1.8 to 2.2 x)", "no energy counter"):
+    for part in ("✓ passed", "12.5 s", "3/3", "bf16 is faster", "2 x (from 1.8 to 2.2)", "no energy counter"):
         assert part in text
     for part in ("How much?", "2.16", "image-bytes", "small", "large", "this CPU has no int8 instructions"):
         assert part in text

@@ -13,6 +13,7 @@ from labkit.files import root
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/extensionmanager-extension:plugin": {"enabled": False},
+    "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},  # else a reopened lesson says "model not found"
 }
 
 

@@ -57,13 +57,13 @@ def show(path, *others, height=520):
     from IPython.display import HTML, display
 
     graphs = [read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
-    cards.show(_summary(graphs))
+    cards.show("facts", *_summary(graphs))
     if not cards.interactive():
         return
     try:
         display(HTML(page(graphs, height=height)))
     except Unavailable as error:
-        cards.show(cards.box(cards.COLOURS["inconclusive"], cards.escape(error.what), cards.escape(error.fix)))
+        cards.show("note", error.what, error.fix)
 
 
 def whole_page(path, *others):
@@ -153,9 +153,9 @@ def _empty(tensor):
 
 def _summary(graphs):
     """A card with one column for each graph."""
-    lines = [[cards.escape(name), *(cards.escape(graph.facts[name]) for graph in graphs)] for name in graphs[0].facts]
+    lines = [[name, *(graph.facts[name] for graph in graphs)] for name in graphs[0].facts]
     title = "What the file holds" if len(graphs) == 1 else "What the files hold"
-    return cards.box(cards.BLUE, title, cards.table(["", *(graph.name for graph in graphs)], lines))
+    return title, ["", *(graph.name for graph in graphs)], lines
 
 
 # ---- the page: netron's files and the graphs in a sandbox without any way out

@@ -26,10 +26,10 @@ class LessonPage:
 
 def lessons():
     """All lessons in order."""
-    return [read_lesson(path) for path in sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
+    return [_read_lesson(path) for path in sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
 
 
-def read_lesson(path):
+def _read_lesson(path):
     """A notebook's title and exercises."""
     cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells]

@@ -1,18 +1,75 @@
-"""Where somebody can click: the widget of a prediction, and sliders."""
+"""Where somebody can click: the widget of a prediction, and sliders.
+
+The kernel may handle a click in another thread, while a cell runs, and two clicks at once.
+"""
 
 import base64
+import contextlib
+import io
+import math
+import threading
+from html import escape
+from unittest import mock
 
-from labkit.lesson.cards import BLUE, allowed, answer_of, asked, badge, escape, interactive, result_of, show
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+from IPython.display import HTML, display
+
+from labkit.lesson.cards import card, macros, shell
+
+_one_at_a_time = threading.RLock()
 
 
 def show_question(row, options, record):
-    """Show a prediction: as a widget where someone can click it, else as a card with the answer taken."""
-    if interactive():
-        from IPython.display import display
+    """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row."""
+    display(_question_widget(row, options, record))
 
-        display(question_widget(row, options, record))
-    else:
-        show(asked(row, options))
+
+def _question_widget(row, options, record):
+    note = widgets.HTML(card("answered", row))
+
+    def answer(value):
+        note.value = card("answered", record(value))
+
+    inputs = _choices(options, row, answer) if options else _number_field(row, answer)
+    line = widgets.Box(inputs, layout=widgets.Layout(display="flex", flex_flow="row wrap"))
+    frame = widgets.Layout(border_left=f"4px solid {macros().blue}", padding="4px 12px", margin="6px 0")
+    return widgets.VBox([line, note], layout=frame)
+
+
+def _choices(options, row, answer):
+    """One button an option; the one clicked last is marked."""
+    buttons = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
+
+    def mark(option):
+        for button in buttons:
+            button.button_style = "info" if button.description == option else ""
+
+    def choose(clicked):
+        with _one_at_a_time:
+            mark(clicked.description)
+            answer(clicked.description)
+
+    for button in buttons:
+        button.on_click(choose)
+    mark(row.answer if row.source != "default" else None)
+    return buttons
+
+
+def _number_field(row, answer):
+    """A number field, its unit, and a button. What is typed is recorded when the field is left, too."""
+    field = widgets.FloatText(value=float(row.answer), layout=widgets.Layout(width="8em"))
+    button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
+
+    def record(_):
+        # The click may be handled before the field's new value has come. That value then calls again, and because the
+        # field is read only when it is this call's turn, the newest value is always recorded last.
+        with _one_at_a_time:
+            answer(field.value)
+
+    button.on_click(record)
+    field.observe(record, names="value")
+    return [field, widgets.Label(row.unit or ""), button]
 
 
 def show_sliders(function, ranges):
@@ -21,78 +78,50 @@ def show_sliders(function, ranges):
     No `ipywidgets.Output`, which `interact` is made of: a cell with one now and then never ends under papermill
     (nbclient issue 312), and what it shows is lost in a saved notebook.
     """
-    import ipywidgets as widgets
-    from IPython.display import HTML, display
-
-    sliders = {
-        name: (widgets.IntSlider if isinstance(start, int) else widgets.FloatSlider)(
-            value=start, min=low, max=high, description=name.replace("_", " "), continuous_update=False
-        )
-        for name, (start, low, high) in ranges.items()
-    }
-    for slider in sliders.values():
-        slider.style.description_width = "initial"
-
-    def draw():
-        return HTML(shown_by(function, {name: slider.value for name, slider in sliders.items()}))
-
+    sliders = {name: _slider(name, *limits) for name, limits in ranges.items()}
+    drawn = {name: slider.value for name, slider in sliders.items()}
     display(widgets.VBox(list(sliders.values())))
-    place = display(draw(), display_id=True)
+    place = display(HTML(_shown_by(function, drawn)), display_id=True)
+
+    def redraw():
+        values = {name: slider.value for name, slider in sliders.items()}
+        if values != drawn:  # several moves during one long cell are one
+            drawn.update(values)
+            place.update(HTML(_shown_by(function, values)))
+
     for slider in sliders.values():
-        slider.observe(lambda change: place.update(draw()), names="value")
+        slider.observe(lambda change: _between_cells(redraw), names="value")
 
 
-def shown_by(function, values):
-    """What a call prints and draws, as HTML."""
-    import matplotlib.pyplot as plt
-    from IPython.utils.capture import capture_output
-
-    with capture_output(stderr=False) as caught:
-        function(**values)
-        plt.show()
-    text = f"<pre>{escape(caught.stdout)}</pre>" if caught.stdout else ""
-    return text + "".join(picture(output.data["image/png"]) for output in caught.outputs if "image/png" in output.data)
+def _slider(name, start, low, high):
+    kind = widgets.IntSlider if isinstance(start, int) else widgets.FloatSlider
+    step = 1 if isinstance(start, int) else 10 ** math.floor(math.log10((high - low) / 20))  # at least 20 steps
+    look = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
+    return kind(value=start, min=low, max=high, step=step, continuous_update=False, **look)
 
 
-def picture(png):
-    """An image, from bytes or base64 text."""
-    text = base64.b64encode(png).decode() if isinstance(png, bytes) else png
-    return f'<img src="data:image/png;base64,{text.strip()}">'
-
-
-def question_widget(row, options, record):
-    """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row."""
-    import ipywidgets as widgets
-
-    note = widgets.HTML(f"No answer yet: {answer_of(row)} is assumed.")
-    if row.source == "reader":
-        note.value = f"Your answer: <b>{answer_of(row)}</b>"
-
-    def answer(value):
-        kept = record(value)
-        note.value = f"Your answer: <b>{answer_of(kept)}</b>"
-        if kept.verdict is not None:
-            note.value += (
-                f"; {badge(kept.verdict)}: the result was {result_of(kept)}{allowed(kept)} (answered afterwards)"
-            )
-
-    if options:
-        inputs = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
-
-        def choose(clicked):
-            for button in inputs:
-                button.button_style = "info" if button is clicked else ""
-            answer(clicked.description)
-
-        for button in inputs:
-            button.on_click(choose)
+def _between_cells(call):
+    """Call in the main thread, when no cell runs there: pyplot's figures and what is printed belong to the process."""
+    kernel = getattr(shell(), "kernel", None)
+    if kernel is None or threading.current_thread() is threading.main_thread():
+        call()
     else:
-        field = widgets.FloatText(value=float(row.answer), layout=widgets.Layout(width="8em"))
-        button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
-        button.on_click(lambda _: answer(field.value))
-        field.observe(lambda change: answer(change.new), names="value")  # Enter, or a click elsewhere
-        inputs = [field, widgets.Label(row.unit or ""), button]
-    head = widgets.HTML(f'<b style="color:{BLUE}">Predict: {escape(row.question)}</b>')
-    row_of_inputs = widgets.Box(inputs, layout=widgets.Layout(display="flex", flex_flow="row wrap"))
-    frame = widgets.Layout(border_left=f"4px solid {BLUE}", padding="4px 12px", margin="6px 0")
-    return widgets.VBox([head, row_of_inputs, note], layout=frame)
+        kernel.io_loop.add_callback(call)
+
+
+def _shown_by(function, values):
+    """What a call prints and draws, as HTML; figures that others have open stay as they are."""
+    printed, open_before = io.StringIO(), set(plt.get_fignums())
+    with contextlib.redirect_stdout(printed), mock.patch.object(plt, "show"):  # it sends every open figure elsewhere
+        function(**values)
+    text = f"<pre>{escape(printed.getvalue())}</pre>" if printed.getvalue() else ""
+    own = [plt.figure(number) for number in plt.get_fignums() if number not in open_before]
+    return text + "".join(map(_picture, own))
+
+
+def _picture(figure):
+    """A figure as an HTML image; it is closed."""
+    page = io.BytesIO()
+    figure.savefig(page, format="png", bbox_inches="tight")
+    plt.close(figure)
+    return f'<img src="data:image/png;base64,{base64.b64encode(page.getvalue()).decode()}">'

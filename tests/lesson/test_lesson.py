@@ -1,12 +1,15 @@
 """The teaching words: what they record, how they judge, and that they never block."""
 
+import asyncio
+
 import pytest
 
 from labkit import ledger, lesson
 from labkit.errors import LessonError
 from labkit.ledger.rows import Ceiling
-from labkit.lesson import exercises
+from labkit.lesson import _exercise, _run, _words, cards, exercises
 from labkit.lesson.exercises import Exercise, expect_close
+from labkit.measure.stats import Interval
 
 
 @pytest.fixture
@@ -15,7 +18,7 @@ def running(capsys):
     begun = lesson.start("99_test", "quick", 3)
     capsys.readouterr()
     yield begun
-    lesson._lesson = None
+    _run._lesson = None
 
 
 def only(table):
@@ -58,9 +61,16 @@ def test_an_unknown_profile_is_refused_with_the_ones_there_are():
 
 
 def test_a_word_before_start_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(lesson, "_lesson", None)
+    monkeypatch.setattr(_run, "_lesson", None)
     with pytest.raises(LessonError, match=r"start\(\.\.\.\)"):
         lesson.claim("c", "s", 1.0, holds_if=lambda v: v > 0)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 0.5, "abc"])
+def test_a_seed_that_cannot_be_used_is_refused_in_words_and_the_cell_to_change_is_named(seed):
+    with pytest.raises(LessonError, match="seed cannot be used") as refused:
+        lesson.start("99_test", "quick", seed)
+    assert "the first code cell, the one with profile and seed" in str(refused.value)
 
 
 def test_choose_follows_the_profile_and_paper_falls_back_to_lab(running):
@@ -71,13 +81,13 @@ def test_choose_follows_the_profile_and_paper_falls_back_to_lab(running):
 def test_a_prediction_takes_its_default_until_the_reader_answers(running):
     lesson.predict("p", "How much?", unit="x", default=2)
     assert (only("predictions")["answer"], only("predictions")["source"]) == ("2", "default")
-    lesson.record_answer("p", 3.5)
+    _words._record_answer("p", 3.5)
     assert (only("predictions")["answer"], only("predictions")["source"]) == ("3.5", "reader")
 
 
 def test_running_the_cell_again_keeps_the_readers_answer(running):
     lesson.predict("p", "Which?", ["a", "b"], default="a")
-    lesson.record_answer("p", "b")
+    _words._record_answer("p", "b")
     lesson.predict("p", "Which?", ["a", "b"], default="a")
     assert (only("predictions")["answer"], only("predictions")["source"]) == ("b", "reader")
 
@@ -85,33 +95,49 @@ def test_running_the_cell_again_keeps_the_readers_answer(running):
 def test_an_answer_given_after_the_result_is_marked_as_such(running):
     lesson.predict("p", "Which?", ["a", "b"], default="a")
     lesson.reveal("p", "b")
-    row = lesson.record_answer("p", "b")
+    row = _words._record_answer("p", "b")
     assert (row.source, row.verdict) == ("reader, afterwards", "right")
 
 
-def test_a_default_that_is_no_option_is_refused(running):
-    with pytest.raises(LessonError, match="not an option"):
-        lesson.predict("p", "Which?", ["a", "b"], default="c")
-
-
 def test_an_answer_inside_the_interval_of_the_result_stays_open(running, capsys):
-    class Difference:
-        low, high, median = 0.5, 3.5, 1.9
-
     lesson.predict("p", "How many points?", unit="points", default=3)
-    lesson.reveal("p", Difference())
+    _words._record_answer("p", 3)
+    lesson.reveal("p", Interval(0.5, 3.5, 20, median=1.9))
     row = only("predictions")
     assert (row["verdict"], row["result"], row["low"], row["high"]) == ("open", "1.9", 0.5, 3.5)
-    assert "the run allows 0.5 to 3.5 points" in capsys.readouterr().out
+    assert "1.9 points (the run allows 0.5 to 3.5; your answer lies in it)" in capsys.readouterr().out
+
+
+def test_what_nobody_answered_is_shown_without_a_verdict(running, capsys):
+    lesson.predict("p", "How much?", unit="x", default=2)
+    lesson.reveal("p", 4.0)
+    assert only("predictions")["verdict"] == "no answer"
+    said = capsys.readouterr().out
+    assert "no answer given" in said
+    assert "Measured: 4 x." in said
+    assert "off" not in said
+    assert _words._record_answer("p", 3.9).verdict == "right"
+
+
+@pytest.mark.parametrize(
+    ("options", "default", "answer", "result"),
+    [(["fused", "loop"], "loop", "fused", "fused"), (None, 4, 9, Interval(4.02, 5.86, 9, median=4.28))],
+)
+def test_too_few_pairs_leave_a_prediction_open_and_say_so(running, capsys, options, default, answer, result):
+    lesson.predict("p", "Which, or how much?", options, default=default)
+    _words._record_answer("p", answer)
+    lesson.reveal("p", result, rests_on=Interval(4.02, 5.86, 9))
+    assert only("predictions")["verdict"] == "open"
+    assert "only 9 of the 11 samples that are needed" in capsys.readouterr().out
 
 
 def test_a_run_that_cannot_tell_leaves_the_prediction_open_and_says_why(running, capsys):
     lesson.predict("p", "Which?", ["a", "b"], default="a")
     lesson.reveal("p", None, reason="no GPU")
     row = only("predictions")
-    assert (row["verdict"], row["reason"], row["result"]) == ("open", "no GPU", None)
-    lesson.record_answer("p", "b")
-    assert only("predictions")["source"] == "reader, afterwards"
+    assert (row["verdict"], row["reason"], row["result"]) == ("no answer", "no GPU", None)
+    row = _words._record_answer("p", "b")
+    assert (row.verdict, row.source) == ("open", "reader, afterwards")
     capsys.readouterr()
     lesson.recap()
     assert "no GPU" in capsys.readouterr().out
@@ -125,9 +151,16 @@ def test_revealing_what_was_never_asked_is_refused(running):
 ABOVE_ONE = {"holds_if": lambda low, high: low > 1}
 
 
+def between(low, high):
+    return Interval(low, high, samples=20)
+
+
 @pytest.mark.parametrize(
     ("value", "verdict"),
-    [((1.1, 1.3), "holds"), ((0.9, 1.2), "inconclusive"), ((0.5, 0.8), "fails"), (1.5, "holds"), (0.5, "fails")],
+    [
+        *[(between(1.1, 1.3), "holds"), (between(0.9, 1.2), "inconclusive"), (between(0.5, 0.8), "fails")],
+        *[(1.5, "holds"), (0.5, "fails")],
+    ],
 )
 def test_a_claim_holds_for_its_whole_interval_or_stays_open_or_fails(running, value, verdict):
     lesson.claim("c", "faster", value, **ABOVE_ONE)
@@ -135,19 +168,32 @@ def test_a_claim_holds_for_its_whole_interval_or_stays_open_or_fails(running, va
 
 
 def test_a_claim_of_no_difference_holds_when_the_interval_contains_it(running):
-    lesson.claim("c", "alike", (0.98, 1.02), holds_if=lambda low, high: low <= 1 <= high)
+    lesson.claim("c", "alike", between(0.98, 1.02), holds_if=lambda low, high: low <= 1 <= high)
     assert only("claims")["verdict"] == "holds"
-    lesson.claim("c", "alike", (1.1, 1.2), holds_if=lambda low, high: low <= 1 <= high)
+    lesson.claim("c", "alike", between(1.1, 1.2), holds_if=lambda low, high: low <= 1 <= high)
     assert only("claims")["verdict"] == "fails"
 
 
-def test_a_claim_takes_anything_with_low_and_high_and_keeps_its_median(running):
-    class Ratio:
-        low, high, median = 1.1, 1.5, 1.2
-
-    lesson.claim("c", "faster", Ratio(), unit="x", **ABOVE_ONE)
+def test_a_claim_keeps_the_point_estimate_and_the_interval(running):
+    lesson.claim("c", "faster", Interval(1.1, 1.5, 20, median=1.2), unit="x", **ABOVE_ONE)
     row = only("claims")
     assert (row["low"], row["value"], row["high"], row["unit"]) == (1.1, 1.2, 1.5, "x")
+
+
+def test_a_pair_that_does_not_say_how_many_samples_it_rests_on_is_refused(running):
+    lesson.predict("p", "How much?", unit="x", default=2)
+    with pytest.raises(LessonError, match="number of its samples"):
+        lesson.reveal("p", (1.1, 1.3))
+    with pytest.raises(LessonError, match="number of its samples"):
+        lesson.claim("c", "faster", (1.1, 1.3), **ABOVE_ONE)
+
+
+def test_the_same_number_and_interval_stand_in_the_claim_and_in_the_revealed_prediction(running, capsys):
+    lesson.predict("p", "How many times?", unit="x", default=2)
+    lesson.reveal("p", Timed())
+    assert "1.04 x (the run allows 0.99 to 1.09)" in capsys.readouterr().out
+    lesson.claim("c", "faster", Timed(), unit="x", **ABOVE_ONE)
+    assert "1.04 x (from 0.99 to 1.09)" in capsys.readouterr().out
 
 
 class Timed:
@@ -157,7 +203,7 @@ class Timed:
 def test_a_ratio_within_its_floor_neither_holds_nor_fails_and_says_why(running):
     lesson.claim("c", "faster", Timed(), unit="x", **ABOVE_ONE)
     row = only("claims")
-    assert (row["verdict"], row["low"]) == ("inconclusive", 1.02)
+    assert (row["verdict"], row["low"]) == ("inconclusive", pytest.approx(1.02 / 1.03))
     assert row["reason"] == "the same code twice differed by up to 3 % here"
 
 
@@ -167,10 +213,10 @@ def test_a_ratio_of_a_few_pairs_neither_holds_nor_fails_and_says_how_many_are_mi
 
     lesson.claim("c", "faster", Few(), unit="x", **ABOVE_ONE)
     assert only("claims")["verdict"] == "inconclusive"
-    assert "only 5 pairs" in only("claims")["reason"]
+    assert "only 5 of the 11 pairs" in only("claims")["reason"]
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), (float("nan"), 1.0)])
+@pytest.mark.parametrize("value", [None, float("nan"), Interval(float("nan"), 1.0, 20)])
 def test_a_claim_without_a_value_is_inconclusive_and_says_why(running, value, capsys):
     lesson.claim("c", "cheaper", value, holds_if=lambda v: v < 1, reason="no energy counter")
     row = only("claims")
@@ -207,7 +253,6 @@ TASK = Exercise(
     hint="Add it to itself.",
     reference=double,
     verify=verify_double,
-    wrong={"squares": lambda x: x * x},
 )
 
 
@@ -249,6 +294,19 @@ def leaving(x):
     raise SystemExit(0)
 
 
+def cancelled(x):
+    raise asyncio.CancelledError
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+def unspeakable(x):
+    raise Unspeakable
+
+
 class Spoilt:
     def __float__(self):
         raise TypeError
@@ -268,6 +326,8 @@ HOSTILE = {
     "gives what cannot be shown": lambda x: Spoilt(),
     "recurses for ever": recursing,
     "leaves the program": leaving,
+    "is cancelled": cancelled,
+    "raises what cannot be shown": unspeakable,
     "gives infinity": lambda x: float("inf"),
     "gives a class": lambda x: int,
 }
@@ -279,6 +339,47 @@ def test_a_wrong_answer_never_passes_and_never_stops_the_lesson(task, answer):
     row = only("answers")
     assert row["verdict"] == "wrong"
     assert row["message"]
+
+
+def endless(x):
+    while True:
+        pass
+
+
+def test_an_answer_that_never_ends_is_wrong_after_a_while(task, monkeypatch):
+    monkeypatch.setattr(_exercise, "LONGEST_S", 0.05)
+    assert task.check(endless) is double
+    assert "had not finished" in only("answers")["message"]
+
+
+def stopped(x):
+    raise KeyboardInterrupt
+
+
+def test_an_answer_that_the_reader_stops_is_wrong_and_the_reference_takes_its_place(task, monkeypatch):
+    monkeypatch.setattr(cards, "interactive", lambda: True)
+    assert task.check(stopped) is double
+    assert "You stopped" in only("answers")["message"]
+
+
+def test_a_stopped_batch_is_not_taken_for_a_wrong_answer(task):
+    with pytest.raises(KeyboardInterrupt):
+        task.check(stopped)
+
+
+def talking(x):
+    for number in range(2000):
+        print("line", number)
+    return 2 * x
+
+
+def test_of_what_an_answer_prints_only_the_first_lines_are_shown_below_the_verdict(task, capsys):
+    task.check(talking)
+    said = capsys.readouterr().out
+    assert "Your answer printed 2,000 lines, the first of them:" in said
+    assert said.index("passed") < said.index("line 0")
+    assert "line 19" in said
+    assert "line 20" not in said
 
 
 @pytest.mark.parametrize("answer", [stub, lambda x: x])

@@ -1,0 +1,114 @@
+"""An exercise in the reader's hands: judged, whatever the answer does, and the lesson goes on.
+
+`LABKIT_STRICT=1` turns an unsolved or wrong exercise into an error.
+"""
+
+import contextlib
+import io
+import os
+import signal
+import threading
+from dataclasses import dataclass
+
+from labkit import ledger
+from labkit.errors import LessonError
+from labkit.ledger.rows import Answer
+from labkit.lesson import cards, exercises
+from labkit.lesson._run import current
+
+LONGEST_S = 60  # a check of a right answer takes a few seconds
+MOST_CHARACTERS = 4000  # kept of what an answer prints; the card shows the first 20 lines of it
+
+
+class _TooLong(BaseException):
+    """Time is up; no Exception, so that an answer that catches those does not catch this."""
+
+
+class _Beginning(io.TextIOBase):
+    """A stream that keeps the beginning of what is written, and counts the lines."""
+
+    def __init__(self):
+        self.text, self.count = "", 0
+
+    def write(self, text):
+        self.text += text[: MOST_CHARACTERS - len(self.text)]
+        self.count += text.count("\n")
+        return len(text)
+
+
+def exercise(exercise_id):
+    """The exercise of that id; call `.check(your_answer)` on it."""
+    return Task(exercises.find(exercise_id))
+
+
+@dataclass(frozen=True)
+class Task:
+    """An exercise in the reader's hands."""
+
+    exercise: exercises.Exercise
+
+    def check(self, answer):
+        """Judge the answer, show verdict and hint, and return what later cells should use.
+
+        returns  the answer when it passes, else the reference answer
+        raises   LessonError when it does not pass and LABKIT_STRICT=1
+        """
+        printed = _Beginning()
+        with contextlib.redirect_stdout(printed):
+            verdict, message = self._judge(answer)
+        row = Answer(run_key=current().run_key, exercise_id=self.exercise.id, verdict=verdict, message=message or None)
+        ledger.add(row)
+        cards.show("checked", self.exercise, row, printed)
+        if verdict == "passed":
+            return answer
+        if os.environ.get("LABKIT_STRICT") == "1":
+            raise LessonError(f"Exercise {self.exercise.id!r} is {verdict}: {message}", fix=self.exercise.hint)
+        return self.exercise.reference
+
+    def _judge(self, answer):
+        """("passed" | "wrong" | "unsolved", message)."""
+        try:
+            if exercises.is_stub(answer):
+                return "unsolved", "Nothing here yet. The reference answer is used below: read on, and come back."
+            with _time_limit(LONGEST_S):
+                self.exercise.verify(answer)
+        except NotImplementedError:
+            return "unsolved", "Not written yet. The reference answer is used below."
+        except exercises.Wrong as error:
+            return "wrong", _words_of(error)
+        except _TooLong:
+            return "wrong", f"Your answer had not finished after {LONGEST_S} seconds. Does a loop never end?"
+        except KeyboardInterrupt:
+            if not cards.interactive():
+                raise
+            return "wrong", "You stopped your answer before it had finished. The reference answer is used below."
+        except BaseException as error:  # an answer may raise anything, and the lesson goes on
+            return "wrong", f"Your answer raised {type(error).__name__}: {_words_of(error)}"
+        return "passed", ""
+
+
+def _words_of(error):
+    """An exception's message, even when its `__str__` fails."""
+    try:
+        return str(error)
+    except BaseException as failure:
+        return f"(its message cannot be shown: __str__ raises {type(failure).__name__})"
+
+
+@contextlib.contextmanager
+def _time_limit(seconds):
+    """Raise `_TooLong` inside after so many seconds, in the main thread, which alone hears signals; not on Windows."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def stop(signum, frame):
+        raise _TooLong
+
+    handler = signal.signal(signal.SIGALRM, stop)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)  # a timer that ran before runs on
+        signal.signal(signal.SIGALRM, handler)

@@ -1,0 +1,40 @@
+"""The lesson that this kernel runs."""
+
+import os
+import time
+import uuid
+from dataclasses import dataclass
+
+from labkit.errors import LessonError
+
+_lesson = None  # set by `begin`
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The running lesson: its notebook, profile, seed and key in the ledger."""
+
+    notebook: str
+    profile: str
+    seed: int
+    run_key: str
+    started: float  # time.monotonic()
+
+    def choose(self, *, quick, lab, paper=None):
+        """The setting for this profile; `paper` is `lab` unless given."""
+        return {"quick": quick, "lab": lab, "paper": lab if paper is None else paper}[self.profile]
+
+
+def begin(notebook, profile, seed):
+    """Make this the running lesson; returns it."""
+    global _lesson
+    key = os.environ.get("LABKIT_RUN_KEY") or f"{notebook}-{uuid.uuid4().hex[:12]}"
+    _lesson = Lesson(notebook, profile, seed, key, time.monotonic())
+    return _lesson
+
+
+def current():
+    """The running lesson."""
+    if _lesson is None:
+        raise LessonError("No lesson has begun.", fix="run the cell that calls start(...), near the top, first")
+    return _lesson

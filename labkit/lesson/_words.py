@@ -1,0 +1,215 @@
+"""What a lesson says: start, predict, reveal, claim, keep, explore, recap.
+
+They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What they record goes
+to the ledger, so that the report can show it.
+"""
+
+import os
+import random
+import threading
+import time
+from dataclasses import replace
+
+from labkit import device, ledger
+from labkit.errors import LessonError
+from labkit.ledger.rows import Claim, Completion, Prediction, Run
+from labkit.lesson import cards, judging
+from labkit.lesson._run import begin, current
+
+PROFILES = ("quick", "lab", "paper")
+
+_one_at_a_time = threading.RLock()  # a click may arrive in another thread while a cell reveals the result
+
+
+def start(notebook, profile="lab", seed=0):
+    """Begin a lesson: check the profile, seed everything, and open a run in the ledger. Returns the `Lesson`.
+
+    notebook  the notebook's name without .ipynb
+    profile   "quick" (a first look), "lab" (what a student runs) or "paper" (the scale of the published work)
+    seed      0 to 2**32 - 1
+    """
+    if profile not in PROFILES or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise LessonError(
+            "This profile or this seed cannot be used.",
+            expected=f"{' or '.join(PROFILES)}, and a seed from 0 to 4294967295",
+            found=f"{profile!r} and {seed!r}",
+            fix="change the first code cell, the one with profile and seed",
+        )
+    _seed_everything(seed)
+    machine, lesson = device.describe(), begin(notebook, profile, seed)
+    run = Run(
+        run_key=lesson.run_key,
+        notebook=notebook,
+        profile=profile,
+        seed=seed,
+        started_utc=ledger.now(),
+        machine_key=machine.machine_key,
+        commit=device.commit(),
+        batch_key=os.environ.get("LABKIT_BATCH_KEY"),
+    )
+    ledger.add(machine, run)
+    cards.show("started", run, machine)
+    return lesson
+
+
+def predict(prediction_id, question, options=None, *, unit=None, default):
+    """Ask the reader what they expect, before they see it.
+
+    options  the answers to choose from; without them the answer is a number in `unit`
+    default  where the number field begins; nobody's answer, and so never judged
+    """
+    with _one_at_a_time:
+        earlier = _stored_prediction(prediction_id)
+        answered = earlier is not None and earlier.source == "reader"  # the cell is run again
+        row = Prediction(
+            run_key=current().run_key,
+            prediction_id=prediction_id,
+            question=question,
+            unit=unit,
+            answer=earlier.answer if answered else _as_text(default),
+            source="reader" if answered else "default",
+        )
+        ledger.add(row)
+    there = cards.interactive()
+    cards.show("asked", row, None if there else options)
+    if there:
+        from labkit.lesson import widgets
+
+        widgets.show_question(row, options, lambda answer: _record_answer(prediction_id, answer))
+
+
+def _record_answer(prediction_id, answer):
+    """Keep the reader's answer; one given after the result was shown is marked as such. Returns the row."""
+    with _one_at_a_time:
+        row = _stored_prediction(prediction_id)
+        if row.verdict is None:
+            row = replace(row, answer=_as_text(answer), source="reader")
+        else:
+            row = replace(row, answer=_as_text(answer), source="reader, afterwards")
+            row = replace(row, verdict=judging.judge_prediction(row))
+        ledger.add(row)
+        return row
+
+
+def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"):
+    """Show what was measured beside what the reader expected.
+
+    result    an option; a number, a `Ratio` or an `Interval` (an answer inside it is not called off); None when this
+              run cannot tell
+    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the prediction stays open
+    reason    why there is no result
+    word      what the result is, where it is not "measured"
+    """
+    found = judging.weigh(result)
+    doubt = found.doubt or judging.weigh(rests_on).doubt
+    if found.value is None or (doubt and isinstance(result, str)):
+        text, reason = None, reason or doubt or "not measured in this run"
+    else:
+        text, reason = _as_text(found.value), doubt
+    with _one_at_a_time:
+        row = _stored_prediction(prediction_id)
+        if row is None:
+            raise LessonError(f"Nothing was predicted under {prediction_id!r}.", fix="run the predict(...) cell first")
+        row = replace(row, result=text, low=found.low, high=found.high, reason=reason)
+        row = replace(row, verdict=judging.judge_prediction(row))
+        ledger.add(row)
+    cards.show("revealed", row, word)
+
+
+def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
+    """State a sentence of the text, and whether this run bears it out: holds, fails, or inconclusive.
+
+    value     a number; a `Ratio`, judged with its interval widened by its floor; an `Interval`; None when it could not
+              be measured. Too few samples decide nothing
+    holds_if  called with the number, or with low and high; true when the sentence holds
+    reason    why there is no value, or why this one proves nothing: give it only where noise could change the verdict
+    """
+    evidence = judging.weigh(value)
+    verdict, reason = judging.judge_claim(evidence, holds_if, reason)
+    row = Claim(
+        run_key=current().run_key,
+        claim_id=claim_id,
+        sentence=sentence,
+        verdict=verdict,
+        value=evidence.value,
+        low=evidence.low,
+        high=evidence.high,
+        unit=unit,
+        reason=reason,
+    )
+    ledger.add(row)
+    cards.show("claimed", row)
+
+
+def keep(*measured, name=""):
+    """Write measured rows to the ledger under this run, and return them (one row as itself, several as a tuple).
+
+    name  given to rows that have none, so that two measurements of one kind stay apart
+    """
+    named = {"name": name} if name else {}
+    kept = []
+    for row in measured:
+        fill = named if getattr(row, "name", None) == "" else {}
+        kept.append(replace(row, run_key=current().run_key, **fill))
+    ledger.add(*kept)
+    return kept[0] if len(kept) == 1 else tuple(kept)
+
+
+def explore(function, **ranges):
+    """Show `function(name=value)` with a slider for each name; where nobody can move it, at its first value.
+
+    ranges  name=(start, low, high), floats or ints
+    """
+    if cards.interactive():
+        from labkit.lesson import widgets
+
+        widgets.show_sliders(function, ranges)
+    else:
+        function(**{name: start for name, (start, _, _) in ranges.items()})
+
+
+def recap():
+    """End the lesson: predictions against results, claims and exercises, and the record that the run is complete.
+
+    Call it in the last cell: the runner counts a notebook as passed only when its last cell wrote this record.
+    """
+    lesson = current()
+    tables = [ledger.load(name) for name in ("predictions", "claims", "answers")]
+    cards.show("recap", *(list(table[table["run_key"] == lesson.run_key].itertuples()) for table in tables))
+    ledger.add(
+        Completion(
+            run_key=lesson.run_key,
+            notebook=lesson.notebook,
+            cell_count=_cell_count(),
+            seconds=time.monotonic() - lesson.started,
+            finished_utc=ledger.now(),
+        )
+    )
+
+
+def _cell_count():
+    """How many cells this kernel has executed, the present one included; 0 outside a kernel."""
+    shell = cards.shell()
+    # The history, not shell.execution_count: IPython versions differ on whether that already counts the present cell.
+    return len(shell.user_ns["In"]) - 1 if shell else 0
+
+
+def _stored_prediction(prediction_id):
+    """This run's row of a prediction, or None."""
+    found = ledger.find(Prediction, run_key=current().run_key, prediction_id=prediction_id)
+    return found[0] if found else None
+
+
+def _seed_everything(seed):
+    """Seed Python, NumPy and torch."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (libraries still draw from the global generator)
+    torch.manual_seed(seed)
+
+
+def _as_text(value):
+    """An option as it is; a number with six significant digits."""
+    return value if isinstance(value, str) else f"{float(value):.6g}"

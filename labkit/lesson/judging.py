@@ -1,0 +1,107 @@
+"""How a prediction and a claim are judged."""
+
+import inspect
+import math
+from typing import NamedTuple
+
+from labkit.errors import LessonError
+from labkit.measure.stats import FEWEST
+
+CLOSE = 1.25  # a prediction within this factor of the result counts as close
+RIGHT = 1.1  # and within this one as right
+
+
+class Evidence(NamedTuple):
+    """What a claim or a result rests on; all None when nothing was measured.
+
+    value      an option, a number, or the point estimate of an interval
+    low, high  the interval that is judged: a ratio of timings with its noise floor on both sides
+    floor      that noise floor, 0 without one
+    doubt      why it decides nothing, wherever it lies
+    """
+
+    value: float | str | None = None
+    low: float | None = None
+    high: float | None = None
+    floor: float = 0.0
+    doubt: str | None = None
+
+
+def weigh(value):
+    """The `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no evidence.
+
+    Raises  LessonError for a bare pair of numbers: it does not say how many samples stand behind it
+    """
+    if value is None or isinstance(value, str):
+        return Evidence(value)
+    samples = getattr(value, "pairs", getattr(value, "samples", None))
+    if samples is None and isinstance(value, (tuple, list)):
+        raise LessonError(
+            "An interval carries the number of its samples.",
+            expected="a number, a Ratio, or an Interval(low, high, samples) of labkit.measure.stats",
+            found=f"{value}, which may rest on two samples or on a thousand",
+        )
+    if samples is None:
+        number = float(value)
+        return Evidence() if math.isnan(number) else Evidence(number, number, number)
+    low, high, floor = float(value.low), float(value.high), getattr(value, "floor", None) or 0.0
+    if math.isnan(low) or math.isnan(high):
+        return Evidence()
+    fewest, kind = getattr(value, "fewest", FEWEST), "pairs" if hasattr(value, "pairs") else "samples"
+    return Evidence(
+        value=(low + high) / 2 if value.median is None else float(value.median),
+        low=low / (1 + floor),
+        high=high * (1 + floor),
+        floor=floor,
+        doubt=None if samples >= fewest else f"only {samples} of the {fewest} {kind} that are needed",
+    )
+
+
+def judge_prediction(row):
+    """The verdict on a revealed prediction: "no answer" where nobody gave one, "open" with a reason, else `judge`."""
+    if row.source == "default":
+        return "no answer"
+    return "open" if row.reason else judge(row.answer, row.result, row.low, row.high)
+
+
+def judge(answer, result, low=None, high=None):
+    """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
+    if result is None:
+        return "open"
+    try:
+        guess, truth = float(answer), float(result)
+    except ValueError:
+        return "right" if answer == result else "off"
+    if guess == truth:
+        return "right"
+    factor = math.exp(abs(math.log(guess / truth))) if guess * truth > 0 else math.inf
+    if factor > RIGHT and low is not None and low <= guess <= high:
+        return "open"
+    return "right" if factor <= RIGHT else "close" if factor <= CLOSE else "off"
+
+
+def judge_claim(found, holds_if, reason=None):
+    """(verdict, why it stays open or None) of a claim on this `Evidence`; a `reason` given keeps it open."""
+    if found.value is None:
+        return "inconclusive", reason or "not measured in this run"
+    if reason or found.doubt:
+        return "inconclusive", reason or found.doubt
+    widened = verdict(found.low, found.high, holds_if)
+    if widened != verdict(found.low * (1 + found.floor), found.high / (1 + found.floor), holds_if):
+        return widened, f"the same code twice differed by up to {100 * found.floor:.2g} % here"
+    return widened, None
+
+
+def verdict(low, high, holds_if):
+    """Judge an interval: what holds for all of it holds, what holds nowhere in it fails."""
+    one = len(inspect.signature(holds_if).parameters) == 1
+
+    def holds(a, b):
+        return bool(holds_if(a) and holds_if(b)) if one else bool(holds_if(a, b))
+
+    if holds(low, high):
+        return "holds"
+    if not math.isfinite(high - low):  # a single training allows anything
+        return "inconclusive"
+    points = (low + (high - low) * share / 20 for share in range(21))
+    return "inconclusive" if any(holds(point, point) for point in points) else "fails"
