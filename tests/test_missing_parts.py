@@ -123,7 +123,7 @@ def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_we
 @pytest.mark.skipif(not LESSONS, reason="the deployment lessons are not here")
 def test_the_deployment_lessons_run_to_their_end_without_any_optional_part_and_invent_no_number(tmp_path):
     environment = environment_without(OPTIONAL, tmp_path / "hook")
-    python(environment, "-m", "labkit.cli", "run", *LESSONS, "--profile", "quick")
+    python(environment, "-m", "labkit.cli", "run", *LESSONS, "--profile", "quick", "--together", "2")
     assert set(ledger.load("completions")["notebook"]) == set(LESSONS)
     invented = [
         row for table in ("latencies", "deployments", "ratios") for row in rows_with_numbers(ledger.load(table))

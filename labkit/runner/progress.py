@@ -1,134 +1,93 @@
-"""What a batch shows while it runs: a live table on a terminal, plain lines elsewhere, and a table at the end."""
+"""What a batch shows while it runs: bars on a terminal, plain lines elsewhere; and how long it may still take."""
 
 import sys
 import time
 
+from labkit import ledger
+from labkit.ledger.rows import Attempt
+
 LINE_EVERY_S = 10
 
 
-class Silent:
-    """Shows nothing; the base of the others."""
+def expected_seconds(names, profile, default):
+    """{name: seconds} each notebook may take: as long as the last time it passed in this profile, else `default`."""
+    known = {row.notebook: row.seconds for row in ledger.find(Attempt, profile=profile, status="passed")}
+    return {name: known.get(name, default) for name in names}
+
+
+class Progress:
+    """Shows how far a batch is.
+
+    show      False: nothing; None: bars on a terminal, lines elsewhere: at the start, every ten seconds, at the end
+    expected  {name: seconds} of the notebooks that are to run
+    together  how many run at a time
+    """
+
+    def __init__(self, show, expected, together):
+        self.expected, self.together, self.ended = expected, together, []
+        self.begun, self.said, self.bars, self.tasks = {}, {}, None, {}
+        self.silent = show is False
+        if not self.silent and sys.stdout.isatty():
+            from rich.progress import Progress as Bars
+
+            self.bars = Bars("{task.description}", *Bars.get_default_columns()[1:2], "{task.fields[place]}")
 
     def __enter__(self):
+        if self.bars:
+            self.bars.start()
         return self
 
     def __exit__(self, *error):
-        return None
+        if self.bars:
+            self.bars.stop()
+
+    def say(self, text):
+        """A line that stays."""
+        if self.bars:
+            self.bars.console.print(text, markup=False, highlight=False)
+        elif not self.silent:
+            print(text, flush=True)
+
+    def left(self):
+        """About how long the batch may still take, in words."""
+        now, still = time.monotonic(), []
+        for name, seconds in self.expected.items():
+            if name not in self.ended:
+                still.append(max(seconds - (now - self.begun.get(name, now)), 1))
+        seconds = max([sum(still) / self.together, *still], default=0)
+        return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
 
     def begin(self, name):
         """A notebook starts."""
+        self.begun[name] = self.said[name] = time.monotonic()
+        if self.bars:
+            self.tasks[name] = self.bars.add_task(name, total=None, place="")
+        else:
+            self.say(f"{name}  started: {len(self.begun)} of {len(self.expected)}, {self.left()}")
 
     def cell(self, name, number, total):
-        """A cell starts; with name None: a moment passed."""
-
-    def keep(self, attempt):
-        """A notebook passed before and need not run again: an `Attempt` row."""
+        """A notebook is in its cell `number` of `total`."""
+        now = time.monotonic()
+        spent = f"{now - self.begun[name]:.0f} s"
+        if self.bars:
+            place = f"{number}/{total or '?'}  {spent}, in all {self.left()}"
+            self.bars.update(self.tasks[name], completed=number, total=total, place=place)
+        elif number and now - self.said[name] >= LINE_EVERY_S:
+            self.said[name] = now
+            self.say(f"{name}  cell {number}/{total}  {spent}, in all {self.left()}")
 
     def end(self, attempt):
         """A notebook ended: an `Attempt` row."""
+        self.ended.append(attempt.notebook)
+        if attempt.notebook in self.tasks:
+            self.bars.remove_task(self.tasks.pop(attempt.notebook))
+        cells = "-" if attempt.cells_total is None else f"{attempt.cells_done}/{attempt.cells_total}"
+        parts = [attempt.notebook, attempt.status, cells, f"{attempt.seconds or 0:.1f} s", attempt.reason]
+        self.say("  ".join(filter(None, parts)))
 
     def finish(self, attempts):
-        """All notebooks ended."""
-
-
-class Lines(Silent):
-    """Plain lines: at the start, every ten seconds, and at the end of a notebook."""
-
-    def __init__(self, write=print):
-        self.write, self.begun, self.said = write, {}, {}
-
-    def begin(self, name):
-        self.begun[name] = self.said[name] = time.monotonic()
-        self.write(f"{name}  started")
-
-    def cell(self, name, number, total):
-        if not number:
-            return
-        now = time.monotonic()
-        if now - self.said[name] >= LINE_EVERY_S:
-            self.said[name] = now
-            self.write(f"{name}  cell {number}/{total}  {now - self.begun[name]:.0f} s")
-
-    def keep(self, attempt):
-        self.write(f"{attempt.notebook}  passed before, not run again")
-
-    def end(self, attempt):
-        self.write(end_line(attempt))
-
-    def finish(self, attempts):
-        self.write("\n" + "\n".join(summary(attempts)))
-
-
-class Live(Lines):
-    """A line for each running notebook that moves along, on a terminal."""
-
-    def __init__(self):
-        from rich.live import Live as RichLive
-
-        super().__init__()
-        self.places = {}
-        self.live = RichLive(get_renderable=self.picture, refresh_per_second=4, transient=True)
-
-    def __enter__(self):
-        self.live.start()
-        self.write = lambda text: self.live.console.print(text, markup=False, highlight=False)
-        return self
-
-    def __exit__(self, *error):
-        self.live.stop()
-
-    def picture(self):
-        from rich.text import Text
-
-        now = time.monotonic()
-        rows = [
-            f"{name}  cell {number}/{total or '?'}  {now - self.begun[name]:.0f} s"
-            for name, (number, total) in list(self.places.items())
-        ]
-        return Text("\n".join(rows))
-
-    def begin(self, name):
-        self.begun[name] = time.monotonic()
-        self.places[name] = (0, None)
-
-    def cell(self, name, number, total):
-        if name:
-            self.places[name] = (number, total)
-
-    def end(self, attempt):
-        self.places.pop(attempt.notebook, None)
-        super().end(attempt)
-
-    def finish(self, attempts):
-        self.live.stop()
-        super().finish(attempts)
-
-
-def choose(show):
-    """The display for `show`: None means live on a terminal and lines elsewhere, False nothing."""
-    if show is False:
-        return Silent()
-    return Live() if sys.stdout.isatty() else Lines(lambda text: print(text, flush=True))
-
-
-def end_line(attempt):
-    """One line on how a notebook ended."""
-    return "  ".join(
-        [attempt.notebook, attempt.status, cells(attempt), seconds(attempt), *filter(None, [attempt.reason])]
-    )
-
-
-def summary(attempts):
-    """The lines of the table at the end."""
-    table = [("notebook", "status", "cells", "time", "reason")]
-    table += [(a.notebook, a.status, cells(a), seconds(a), a.reason or "") for a in attempts]
-    widths = [max(len(row[column]) for row in table) for column in range(4)]
-    return ["  ".join([*map(str.ljust, row[:4], widths), row[4]]).rstrip() for row in table]
-
-
-def cells(attempt):
-    return "-" if attempt.cells_total is None else f"{attempt.cells_done}/{attempt.cells_total}"
-
-
-def seconds(attempt):
-    return "-" if attempt.seconds is None else f"{attempt.seconds:.1f} s"
+        """All notebooks ended: their `Attempt` rows."""
+        failed = [attempt for attempt in attempts if attempt.status != "passed"]
+        self.say(f"\n{len(attempts) - len(failed)} of {len(attempts)} notebooks passed.")
+        for attempt in failed:
+            self.say(f"  {attempt.notebook}: {attempt.reason}")

@@ -11,9 +11,8 @@ import pytest
 from benchmarks import drills
 from labkit import ledger
 from labkit.errors import LabError
-from labkit.ledger.rows import Attempt, Batch, Completion
-from labkit.runner import history, run_batch, sources
-from labkit.runner.settings import Settings
+from labkit.ledger.rows import Answer, Attempt, Batch, Completion
+from labkit.runner import batch, run_batch, sources
 
 NOTE = """
 import json, os, sys, time
@@ -78,7 +77,7 @@ def course(place):
         "02_alone": [NOTE, named("alone"), SAVE, drills.RECORD],
     }
     drills.write_workbook(place, cells, measures=["02_alone"])
-    return run_batch(parameters={"seed": "7"}, strict=True, jobs=2, cell_deadline_s=60, show=False)
+    return run_batch(parameters={"seed": "7"}, strict=True, cell_deadline_s=60, show=False)
 
 
 def facts(place, name):
@@ -162,10 +161,10 @@ def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_
     assert second.attempts[0] == first.attempts[0] and second.attempts[1].run_key.endswith("/2")
     assert not failed.exists()
 
-    found, settings = sources.find(["10", "11"]), Settings()
+    found, settings = sources.find(["10", "11"]), batch.Settings()
     parameters = {source.name: {"profile": "quick"} for source in found}
-    batch, kept = history.begin(found, settings, parameters)
-    assert batch.batch_key != first.batch_key and not kept
+    new, kept = batch._begin(found, settings, parameters)
+    assert new.batch_key != first.batch_key and not kept
 
 
 def test_no_early_exit_counts_as_passed_and_each_says_why(place):
@@ -182,15 +181,17 @@ def test_no_early_exit_counts_as_passed_and_each_says_why(place):
     assert not [path for path in (place / "artifacts" / "executed" / "quick").glob("2?_*") if "failed" not in path.name]
 
 
-def test_cells_that_never_ran_are_not_called_completed(place):
+def test_cells_that_never_ran_have_no_number(place):
     page = json.loads((place / "artifacts/executed/quick/23_os-exit.failed.ipynb").read_text(encoding="utf-8"))
-    states = [cell["metadata"]["papermill"]["status"] for cell in page["cells"] if cell["cell_type"] == "code"]
-    assert states == ["completed", "completed", "failed", "pending"]
+    numbers = [cell["execution_count"] for cell in page["cells"] if cell["cell_type"] == "code"]
+    assert numbers[:2] == [1, 2] and numbers[3] is None
+    assert "exit status 0" in page["cells"][0]["source"]
 
 
 def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
-    exercises = place / "source" / "labkit" / "exercises" / "__init__.py"
-    exercises.write_text("def fill(source):\n    return source.replace('...', '42')\n", encoding="utf-8")
+    exercises = place / "source" / "labkit" / "lesson" / "exercises" / "__init__.py"
+    with exercises.open("a", encoding="utf-8") as file:
+        file.write("\n\ndef fill(source):\n    return source.replace('...', '42')\n")
     cells = [("answer = ...", ["exercise"]), "assert answer == 42 and ... is Ellipsis", drills.RECORD]
     drills.write_workbook(place, {"50_exercise": cells})
     monkeypatch.chdir(place.parent)  # folders may also be given relative to the current one
@@ -201,19 +202,43 @@ def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
     assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"
 
 
-def test_an_attempt_killed_after_its_output_was_published_counts_as_passed(place):
-    key = "b/60_done/1"
-    settings = json.dumps({"profile": "quick", "solutions": False})
-    ledger.add(Batch(batch_key="b", settings=settings, started_utc="2026-01-01T00:00:00"))
-    attempt = Attempt(
-        run_key=key, batch_key="b", notebook="60_done", profile="quick", started_utc="2026-01-01", status="running"
-    )
-    ledger.add(attempt, Completion(run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01"))
-    assert not history.recover(attempt)
-    page = {"cells": [], "metadata": {"labkit": {"run_key": key}}}
-    (place / "artifacts/executed/quick/60_done.ipynb").write_text(json.dumps(page), encoding="utf-8")
-    assert history.recover(attempt)
-    assert ledger.find(Attempt, run_key=key)[0].status == "passed"
+STUB = """
+def image_bytes(images, height, width, bytes_per_value):
+    ...  # your code
+
+image_bytes = exercise("image-bytes").check(image_bytes)
+"""
+
+
+@pytest.fixture
+def real_exercises(place, monkeypatch):
+    """The drills' copy of labkit may have been changed by another test: this is labkit itself."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(ledger.__file__).parent.parent.parent))
+
+
+def test_an_exercise_is_run_as_it_is_given_and_then_solved_in_one_run(place, real_exercises):
+    begin = 'from labkit.lesson import exercise, recap, start\nstart("70_both", profile, seed)'
+    drills.write_workbook(place, {"70_both": [begin, (STUB, ["exercise"]), "recap()"]})
+    result = run_batch(["70"], solutions="both", show=False)
+    assert result.ok, result.attempts
+    key = result.attempts[0].run_key
+    assert [row.verdict for row in ledger.find(Answer, run_key=f"{key}/as-given")] == ["unsolved"]
+    assert [row.verdict for row in ledger.find(Answer, run_key=key)] == ["passed"]
+    assert result.attempts[0].cells_total == 6
+
+
+def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_another_as_interrupted(place):
+    ledger.add(Batch(batch_key="b", settings="{}", started_utc="2026-01-01T00:00:00"))
+    output = "executed/quick/60_done.ipynb"
+    about = {"batch_key": "b", "profile": "quick", "started_utc": "2026-01-01", "status": "running", "output": output}
+    for number in (1, 2):
+        key = f"b/60_done/{number}"
+        done = Completion(run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01")
+        ledger.add(Attempt(run_key=key, notebook="60_done", **about), done)
+    page = {"cells": [], "metadata": {"labkit": {"run_key": "b/60_done/2"}}}
+    (place / "artifacts" / output).write_text(json.dumps(page), encoding="utf-8")
+    batch._end_stale()
+    assert [row.status for row in ledger.find(Attempt, batch_key="b")] == ["interrupted", "passed"]
 
 
 def test_an_unknown_parameter_is_refused_before_anything_runs(place):
@@ -224,7 +249,6 @@ def test_an_unknown_parameter_is_refused_before_anything_runs(place):
     assert ledger.find(Batch) == before
 
 
-@pytest.mark.parametrize("settings", [{"profile": "fast"}, {"jobs": 0}, {"cell_deadline_s": -1}])
-def test_settings_that_make_no_sense_are_refused(place, settings):
-    with pytest.raises(LabError):
-        run_batch(["00"], show=False, **settings)
+def test_an_unknown_profile_is_refused(place):
+    with pytest.raises(LabError, match="no profile 'fast'"):
+        run_batch(["00"], profile="fast", show=False)
