@@ -97,8 +97,8 @@ def test_prose_states_no_measured_result(lesson):
     assert re.findall(r"\b\d+(?:\.\d+)? ?(?:x|times|%|percent) (?:faster|slower|smaller|larger|less)", prose) == []
 
 
-# A notebook costs up to a minute even in its quick profile, so all of them are run once: each exercise as a student gets
-# it, and then solved. What only asks whether another tool can run a notebook takes the cheapest.
+# A notebook costs up to a minute even in its quick profile, so all of them are run once: each exercise as it is given,
+# and then solved. What only asks whether another tool can run a notebook takes the cheapest.
 CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
 
 

@@ -22,8 +22,6 @@ from labkit.runner.progress import Progress, expected_seconds
 # Most seconds for one cell and for one whole notebook, and seconds that a notebook takes as a rule.
 PROFILES = {"quick": (300, 900, 45), "lab": (3600, 4 * 3600, 300), "paper": (24 * 3600, 72 * 3600, 3600)}
 
-LONGEST_SOCKET_PREFIX = 90  # the system's limit for a socket's path is 104 to 108 bytes
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -171,10 +169,10 @@ class _Running:
         return process.Process(attempt, told, self._environment(attempt, alone=alone), alone=alone)
 
     def _kernel(self):
-        """Traits of a `KernelManager`: a connection file that the keeper removes, sockets (else: network ports)."""
+        """Traits of a `KernelManager`: a connection file that the keeper removes, and sockets where there are such."""
         prefix = str(self.runtime / uuid.uuid4().hex[:8])
-        sockets = os.name == "posix" and len(prefix) < LONGEST_SOCKET_PREFIX
-        return {"connection_file": f"{prefix}.json"} | ({"transport": "ipc", "ip": prefix} if sockets else {})
+        sockets = {"transport": "ipc", "ip": prefix} if os.name == "posix" else {}
+        return {"connection_file": f"{prefix}.json", **sockets}
 
     def _environment(self, attempt, *, alone):
         """The worker's environment, which its kernel inherits."""
@@ -201,12 +199,12 @@ class _Running:
         """A process started, moved, or (None) time passed."""
         self.go_on()
         if one is None:
-            return
+            return self.progress.tick()
         if one.attempt.notebook not in self.progress.begun:
             one.attempt = replace(one.attempt, started_utc=ledger.now())
             ledger.add(one.attempt)
             self.progress.begin(one.attempt.notebook)
-        self.progress.cell(one.attempt.notebook, one.state["started"], one.state["total"])
+        return self.progress.tick(one.attempt.notebook, f"cell {one.state['started']}/{one.state['total'] or '?'}")
 
     def _settle(self, ended):
         """Judge a run, publish its output, record it."""

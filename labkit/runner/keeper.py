@@ -66,12 +66,8 @@ def only_batch():
                 pass
             yield keepers
     except Timeout as taken:
-        raise LabError(
-            "Another batch is running on these artifacts.",
-            expected="no other batch",
-            found=f"a lock on {Path(taken.lock_file).name}",
-            fix="wait until it ends, or set LABKIT_ARTIFACTS to another folder",
-        ) from None
+        found, fix = Path(taken.lock_file).name, "wait until it ends, or set LABKIT_ARTIFACTS to another folder"
+        raise LabError("Another batch is running on these artifacts.", found=found, fix=fix) from None
 
 
 @contextmanager

@@ -36,11 +36,8 @@ def find(names=None, *, folder=None):
     paths = every if names is None else list(dict.fromkeys(_locate(str(name), every) for name in names))
     stems = [path.stem for path in paths]
     if not paths or len(set(stems)) < len(stems):
-        raise LabError(
-            "There is no notebook to run." if not paths else "Two notebooks have the same name.",
-            expected=f"notebooks such as {folder / '00_start_here.ipynb'}, each name once",
-            found=", ".join(stems) or "none",
-        )
+        what = "Two notebooks have the same name." if paths else "There is no notebook to run."
+        raise LabError(what, expected=f"notebooks such as {folder / '00_start_here.ipynb'}", found=", ".join(stems))
     return [_read(path) for path in paths]
 
 
@@ -82,12 +79,8 @@ def typed(source, parameters):
     """The parameters as this notebook's types; LabError for an unknown name or a value that does not fit."""
     for name in parameters:
         if name not in source.parameters:
-            raise LabError(
-                f"The notebook {source.name} has no parameter {name!r}.",
-                expected=", ".join(source.parameters) or "nothing: it has no cell tagged `parameters`",
-                found=", ".join(parameters),
-                fix="leave it out, or name the notebooks that have it",
-            )
+            expected = ", ".join(source.parameters) or "nothing: it has no cell tagged `parameters`"
+            raise LabError(f"The notebook {source.name} has no parameter {name!r}.", expected=expected, found=name)
     return {name: _converted(source, name, value) for name, value in parameters.items()}
 
 

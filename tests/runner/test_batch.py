@@ -1,7 +1,9 @@
 """Batches of small notebooks, really run: what counts, what is kept, what is left behind."""
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from benchmarks import drills
 from labkit import ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Answer, Attempt, Batch, Completion
-from labkit.runner import batch, run_batch, sources
+from labkit.runner import batch, outcome, run_batch, sources
 
 NOTE = """
 import json, os, sys, time
@@ -188,38 +190,37 @@ def test_cells_that_never_ran_have_no_number(place):
     assert "exit status 0" in page["cells"][0]["source"]
 
 
-def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
-    exercises = place / "source" / "labkit" / "lesson" / "exercises" / "__init__.py"
-    with exercises.open("a", encoding="utf-8") as file:
-        file.write("\n\ndef fill(source):\n    return source.replace('...', '42')\n")
-    cells = [("answer = ...", ["exercise"]), "assert answer == 42 and ... is Ellipsis", drills.RECORD]
+CHECK = """
+import os
+from labkit import ledger
+from labkit.ledger.rows import Answer
+
+verdict = {...: "unsolved", 42: "passed"}[answer]
+ledger.add(Answer(run_key=os.environ["LABKIT_RUN_KEY"], exercise_id="life", verdict=verdict))
+"""
+
+
+@pytest.fixture
+def exercise(place):
+    """A notebook with an exercise, and a `fill` that knows its answer."""
+    with (place / "source" / "labkit" / "lesson" / "exercises" / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write("\n\ndef fill(source):\n    return source.replace('= ...', '= 42')\n")
+    cells = [("answer = ...\n" + CHECK, ["exercise"]), "assert ... is Ellipsis", drills.RECORD]
     drills.write_workbook(place, {"50_exercise": cells})
+
+
+def test_solutions_fill_the_cells_tagged_exercise(place, exercise, monkeypatch):
     monkeypatch.chdir(place.parent)  # folders may also be given relative to the current one
     monkeypatch.setenv("LABKIT_ROOT", place.name)
     monkeypatch.setenv("LABKIT_ARTIFACTS", f"{place.name}/artifacts")
     result = run_batch(["50"], solutions=True, show=False)
     assert result.ok, result.attempts
     assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"
+    assert [row.verdict for row in ledger.find(Answer, run_key=result.attempts[0].run_key)] == ["passed"]
 
 
-STUB = """
-def image_bytes(images, height, width, bytes_per_value):
-    ...  # your code
-
-image_bytes = exercise("image-bytes").check(image_bytes)
-"""
-
-
-@pytest.fixture
-def real_exercises(place, monkeypatch):
-    """The drills' copy of labkit may have been changed by another test: this is labkit itself."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(ledger.__file__).parent.parent.parent))
-
-
-def test_an_exercise_is_run_as_it_is_given_and_then_solved_in_one_run(place, real_exercises):
-    begin = 'from labkit.lesson import exercise, recap, start\nstart("70_both", profile, seed)'
-    drills.write_workbook(place, {"70_both": [begin, (STUB, ["exercise"]), "recap()"]})
-    result = run_batch(["70"], solutions="both", show=False)
+def test_an_exercise_can_be_run_as_it_is_given_and_then_solved_in_one_run(place, exercise):
+    result = run_batch(["50"], solutions="both", show=False)
     assert result.ok, result.attempts
     key = result.attempts[0].run_key
     assert [row.verdict for row in ledger.find(Answer, run_key=f"{key}/as-given")] == ["unsolved"]
@@ -236,19 +237,73 @@ def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_a
         done = Completion(run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01")
         ledger.add(Attempt(run_key=key, notebook="60_done", **about), done)
     page = {"cells": [], "metadata": {"labkit": {"run_key": "b/60_done/2"}}}
+    (place / "artifacts" / output).parent.mkdir(parents=True, exist_ok=True)
     (place / "artifacts" / output).write_text(json.dumps(page), encoding="utf-8")
     batch._end_stale()
     assert [row.status for row in ledger.find(Attempt, batch_key="b")] == ["interrupted", "passed"]
 
 
+def test_a_run_that_deletes_rows_of_the_ledger_does_not_count_and_a_copy_stays(place):
+    before = len(ledger.find(Attempt))
+    assert before
+    delete = "import os, pathlib\npathlib.Path(os.environ['LABKIT_ARTIFACTS'], 'ledger.sqlite').unlink()"
+    drills.write_workbook(place, {"80_thief": [delete, drills.RECORD]})
+    for _ in range(2):  # the second start must not overwrite the copy with the little that is left
+        result = run_batch(["80"], fresh=True, show=False)
+        assert result.attempts[0].status == "failed"
+        assert "rows of the ledger were deleted" in result.attempts[0].reason
+    assert len(ledger.find(Attempt, path=place / "artifacts" / outcome.COPY)) == before
+
+
+def test_the_reason_of_a_failed_run_is_kept_where_its_output_cannot_be_written(place):
+    drills.write_workbook(place, {"81_fails": ["1 / 0", drills.RECORD]})
+    folder = place / "artifacts" / "executed" / "lab"
+    folder.write_text("in the way")
+    result = run_batch(["81"], profile="lab", show=False)
+    folder.unlink()
+    assert result.attempts[0].reason.startswith(
+        "ZeroDivisionError: division by zero, in code cell 3 of 4; the notebook"
+    )
+
+
+def test_a_cell_that_hangs_leaves_what_it_printed_and_no_daemon_behind(place):
+    hang = NOTE + ORPHAN + named("hangs") + SAVE + "print('so far', flush=True)\ntime.sleep(600)"
+    drills.write_workbook(place, {"82_hangs": [hang, drills.RECORD]})
+    result = run_batch(["82"], cell_deadline_s=5, show=False)
+    assert result.attempts[0].reason == "the cell ran longer than its deadline of 5 s, in code cell 3 of 4"
+    assert "so far" in (place / "artifacts" / result.attempts[0].output).read_text(encoding="utf-8")
+    pid = facts(place, "hangs")["orphan"]
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_lock_that_cannot_be_taken_is_said_in_words(place):
+    lock = place / "artifacts" / ".batch.lock"
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(LabError, match="could not go on"):
+        run_batch(show=False)
+    lock.rmdir()
+
+
+def test_a_stop_that_an_import_swallowed_is_heard_a_moment_later(place, monkeypatch):
+    def swallow(names, profile, default):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return dict.fromkeys(names, default)
+
+    monkeypatch.setattr(batch, "expected_seconds", swallow)
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(fresh=True, show=False)
+
+
 def test_an_unknown_parameter_is_refused_before_anything_runs(place):
     before = ledger.find(Batch)
     with pytest.raises(LabError, match="no parameter 'epochs'") as caught:
-        run_batch(["00"], parameters={"epochs": 3}, show=False)
+        run_batch(parameters={"epochs": 3}, show=False)
     assert caught.value.expected == "profile, seed"
     assert ledger.find(Batch) == before
 
 
 def test_an_unknown_profile_is_refused(place):
     with pytest.raises(LabError, match="no profile 'fast'"):
-        run_batch(["00"], profile="fast", show=False)
+        run_batch(profile="fast", show=False)

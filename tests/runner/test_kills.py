@@ -41,6 +41,8 @@ def test_kills_at_random_moments_lose_nothing_tear_nothing_and_leave_nobody(tmp_
 def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refused(tmp_path, monkeypatch, number, code):
     (tmp_path / "artifacts").mkdir()
     drills.write_workbook(tmp_path, {"00_stay": [drills.WORK, STAY, drills.RECORD]})
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     batch = drills.start_batch(tmp_path)
     wait_for(lambda: drills.lines(tmp_path, "started.txt"))
     for name in ("LABKIT_ROOT", "LABKIT_ARTIFACTS"):
@@ -51,6 +53,7 @@ def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refuse
     os.killpg(batch.pid, number)
     assert batch.wait(timeout=60) == code
     assert drills.alive_after(tmp_path) == 0
+    assert not list((tmp_path / "temporary").iterdir()), "a connection file holds the key of its kernel"
     assert [row.status for row in ledger.find(Attempt)] == ["interrupted"]
     assert ledger.find(Batch)[0].status is None
 
