@@ -15,12 +15,14 @@ def run_batch(notebooks=None, *, show=None, **settings):
     errors     LabError for unknown notebooks, profiles or parameters, when another batch is running, and when the
                disk is full or may not be written
     """
+    import sqlite3
+
     from labkit.errors import LabError
     from labkit.runner import batch  # here, so that a worker and the keeper start without it
 
     try:
         return batch.run(notebooks, batch.Settings(**settings), show=show)
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         raise LabError(
             "The batch could not go on.",
             expected="an artifacts folder that may be written, on a disk with room",

@@ -99,24 +99,19 @@ def private_places(lock):
 
 @contextmanager
 def stoppable():
-    """Let SIGTERM end the batch as tidily as Ctrl-C does. Yields a function that ends it when it was told to.
+    """Let Ctrl-C and SIGTERM end the batch at its next step. Yields a function that raises when it was told to stop.
 
-    Python drops an exception that a signal raises at a bad moment, such as amid an import: so the signal is remembered.
+    Python drops an exception that a signal raises at a bad moment, such as amid an import: so the signal is noted only.
     """
-    told = []
-
-    def stop(number, frame):
-        told.append(number)
-        go_on()
+    told, numbers = [], []
 
     def go_on():
         if told:
             raise KeyboardInterrupt if told[0] == signal.SIGINT else SystemExit(128 + told[0])
 
-    numbers = []
     if threading.current_thread() is threading.main_thread():
         numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    before = [signal.signal(number, stop) for number in numbers]
+    before = [signal.signal(number, lambda number, frame: told.append(number)) for number in numbers]
     try:
         yield go_on
     finally:

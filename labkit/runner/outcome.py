@@ -13,6 +13,7 @@ from labkit.files import artifacts
 from labkit.ledger.rows import Completion
 
 COPY = "ledger.before-batch.sqlite"
+BUSY_TIMEOUT_S = 60
 
 
 def flaw(process):
@@ -38,11 +39,11 @@ def is_finished(attempt):
 
     The output is published only after the run was found flawless, and it carries the key of its run.
     """
-    page = {}
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, KeyError, TypeError):
         page = json.loads((artifacts() / attempt.output).read_text(encoding="utf-8"))
-    key = page.get("metadata", {}).get("labkit", {}).get("run_key")
-    return key == attempt.run_key and bool(ledger.find(Completion, run_key=key))
+        if page["metadata"]["labkit"]["run_key"] == attempt.run_key:
+            return bool(ledger.find(Completion, run_key=attempt.run_key))
+    return False
 
 
 def publish(work, target, reason):
@@ -86,7 +87,7 @@ class Rows:
 
 
 def _opened(path):
-    return closing(sqlite3.connect(path, timeout=ledger.BUSY_TIMEOUT_S))
+    return closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S))
 
 
 def _counts(path):

@@ -27,6 +27,7 @@ class Progress:
     def __init__(self, show, expected, together):
         self.expected, self.together = dict(expected), together
         self.begun, self.places, self.said = {}, {}, time.monotonic()
+        self.took, self.foreseen = 0, 0  # seconds of the notebooks that have ended
         self.console = Console(quiet=show is False, markup=False, highlight=False, soft_wrap=True)
         self.moving = self.console.status("") if self.console.is_terminal else None
 
@@ -65,12 +66,13 @@ class Progress:
         """About how long the batch may still take, in words."""
         now = time.monotonic()
         still = [max(seconds - (now - self.begun.get(name, now)), 1) for name, seconds in self.expected.items()]
-        seconds = max([sum(still) / self.together, *still], default=0)
+        pace = self.took / self.foreseen if self.foreseen else 1
+        seconds = pace * max([sum(still) / self.together, *still], default=0)
         return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
 
     def end(self, attempt):
         """A notebook ended: an `Attempt` row."""
-        self.expected.pop(attempt.notebook, None)
+        self.took, self.foreseen = self.took + attempt.seconds, self.foreseen + self.expected.pop(attempt.notebook)
         self.places.pop(attempt.notebook, None)
         cells = f"{attempt.cells_done}/{attempt.cells_total or '?'}"
         parts = [attempt.notebook, attempt.status, cells, f"{attempt.seconds:.1f} s", attempt.reason]

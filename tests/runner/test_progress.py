@@ -40,8 +40,8 @@ def test_lines_tell_start_place_and_end_and_how_long_the_batch_may_still_take(cl
         "00_a  started, about 2 min left",
         "00_a  cell 11/20  11 s, about 2 min left",
         "00_a  passed  5/5  12.3 s",
-        "01_b  started, about 2 min left",
-        "01_b  cell 1/9  50 s, about 50 s left",
+        "01_b  started, about 62 s left",
+        "01_b  cell 1/9  50 s, about 31 s left",
         "01_b  failed  1/?  3.0 s  the worker ended",
         "",
         "1 of 2 notebooks passed.",
@@ -53,6 +53,13 @@ def test_a_notebook_is_expected_to_take_as_long_as_when_it_last_passed():
     ledger.add(PASSED, FAILED)
     assert progress.expected_seconds(["00_a", "01_b"], "quick", 45) == {"00_a": 12.34, "01_b": 45}
     assert progress.expected_seconds(["00_a"], "lab", 300) == {"00_a": 300}
+
+
+def test_where_notebooks_take_longer_than_foreseen_the_rest_is_expected_to_do_so_too(clock):
+    shown = progress.Progress(False, {"00_a": 6.17, "01_b": 40}, 1)
+    shown.begin("00_a")
+    shown.end(PASSED)
+    assert shown.left() == "about 80 s left"
 
 
 def test_two_at_a_time_take_half_as_long_but_no_less_than_the_longest(clock):
