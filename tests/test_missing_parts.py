@@ -119,6 +119,7 @@ def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_we
     assert "Everything the course needs is here." in output
 
 
+@pytest.mark.course
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not LESSONS, reason="the deployment lessons are not here")
 def test_the_deployment_lessons_run_to_their_end_without_any_optional_part_and_invent_no_number(tmp_path):

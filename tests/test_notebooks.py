@@ -102,6 +102,7 @@ def test_prose_states_no_measured_result(lesson):
 CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
 
 
+@pytest.mark.course
 @pytest.mark.timeout(2400)
 def test_all_notebooks_run_to_their_end_with_every_exercise_as_it_is_given_and_then_solved(own_artifacts):
     result = run_batch(profile="quick", solutions="both", together=2)
@@ -116,6 +117,7 @@ def test_all_notebooks_run_to_their_end_with_every_exercise_as_it_is_given_and_t
     assert len(list((own_artifacts / "executed" / "quick-solved").glob("*.ipynb"))) == len(LESSONS)
 
 
+@pytest.mark.course
 def test_what_make_run_calls_runs_a_lesson_and_writes_the_report(own_artifacts):
     """`make run` calls it without naming a lesson: see the test of the Makefile."""
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
@@ -128,6 +130,7 @@ def test_what_make_run_calls_runs_a_lesson_and_writes_the_report(own_artifacts):
     assert (own_artifacts / "executed" / "quick" / "00_start_here.ipynb").exists()
 
 
+@pytest.mark.course
 def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
     command = [*(sys.executable, "-m", "nbconvert"), "--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
@@ -140,6 +143,7 @@ def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
     assert len(ledger.load("completions")) == 1
 
 
+@pytest.mark.course
 def test_an_ordinary_papermill_from_another_folder_runs_a_lesson(tmp_path):
     command = [sys.executable, "-m", "papermill", str(CHEAPEST), "out.ipynb", "-p", "profile", "quick"]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}

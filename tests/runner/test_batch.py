@@ -169,6 +169,7 @@ def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_
     assert new.batch_key != first.batch_key and not kept
 
 
+@pytest.mark.kills
 def test_no_early_exit_counts_as_passed_and_each_says_why(place):
     names = {f"{number + 20}_{name}": name for number, name in enumerate(drills.EARLY_EXITS)}
     drills.write_workbook(place, {name: drills.EARLY_EXITS[form][0] for name, form in names.items()})

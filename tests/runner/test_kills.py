@@ -16,6 +16,8 @@ from labkit.errors import LabError
 from labkit.ledger.rows import Attempt, Batch, Ceiling
 from labkit.runner import keeper, run_batch
 
+pytestmark = pytest.mark.kills
+
 STAY = "import time\ntime.sleep(600)"
 WAIT_S = 60
 
