@@ -76,8 +76,9 @@ def run(notebooks, settings, *, show=None):
         batch, kept = _begin(found, settings, parameters)
         names = [source.name for source in found if source.name not in kept]
         expected = expected_seconds(names, settings.profile, PROFILES[settings.profile][-1])
+        progress = Progress(show, expected, settings.at_a_time())
         try:
-            with keeper.private_places(lock) as private, Progress(show, expected, settings.at_a_time()) as progress:
+            with keeper.private_places(lock) as private, progress.moving:
                 for name in kept:
                     progress.say(f"{name}  passed before, not run again")
                 running = _Running(batch, settings, private, progress, go_on)
@@ -209,7 +210,8 @@ class _Running:
     def _settle(self, ended):
         """Judge a run, publish its output, record it."""
         target, work = artifacts() / ended.attempt.output, Path(ended.told["work"])
-        reason = outcome.flaw(ended) or self.rows.lost()
+        lost = self.rows.lost()
+        reason = outcome.flaw(ended) or lost
         try:
             path = outcome.publish(work, target, reason)
         except OSError as error:

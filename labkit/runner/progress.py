@@ -1,6 +1,7 @@
 """What a batch shows while it runs: a line that moves along on a terminal, plain lines elsewhere; and what is left."""
 
 import time
+from contextlib import nullcontext
 
 from rich.console import Console
 
@@ -29,16 +30,7 @@ class Progress:
         self.begun, self.places, self.said = {}, {}, time.monotonic()
         self.took, self.foreseen = 0, 0  # seconds of the notebooks that have ended
         self.console = Console(quiet=show is False, markup=False, highlight=False, soft_wrap=True)
-        self.moving = self.console.status("") if self.console.is_terminal else None
-
-    def __enter__(self):
-        if self.moving:
-            self.moving.start()
-        return self
-
-    def __exit__(self, *error):
-        if self.moving:
-            self.moving.stop()
+        self.moving = self.console.status("") if self.console.is_terminal else nullcontext()  # a `with` shows it
 
     def say(self, text):
         """A line that stays."""
@@ -56,7 +48,7 @@ class Progress:
         now = time.monotonic()
         spent = [f"{name}  {place}  {now - self.begun[name]:.0f} s" for name, place in self.places.items()]
         text = ", ".join([*spent, self.left()])
-        if self.moving:
+        if self.console.is_terminal:
             self.moving.update(text)
         elif self.places and now - self.said >= LINE_EVERY_S:
             self.said = now

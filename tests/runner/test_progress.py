@@ -25,7 +25,8 @@ def clock(monkeypatch):
 
 
 def test_lines_tell_start_place_and_end_and_how_long_the_batch_may_still_take(clock, capsys):
-    with progress.Progress(None, {"00_a": 20, "01_b": 100}, 1) as shown:
+    shown = progress.Progress(None, {"00_a": 20, "01_b": 100}, 1)
+    with shown.moving:
         shown.begin("00_a")
         for second in (1, 11, 12):
             clock[0] = second
@@ -70,7 +71,8 @@ def test_two_at_a_time_take_half_as_long_but_no_less_than_the_longest(clock):
 def test_a_terminal_gets_a_line_that_moves(clock, capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with progress.Progress(None, {"00_a": 20}, 1) as shown:
+    shown = progress.Progress(None, {"00_a": 20}, 1)
+    with shown.moving:
         shown.begin("00_a")
         shown.tick("00_a", "cell 3/5")
         assert str(shown.moving.status) == "00_a  cell 3/5  0 s, about 20 s left"
@@ -79,7 +81,8 @@ def test_a_terminal_gets_a_line_that_moves(clock, capsys, monkeypatch):
 
 
 def test_nothing_is_shown_when_asked_for_nothing(capsys):
-    with progress.Progress(False, {"00_a": 20}, 1) as silent:
+    silent = progress.Progress(False, {"00_a": 20}, 1)
+    with silent.moving:
         silent.begin("00_a")
         silent.tick("00_a", "cell 1/5")
         silent.end(PASSED)
