@@ -67,7 +67,8 @@ class Result:
 def run(notebooks, settings, *, show=None):
     """The work of `labkit.runner.run_batch`; `settings` is a `Settings`."""
     if settings.profile not in PROFILES:
-        raise LabError(f"There is no profile {settings.profile!r}.", expected=", ".join(PROFILES))
+        fix = "labkit run --profile quick"
+        raise LabError(f"There is no profile {settings.profile!r}.", expected=", ".join(PROFILES), fix=fix)
     found = sources.find(notebooks)
     wanted = {"profile": settings.profile, **settings.parameters}
     parameters = {source.name: sources.typed(source, wanted) for source in found}

@@ -60,7 +60,8 @@ def _read(path):
         return Source(path.stem, path, measures, _defaults("\n".join(tagged[:1])))
     except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as error:
         found = f"{type(error).__name__}: {error}"
-        raise LabError(f"{path.name} is not a notebook.", expected="what JupyterLab writes", found=found) from error
+        what, fix = f"{path.name} is not a notebook.", "put the file back as it was, or leave it out"
+        raise LabError(what, expected="a file that JupyterLab wrote", found=found, fix=fix) from error
 
 
 def _defaults(text):
@@ -80,7 +81,8 @@ def typed(source, parameters):
     for name in parameters:
         if name not in source.parameters:
             expected = ", ".join(source.parameters) or "nothing: it has no cell tagged `parameters`"
-            raise LabError(f"The notebook {source.name} has no parameter {name!r}.", expected=expected, found=name)
+            what = f"The notebook {source.name} has no parameter {name!r}."
+            raise LabError(what, expected=expected, found=name, fix="leave it out, or name the notebooks that have it")
     return {name: _converted(source, name, value) for name, value in parameters.items()}
 
 
@@ -95,8 +97,8 @@ def _converted(source, name, value):
             return value
     except (ValueError, TypeError):
         pass
-    expected, found = f"a value like {default!r}", f"{value!r} ({type(value).__name__})"
-    raise LabError(f"The parameter {name!r} of {source.name} does not fit.", expected=expected, found=found)
+    what, fix = f"The parameter {name!r} of {source.name} does not fit.", f"-p {name}={default}"
+    raise LabError(what, expected=f"a value like {default!r}", found=f"{value!r} ({type(value).__name__})", fix=fix)
 
 
 def digest(sources):
