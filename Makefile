@@ -5,6 +5,7 @@ JOBS    ?= 2
 UV      := uv==0.13.8
 BIN     := .venv/bin
 READY   := .venv/.ready
+TESTS    = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: run test test-fast lab lint lock clean help
 
@@ -15,10 +16,10 @@ run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write
 	$(BIN)/labkit run --profile $(PROFILE)
 
 test: $(READY)   ## run all tests, on both cores: about ten minutes
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(TESTS)
 
 test-fast: $(READY)  ## all but the notebooks, the browser and the kill drills: under two minutes
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not (course or browser or kills)"
+	$(TESTS) -m "not (course or browser or kills)"
 
 lab: $(READY)    ## open JupyterLab on the notebooks
 	$(BIN)/labkit lab

@@ -17,7 +17,7 @@ from labkit import ledger
 from labkit.ledger.rows import Attempt, Batch, Ceiling
 from labkit.runner import keeper
 
-PARAMETERS = 'profile, seed = "lab", 0'
+PARAMETERS = 'profile = "lab"\nseed = 0'
 # What recap() does: the record of the last cell. The number of the present cell is the length of the input history.
 RECORD = """
 import os
@@ -71,7 +71,7 @@ EARLY_EXITS = {
     "recap-then-exit": ([RECORD, "import sys; sys.exit(0)", "2"], "SystemExit"),
     "no-recap": (["1", "2"], "completion record"),
     "swallowed": (["import sys\ntry:\n    sys.exit(0)\nexcept SystemExit:\n    pass"], "completion record"),
-    "empty": ([], "no code cells"),
+    "empty": ([], "completion record"),
 }
 
 
@@ -84,7 +84,7 @@ def write_workbook(folder, notebooks, *, measures=()):
     place = Path(folder) / "notebooks"
     place.mkdir(parents=True, exist_ok=True)
     for name, cells in notebooks.items():
-        tagged = [(PARAMETERS, ["parameters"])] if cells else []
+        tagged = [(PARAMETERS, ["parameters"])]
         tagged += [cell if isinstance(cell, tuple) else (cell, []) for cell in cells]
         page = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"labkit": {"measures": name in measures}}}
         page["metadata"]["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -114,7 +114,7 @@ def environment(folder):
     """The environment of a drill: its own folders, and a copy of labkit that stays as it is while it runs."""
     copy = Path(folder) / "source"
     if not copy.exists():
-        package, ignored = Path(ledger.__file__).parent, shutil.ignore_patterns("__pycache__")
+        package, ignored = Path(ledger.__file__).parent.parent, shutil.ignore_patterns("__pycache__")
         shutil.copytree(package, copy / "labkit", ignore=ignored)
     own = {"LABKIT_ROOT": str(folder), "LABKIT_ARTIFACTS": str(Path(folder) / "artifacts"), "PYTHONPATH": str(copy)}
     return {**os.environ, **own}

@@ -6,7 +6,6 @@ import re
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -98,39 +97,40 @@ def test_prose_states_no_measured_result(lesson):
     assert re.findall(r"\b\d+(?:\.\d+)? ?(?:x|times|%|percent) (?:faster|slower|smaller|larger|less)", prose) == []
 
 
-# A notebook costs up to a minute even in its quick profile, so all of them are run twice and no more: as a student gets
-# them, and with the solutions. What only asks whether another tool can run a notebook takes the cheapest.
-whole_course = pytest.mark.timeout(1800)
+# A notebook costs up to a minute even in its quick profile, so each is run once: every exercise as it is given, and
+# then solved. What only asks whether another tool can run a notebook takes the cheapest.
 CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
 
 
-def run_command():
-    """The README's first command where these tests run in the environment that make built, else what it calls."""
-    in_venv = Path(sys.prefix).resolve() == (root() / ".venv").resolve()
-    return ["make", "run"] if in_venv else [sys.executable, "-m", "labkit.cli", "run", "--profile", "quick"]
-
-
-@whole_course
-def test_the_readmes_run_command_runs_all_notebooks_with_unsolved_exercises_and_writes_the_report(own_artifacts):
-    environment = {**os.environ, "PYTHONWARNINGS": "default"}
-    done = subprocess.run(run_command(), cwd=root(), env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    answers = ledger.load("answers")
-    assert set(answers["verdict"]) == {"unsolved"}
-    assert set(answers["exercise_id"]) == {task.id for lesson in LESSONS for task in lesson.exercises}
-    assert set(ledger.load("predictions")["verdict"]) == {"no answer"}
-    assert len(ledger.load("deployments"))
-    assert len(list((own_artifacts / "executed" / "quick").glob("*.ipynb"))) == len(LESSONS)
-    assert "01_deployment_fundamentals" in (own_artifacts / "report.html").read_text(encoding="utf-8")
-
-
-@whole_course
-def test_all_notebooks_run_to_their_end_with_the_solutions_in_strict_mode():
-    result = run_batch(profile="quick", solutions=True, strict=True, show=False)
+@each_lesson
+@pytest.mark.course
+@pytest.mark.timeout(1200)
+def test_a_lesson_runs_to_its_end_with_every_exercise_as_it_is_given_and_then_solved(lesson, own_artifacts):
+    result = run_batch([lesson.name], profile="quick", solutions="both")
     assert result.ok, result
-    assert set(ledger.load("answers")["verdict"]) == {"passed"}
+    answers = ledger.load("answers")
+    given = answers["run_key"].str.endswith("/as-given")
+    for rows, verdict in ((answers[given], "unsolved"), (answers[~given], "passed")):
+        assert sorted(rows["exercise_id"]) == sorted(task.id for task in lesson.exercises)
+        assert set(rows["verdict"]) == {verdict}
+    assert set(ledger.load("predictions")["verdict"]) == {"no answer"}
+    assert len(list((own_artifacts / "executed" / "quick-solved").glob("*.ipynb"))) == 1
 
 
+@pytest.mark.course
+def test_what_make_run_calls_runs_a_lesson_and_writes_the_report(own_artifacts):
+    """`make run` calls it without naming a lesson: see the test of the Makefile."""
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    command = [sys.executable, "-m", "labkit.cli", "run", "00", "--profile", "quick"]
+    done = subprocess.run(command, cwd=root(), env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "1 of 1 notebooks passed." in done.stdout
+    assert set(ledger.load("answers")["verdict"]) == {"unsolved"}
+    assert "00_start_here" in (own_artifacts / "report.html").read_text(encoding="utf-8")
+    assert (own_artifacts / "executed" / "quick" / "00_start_here.ipynb").exists()
+
+
+@pytest.mark.course
 def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
     command = [*(sys.executable, "-m", "nbconvert"), "--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
@@ -143,6 +143,7 @@ def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
     assert len(ledger.load("completions")) == 1
 
 
+@pytest.mark.course
 def test_an_ordinary_papermill_from_another_folder_runs_a_lesson(tmp_path):
     command = [sys.executable, "-m", "papermill", str(CHEAPEST), "out.ipynb", "-p", "profile", "quick"]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}

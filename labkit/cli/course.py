@@ -40,18 +40,30 @@ def run(
     parameter: Annotated[list[str] | None, typer.Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = None,
     fresh: Annotated[bool, typer.Option(help="Start over instead of resuming a batch that was cut short.")] = False,
     solutions: Annotated[bool, typer.Option(help="Fill the reference answers into the exercises.")] = False,
-    strict: Annotated[bool, typer.Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
+    check_exercises: Annotated[
+        bool, typer.Option(help="Run each exercise as it is given, then with the reference answer.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option(help="An unsolved or wrong exercise fails its notebook: a self-check, not an exam.")
+    ] = False,
+    together: Annotated[
+        int | None, typer.Option(min=1, help="So many notebooks at a time; what they measure then means nothing.")
+    ] = None,
 ):
     """Execute notebooks headlessly and write artifacts/report.html.
 
     Ends with 1 when a notebook failed. A batch that was cut short is taken up where it stopped.
+
+    --strict believes the notebook it runs: who wants to can make it say that an exercise passed. To grade, read the
+    answers too.
 
     Example: labkit run 00 01 --profile lab -p seed=1
     """
     from labkit.runner import run_batch
 
     parameters = dict(_split_parameter(text) for text in parameter or [])
-    how = {"profile": profile, "fresh": fresh, "solutions": solutions, "strict": strict}
+    solve = "both" if check_exercises else solutions
+    how = {"profile": profile, "fresh": fresh, "solutions": solve, "strict": strict, "together": together}
     result = run_batch(notebooks or None, parameters=parameters, **how)
     typer.echo("Writing the report ...")
     _write_report()

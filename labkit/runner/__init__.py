@@ -1,7 +1,7 @@
 """Executes notebooks in batches: `from labkit.runner import run_batch`.
 
-A batch runs each notebook in a worker process of its own (`worker`), enforces deadlines from outside (`pool`),
-believes only the completion record in the ledger (`verdict`), and leaves no process behind (`keeper`).
+A batch runs each notebook in a worker process of its own (`worker`), enforces deadlines from outside (`process`),
+believes only the completion record in the ledger (`outcome`), and leaves no process behind (`keeper`).
 """
 
 
@@ -10,11 +10,22 @@ def run_batch(notebooks=None, *, show=None, **settings):
 
     notebooks  such as ["00", "01_deployment_fundamentals", "my/own.ipynb"]; None means all of the course
     show       None: progress on standard output; False: nothing
-    settings   fields of `labkit.runner.settings.Settings`, such as profile="lab", parameters={"seed": 1}, fresh=True
+    settings   fields of `labkit.runner.batch.Settings`, such as profile="lab", parameters={"seed": 1}, fresh=True
     returns    `labkit.runner.batch.Result`; its `ok` says whether every notebook's last cell wrote its record
-    errors     LabError for unknown notebooks, profiles or parameters, and when another batch is running
+    errors     LabError for unknown notebooks, profiles or parameters, when another batch is running, and when the
+               disk is full or may not be written
     """
-    from labkit.runner import batch  # here, so that a worker and the keeper start without it
-    from labkit.runner.settings import Settings
+    import sqlite3
 
-    return batch.run(notebooks, Settings(**settings), show=show)
+    from labkit.errors import LabError
+    from labkit.runner import batch  # here, so that a worker and the keeper start without it
+
+    try:
+        return batch.run(notebooks, batch.Settings(**settings), show=show)
+    except (OSError, sqlite3.Error) as error:
+        raise LabError(
+            "The batch could not go on.",
+            expected="an artifacts folder that may be written, on a disk with room",
+            found=str(error),
+            fix="see to that; the same command then goes on where this one was cut short",
+        ) from error

@@ -4,17 +4,50 @@ Each start of a notebook is an `Attempt` row with a run key of its own, `<batch>
 finds it in `LABKIT_RUN_KEY`. A batch is known by its settings and by the digest of the notebooks and of labkit.
 """
 
+import json
 import os
+import uuid
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from labkit import device, ledger
+from labkit.errors import LabError
 from labkit.files import artifacts, root
-from labkit.ledger import rows
-from labkit.runner import history, keeper, places, progress, sources, verdict
-from labkit.runner.lock import batch_lock
-from labkit.runner.pool import Job, run_jobs
+from labkit.ledger.rows import Attempt, Batch, Completion
+from labkit.runner import keeper, outcome, process, sources
+from labkit.runner.progress import Progress, expected_seconds
+
+# Most seconds for one cell and for one whole notebook, and seconds that a notebook takes as a rule.
+PROFILES = {"quick": (300, 900, 45), "lab": (3600, 4 * 3600, 300), "paper": (24 * 3600, 72 * 3600, 3600)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to run a batch.
+
+    profile          "quick", "lab" or "paper": passed to each notebook as its parameter `profile`
+    parameters       further parameters, as the types of the notebook's defaults
+    fresh            start over even if an earlier batch can be continued
+    solutions        fill the reference answers into the cells tagged `exercise`; "both": run each as it is given, then
+                     solved, and keep the first verdicts under the run key `<run key>/as-given`
+    strict           an unsolved or wrong exercise is an error (LABKIT_STRICT=1)
+    together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
+                     most two, and those that measure alone
+    cell_deadline_s  most seconds for one cell; None means the profile's
+    """
+
+    profile: str = "quick"
+    parameters: Mapping = field(default_factory=dict)
+    fresh: bool = False
+    solutions: bool | str = False
+    strict: bool = False
+    together: int | None = None
+    cell_deadline_s: float | None = None
+
+    def at_a_time(self):
+        return self.together or min(2, device.usable_cores())
 
 
 @dataclass(frozen=True)
@@ -22,7 +55,7 @@ class Result:
     """What became of a batch: one `Attempt` row a notebook, in order; `kept` names those that did not run again."""
 
     batch_key: str
-    attempts: tuple[rows.Attempt, ...]
+    attempts: tuple[Attempt, ...]
     kept: tuple[str, ...]
 
     @property
@@ -33,89 +66,117 @@ class Result:
 
 def run(notebooks, settings, *, show=None):
     """The work of `labkit.runner.run_batch`; `settings` is a `Settings`."""
-    settings.check()
+    if settings.profile not in PROFILES:
+        fix = "labkit run --profile quick"
+        raise LabError(f"There is no profile {settings.profile!r}.", expected=", ".join(PROFILES), fix=fix)
     found = sources.find(notebooks)
     wanted = {"profile": settings.profile, **settings.parameters}
-    parameters = {source.name: sources.typed(source, wanted) for source in found if not source.problem}
-    with batch_lock(artifacts()) as lock, places.stop_on_terminate():
-        places.clean_up()
-        batch, kept = history.begin(found, settings, parameters)
-        with places.private_places(lock) as private, progress.choose(show) as display:
-            run = BatchRun(batch, settings, private, display)
-            attempts = run.all(found, parameters, kept)
-            display.finish(attempts)
-    return Result(batch.batch_key, tuple(attempts), tuple(kept))
+    parameters = {source.name: sources.typed(source, wanted) for source in found}
+    with keeper.stoppable() as go_on, keeper.only_batch() as lock:
+        _end_stale()
+        batch, kept = _begin(found, settings, parameters)
+        names = [source.name for source in found if source.name not in kept]
+        expected = expected_seconds(names, settings.profile, PROFILES[settings.profile][-1])
+        progress = Progress(show, expected, settings.at_a_time())
+        try:
+            with keeper.private_places(lock) as private, progress.moving:
+                for name in kept:
+                    progress.say(f"{name}  passed before, not run again")
+                running = _Running(batch, settings, private, progress, go_on)
+                new = running.all([source for source in found if source.name in names], parameters)
+                attempts = tuple((kept | new)[source.name] for source in found)
+                result = Result(batch.batch_key, attempts, tuple(kept))
+                ledger.add(replace(batch, status="passed" if result.ok else "failed"))
+                progress.finish(attempts)
+        finally:
+            _end_stale()
+    return result
 
 
-class BatchRun:
+def _end_stale():
+    """Say of attempts that were running when their batch was stopped or killed what became of them.
+
+    The lock is ours, so none is running. One whose output was published has passed.
+    """
+    for stale in ledger.find(Attempt, status="running"):
+        if not outcome.is_finished(stale):
+            ledger.add(replace(stale, status="interrupted", reason="the batch was stopped", output=None))
+            continue
+        record = ledger.find(Completion, run_key=stale.run_key)[0]
+        cells = {"cells_done": record.cell_count, "cells_total": record.cell_count}
+        done = {"seconds": record.seconds, "finished_utc": record.finished_utc}
+        ledger.add(replace(stale, status="passed", **cells, **done))
+
+
+def _begin(found, settings, parameters):
+    """The batch to run, new or continued, and {name: Attempt} of what need not run again."""
+    chosen = {"profile": settings.profile, "solutions": settings.solutions, "strict": settings.strict}
+    known = {"notebooks": [source.name for source in found], "digest": sources.digest(found)}
+    text = json.dumps({**chosen, "parameters": parameters, **known}, sort_keys=True)
+    earlier = sorted(ledger.find(Batch, settings=text), key=lambda row: row.started_utc)
+    if earlier and earlier[-1].status != "passed" and not settings.fresh:
+        passed = ledger.find(Attempt, batch_key=earlier[-1].batch_key, status="passed")
+        return earlier[-1], {row.notebook: row for row in passed if outcome.is_finished(row)}
+    started = ledger.now()
+    batch = Batch(batch_key=f"{started[:19]}-{uuid.uuid4().hex[:6]}", settings=text, started_utc=started)
+    ledger.add(batch)
+    return batch, {}
+
+
+class _Running:
     """The running of one batch.
 
-    private  (runtime folder, work folder, token): see `places.private_places`
-    display  one of `labkit.runner.progress`
+    private   (runtime folder, work folder, token): see `keeper.private_places`
+    progress  a `Progress`
+    go_on     called now and then; raises when the batch was told to stop
     """
 
-    def __init__(self, batch, settings, private, display):
-        self.batch, self.settings, self.display = batch, settings, display
+    def __init__(self, batch, settings, private, progress, go_on):
+        self.batch, self.settings, self.progress, self.go_on = batch, settings, progress, go_on
         self.runtime, self.work, self.token = private
-        self.open = {}  # {run key: Attempt} of what waits or runs
+        self.rows = outcome.Rows()
 
-    def all(self, found, parameters, kept):
-        """Run what is not kept; returns the `Attempt` rows in the order of `found`."""
-        ended = dict(kept)
-        for attempt in kept.values():
-            self.display.keep(attempt)
-        ended.update((source.name, self.refuse(source)) for source in found if source.problem)
-        jobs = [self.job(source, parameters[source.name]) for source in found if source.name not in ended]
-        try:
-            with closing(run_jobs(jobs, side_by_side=self.settings.side_by_side(), progress=self.note)) as outcomes:
-                for job, outcome in outcomes:
-                    attempt = self.settle(job, outcome)
-                    ended[attempt.notebook] = attempt
-        finally:
-            for attempt in self.open.values():
-                if attempt.status == "running":
-                    stopped = {"status": "interrupted", "reason": "the batch was stopped"}
-                    ledger.add(replace(attempt, **stopped, finished_utc=ledger.now()))
-        attempts = [ended[source.name] for source in found]
-        passed = all(attempt.status == "passed" for attempt in attempts)
-        ledger.add(replace(self.batch, status="passed" if passed else "failed"))
-        return attempts
+    def all(self, found, parameters):
+        """Run the notebooks; returns {name: Attempt}."""
+        waiting = [self._process(source, parameters[source.name]) for source in found]
+        with closing(process.run(waiting, together=self.settings.at_a_time(), note=self._note)) as ended:
+            attempts = [self._settle(one) for one in ended]
+        return {attempt.notebook: attempt for attempt in attempts}
 
-    def new_attempt(self, name, **fields):
-        number = 1 + len(ledger.find(rows.Attempt, batch_key=self.batch.batch_key, notebook=name))
-        key = f"{self.batch.batch_key}/{name}/{number}"
-        about = {"batch_key": self.batch.batch_key, "notebook": name, "profile": self.settings.profile}
-        return rows.Attempt(run_key=key, **about, started_utc=ledger.now(), **fields)
-
-    def refuse(self, source):
-        """Record a notebook that cannot be run at all."""
-        attempt = self.new_attempt(
-            source.name, status="failed", reason=source.problem, seconds=0.0, finished_utc=ledger.now()
+    def _process(self, source, parameters):
+        """What is to run a notebook."""
+        profile, name = self.settings.profile, source.name
+        number = 1 + len(ledger.find(Attempt, batch_key=self.batch.batch_key, notebook=name))
+        attempt = Attempt(
+            run_key=f"{self.batch.batch_key}/{name}/{number}",
+            batch_key=self.batch.batch_key,
+            notebook=name,
+            profile=profile,
+            started_utc=ledger.now(),
+            status="running",
+            output=f"executed/{profile}{'-solved' if self.settings.solutions else ''}/{name}.ipynb",
         )
-        ledger.add(attempt)
-        self.display.end(attempt)
-        return attempt
+        alone = source.measures and not self.settings.together
+        cell_s, notebook_s, _ = PROFILES[profile]
+        told = {
+            "source": str(source.path.resolve()),
+            "work": str(self.work / f"{name}.ipynb"),
+            "run_key": attempt.run_key,
+            "parameters": parameters,
+            "solutions": self.settings.solutions,
+            "kernel": self._kernel(),
+            "cell_s": self.settings.cell_deadline_s or cell_s,
+            "notebook_s": notebook_s,
+        }
+        return process.Process(attempt, told, self._environment(attempt, alone=alone), alone=alone)
 
-    def job(self, source, parameters):
-        attempt = self.new_attempt(source.name, status="waiting")
-        self.open[attempt.run_key] = attempt
-        path, folder = source.path.resolve(), root().resolve()
-        cell_s, notebook_s = self.settings.deadlines()
-        return Job(
-            source=str(path),
-            work=str(self.work / f"{source.name}.ipynb"),
-            label=path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name,
-            run_key=attempt.run_key,
-            parameters=parameters,
-            solutions=self.settings.solutions,
-            sockets=places.socket_prefix(self.runtime, number=len(self.open)),
-            alone=source.measures,
-            environment=self.environment(attempt, alone=source.measures),
-            cell_deadline_s=cell_s,
-            notebook_deadline_s=notebook_s,
-        )
+    def _kernel(self):
+        """Traits of a `KernelManager`: a connection file that the keeper removes, and sockets where there are such."""
+        prefix = str(self.runtime / uuid.uuid4().hex[:8])
+        sockets = {"transport": "ipc", "ip": prefix} if os.name == "posix" else {}
+        return {"connection_file": f"{prefix}.json", **sockets}
 
-    def environment(self, attempt, *, alone):
+    def _environment(self, attempt, *, alone):
         """The worker's environment, which its kernel inherits."""
         own = {
             keeper.RUN_MARK: attempt.run_key,
@@ -131,41 +192,43 @@ class BatchRun:
         inherited = {name: value for name, value in os.environ.items() if name != "JUPYTER_PATH"}
         if self.settings.strict:
             own["LABKIT_STRICT"] = "1"
-        if not alone and self.settings.side_by_side() > 1:  # share the cores instead of fighting for them
-            share = max(1, device.usable_cores() // self.settings.side_by_side())
+        if not alone and self.settings.at_a_time() > 1:  # share the cores instead of fighting for them
+            share = max(1, device.usable_cores() // self.settings.at_a_time())
             own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(share))
         return {**inherited, **own}
 
-    def note(self, job, started, total):
-        """A job began, moved, or (None) time passed."""
-        if job is None:
-            return self.display.cell(None, 0, 0)
-        attempt = self.open[job.run_key]
-        if attempt.status == "waiting":
-            self.open[job.run_key] = attempt = replace(attempt, status="running", started_utc=ledger.now())
-            ledger.add(attempt)
-            self.display.begin(attempt.notebook)
-        return self.display.cell(attempt.notebook, started, total)
+    def _note(self, one):
+        """A process started, moved, or (None) time passed."""
+        self.go_on()
+        if one is None:
+            return self.progress.tick()
+        if one.attempt.notebook not in self.progress.begun:
+            one.attempt = replace(one.attempt, started_utc=ledger.now())
+            ledger.add(one.attempt)
+            self.progress.begin(one.attempt.notebook)
+        return self.progress.tick(one.attempt.notebook, f"cell {one.state['started']}/{one.state['total'] or '?'}")
 
-    def settle(self, job, outcome):
+    def _settle(self, ended):
         """Judge a run, publish its output, record it."""
-        attempt, folder = self.open.pop(job.run_key), artifacts() / self.settings.folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        reason = verdict.flaw(job.run_key, outcome)
-        if reason is None:
-            path = verdict.publish_passed(Path(job.work), folder, attempt.notebook)
-        else:
-            path = verdict.publish_failed(Path(job.work), folder, attempt.notebook, reason=reason)
+        target, work = artifacts() / ended.attempt.output, Path(ended.told["work"])
+        lost = self.rows.lost()
+        reason = outcome.flaw(ended) or lost
+        try:
+            path = outcome.publish(work, target, reason)
+        except OSError as error:
+            path, reason = None, "; ".join(filter(None, [reason, f"the notebook could not be published: {error}"]))
         attempt = replace(
-            attempt,
+            ended.attempt,
             status="failed" if reason else "passed",
             reason=reason,
-            seconds=round(outcome.seconds, 3),
-            cells_done=outcome.cells_done,
-            cells_total=outcome.cells_total,
+            seconds=ended.seconds,
+            cells_done=ended.state["done"],
+            cells_total=ended.state["total"],
             output=path.relative_to(artifacts()).as_posix() if path else None,
             finished_utc=ledger.now(),
         )
-        ledger.add(attempt)
-        self.display.end(attempt)
+        try:
+            ledger.add(attempt)
+        finally:
+            self.progress.end(attempt)  # also where the disk is full: the reason is said at least
         return attempt

@@ -1,24 +1,31 @@
-"""Kills what a batch would leave behind.
+"""Leaves nothing behind: one batch at a time, in folders of its own, with a keeper that clears up after it.
 
-A batch starts this module as a small process in a session of its own, holding one end of a pipe. When the pipe
-closes, for whatever reason the batch ended, every process that carries the batch's mark in its environment is
-killed, with all its children, until none is left. Only the standard library and psutil are used here.
+The keeper is a small process in a session of its own that holds one end of a pipe. When the pipe closes, for whatever
+reason the batch ended, it kills every process that carries the batch's mark in its environment, with all children,
+until none is left. A batch holds `.batch.lock`, its keeper `.keeper.lock`: the next batch waits for the keeper only.
 """
 
-import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from contextlib import suppress
+import uuid
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
+
+from labkit.errors import LabError
+from labkit.files import artifacts
 
 BATCH_MARK = "LABKIT_BATCH_TOKEN"  # unique for each start of a batch, a resumed one included
 RUN_MARK = "LABKIT_RUN_KEY"
+WAIT_FOR_KEEPER_S = 30
 REAP_LIMIT_S = 20
 
 
@@ -36,55 +43,94 @@ def marked(name, value):
     return list(found.values())
 
 
-def reap(name, value, *, limit_s=REAP_LIMIT_S):
-    """Kill the marked processes until none is left. Returns whether that was reached within `limit_s` seconds."""
-    deadline = time.monotonic() + limit_s
-    while left := marked(name, value):
+def reap(name, value):
+    """Kill the marked processes until none is left, or for `REAP_LIMIT_S` seconds."""
+    deadline = time.monotonic() + REAP_LIMIT_S
+    while (left := marked(name, value)) and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
-        if time.monotonic() > deadline:
-            return False
         time.sleep(0.02)
-    return True
 
 
-def reap_children():
-    """Kill every descendant of this process."""
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
+@contextmanager
+def only_batch():
+    """Hold the lock of the artifacts; the keeper of a dead batch is waited for, a living batch is not: LabError.
 
-
-def adopt_orphans():
-    """Make descendants whose parent died children of this process (Linux), so that none slips away."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-def start_keeper(token, folders, *, lock=None):
-    """Start the keeper of the batch marked `token`; closing its `stdin` (or dying) lets it act.
-
-    folders  removed once no process is left
-    lock     file descriptor held open by the keeper too, so that the next batch waits for it
+    yields  the path of the lock that a keeper is to hold
     """
-    command = [sys.executable, "-P", "-m", "labkit.runner.keeper", token, *map(str, folders)]
-    own = {"start_new_session": True, "pass_fds": () if lock is None else (lock,)} if os.name == "posix" else {}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(sys.executable).anchor, **quiet, **own)
+    keepers = artifacts() / ".keeper.lock"
+    try:
+        with FileLock(artifacts() / ".batch.lock", timeout=0):
+            with FileLock(keepers, timeout=WAIT_FOR_KEEPER_S):
+                pass
+            yield keepers
+    except Timeout as taken:
+        found, fix = Path(taken.lock_file).name, "wait until it ends, or set LABKIT_ARTIFACTS to another folder"
+        raise LabError("Another batch is running on these artifacts.", found=found, fix=fix) from None
 
 
-def main(token, *folders):
-    """Wait for the batch to end, then clean up after it."""
+@contextmanager
+def private_places(lock):
+    """(runtime folder, work folder, token) of this start of a batch; its keeper removes them whatever happens.
+
+    lock  path of the lock that the keeper holds until nothing is left
+    """
+    token, executed = uuid.uuid4().hex, artifacts().resolve() / "executed"
+    for left in executed.glob(".work-*"):  # of a batch that was killed together with its keeper
+        shutil.rmtree(left, ignore_errors=True)
+    for left in executed.glob("*/.*.tmp"):
+        left.unlink(missing_ok=True)
+    work = executed / f".work-{token}"
+    work.mkdir(parents=True)
+    # Sockets lie in the runtime folder, and their paths must stay short.
+    runtime = tempfile.mkdtemp(prefix="lk-", dir="/tmp" if os.access("/tmp", os.W_OK) else None)
+    command = [sys.executable, "-P", "-m", "labkit.runner.keeper", token, str(lock), runtime, str(work)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    keeper = subprocess.Popen(command, cwd=Path(sys.executable).anchor, start_new_session=True, **pipes)
+    try:
+        keeper.stdout.readline()  # it holds its lock from here on
+        yield Path(runtime), work, token
+    finally:
+        keeper.stdin.close()
+        keeper.wait()
+        keeper.stdout.close()
+
+
+@contextmanager
+def stoppable():
+    """Let Ctrl-C and SIGTERM end the batch at its next step. Yields a function that raises when it was told to stop.
+
+    Python drops an exception that a signal raises at a bad moment, such as amid an import: so the signal is noted only.
+    """
+    told, numbers = [], []
+
+    def go_on():
+        if told:
+            raise KeyboardInterrupt if told[0] == signal.SIGINT else SystemExit(128 + told[0])
+
+    if threading.current_thread() is threading.main_thread():
+        numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = [signal.signal(number, lambda number, frame: told.append(number)) for number in numbers]
+    try:
+        yield go_on
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def main(token, lock, *folders):
+    """Be the keeper: wait for the batch to end, then clear up after it."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    while os.read(0, 1024):
-        pass
-    reap(BATCH_MARK, token)
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+    with FileLock(lock):
+        print("ready", flush=True)
+        while os.read(0, 1024):
+            pass
+        reap(BATCH_MARK, token)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

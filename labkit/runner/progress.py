@@ -1,134 +1,78 @@
-"""What a batch shows while it runs: a live table on a terminal, plain lines elsewhere, and a table at the end."""
+"""What a batch shows while it runs: a line that moves along on a terminal, plain lines elsewhere; and what is left."""
 
-import sys
 import time
+from contextlib import nullcontext
+
+from rich.console import Console
+
+from labkit import ledger
+from labkit.ledger.rows import Attempt
 
 LINE_EVERY_S = 10
 
 
-class Silent:
-    """Shows nothing; the base of the others."""
+def expected_seconds(names, profile, default):
+    """{name: seconds} each notebook may take: as long as the last time it passed in this profile, else `default`."""
+    known = {row.notebook: row.seconds for row in ledger.find(Attempt, profile=profile, status="passed")}
+    return {name: known.get(name, default) for name in names}
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *error):
-        return None
+class Progress:
+    """Shows how far a batch is.
+
+    show      False: nothing
+    expected  {name: seconds} of the notebooks that are to run
+    together  how many run at a time
+    """
+
+    def __init__(self, show, expected, together):
+        self.expected, self.together = dict(expected), together
+        self.begun, self.places, self.said = {}, {}, time.monotonic()
+        self.took, self.foreseen = 0, 0  # seconds of the notebooks that have ended
+        self.console = Console(quiet=show is False, markup=False, highlight=False, soft_wrap=True)
+        self.moving = self.console.status("") if self.console.is_terminal else nullcontext()  # a `with` shows it
+
+    def say(self, text):
+        """A line that stays."""
+        self.console.print(text)
 
     def begin(self, name):
         """A notebook starts."""
+        self.begun[name] = time.monotonic()
+        self.say(f"{name}  started, {self.left()}")
 
-    def cell(self, name, number, total):
-        """A cell starts; with name None: a moment passed."""
+    def tick(self, name=None, place=None):
+        """A moment passed, or a notebook came to another place, such as "cell 3/20"."""
+        if name:
+            self.places[name] = place
+        now = time.monotonic()
+        spent = [f"{name}  {place}  {now - self.begun[name]:.0f} s" for name, place in self.places.items()]
+        text = ", ".join([*spent, self.left()])
+        if self.console.is_terminal:
+            self.moving.update(text)
+        elif self.places and now - self.said >= LINE_EVERY_S:
+            self.said = now
+            self.say(text)
 
-    def keep(self, attempt):
-        """A notebook passed before and need not run again: an `Attempt` row."""
+    def left(self):
+        """About how long the batch may still take, in words."""
+        now = time.monotonic()
+        still = [max(seconds - (now - self.begun.get(name, now)), 1) for name, seconds in self.expected.items()]
+        pace = self.took / self.foreseen if self.foreseen else 1
+        seconds = pace * max([sum(still) / self.together, *still], default=0)
+        return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
 
     def end(self, attempt):
         """A notebook ended: an `Attempt` row."""
-
-    def finish(self, attempts):
-        """All notebooks ended."""
-
-
-class Lines(Silent):
-    """Plain lines: at the start, every ten seconds, and at the end of a notebook."""
-
-    def __init__(self, write=print):
-        self.write, self.begun, self.said = write, {}, {}
-
-    def begin(self, name):
-        self.begun[name] = self.said[name] = time.monotonic()
-        self.write(f"{name}  started")
-
-    def cell(self, name, number, total):
-        if not number:
-            return
-        now = time.monotonic()
-        if now - self.said[name] >= LINE_EVERY_S:
-            self.said[name] = now
-            self.write(f"{name}  cell {number}/{total}  {now - self.begun[name]:.0f} s")
-
-    def keep(self, attempt):
-        self.write(f"{attempt.notebook}  passed before, not run again")
-
-    def end(self, attempt):
-        self.write(end_line(attempt))
-
-    def finish(self, attempts):
-        self.write("\n" + "\n".join(summary(attempts)))
-
-
-class Live(Lines):
-    """A line for each running notebook that moves along, on a terminal."""
-
-    def __init__(self):
-        from rich.live import Live as RichLive
-
-        super().__init__()
-        self.places = {}
-        self.live = RichLive(get_renderable=self.picture, refresh_per_second=4, transient=True)
-
-    def __enter__(self):
-        self.live.start()
-        self.write = lambda text: self.live.console.print(text, markup=False, highlight=False)
-        return self
-
-    def __exit__(self, *error):
-        self.live.stop()
-
-    def picture(self):
-        from rich.text import Text
-
-        now = time.monotonic()
-        rows = [
-            f"{name}  cell {number}/{total or '?'}  {now - self.begun[name]:.0f} s"
-            for name, (number, total) in list(self.places.items())
-        ]
-        return Text("\n".join(rows))
-
-    def begin(self, name):
-        self.begun[name] = time.monotonic()
-        self.places[name] = (0, None)
-
-    def cell(self, name, number, total):
-        if name:
-            self.places[name] = (number, total)
-
-    def end(self, attempt):
+        self.took, self.foreseen = self.took + attempt.seconds, self.foreseen + self.expected.pop(attempt.notebook)
         self.places.pop(attempt.notebook, None)
-        super().end(attempt)
+        cells = f"{attempt.cells_done}/{attempt.cells_total or '?'}"
+        parts = [attempt.notebook, attempt.status, cells, f"{attempt.seconds:.1f} s", attempt.reason]
+        self.say("  ".join(filter(None, parts)))
 
     def finish(self, attempts):
-        self.live.stop()
-        super().finish(attempts)
-
-
-def choose(show):
-    """The display for `show`: None means live on a terminal and lines elsewhere, False nothing."""
-    if show is False:
-        return Silent()
-    return Live() if sys.stdout.isatty() else Lines(lambda text: print(text, flush=True))
-
-
-def end_line(attempt):
-    """One line on how a notebook ended."""
-    return "  ".join(
-        [attempt.notebook, attempt.status, cells(attempt), seconds(attempt), *filter(None, [attempt.reason])]
-    )
-
-
-def summary(attempts):
-    """The lines of the table at the end."""
-    table = [("notebook", "status", "cells", "time", "reason")]
-    table += [(a.notebook, a.status, cells(a), seconds(a), a.reason or "") for a in attempts]
-    widths = [max(len(row[column]) for row in table) for column in range(4)]
-    return ["  ".join([*map(str.ljust, row[:4], widths), row[4]]).rstrip() for row in table]
-
-
-def cells(attempt):
-    return "-" if attempt.cells_total is None else f"{attempt.cells_done}/{attempt.cells_total}"
-
-
-def seconds(attempt):
-    return "-" if attempt.seconds is None else f"{attempt.seconds:.1f} s"
+        """All notebooks ended: their `Attempt` rows."""
+        failed = [attempt for attempt in attempts if attempt.status != "passed"]
+        self.say(f"\n{len(attempts) - len(failed)} of {len(attempts)} notebooks passed.")
+        for attempt in failed:
+            self.say(f"  {attempt.notebook}: {attempt.reason}")

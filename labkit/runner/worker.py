@@ -1,159 +1,156 @@
-"""Executes one notebook with papermill, in a process of its own, and tells the batch about each cell.
+"""Executes one notebook with nbclient, in a process of its own, and tells the batch about each cell.
 
-Called as `python -m labkit.runner.worker JSON`. Every line on standard output is a JSON message:
-`{"total": n}`, `{"started": i}`, `{"done": i}` (code cells, counted from 1), and at the end `{"error": text or null}`.
+Called as `python -m labkit.runner.worker JSON`. Every line on standard output is the state as JSON: `total`, `started`
+and `done` count code cells; at the end `error` says why the notebook did not get to its end, or is null.
 The notebook is saved to the work file before each cell and at the end; the batch publishes it.
 """
 
+import ctypes
 import json
 import os
 import re
 import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from labkit.runner.keeper import adopt_orphans, reap_children
+import psutil
 
 START_TIMEOUT_S = 120
-SKIP_TAG = "skip-execution"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Reporter:
-    """Counts the code cells of a run and sends a message for each step.
-
-    channel  text file the messages go to
-    """
-
-    def __init__(self, channel):
-        self.channel, self.total, self.started, self.done = channel, 0, 0, 0
-        self.cell = self.client = self.kernel = None
-
-    def send(self, **message):
-        self.channel.write(json.dumps(message) + "\n")
-        self.channel.flush()
-
-    def begin(self, nb):
-        self.total = sum(runs(cell) for cell in nb.cells)
-        self.send(total=self.total)
-
-    def cell_started(self, cell, cell_index):
-        self.cell, self.started, self.kernel = cell, self.started + 1, self.client.km.provisioner.process
-        self.send(started=self.started)
-
-    def cell_done(self, cell, cell_index, execute_reply):
-        if execute_reply and execute_reply["content"]["status"] == "ok":
-            self.done += 1
-            self.send(done=self.done)
-
-    def place(self):
-        return f"code cell {self.started} of {self.total}"
-
-
-def runs(cell):
-    """Whether papermill executes this cell."""
-    return cell.cell_type == "code" and bool(cell.source.strip()) and SKIP_TAG not in cell.metadata.get("tags", [])
-
-
 def main(text):
-    """Run the job described by the JSON text: see `labkit.runner.pool.Job`."""
+    """Run one notebook.
+
+    text  JSON: source, work (paths of the notebook and of the file to save to), run_key, parameters, solutions (true,
+          false, or "both": each exercise as it is given, then solved), kernel (traits of the `KernelManager`), cell_s,
+          notebook_s (most seconds for a cell, and for all)
+    """
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")  # not inherited by the kernel
     os.dup2(2, 1)  # whatever prints from here on goes to the log
-    adopt_orphans()
-    job, reporter = json.loads(text), Reporter(channel)
+    if sys.platform == "linux":  # descendants whose parent died become children of this process: none slips away
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    run = _Run(json.loads(text), channel)
     try:
-        error = execute(job, reporter)
+        error = run.execute()
     except Exception as problem:
-        error = f"{first_line(type(problem).__name__, problem)}, in {reporter.place()}"
-    reap_children()
-    reporter.send(error=error)
+        error = _first_line(type(problem).__name__, problem)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    run.tell(error="; ".join(filter(None, [error, run.unsaved])) or None)
 
 
-def execute(job, reporter):
-    """Run the notebook; returns why it did not get to its end, or None. Errors that are not a cell's are raised."""
-    # jsonschema would build a grammar for international web addresses here, half of a worker's start; none is checked.
-    sys.modules.setdefault("rfc3987_syntax", None)
-    import nbformat
-    import papermill
-    from nbclient.exceptions import DeadKernelError
-    from papermill.exceptions import PapermillExecutionError
+class _Run:
+    """One run of a notebook: counts its code cells, saves it, and tells how far it is."""
 
-    nb = nbformat.read(job["source"], as_version=4)
-    if job["solutions"]:
-        fill(nb)
-    register_engine(job, reporter)
-    try:
-        options = {"engine_name": "labkit", "kernel_name": "python3", "language": "python", "progress_bar": False}
-        nb = papermill.execute_notebook(nb, None, parameters=job["parameters"], **options)
-    except PapermillExecutionError as error:
-        return f"{first_line(error.ename, COLOURS.sub('', error.evalue))}, in {reporter.place()}"
-    except DeadKernelError:
-        return f"the kernel {how_it_died(reporter.kernel)} in {reporter.place()}"
-    left = [output for cell in nb.cells for output in cell.get("outputs", []) if output.output_type == "error"]
-    return f"{left[0].ename}({left[0].evalue}) ended the run early, in {reporter.place()}" if left else None
+    def __init__(self, job, channel):
+        self.job, self.channel, self.ends = job, channel, time.monotonic() + job["notebook_s"]
+        self.state = {"total": None, "started": 0, "done": 0}
+        self.nb = self.client = self.kernel = self.unsaved = None
 
+    def tell(self, **news):
+        self.state |= news
+        print(json.dumps(self.state), file=self.channel, flush=True)
 
-def register_engine(job, reporter):
-    """Teach papermill the engine "labkit": its own client, with a manager that saves whole files and tells no lies."""
-    from papermill.clientwrap import PapermillNotebookClient
-    from papermill.engines import Engine, papermill_engines
-    from papermill.log import logger
-    from traitlets.config import Config
+    def execute(self):
+        """Run the notebook; returns why it did not get to its end, or None. Errors that are not a cell's are raised."""
+        # jsonschema would build a grammar for international web addresses, half of a worker's start; none is checked.
+        sys.modules.setdefault("rfc3987_syntax", None)
+        import nbformat
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+        from traitlets.config import Config
 
-    hooks = {"on_cell_execute": reporter.cell_started, "on_cell_executed": reporter.cell_done}
-    # Without a prefix of its own each kernel would take the socket `kernel-ipc-1` in the current folder.
-    transport = Config({"KernelManager": {"transport": "ipc", "ip": job["sockets"]}} if job["sockets"] else {})
+        self.nb = nbformat.v4.upgrade(nbformat.read(self.job["source"], as_version=4))
+        self.nb.cells = list(_cells(self.nb.cells, self.job["parameters"], self.job["solutions"]))
+        self.nb.metadata["labkit"] = {**self.nb.metadata.get("labkit", {}), "run_key": self.job["run_key"]}
+        code = [cell for cell in self.nb.cells if cell.cell_type == "code" and cell.source.strip()]
+        self.tell(total=sum("skip-execution" not in _tags(cell) for cell in code))
+        settings = {"kernel_name": "python3", "startup_timeout": START_TIMEOUT_S, "timeout_func": self.seconds_left}
+        settings |= {"force_raise_errors": True, "raise_on_iopub_timeout": True}
+        settings |= {"on_cell_execute": self.cell_starts, "on_cell_executed": self.cell_ended}
+        self.client = NotebookClient(self.nb, config=Config({"KernelManager": self.job["kernel"]}), **settings)
+        try:
+            self.client.execute()
+            return None
+        except CellExecutionError as error:
+            why = _first_line(error.ename, COLOURS.sub("", error.evalue))
+        except CellTimeoutError:
+            whole = time.monotonic() > self.ends
+            limit = self.job["notebook_s" if whole else "cell_s"]
+            why = f"the {'notebook' if whole else 'cell'} ran longer than its deadline of {limit:g} s"
+        except DeadKernelError:
+            why = f"the kernel {_how_it_died(self.kernel)}"
+        finally:
+            self.save()
+        return f"{why}, in code cell {self.state['started']} of {self.state['total']}"
 
-    class LabEngine(Engine):
-        @classmethod
-        def execute_notebook(cls, nb, kernel_name, **kwargs):
-            manager = manager_class()(nb, job, reporter)
-            settings = {"kernel_name": kernel_name, "startup_timeout": START_TIMEOUT_S, "timeout": None}
-            reporter.client = PapermillNotebookClient(manager, log=logger, config=transport, **settings, **hooks)
-            manager.notebook_start()
-            try:
-                reporter.client.execute()
-            finally:
-                manager.notebook_complete()
-            return manager.nb
+    def seconds_left(self, cell):
+        """The deadline of the next cell."""
+        return max(min(self.job["cell_s"], self.ends - time.monotonic()), 0.1)
 
-    papermill_engines.register("labkit", LabEngine)
+    def cell_starts(self, cell, cell_index):
+        self.save()
+        self.kernel = self.client.km.provisioner.process
+        self.tell(started=self.state["started"] + 1)
 
+    def cell_ended(self, cell, cell_index, execute_reply):
+        if execute_reply and execute_reply["content"]["status"] == "ok":
+            if self.job["solutions"] == "both":
+                _keep_first_verdicts(self.job["run_key"])
+            self.tell(done=self.state["done"] + 1)
 
-def manager_class():
-    """Papermill's manager of a running notebook, with whole files and true states (made here: papermill is slow)."""
-    from nbformat.v4 import writes_json
-    from papermill.engines import NotebookExecutionManager
+    def save(self):
+        """Save the notebook whole; that this fails must not hide how the run ends."""
+        from nbformat.v4 import writes_json
 
-    class Manager(NotebookExecutionManager):
-        def __init__(self, nb, job, reporter):
-            super().__init__(nb, progress_bar=False)
-            self.job, self.reporter = job, reporter
-
-        def save(self, **kwargs):
-            part = Path(self.job["work"] + ".part")
+        part, self.unsaved = Path(self.job["work"] + ".part"), None
+        try:
             part.write_text(writes_json(self.nb), encoding="utf-8")
             part.replace(self.job["work"])
-            self.last_save_time = self.now()
-
-        def notebook_start(self, **kwargs):
-            self.nb.metadata.papermill.update(input_path=self.job["label"], output_path=None)  # not this machine's
-            self.nb.metadata["labkit"] = {**self.nb.metadata.get("labkit", {}), "run_key": self.job["run_key"]}
-            self.reporter.begin(self.nb)
-            super().notebook_start(**kwargs)
-
-        def notebook_complete(self, **kwargs):
-            never_ran = [cell for cell in self.nb.cells if cell.metadata.papermill["status"] == self.PENDING]
-            super().notebook_complete(**kwargs)
-            for cell in never_ran:  # papermill calls these completed
-                cell.metadata.papermill["status"] = self.PENDING
-            if self.reporter.done < self.reporter.started:  # and the one in which the kernel died
-                self.reporter.cell.metadata.papermill["status"] = self.FAILED
-            self.save()
-
-    return Manager
+        except OSError as error:
+            self.unsaved = f"the executed notebook could not be saved: {error}"
 
 
-def how_it_died(process):
+def _tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def _cells(cells, parameters, solutions):
+    """The cells to run: the parameters set after their defaults, as papermill does, and exercises solved when asked."""
+    from nbformat.v4 import new_code_cell
+
+    for cell in cells:
+        if "injected-parameters" in _tags(cell):  # of an earlier run
+            continue
+        solves = solutions and cell.cell_type == "code" and "exercise" in _tags(cell)
+        if not solves or solutions == "both":
+            yield cell
+        if solves:
+            from labkit.lesson import exercises
+
+            yield new_code_cell(exercises.fill(cell.source), metadata={"tags": ["exercise", "solution"]})
+        if "parameters" in _tags(cell):
+            lines = ["# Parameters", *(f"{name} = {value!r}" for name, value in parameters.items())]
+            yield new_code_cell("\n".join(lines), metadata={"tags": ["injected-parameters"]})
+
+
+def _keep_first_verdicts(run_key):
+    """Keep the first verdict on each exercise under a key of its own: a later one of this run takes its place."""
+    from labkit import ledger
+    from labkit.ledger.rows import Answer
+
+    first = f"{run_key}/as-given"
+    known = {row.exercise_id for row in ledger.find(Answer, run_key=first)}
+    new = [row for row in ledger.find(Answer, run_key=run_key) if row.exercise_id not in known]
+    ledger.add(*(replace(row, run_key=first) for row in new))
+
+
+def _how_it_died(process):
     """How the kernel process ended, in words."""
     code = None if process is None else process.poll()
     if code is None:
@@ -161,16 +158,7 @@ def how_it_died(process):
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
 
 
-def fill(nb):
-    """Put the reference answers into the cells tagged `exercise`."""
-    from labkit.lesson import exercises
-
-    for cell in nb.cells:
-        if cell.cell_type == "code" and "exercise" in cell.metadata.get("tags", []):
-            cell.source = exercises.fill(cell.source)
-
-
-def first_line(kind, message):
+def _first_line(kind, message):
     return f"{kind}: {message}".strip().split("\n")[0]
 
 

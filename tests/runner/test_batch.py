@@ -1,7 +1,9 @@
 """Batches of small notebooks, really run: what counts, what is kept, what is left behind."""
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,9 +13,8 @@ import pytest
 from benchmarks import drills
 from labkit import ledger
 from labkit.errors import LabError
-from labkit.ledger.rows import Attempt, Batch, Completion
-from labkit.runner import history, run_batch, sources
-from labkit.runner.settings import Settings
+from labkit.ledger.rows import Answer, Attempt, Batch, Completion
+from labkit.runner import batch, outcome, run_batch, sources
 
 NOTE = """
 import json, os, sys, time
@@ -78,7 +79,7 @@ def course(place):
         "02_alone": [NOTE, named("alone"), SAVE, drills.RECORD],
     }
     drills.write_workbook(place, cells, measures=["02_alone"])
-    return run_batch(parameters={"seed": "7"}, strict=True, jobs=2, cell_deadline_s=60, show=False)
+    return run_batch(parameters={"seed": "7"}, strict=True, cell_deadline_s=60, show=False)
 
 
 def facts(place, name):
@@ -162,12 +163,13 @@ def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_
     assert second.attempts[0] == first.attempts[0] and second.attempts[1].run_key.endswith("/2")
     assert not failed.exists()
 
-    found, settings = sources.find(["10", "11"]), Settings()
+    found, settings = sources.find(["10", "11"]), batch.Settings()
     parameters = {source.name: {"profile": "quick"} for source in found}
-    batch, kept = history.begin(found, settings, parameters)
-    assert batch.batch_key != first.batch_key and not kept
+    new, kept = batch._begin(found, settings, parameters)
+    assert new.batch_key != first.batch_key and not kept
 
 
+@pytest.mark.kills
 def test_no_early_exit_counts_as_passed_and_each_says_why(place):
     names = {f"{number + 20}_{name}": name for number, name in enumerate(drills.EARLY_EXITS)}
     drills.write_workbook(place, {name: drills.EARLY_EXITS[form][0] for name, form in names.items()})
@@ -179,52 +181,135 @@ def test_no_early_exit_counts_as_passed_and_each_says_why(place):
     }
     assert not wrong
     assert not drills.torn_files(place)
-    assert not [path for path in (place / "artifacts" / "executed" / "quick").glob("2?_*") if "failed" not in path.name]
+    folder = place / "artifacts" / "executed" / "quick"
+    assert not [path for path in folder.glob("2?_*") if "failed" not in path.name]
+    page = json.loads((folder / "23_os-exit.failed.ipynb").read_text(encoding="utf-8"))
+    numbers = [cell["execution_count"] for cell in page["cells"] if cell["cell_type"] == "code"]
+    assert numbers[:2] == [1, 2] and numbers[3] is None, "a cell that never ran has no number"
+    assert "exit status 0" in page["cells"][0]["source"]
 
 
-def test_cells_that_never_ran_are_not_called_completed(place):
-    page = json.loads((place / "artifacts/executed/quick/23_os-exit.failed.ipynb").read_text(encoding="utf-8"))
-    states = [cell["metadata"]["papermill"]["status"] for cell in page["cells"] if cell["cell_type"] == "code"]
-    assert states == ["completed", "completed", "failed", "pending"]
+CHECK = """
+import os
+from labkit import ledger
+from labkit.ledger.rows import Answer
+
+verdict = {...: "unsolved", 42: "passed"}[answer]
+ledger.add(Answer(run_key=os.environ["LABKIT_RUN_KEY"], exercise_id="life", verdict=verdict))
+"""
 
 
-def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
-    exercises = place / "source" / "labkit" / "exercises" / "__init__.py"
-    exercises.write_text("def fill(source):\n    return source.replace('...', '42')\n", encoding="utf-8")
-    cells = [("answer = ...", ["exercise"]), "assert answer == 42 and ... is Ellipsis", drills.RECORD]
+@pytest.fixture
+def exercise(place):
+    """A notebook with an exercise, and a `fill` that knows its answer."""
+    with (place / "source" / "labkit" / "lesson" / "exercises" / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write("\n\ndef fill(source):\n    return source.replace('= ...', '= 42')\n")
+    cells = [("answer = ...\n" + CHECK, ["exercise"]), "assert ... is Ellipsis", drills.RECORD]
     drills.write_workbook(place, {"50_exercise": cells})
+
+
+def test_solutions_fill_the_cells_tagged_exercise(place, exercise, monkeypatch):
     monkeypatch.chdir(place.parent)  # folders may also be given relative to the current one
     monkeypatch.setenv("LABKIT_ROOT", place.name)
     monkeypatch.setenv("LABKIT_ARTIFACTS", f"{place.name}/artifacts")
     result = run_batch(["50"], solutions=True, show=False)
     assert result.ok, result.attempts
     assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"
+    assert [row.verdict for row in ledger.find(Answer, run_key=result.attempts[0].run_key)] == ["passed"]
 
 
-def test_an_attempt_killed_after_its_output_was_published_counts_as_passed(place):
-    key = "b/60_done/1"
-    settings = json.dumps({"profile": "quick", "solutions": False})
-    ledger.add(Batch(batch_key="b", settings=settings, started_utc="2026-01-01T00:00:00"))
-    attempt = Attempt(
-        run_key=key, batch_key="b", notebook="60_done", profile="quick", started_utc="2026-01-01", status="running"
+def test_an_exercise_can_be_run_as_it_is_given_and_then_solved_in_one_run(place, exercise):
+    result = run_batch(["50"], solutions="both", show=False)
+    assert result.ok, result.attempts
+    key = result.attempts[0].run_key
+    assert [row.verdict for row in ledger.find(Answer, run_key=f"{key}/as-given")] == ["unsolved"]
+    assert [row.verdict for row in ledger.find(Answer, run_key=key)] == ["passed"]
+    assert result.attempts[0].cells_total == 6
+
+
+def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_another_as_interrupted(place):
+    ledger.add(Batch(batch_key="b", settings="{}", started_utc="2026-01-01T00:00:00"))
+    output = "executed/quick/60_done.ipynb"
+    about = {"batch_key": "b", "profile": "quick", "started_utc": "2026-01-01", "status": "running", "output": output}
+    for number in (1, 2):
+        key = f"b/60_done/{number}"
+        done = Completion(run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01")
+        ledger.add(Attempt(run_key=key, notebook="60_done", **about), done)
+    page = {"cells": [], "metadata": {"labkit": {"run_key": "b/60_done/2"}}}
+    (place / "artifacts" / output).parent.mkdir(parents=True, exist_ok=True)
+    (place / "artifacts" / output).write_text(json.dumps(page), encoding="utf-8")
+    batch._end_stale()
+    assert [row.status for row in ledger.find(Attempt, batch_key="b")] == ["interrupted", "passed"]
+
+
+def test_a_run_that_deletes_rows_of_the_ledger_does_not_count_and_a_copy_stays(place):
+    ledger.add(
+        Attempt(run_key="earlier", batch_key="b", notebook="x", profile="quick", started_utc="", status="passed")
     )
-    ledger.add(attempt, Completion(run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01"))
-    assert not history.recover(attempt)
-    page = {"cells": [], "metadata": {"labkit": {"run_key": key}}}
-    (place / "artifacts/executed/quick/60_done.ipynb").write_text(json.dumps(page), encoding="utf-8")
-    assert history.recover(attempt)
-    assert ledger.find(Attempt, run_key=key)[0].status == "passed"
+    before = len(ledger.find(Attempt))
+    delete = "import os, pathlib\npathlib.Path(os.environ['LABKIT_ARTIFACTS'], 'ledger.sqlite').unlink()"
+    drills.write_workbook(place, {"80_thief": [delete, drills.RECORD]})
+    for _ in range(2):  # the second start must not overwrite the copy with the little that is left
+        result = run_batch(["80"], fresh=True, show=False)
+        assert result.attempts[0].status == "failed"
+        assert "rows of the ledger were deleted" in result.attempts[0].reason
+    assert len(ledger.find(Attempt, path=place / "artifacts" / outcome.COPY)) == before
+
+
+def test_the_reason_of_a_failed_run_is_kept_where_its_output_cannot_be_written(place):
+    drills.write_workbook(place, {"81_fails": ["1 / 0", drills.RECORD]})
+    folder = place / "artifacts" / "executed" / "lab"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("in the way")
+    result = run_batch(["81"], profile="lab", show=False)
+    folder.unlink()
+    assert result.attempts[0].reason.startswith(
+        "ZeroDivisionError: division by zero, in code cell 3 of 4; the notebook"
+    )
+
+
+def test_a_cell_that_hangs_leaves_what_it_printed_and_no_daemon_behind(place):
+    hang = NOTE + ORPHAN + named("hangs") + SAVE + "print('so far', flush=True)\ntime.sleep(600)"
+    drills.write_workbook(place, {"82_hangs": [hang, drills.RECORD]})
+    result = run_batch(["82"], cell_deadline_s=5, show=False)
+    assert result.attempts[0].reason == "the cell ran longer than its deadline of 5 s, in code cell 3 of 4"
+    assert "so far" in (place / "artifacts" / result.attempts[0].output).read_text(encoding="utf-8")
+    pid = facts(place, "hangs")["orphan"]
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_lock_that_cannot_be_taken_is_said_in_words(place):
+    lock = place / "artifacts" / ".batch.lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir(parents=True)
+    drills.write_workbook(place, {"85_plain": ["1"]})
+    with pytest.raises(LabError, match="could not go on"):
+        run_batch(["85"], show=False)
+    lock.rmdir()
+
+
+def test_a_stop_at_a_moment_that_swallows_it_is_heard_a_moment_later(place, monkeypatch):
+    drills.write_workbook(place, {"83_stays": ["import time; time.sleep(600)", drills.RECORD]})
+
+    def swallow(names, profile, default):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return dict.fromkeys(names, default)
+
+    monkeypatch.setattr(batch, "expected_seconds", swallow)
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(["83"], show=False)
 
 
 def test_an_unknown_parameter_is_refused_before_anything_runs(place):
+    drills.write_workbook(place, {"84_plain": ["1"]})
     before = ledger.find(Batch)
     with pytest.raises(LabError, match="no parameter 'epochs'") as caught:
-        run_batch(["00"], parameters={"epochs": 3}, show=False)
+        run_batch(["84"], parameters={"epochs": 3}, show=False)
     assert caught.value.expected == "profile, seed"
     assert ledger.find(Batch) == before
 
 
-@pytest.mark.parametrize("settings", [{"profile": "fast"}, {"jobs": 0}, {"cell_deadline_s": -1}])
-def test_settings_that_make_no_sense_are_refused(place, settings):
-    with pytest.raises(LabError):
-        run_batch(["00"], show=False, **settings)
+def test_an_unknown_profile_is_refused(place):
+    with pytest.raises(LabError, match="no profile 'fast'"):
+        run_batch(["00"], profile="fast", show=False)

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -14,7 +15,8 @@ from labkit import files, ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Attempt, Batch, Ceiling
 from labkit.runner import keeper, run_batch
-from labkit.runner.lock import batch_lock
+
+pytestmark = pytest.mark.kills
 
 STAY = "import time\ntime.sleep(600)"
 WAIT_S = 60
@@ -41,6 +43,8 @@ def test_kills_at_random_moments_lose_nothing_tear_nothing_and_leave_nobody(tmp_
 def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refused(tmp_path, monkeypatch, number, code):
     (tmp_path / "artifacts").mkdir()
     drills.write_workbook(tmp_path, {"00_stay": [drills.WORK, STAY, drills.RECORD]})
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     batch = drills.start_batch(tmp_path)
     wait_for(lambda: drills.lines(tmp_path, "started.txt"))
     for name in ("LABKIT_ROOT", "LABKIT_ARTIFACTS"):
@@ -51,18 +55,20 @@ def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refuse
     os.killpg(batch.pid, number)
     assert batch.wait(timeout=60) == code
     assert drills.alive_after(tmp_path) == 0
+    assert not list((tmp_path / "temporary").iterdir()), "a connection file holds the key of its kernel"
     assert [row.status for row in ledger.find(Attempt)] == ["interrupted"]
     assert ledger.find(Batch)[0].status is None
 
 
-def test_the_lock_waits_for_the_keeper_of_a_dead_batch(tmp_path):
-    with batch_lock(tmp_path) as handle:
-        os.set_inheritable(handle, True)
-        holder = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"], close_fds=False)
-    began = time.monotonic()
-    with batch_lock(tmp_path):
-        assert time.monotonic() - began < 20
-    assert holder.wait() == 0
+def test_the_next_batch_waits_for_the_keeper_of_a_dead_one():
+    with keeper.only_batch() as lock:
+        own = [sys.executable, "-m", "labkit.runner.keeper", "token", str(lock)]
+        holder = subprocess.Popen(own, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        holder.stdout.readline()
+    threading.Timer(0.5, holder.stdin.close).start()
+    with keeper.only_batch():
+        assert holder.wait(timeout=1) == 0
+    holder.stdout.close()
 
 
 def test_reaping_kills_children_of_children_and_leaves_others_alone():
@@ -71,7 +77,7 @@ def test_reaping_kills_children_of_children_and_leaves_others_alone():
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"LABKIT_DRILL": "not mine"})
     try:
         wait_for(lambda: len(keeper.marked("LABKIT_DRILL", "mine")) >= 2)
-        assert keeper.reap("LABKIT_DRILL", "mine")
+        keeper.reap("LABKIT_DRILL", "mine")
         assert marked.wait(timeout=5) == -signal.SIGKILL
         assert other.poll() is None
     finally:
