@@ -209,6 +209,7 @@ def tab(browser):
     page.close()
 
 
+@pytest.mark.browser
 @pytest.mark.timeout(180)
 def test_the_drawing_of_a_notebook_needs_no_server_and_cannot_ask_or_reach_the_page_around_it(model, tab):
     page, asked = tab
@@ -219,6 +220,7 @@ def test_the_drawing_of_a_notebook_needs_no_server_and_cannot_ask_or_reach_the_p
     assert page.title() == "notebook"
 
 
+@pytest.mark.browser
 @pytest.mark.timeout(180)
 def test_the_command_writes_one_page_that_a_browser_draws_from_the_file_alone(
     model, tmp_path, tab, own_artifacts, monkeypatch
@@ -241,6 +243,7 @@ def test_the_command_writes_one_page_that_a_browser_draws_from_the_file_alone(
     assert [url for url in asked if not url.startswith(("blob:", "data:"))] == [target.as_uri()]
 
 
+@pytest.mark.browser
 @pytest.mark.timeout(180)
 def test_even_a_script_in_the_frame_could_neither_ask_nor_reach_the_page_around_it(model, tab):
     page, _ = tab
