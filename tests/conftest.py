@@ -5,6 +5,7 @@ import time
 import pytest
 
 SAY_EVERY_S = 20
+WHOLE_LESSON = "runs_to_its_end"
 SECONDS = "workbook/seconds"  # in pytest's cache: how long each test took last time
 
 
@@ -33,29 +34,30 @@ class HowFar:
         self.config = config
         self.cache = getattr(config, "cache", None)  # absent with `-p no:cacheprovider`
         self.expected = self.cache.get(SECONDS, {}) if self.cache else {}
-        self.took, self.began, self.said, self.total = {}, time.monotonic(), 0.0, 0
+        self.took, self.began, self.said, self.names = {}, time.monotonic(), 0.0, []
 
     def pytest_collection_finish(self, session):
-        self.total = len(session.items) or self.total
+        self.names = [item.nodeid for item in session.items] or self.names
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids):
-        self.total = len(ids)
+        self.names = ids
 
     def pytest_runtest_logreport(self, report):
         self.took[report.nodeid] = self.took.get(report.nodeid, 0.0) + report.duration
         spent = time.monotonic() - self.began
-        if report.when == "teardown" and self.total and spent - self.said >= SAY_EVERY_S:
+        if report.when == "teardown" and self.names and spent - self.said >= SAY_EVERY_S:
             self.said = spent
             reporter = self.config.pluginmanager.get_plugin("terminalreporter")
             reporter.write_line(f"  {self.share():.0%} after {minutes(spent)}, about {minutes(self.left(spent))} more")
 
     def share(self):
-        """Share of the work that is done: by the seconds of the last run where there was one, else by count."""
-        whole = sum(self.expected.values())
-        if whole and len(self.expected) >= self.total:
-            return min(0.99, sum(self.expected.get(name, 0) for name in self.took) / whole)
-        return len(self.took) / self.total
+        """Share of the work that is done, by the seconds of the last run; a whole lesson counts as a minute at first."""
+        done, whole = (sum(map(self.seconds, names)) for names in (self.took, self.names))
+        return min(0.99, done / whole)
+
+    def seconds(self, name):
+        return self.expected.get(name, 60.0 if WHOLE_LESSON in name else 0.4)
 
     def left(self, spent):
         return spent / max(self.share(), 0.01) - spent
