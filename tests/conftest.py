@@ -52,7 +52,7 @@ class HowFar:
             reporter.write_line(f"  {self.share():.0%} after {minutes(spent)}, about {minutes(self.left(spent))} more")
 
     def share(self):
-        """Share of the work that is done, by the seconds of the last run; a whole lesson counts as a minute at first."""
+        """Share of the work that is done, by the seconds of the last run; a lesson counts as a minute at first."""
         done, whole = (sum(map(self.seconds, names)) for names in (self.took, self.names))
         return min(0.99, done / whole)
 
