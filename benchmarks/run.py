@@ -99,7 +99,7 @@ def main():
         passed, unexplained = early_exits_passed(folder / "exits", SMALL[:3] if quick else tuple(drills.EARLY_EXITS))
         figures.add("early_exit_forms_counted_passed", passed, at_most=0)
         figures.add("early_exit_forms_unexplained", unexplained, at_most=0)
-        kill_figures(figures, folder / "kills", kills=2 if quick else 30, within_s=8 if quick else 10)
+        kill_figures(figures, folder / "kills", kills=2 if quick else 30, within_s=5)
         data_figures(figures, folder / "data")
     figures.exit()
 

@@ -31,7 +31,7 @@ def wait_for(condition):
 
 
 def test_kills_at_random_moments_lose_nothing_tear_nothing_and_leave_nobody(tmp_path):
-    count = drills.KillDrill(tmp_path / "drill", random.Random(3), notebooks=2).run(4, within_s=9)
+    count = drills.KillDrill(tmp_path / "drill", random.Random(3), notebooks=2).run(4, within_s=3)
     broken = {name: count[name] for name in ("torn", "lost", "rerun", "alive")}
     assert broken == {"torn": 0, "lost": 0, "rerun": 0, "alive": 0}
     assert count["resumed"] == count["kills"] >= 4
