@@ -26,7 +26,7 @@ MEASURED = {
                   "optimizer_s total_s accuracy memory_bytes"),
     "Ratios": ("ratios", "name arm baseline device threads batch median low high floor pairs verdict"),
     "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms throughput_per_s"),
-    "Memory": ("memories", "name device batch peak_bytes rss_growth_bytes tensor_bytes saved_bytes"),
+    "Memory": ("memories", "name device batch peak_bytes tensor_bytes saved_bytes"),
     "Energy": ("energies", "name device threads batch joules_per_item seconds items source"),
     "Ceilings": ("ceilings", "name device threads bytes_per_s ops_per_s"),
 }  # fmt: skip

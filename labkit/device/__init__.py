@@ -156,18 +156,6 @@ def fast_math(*, tf32=None, cudnn_autotuner=False):
             cudnn.allow_tf32 = convolutions
 
 
-def graphed(model, example):
-    """The model, its kernels of forward and backward recorded once (CUDA graphs) for inputs of this one shape."""
-    import torch
-
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with torch.autocast("cuda", enabled=torch.is_autocast_enabled("cuda"), cache_enabled=False):
-        recorded = torch.cuda.make_graphed_callables(model, (example,))
-    for name, buffer in model.named_buffers():  # recording ran a few steps, which the running statistics must not see
-        buffer.copy_(buffers[name])
-    return recorded
-
-
 def rng_state(device):
     """The state of torch's random numbers, of the CPU and of this device: {kind: tensor}."""
     import torch

@@ -282,12 +282,11 @@ class Memory(_Measured, Shown):
     name: str = ""
     batch: int = 1
     peak_bytes: int | None = None  # most the GPU's allocator held, the model included
-    rss_growth_bytes: int | None = None  # of the process, at its peak
     tensor_bytes: int | None = None  # most bytes of new tensors alive at once
     saved_bytes: int | None = None  # kept for the backward pass; each storage counted once, parameters not
 
     def facts(self):
-        names = ("peak_bytes", "rss_growth_bytes", "tensor_bytes", "saved_bytes")
+        names = ("peak_bytes", "tensor_bytes", "saved_bytes")
         known = [(name, getattr(self, name)) for name in names]
         facts = [(name.removesuffix("_bytes").replace("_", " "), shown(v, "B")) for name, v in known if v is not None]
         return facts + ([("unknown", self.reason)] if self.reason else [])
