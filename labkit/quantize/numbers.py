@@ -7,15 +7,13 @@ integers (-128 to 127 at 8 bits); an asymmetric one has unsigned integers (0 to 
 low..high, which pays after a ReLU, where nothing is negative. 0.0 always lies on the grid: a padded border stays
 exactly zero.
 
-Everything here is NumPy and computes what ONNX's QuantizeLinear, DequantizeLinear and MatMulInteger compute.
+Everything here is NumPy and computes what ONNX's QuantizeLinear and DequantizeLinear compute.
 Source  Jacob et al. 2017, arXiv:1712.05877; Krishnamoorthi 2018, arXiv:1806.08342
 """
 
 import numpy as np
 
 from labkit.errors import LabError
-
-LONGEST_SUM = (2**31 - 1) // (255 * 128)  # 65,793 products of uint8 by int8 surely fit into int32
 
 
 def limits(bits=8, *, symmetric=True):
@@ -99,21 +97,3 @@ def sqnr_db(exact, approximate):
     noise = np.mean((exact - np.asarray(approximate, np.float64)) ** 2)
     signal = np.mean(exact**2)
     return float(10 * np.log10(signal / noise)) if noise > 0 else float("inf")
-
-
-def int_matmul(a, b, *, a_zero=0):
-    """The product of integers, summed in int32: what an INT8 kernel computes.
-
-    a        (M, K) uint8 or int8, with zero point `a_zero`
-    b        (K, N) int8, symmetric (no zero point)
-    returns  (M, N) int32; times a's scale times b's scale it is the real product
-
-    With a zero point, sum((a - zero) b) = sum(a b) - zero * sum(b): the kernel multiplies the 8-bit numbers as they
-    are, and the correction, one number a column, is known before the first image comes.
-    """
-    if a.shape[-1] > LONGEST_SUM:
-        raise LabError(
-            "These sums may overflow int32.", expected=f"K up to {LONGEST_SUM:,}", found=a.shape[-1], fix="split K"
-        )
-    products = a.astype(np.int32) @ b.astype(np.int32)
-    return products - np.int32(a_zero) * b.sum(axis=0, dtype=np.int32)

@@ -9,7 +9,6 @@ from onnx.reference import ReferenceEvaluator
 from labkit.errors import LabError
 from labkit.quantize.numbers import (
     dequantize,
-    int_matmul,
     limits,
     quantize,
     round_trip,
@@ -111,27 +110,8 @@ def test_sqnr_by_hand():
     assert sqnr_db([1.0], [1.0]) == np.inf
 
 
-def test_integer_matmul_by_hand():
-    a, b = np.uint8([[12, 10]]), np.int8([[3, -1], [5, 2]])
-    # zero point 10: (12 - 10) * 3 + 0 * 5 = 6 and 2 * -1 + 0 = -2
-    assert int_matmul(a, b, a_zero=10).tolist() == [[6, -2]]
-    assert int_matmul(a, b).dtype == np.int32
-
-
-def test_integer_matmul_equals_the_node_of_onnx_and_approximates_the_real_product():
-    x, w = RANDOM.normal(size=(8, 100)).clip(-1) + 1, RANDOM.normal(size=(100, 5))
-    x_scale, x_zero = scale_zero_point(*value_range(x), symmetric=False)
-    w_scale, _ = scale_zero_point(*value_range(w, axis=1))
-    q, r = quantize(x, x_scale, x_zero, symmetric=False), quantize(w, w_scale, axis=1)
-    found = int_matmul(q, r, a_zero=x_zero)
-    np.testing.assert_array_equal(found, (q.astype(int) - x_zero) @ r.astype(int))
-    assert sqnr_db(x @ w, found * x_scale * w_scale) > 35
-
-
 def test_what_cannot_work_is_refused():
     with pytest.raises(LabError, match="2 to 16"):
         limits(1)
     with pytest.raises(LabError, match="finite range"):
         scale_zero_point(np.nan, 1.0)
-    with pytest.raises(LabError, match="overflow int32"):
-        int_matmul(np.zeros((1, 70_000), np.uint8), np.zeros((70_000, 1), np.int8))

@@ -3,7 +3,7 @@
 build      an ONNX file becomes an engine; TensorRT-RTX does it without a GPU
 compared   what is in an engine, held against what the graph asked for
 obtain     an engine file is a program: it is loaded only when it was built here, for this machine as it is
-run        on torch tensors, with CUDA graphs and streams; `rehearsal`: on GPU memory by pycuda, or without a GPU
+run        on torch tensors, with CUDA graphs and streams
 """
 
 from dataclasses import replace

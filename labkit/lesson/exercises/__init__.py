@@ -124,8 +124,8 @@ def registry():
 
 
 def lessons():
-    """Names of the exercise modules, in order."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    """Names of the lessons' modules, in order."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if re.match(r"l\d\d_", module.name))
 
 
 def find(exercise_id):

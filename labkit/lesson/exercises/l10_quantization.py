@@ -5,7 +5,6 @@ from itertools import islice
 import numpy as np
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
-from labkit.quantize.numbers import int_matmul
 
 
 def quantize_dequantize(x, low, high):
@@ -59,7 +58,7 @@ def verify_integer_product(answer):
     for rows, inner, columns, zero in ((2, 3, 4, 10), (5, 300, 7, 128), (1, 2000, 3, 0)):
         a = random.integers(0, 256, (rows, inner)).astype(np.uint8)
         b = random.integers(-128, 128, (inner, columns)).astype(np.int8)
-        found, wanted = np.asarray(answer(a.copy(), zero, b.copy())), int_matmul(a, b, a_zero=zero)
+        found, wanted = np.asarray(answer(a.copy(), zero, b.copy())), integer_product(a, zero, b)
         what = f"{rows} x {inner} by {inner} x {columns}, zero point {zero}"
         expect(found.shape == wanted.shape, f"{what}: expected the shape {wanted.shape}, found {found.shape}.")
         expect(found.dtype.kind == "i", f"{what}: expected integers, found {found.dtype}.")

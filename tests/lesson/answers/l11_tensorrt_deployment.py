@@ -84,6 +84,38 @@ def in_numpy(batches):
     return tuple(profiles)
 
 
+def all_in_one_stream(context, cuda, images):
+    stream, images = cuda.Stream(), np.require(images, np.float32, "C")
+    context.set_input_shape("input", images.shape)
+    logits = np.zeros(context.get_tensor_shape("logits"), np.float32)
+    source, target = cuda.to_device(images), cuda.to_device(logits)
+    for name, memory in (("input", source), ("logits", target)):
+        context.set_tensor_address(name, int(memory))
+    cuda.memcpy_htod_async(source, images, stream)
+    context.execute_async_v3(stream.handle)
+    cuda.memcpy_dtoh_async(logits, target, stream)
+    stream.synchronize()
+    source.free()
+    target.free()
+    return np.argmax(logits, 1)
+
+
+def let_go_by_del(context, cuda, images):
+    images = images.astype("float32")
+    memory = {"input": cuda.mem_alloc(images.nbytes), "logits": cuda.mem_alloc(len(images) * 4 * 4)}
+    context.set_input_shape("input", images.shape)
+    for name in memory:
+        context.set_tensor_address(name, int(memory[name]))
+    cuda.memcpy_htod(memory["input"], images)
+    stream = cuda.Stream()
+    context.execute_async_v3(stream.handle)
+    stream.synchronize()
+    logits = np.empty((len(images), 4), "float32")
+    cuda.memcpy_dtoh(logits, memory["logits"])
+    del memory
+    return logits.argmax(-1)
+
+
 def with_usual(choose):
     """Profiles whose usual batch is chosen otherwise: a wrong answer."""
 
@@ -111,11 +143,21 @@ WRONG = {
         "forgets the single images": forget_the_single_images,
     },
     "gpu-classes": {
+        "waits after it has read": edited(
+            "    stream.synchronize()\n    cuda.memcpy_dtoh(logits, device_logits)\n",
+            "    cuda.memcpy_dtoh(logits, device_logits)\n    stream.synchronize()\n",
+        ),
         "does not wait for the stream": edited("    stream.synchronize()\n", ""),
         "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
         "never copies the images": edited("    cuda.memcpy_htod(device_input, images)\n", ""),
         "allocates numbers instead of bytes": edited("mem_alloc(images.nbytes)", "mem_alloc(images.size)"),
-        "leaves the memory allocated": edited("    device_logits.free()\n", ""),
+        "keeps the memory for the next call": edited(
+            "    device_logits.free()\n", "    globals().setdefault('kept', []).append(device_logits)\n"
+        ),
+        "copies back in the stream after the wait": edited(
+            "cuda.memcpy_dtoh(logits, device_logits)", "cuda.memcpy_dtoh_async(logits, device_logits, stream)"
+        ),
+        "never copies the logits back": edited("    cuda.memcpy_dtoh(logits, device_logits)\n", ""),
         "returns the logits": edited(".argmax(axis=1)", ""),
         "never says the shape": edited('    context.set_input_shape("input", images.shape)\n', ""),
         "never runs the engine": edited("    context.execute_async_v3(stream.handle)\n", ""),
@@ -131,5 +173,9 @@ RIGHT = {
         "with a counter": with_a_counter,
         "in NumPy": in_numpy,
     },
-    "gpu-classes": {},
+    "gpu-classes": {
+        "all in one stream": all_in_one_stream,
+        "memory let go by del": let_go_by_del,
+        "memory let go by leaving the function": edited("    device_input.free()\n    device_logits.free()\n", ""),
+    },
 }

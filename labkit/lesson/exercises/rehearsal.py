@@ -7,6 +7,7 @@ and results are there only after the stream was waited for. It is no measure of 
 
 import ctypes
 import itertools
+import weakref
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from labkit.errors import LabError, Unavailable
 
 UNWRITTEN = 0xCB  # fresh GPU memory holds anything: here bytes that are a huge negative number as float32
 LARGEST_BATCH = 64  # of the profile that is rehearsed
+DEFAULT_STREAM = 0  # of calls that name no stream
 
 
 class Misuse(LabError):
@@ -48,7 +50,7 @@ class Rehearsal:
     """A device with memory and a queue. Its methods have the names and arguments of `pycuda.driver`."""
 
     def __init__(self):
-        self.memory = {}
+        self.memory = weakref.WeakValueDictionary()  # {address: Allocation}; what nobody holds any more is free
         self.queue = []
         self.steps = []  # names of the calls, in order
 
@@ -57,21 +59,43 @@ class Rehearsal:
         self.steps.append("mem_alloc")
         return Allocation(self, int(size))
 
+    def to_device(self, array):
+        """Device memory that holds a copy of an array."""
+        target = self.mem_alloc(_contiguous(array).nbytes)
+        self.memcpy_htod(target, array)
+        return target
+
     def memcpy_htod(self, target, array):
         """Copy an array from the host (CPU) to the device (GPU)."""
         self.steps.append("memcpy_htod")
-        array = _contiguous(array)
-        ctypes.memmove(self.place(target, array.nbytes), array.ctypes.data, array.nbytes)
+        self._to_device(target, _contiguous(array))
 
     def memcpy_dtoh(self, array, source):
         """Copy from the device into an array of the host, without waiting for any stream."""
         self.steps.append("memcpy_dtoh")
-        array = _contiguous(array)
-        ctypes.memmove(array.ctypes.data, self.place(source, array.nbytes), array.nbytes)
+        self._to_host(_contiguous(array), source)
+
+    def memcpy_htod_async(self, target, array, stream=None):
+        """Put a copy to the device into a stream, and return at once."""
+        self.steps.append("memcpy_htod_async")
+        address, array = int(target), _contiguous(array)
+        self.queue.append((_handle(stream), lambda: self._to_device(address, array)))
+
+    def memcpy_dtoh_async(self, array, source, stream=None):
+        """Put a copy to the host into a stream, and return at once."""
+        self.steps.append("memcpy_dtoh_async")
+        address, array = int(source), _contiguous(array)
+        self.queue.append((_handle(stream), lambda: self._to_host(array, address)))
 
     def Stream(self):
         """A queue of work: `.handle` for TensorRT, `.synchronize()` to wait."""
         return Stream(self)
+
+    def _to_device(self, target, array):
+        ctypes.memmove(self.place(target, array.nbytes), array.ctypes.data, array.nbytes)
+
+    def _to_host(self, array, source):
+        ctypes.memmove(array.ctypes.data, self.place(source, array.nbytes), array.nbytes)
 
     def place(self, address, size):
         """The host address behind a device address with room for `size` bytes."""
@@ -90,7 +114,7 @@ class Rehearsal:
 
 
 class Allocation:
-    """Memory of a `Rehearsal`."""
+    """Memory of a `Rehearsal`, until it is freed or nobody holds it any more."""
 
     def __init__(self, device, size):
         self.device, self.size = device, size
@@ -101,7 +125,8 @@ class Allocation:
         return ctypes.addressof(self.buffer)
 
     def free(self):
-        del self.device.memory[int(self)]
+        if self.device.memory.pop(int(self), None) is not self:
+            raise Misuse("Memory that is freed twice.", found=int(self))
 
 
 class Stream:
@@ -113,22 +138,22 @@ class Stream:
         self.device, self.handle = device, next(self.numbers)
 
     def synchronize(self):
+        """Do what waits in this stream; and in the default one, which never overtakes a stream."""
         self.device.steps.append("synchronize")
-        mine = [work for handle, work in self.device.queue if handle == self.handle]
-        self.device.queue = [entry for entry in self.device.queue if entry[0] != self.handle]
-        for work in mine:
-            work()
+        ours = (self.handle, DEFAULT_STREAM)
+        work = [call for handle, call in self.device.queue if handle in ours]
+        self.device.queue = [entry for entry in self.device.queue if entry[0] not in ours]
+        for call in work:
+            call()
 
 
 class Context:
     """An execution context of an ONNX file, for batches of 1 to 64; names and arguments as in TensorRT."""
 
     def __init__(self, device, onnx_path):
-        import onnxruntime
-
         export.checked(onnx_path)
         self.device, self.addresses, self.shape = device, {}, None
-        self.session = onnxruntime.InferenceSession(str(onnx_path), providers=["CPUExecutionProvider"])
+        self.session = export.session(onnx_path)
         (self.input,), self.output = self.session.get_inputs(), self.session.get_outputs()[0]
 
     def set_input_shape(self, name, shape):
@@ -182,3 +207,7 @@ def _contiguous(array):
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
         raise Misuse("Only a NumPy array in one piece can be copied.", found=type(array).__name__)
     return array
+
+
+def _handle(stream):
+    return DEFAULT_STREAM if stream is None else stream.handle
