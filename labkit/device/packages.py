@@ -71,11 +71,20 @@ def _import_problem(module):
         return f"installed, but does not load: {type(error).__name__}: {reason}"
 
 
-def imported(name):
-    """The module of this name; Unavailable, with the command that installs it, where it is not here."""
+def imported(module, *, package=None, what=None, fix=None):
+    """A module; Unavailable where it is not here.
+
+    package  under which name it is installed; None: that of the module
+    what     what cannot be done without it, as a sentence
+    fix      what to do; None: the command that installs it
+    """
+    package = package or module
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(module)
     except ImportError as error:
         raise Unavailable(
-            f"{name} is not here.", expected=f"the package {name}", found=str(error), fix=install(name)
+            what or f"{package} is not here.",
+            expected=f"the package {package}",
+            found=str(error),
+            fix=fix or install(package),
         ) from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.errors import Unavailable
+from labkit.device import packages
 from labkit.export import checked
 from labkit.export.runtime import explained
 from labkit.files import atomic
@@ -34,7 +34,7 @@ def to_fp16(src, dst, data=None):
     import onnx
 
     model = checked(src)
-    convert, large = imported(), _too_large(src, data) if data is not None else set()
+    convert, large = _converter(), _too_large(src, data) if data is not None else set()
     exclude = [f"{re.escape(node.name)}$" for node in model.graph.node if large & {*node.input, *node.output}]
     with quiet(), explained(Path(src).name, "converted to float16"):
         converted = convert(
@@ -67,15 +67,12 @@ def _each_weight_once(model):
     return onnx_ir.to_proto(graph)
 
 
-def imported():
-    try:
-        with quiet():
-            from modelopt.onnx.autocast import convert_to_mixed_precision
-    except ImportError as error:
-        raise Unavailable(
-            "NVIDIA's model optimizer is not installed; it writes mixed precision into ONNX files.",
-            expected="the package nvidia-modelopt (Linux)",
-            found=str(error),
-            fix="export the network in half precision instead: to_onnx(model.half(), example.half(), path)",
-        ) from error
-    return convert_to_mixed_precision
+def _converter():
+    with quiet():
+        autocast = packages.imported(
+            "modelopt.onnx.autocast",
+            package="nvidia-modelopt",
+            what="NVIDIA's model optimizer, which writes mixed precision into ONNX files, is not here.",
+            fix="Linux only; or export the network in half precision: to_onnx(model.half(), example.half(), path)",
+        )
+    return autocast.convert_to_mixed_precision

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from labkit.errors import LabError, Unavailable
+from labkit.device import packages
+from labkit.errors import LabError
 from labkit.export import to_onnx
 from labkit.quantize._quiet import quiet
 from labkit.quantize.numbers import limits
@@ -37,7 +38,7 @@ class FakeQuantized(nn.Module):
         return self.traced(x)
 
     def train(self, mode=True):
-        pt2e = imported()
+        pt2e = _pt2e()
         super().train(mode)
         return self.apply(pt2e.enable_observer if mode else pt2e.disable_observer)
 
@@ -54,7 +55,7 @@ def prepare(network, example, *, weight_bits=8):
     if not 2 <= weight_bits <= 8:
         raise LabError("There is no such grid.", expected="weight_bits from 2 to 8", found=weight_bits, fix="try 4")
     with quiet():
-        pt2e = imported()
+        pt2e = _pt2e()
         traced = torch.export.export(_folded(network), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
         prepared = pt2e.quantize_pt2e.prepare_qat_pt2e(traced.module(), _own_quantizer(pt2e, weight_bits))
         pt2e.allow_exported_model_train_eval(prepared)
@@ -90,7 +91,7 @@ def export(prepared, example, path):
     Weights of fewer than 8 bits are stored as int8 that use only the integers of their grid.
     """
     with quiet():
-        pt2e = imported()
+        pt2e = _pt2e()
         traced = copy.deepcopy(prepared).eval().cpu().traced
         converted = pt2e.quantize_pt2e.convert_pt2e(traced)
         pt2e.allow_exported_model_train_eval(converted)
@@ -126,15 +127,8 @@ def _own_quantizer(pt2e, weight_bits):
     return HeavyLayers()
 
 
-def imported():
-    try:
-        import torchao.quantization.pt2e as pt2e
-        from torchao.quantization.pt2e import quantize_pt2e  # noqa: F401 (makes it an attribute of pt2e)
-    except ImportError as error:
-        raise Unavailable(
-            "Quantization-aware training needs torchao.",
-            expected="the package torchao",
-            found=str(error),
-            fix=".venv/bin/pip install torchao",
-        ) from error
-    return pt2e
+def _pt2e():
+    """torch's quantization of exported graphs, which stands in torchao."""
+    about = {"package": "torchao", "what": "Quantization-aware training needs torchao."}
+    packages.imported("torchao.quantization.pt2e.quantize_pt2e", **about)  # makes it an attribute of pt2e
+    return packages.imported("torchao.quantization.pt2e", **about)
