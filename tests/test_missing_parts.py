@@ -72,8 +72,8 @@ def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hid
 USES = {
     "pycuda": rehearsal.driver,
     "triton": lambda: fastswish.form("triton"),
-    "torchao": qat.imported,
-    "modelopt": floats.imported,
+    "torchao": qat._pt2e,
+    "modelopt": floats._converter,
     "netron": netron_view.netron_folder,
     "gpu": lambda: device.pick("cuda"),
     "compiler": lambda: device.require_compiler("cpu"),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from labkit.errors import LabError, Unavailable
 
-PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
 _NO_ENGINES = ("bench", "deployment", "served")  # modules here that are about engines
 _PARTS = ("RUNS", "PRECISIONS", "check", "load")
 
@@ -61,7 +61,7 @@ def load(name, model_or_onnx, example, *, precision="fp32", threads=None):
     model_or_onnx  a torch module (put into eval mode, on the device of `example`), or the path of an ONNX file, which
                    eager and inductor cannot run
     example        (N, C, H, W) floats or (N, T) int64 tokens
-    precision      one of `PRECISIONS`; an ONNX file holds its own, and int8 needs a file with Q/DQ nodes
+    precision      one of `PRECISIONS`; an ONNX file holds its own; int8 and fp8 need one with Q/DQ nodes
     threads        CPU threads; None: as many as torch uses
     Raises         Unavailable, with the reason and the fix, where the engine or the precision cannot run
     """
@@ -75,7 +75,8 @@ def load(name, model_or_onnx, example, *, precision="fp32", threads=None):
             f"{name} has no {precision}.",
             expected=" or ".join(engine.PRECISIONS),
             found=precision,
-            fix="choose one of these, or another engine; int8 takes an ONNX file that `labkit quantize` wrote",
+            fix=f"choose one of these, or the engine {' or '.join(names(precision=precision))}; "
+            "int8 and fp8 take an ONNX file that `labkit quantize` wrote",
         )
     settings = {"precision": precision, "threads": threads or devices.threads()}
     if engine.RUNS == "onnx":

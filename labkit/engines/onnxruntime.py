@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from labkit import device as devices
+from labkit import export
 from labkit.device import packages
 from labkit.engines.served import Served
 
@@ -23,19 +24,8 @@ def check():
 
 def load(path, example, *, precision, threads):
     """See `labkit.engines.load`. It runs on the GPU where its GPU package is installed, else on the CPU."""
-    onnxruntime = packages.imported("onnxruntime")
-    wanted = [PROVIDERS.get(example.device.type), PROVIDERS["cpu"]]
-    providers = [name for name in dict.fromkeys(wanted) if name in onnxruntime.get_available_providers()]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    # Threads that spin on after a call would slow what comes next.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    return _served(onnxruntime.InferenceSession(str(path), options, providers=providers), example, threads)
-
-
-def _served(session, example, threads):
-    """Serve a session. Input and output memory are bound, not copied, wherever they lie."""
+    providers = [PROVIDERS.get(example.device.type), PROVIDERS["cpu"]]
+    session = export.session(path, threads=threads, providers=providers)
     provider = session.get_providers()[0]  # the one that was really made, best first
     kind = next(kind for kind, name in PROVIDERS.items() if name == provider)
     device = example.device if kind == example.device.type else torch.device(kind)
@@ -43,7 +33,7 @@ def _served(session, example, threads):
     inputs = [(node.name, *TYPES[node.type]) for node in session.get_inputs()]
     first = session.get_outputs()[0].name
 
-    def run(*batch):
+    def run(*batch):  # the memory of inputs and output is bound, not copied, wherever it lies
         binding = session.io_binding()
         kept = [tensor.to(device, dtype).contiguous() for tensor, (_, dtype, _) in zip(batch, inputs, strict=True)]
         for tensor, (name, _, kept_as) in zip(kept, inputs, strict=True):

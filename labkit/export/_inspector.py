@@ -16,11 +16,12 @@ from onnx import helper, numpy_helper
 
 from labkit.errors import LabError
 from labkit.export.gate import LARGEST, parsed
+from labkit.export.runtime import answers, session
 from labkit.export.walk import graphs, holders, tensors
 
 MEMORY, COPIES = 2**32, 8  # bytes of memory a file may take: so many, or so many times its own if that is more
 # What ONNX Runtime cannot run, another engine may be able to; but with these words it condemns a file.
-CONDEMNED = ("not a registered function/op", "allocat", "bad_alloc", "require more than")
+CONDEMNED = ("not a registered function/op", "allocat", "bad_alloc", "require more than", "MemoryError")
 
 
 def main():
@@ -111,23 +112,13 @@ def _shape_of(value):
 
 def _run_once(model, path):
     """Let ONNX Runtime open the file and call it with one item of ones."""
-    import onnxruntime
-
     stored = {tensor.name for tensor in model.graph.initializer}
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    wanted = [value for value in model.graph.input if value.name not in stored]
+    types = [helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in wanted]
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        session.run(
-            None,
-            {
-                value.name: np.ones(_shape_of(value), helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-                for value in model.graph.input
-                if value.name not in stored
-            },
-        )
+        answers(session(path, threads=1), *map(np.ones, map(_shape_of, wanted), types))
     except Exception as error:
-        if isinstance(error, MemoryError) or any(words in str(error) for words in CONDEMNED):
+        if any(words in str(error) for words in CONDEMNED):
             raise
 
 

@@ -14,7 +14,10 @@ from labkit.export.inputs import dims, random_inputs
 from labkit.export.runtime import answers, session
 from labkit.export.walk import graphs
 
-HEAVY = ("Conv", "MatMul", "Gemm")  # convolutions and matrix products: nearly all the arithmetic of a network
+# Convolutions and matrix products: nearly all the arithmetic of a network.
+RECURRENT = ("GRU", "LSTM", "RNN")
+HEAVY = ("Conv", "MatMul", "Gemm", "ConvTranspose", "Einsum", *RECURRENT)
+QUANTIZED = HEAVY[:3]  # for which every engine has integer kernels
 WARM_UP = 3
 
 

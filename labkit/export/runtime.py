@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labkit import device as devices
+from labkit.device import packages
 from labkit.errors import LabError, Unavailable
 from labkit.export.gate import checked
 
@@ -43,25 +44,24 @@ def session(model, level="all", *, threads=None, providers=("CPUExecutionProvide
 
     model     a path or a ModelProto
     level     one of `LEVELS`
-    threads   None: as many as `labkit.device.threads` says. They do not spin on after a call
+    threads   None: as many as `labkit.device.threads` says
+    providers what shall run it, best first; those that are not here are left out
     settings  attributes of `onnxruntime.SessionOptions`, such as enable_profiling=True
     Raises    LabError naming the file and the reason; Unavailable for what this machine cannot run
     """
-    import onnxruntime
-
-    if level not in LEVELS:
-        raise LabError(f"There is no level {level!r}.", expected=" or ".join(LEVELS), found=str(level))
+    onnxruntime = packages.imported("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
     options.log_severity_level = 4  # what it logs it also raises
     options.intra_op_num_threads = threads or devices.threads()
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # else what comes next is slowed down
     for name, value in settings.items():
         setattr(options, name, value)
+    here = [name for name in dict.fromkeys(providers) if name in onnxruntime.get_available_providers()]
     is_path = isinstance(model, (str, Path))
     with explained(Path(model).name if is_path else model.graph.name or "The model", "opened by ONNX Runtime"):
         source = str(model) if is_path else model.SerializeToString()
-        return onnxruntime.InferenceSession(source, options, providers=list(providers))
+        return onnxruntime.InferenceSession(source, options, providers=here)
 
 
 def answers(opened, *arrays, outputs=None):

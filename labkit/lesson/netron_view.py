@@ -11,7 +11,6 @@ import base64
 import functools
 import gzip
 import html
-import importlib.util
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from onnx import TensorProto
 
+from labkit.device import packages
 from labkit.errors import LabError, Unavailable
 from labkit.export.gate import parsed
 from labkit.export.walk import tensors
@@ -198,15 +198,8 @@ def document(graph):
 
 def netron_folder():
     """Where netron's files are."""
-    found = importlib.util.find_spec("netron")
-    if found is None:
-        raise Unavailable(
-            "netron is not installed: the graph cannot be drawn.",
-            expected="the package netron",
-            found="no such package",
-            fix="rm .venv/.ready && make .venv/.ready, or: python -m pip install netron",
-        )
-    return Path(found.origin).parent
+    netron = packages.imported("netron", what="netron is not installed: the graph cannot be drawn.")
+    return Path(netron.__file__).parent
 
 
 def _packed(data, *, level=9):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import LabError
-from labkit.export import HEAVY
+from labkit.export.operators import QUANTIZED
 from labkit.files import atomic
 from labkit.quantize.calibration import Calibration, observe
 from labkit.quantize.ptq import prepared
@@ -38,7 +38,7 @@ def to_fp8(src, dst, data):
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes, made = [], {}
     for node in model.graph.node:
-        if node.op_type in HEAVY:
+        if node.op_type in QUANTIZED:
             for place, name in enumerate(node.input[:2]):
                 if name not in made:
                     made[name], new = _pair(model.graph, name, stored.get(name), seen)

@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.export import HEAVY, runtime_graph
+from labkit.export import runtime_graph
+from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained
 from labkit.files import atomic
 from labkit.quantize.calibration import Calibration, observe, ranges
@@ -40,7 +41,7 @@ def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
     settings = _recipe_settings(recipe, model)
     unknown = set(keep) - {node.name for node in model.graph.node}
     if unknown:
-        names = ", ".join(node.name for node in model.graph.node if node.op_type in HEAVY)
+        names = ", ".join(node.name for node in model.graph.node if node.op_type in QUANTIZED)
         raise LabError("There are no such nodes to keep in float.", expected=names, found=", ".join(sorted(unknown)))
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     with explained(Path(src).name, "quantized"):
@@ -63,12 +64,12 @@ def _recipe_settings(recipe, model):
     if recipe == "tensorrt":
         # It refuses unsigned or shifted integers and int32 biases; quantized outputs cost accuracy for nothing.
         options = {"ActivationSymmetric": True, "QuantizeBias": False}
-        options["OpTypesToExcludeOutputQuantization"] = list(HEAVY)
-        own = {"activation_qType": QuantType.QInt8, "reduce_range": False, "op_types_to_quantize": list(HEAVY)}
+        options["OpTypesToExcludeOutputQuantization"] = list(QUANTIZED)
+        own = {"activation_qType": QuantType.QInt8, "reduce_range": False, "op_types_to_quantize": list(QUANTIZED)}
     elif recipe == "onnxruntime":
         # Weights of 7 bits: a CPU without VNNI instructions adds pairs of products in int16, which 8 bits overflow.
         options = {"ActivationSymmetric": False}
-        kinds = [*HEAVY, *between]
+        kinds = [*QUANTIZED, *between]
         own = {"activation_qType": QuantType.QUInt8, "reduce_range": True, "op_types_to_quantize": kinds}
     else:
         raise LabError(f"There is no recipe {recipe!r}.", expected=" or ".join(RECIPES), found=recipe, fix="choose one")

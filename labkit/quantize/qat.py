@@ -24,7 +24,7 @@ from labkit.export import to_onnx
 from labkit.quantize._quiet import quiet
 from labkit.quantize.numbers import limits
 
-HEAVY = (torch.ops.aten.conv2d.default, torch.ops.aten.linear.default)
+_HEAVY = (torch.ops.aten.conv2d.default, torch.ops.aten.linear.default)
 
 
 class FakeQuantized(nn.Module):
@@ -114,7 +114,7 @@ def _own_quantizer(pt2e, weight_bits):
     class HeavyLayers(quantizer.Quantizer):
         def annotate(self, model):
             for node in model.graph.nodes:
-                if node.op == "call_function" and node.target in HEAVY:
+                if node.op == "call_function" and node.target in _HEAVY:
                     specs = dict(zip(node.args[:2], (activations, weights), strict=True))
                     node.meta["quantization_annotation"] = quantizer.QuantizationAnnotation(
                         input_qspec_map=specs, _annotated=True

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import LabError
-from labkit.export import HEAVY, session
+from labkit.export import session
+from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration, observe
 from labkit.quantize.numbers import sqnr_db
@@ -36,7 +37,7 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
     model = prepared(path)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
-    layers = [node for node in model.graph.node if node.op_type in HEAVY]
+    layers = [node for node in model.graph.node if node.op_type in QUANTIZED]
     exact, rows = logits(path, images), []
     with tempfile.TemporaryDirectory() as folder:
         for layer in layers:

@@ -170,7 +170,7 @@ def test_without_a_compiler_inductor_says_what_to_install(small, monkeypatch):
         engines.load("inductor", small, torch.zeros(1, 1, 28, 28))
 
 
-@pytest.mark.parametrize(("name", "precision"), [("tensorflow", "fp32"), ("eager", "fp8")])
+@pytest.mark.parametrize(("name", "precision"), [("tensorflow", "fp32"), ("eager", "fp4")])
 def test_unknown_engines_and_precisions_are_refused(name, precision, small):
     with pytest.raises(LabError, match="expected"):
         engines.load(name, small, torch.zeros(1, 1, 28, 28), precision=precision)

@@ -9,8 +9,6 @@ from torch import nn
 
 from labkit import export
 from labkit.errors import LabError
-from labkit.export.charts import operator_chart, shares, step_chart
-from labkit.measure import Plan, SimulatedMachine, compare
 
 
 @pytest.fixture(scope="module")
@@ -106,29 +104,9 @@ def test_layers_have_the_shapes_and_the_parameters_of_the_network(network, trace
     assert list(frame["parameters"]) == [4 * 9 + 4, 3 * 144 + 3]
 
 
-def test_a_chart_divides_nodes_and_time_by_operator(traced):
-    frame = export.operator_times(traced, 2, level="none", calls=3)
-    table = shares({"net": frame})
-    assert list(table.sum(axis=1)) == pytest.approx([1, 1])
-    assert "Conv" in table.columns[:-1] and table.columns[-1] == "others"
-    labels = [text.get_text() for text in operator_chart({"net": frame}).axes[0].get_yticklabels()]
-    assert labels == ["net, nodes", "net, time"]
-
-
-def test_a_chart_of_steps_shows_nodes_and_speed():
-    machine = SimulatedMachine(0)
-    arms = {name: machine.work(ms / 1e3) for name, ms in (("as traced", 2), ("fused", 1))}
-    result = compare(arms, tolerance=0, device=machine.clock, plan=Plan(seconds=0.5))
-    left, right = step_chart({"as traced": {"Conv": 2, "Relu": 2}, "fused": {"Conv": 2}}, result).axes
-    assert [text.get_text() for text in left.texts] == ["4", "2"]
-    assert [text.get_text() for text in right.texts] == ["2.00x"]
-
-
-def test_unknown_passes_and_levels_are_refused(traced, folder):
+def test_unknown_passes_are_refused(traced, folder):
     with pytest.raises(LabError, match="batch norm fused"):
         export.simplify(traced, folder / "x.onnx", ["magic"])
-    with pytest.raises(LabError, match="extended"):
-        export.runtime_graph(traced, folder / "x.onnx", "most")
 
 
 @pytest.mark.parametrize("call", [export.simplify, export.runtime_graph, export.operator_times, export.as_written])

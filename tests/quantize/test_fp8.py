@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 
+from labkit import engines
 from labkit.errors import LabError, Unavailable
 from labkit.export import as_written, checked, precision_of
 from labkit.quantize import Calibration, logits, observe, prepared
@@ -70,3 +71,9 @@ def test_it_is_a_precision_of_its_own_and_an_engine_that_cannot_run_it_says_so(f
     assert precision_of(onnx.load(fp8_file)) == "fp8"
     with pytest.raises(Unavailable, match="no FP8 convolution"):
         as_written(fp8_file, level="all")
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_engines_without_fp8_name_the_one_that_has_it(engine, fp8_file, images):
+    with pytest.raises(Unavailable, match=rf"{engine} has no fp8[\s\S]*tensorrt"):
+        engines.load(engine, fp8_file, images[:2], precision="fp8")

@@ -29,7 +29,7 @@ __all__ = [
     "vouched",
 ]
 
-RUNS, PRECISIONS = "onnx", ("fp32", "bf16", "fp16", "int8")
+RUNS, PRECISIONS = "onnx", ("fp32", "bf16", "fp16", "int8", "fp8")
 LARGEST_BATCH = 64
 
 

@@ -6,6 +6,8 @@ A builder with a VERBOSE logger and detailed profiling lists the kernels in one 
 import re
 from dataclasses import dataclass
 
+from labkit.export.operators import HEAVY, RECURRENT
+
 KEYS = ("Inputs", "Constants", "Outputs", "TacticName", "StreamId", "Metadata")
 # Kinds that move, convert or wait; whatever else names a node is where its arithmetic happens.
 HELPERS = ("shape_call", "signal", "wait", "memset", "reformat", "copy", "constant", "noop", "cjmp")
@@ -16,9 +18,6 @@ TYPES = (  # the first part found in a description, in lower case, decides
     *(("bool", "bool"), ("float", "fp32"), ("fp32", "fp32")),
 )
 WIDTH = {"int8": 1, "fp8": 1, "fp16": 2, "bf16": 2, "fp32": 4}
-RECURRENT = ("GRU", "LSTM", "RNN")
-# Operators that multiply matrices, where nearly all arithmetic of a network is.
-HEAVY = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", *RECURRENT)
 PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")  # carry values on, unchanged
 
 

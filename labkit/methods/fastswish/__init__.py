@@ -13,6 +13,7 @@ Source   Howard et al. 2019, arXiv:1905.02244, for HardSwish
 from torch import nn
 
 from labkit import device
+from labkit.device import packages
 from labkit.errors import LabError, Unavailable
 from labkit.methods.fastswish import operator
 from labkit.methods.fastswish.formula import BOTTOM, K, naive, rewrite, slope
@@ -63,20 +64,18 @@ def form(name):
 
 
 def _triton_form():
-    try:
-        import triton
-    except ImportError as error:
-        missing, fix = str(error), "on Linux with an NVIDIA GPU: pip install triton"
-    else:
-        if device.runs_triton() or triton.knobs.runtime.interpret:
-            from labkit.methods.fastswish.kernels import triton_form
+    problem, fix = "Triton kernels cannot run here.", "on Linux with an NVIDIA GPU: pip install triton"
+    triton = packages.imported("triton", what=problem, fix=fix)
+    if not (device.runs_triton() or triton.knobs.runtime.interpret):
+        raise Unavailable(
+            problem,
+            expected="a GPU that Triton compiles for",
+            found="none",
+            fix="set TRITON_INTERPRET=1 before starting Python: the kernels then run, slowly, as Python",
+        )
+    from labkit.methods.fastswish.kernels import triton_form
 
-            return triton_form
-        missing = "no GPU that Triton compiles for"
-        fix = "set TRITON_INTERPRET=1 before starting Python: the kernels then run, slowly, as Python"
-    raise Unavailable(
-        "Triton kernels cannot run here.", expected="the package triton, and a GPU for it", found=missing, fix=fix
-    )
+    return triton_form
 
 
 def onnx_translations():
