@@ -27,8 +27,8 @@ __path__.extend(filter(None, os.environ.get("LABKIT_ENGINES", "").split(os.paths
 
 def names(*, runs=None, precision=None):
     """The names of all engines, or of those that run "torch" modules or "onnx" files, or serve a precision."""
-    listed = sorted({found.name for found in pkgutil.iter_modules(__path__)} - set(_NO_ENGINES))
-    found = [name for name in listed if not name.startswith("_")]
+    listed = {found.name for found in pkgutil.iter_modules(__path__)} - set(_NO_ENGINES)
+    found = sorted(name for name in listed if not name.startswith("_"))
     if runs:
         found = [name for name in found if runs == get(name).RUNS]
     if precision:

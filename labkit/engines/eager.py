@@ -16,16 +16,11 @@ def check():
 
 
 def load(model, example, *, precision, threads):
-    """See `labkit.engines.load`."""
-    return serve(model, example, precision=precision, threads=threads)
-
-
-def serve(call, example, *, precision, threads):
-    """Serve a module, or what was compiled from it; autocast keeps in fp32 what needs it."""
+    """See `labkit.engines.load`. Autocast keeps in fp32 what needs it."""
     kind, dtype = example.device.type, DTYPES[precision]
 
     def run(*batch):
         with devices.using_threads(threads), torch.autocast(kind, dtype=dtype, enabled=precision != "fp32"):
-            return call(*batch)
+            return model(*batch)
 
     return Served(device=str(example.device), threads=threads, run=run)

@@ -4,12 +4,10 @@ import torch
 
 from labkit import device as devices
 from labkit.device.packages import Check
-from labkit.engines.eager import PRECISIONS, serve
+from labkit.engines import eager
 from labkit.errors import Unavailable
 
-__all__ = ["PRECISIONS", "RUNS", "check", "load"]
-
-RUNS = "torch"
+RUNS, PRECISIONS = "torch", eager.PRECISIONS
 
 
 def check():
@@ -24,4 +22,4 @@ def check():
 def load(model, example, *, precision, threads):
     """See `labkit.engines.load`. The first call of the result compiles; that takes from seconds to minutes."""
     devices.require_compiler(example.device)
-    return serve(torch.compile(model, dynamic=False), example, precision=precision, threads=threads)
+    return eager.load(torch.compile(model, dynamic=False), example, precision=precision, threads=threads)

@@ -1,16 +1,9 @@
 """What a graph wants as input, and made-up inputs that fit it."""
 
-from onnx import TensorProto
+import numpy as np
+from onnx import helper
 
 from labkit.errors import LabError
-
-DTYPES = {
-    TensorProto.FLOAT: "float32",
-    TensorProto.FLOAT16: "float16",
-    TensorProto.INT64: "int64",
-    TensorProto.INT32: "int32",
-    TensorProto.BOOL: "bool",
-}
 
 
 def random_inputs(model, batch, seed=0):
@@ -18,25 +11,25 @@ def random_inputs(model, batch, seed=0):
     tokens of any vocabulary. The first dimension is the batch; any other that may vary is refused."""
     import torch
 
-    random, stored = torch.Generator().manual_seed(seed), {tensor.name for tensor in model.graph.initializer}
+    random, stored = np.random.default_rng(seed), {tensor.name for tensor in model.graph.initializer}
     found = []
     for value in (value for value in model.graph.input if value.name not in stored):
-        shape, dtype = _shape(value, batch), getattr(torch, DTYPES[value.type.tensor_type.elem_type])
-        floats = dtype.is_floating_point
-        made = torch.randn(shape, generator=random) if floats else torch.randint(0, 2, shape, generator=random)
-        found.append(made.to(dtype))
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        shape = _shape(value, batch, dtype)
+        made = random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 2, shape)
+        found.append(torch.from_numpy(made.astype(dtype)))
     return tuple(found)
 
 
-def _shape(value, batch):
+def _shape(value, batch, dtype):
     """The shape of a graph input (ValueInfoProto) for this batch size."""
-    kind, sides = value.type.tensor_type.elem_type, dims(value)
+    sides = dims(value)
     fixed = isinstance(sides[0], int) and sides[0] != batch
-    if fixed or kind not in DTYPES or not all(isinstance(side, int) for side in sides[1:]):
+    if fixed or dtype.kind not in "fib" or not all(isinstance(side, int) for side in sides[1:]):
         raise LabError(
             f"No batch of {batch} can be made up for the input {value.name!r}.",
             expected="floats or integers of a fixed shape, behind a batch dimension that may vary",
-            found=f"{TensorProto.DataType.Name(kind)} ({', '.join(map(str, sides))})",
+            found=f"{dtype} ({', '.join(map(str, sides))})",
             fix="choose the batch size of the file" if fixed else "export the model with fixed sides",
         )
     return batch, *sides[1:]

@@ -1,7 +1,6 @@
 """What a graph consists of, and where its time goes."""
 
 import json
-import statistics
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -53,7 +52,7 @@ def layers(path, batch=1):
     return pd.DataFrame(lines, columns=["node", "operator", "weights", "output", "parameters"])
 
 
-def operator_times(path, batch, *, level="all", threads=None, calls=20):
+def operator_times(path, batch, *, level="all", calls=20):
     """Where the time of a call goes: a DataFrame (operator, nodes, ms, share), the longest first.
 
     batch    items of the made-up input
@@ -63,22 +62,20 @@ def operator_times(path, batch, *, level="all", threads=None, calls=20):
     """
     import pandas as pd
 
-    seconds = {}
-    for event in _node_events(path, batch, level, threads, calls):
-        key = event["args"]["op_name"], event["name"]
-        seconds.setdefault(key, []).append(event["dur"] / 1e6)
-    lines = [(operator, 1, 1e3 * statistics.median(taken)) for (operator, _), taken in seconds.items()]
-    frame = pd.DataFrame(lines, columns=["operator", "nodes", "ms"]).groupby("operator", as_index=False).sum()
+    events = pd.DataFrame(_node_events(path, batch, level, calls))
+    events["operator"] = [args["op_name"] for args in events["args"]]
+    each = events.groupby(["operator", "name"])["dur"].median() / 1e3  # of microseconds
+    frame = each.groupby("operator").agg(nodes="size", ms="sum").reset_index()
     frame["share"] = frame["ms"] / frame["ms"].sum()
     return frame.sort_values("ms", ascending=False, ignore_index=True)
 
 
-def _node_events(path, batch, level, threads, calls):
+def _node_events(path, batch, level, calls):
     """The profiler's event of every node in every call after the warm-up."""
     inputs = [tensor.numpy() for tensor in random_inputs(checked(path), batch)]
     with tempfile.TemporaryDirectory() as folder:
         profile = {"enable_profiling": True, "profile_file_prefix": str(Path(folder) / "profile")}
-        opened = session(path, level, threads=threads, **profile)
+        opened = session(path, level, **profile)
         for _ in range(WARM_UP + calls):
             answers(opened, *inputs)
         events = json.loads(Path(opened.end_profiling()).read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from labkit import device as devices
 from labkit.device import packages
-from labkit.errors import LabError, Unavailable
+from labkit.errors import LabError
 from labkit.export.gate import checked
 
 # How far ONNX Runtime may change a graph before it runs it; each level includes those before it.
@@ -26,13 +26,6 @@ def explained(name, task):
         raise
     except Exception as error:
         reason = " ".join(str(error).split())
-        if "float8" in reason.lower():
-            raise Unavailable(
-                "ONNX Runtime runs no FP8 convolution on this machine.",
-                expected="a GPU with FP8 and TensorRT (`labkit build`), or INT8",
-                found=f"{name}: {reason[:300]}",
-                fix="make an INT8 file: `labkit quantize`",
-            ) from error
         raise LabError(
             f"{name} cannot be {task}.", found=f"{type(error).__name__}: {reason[:300]}",
             fix="export the model anew, with fixed sides behind the batch",
@@ -47,7 +40,7 @@ def session(model, level="all", *, threads=None, providers=("CPUExecutionProvide
     threads   None: as many as `labkit.device.threads` says
     providers what shall run it, best first; those that are not here are left out
     settings  attributes of `onnxruntime.SessionOptions`, such as enable_profiling=True
-    Raises    LabError naming the file and the reason; Unavailable for what this machine cannot run
+    Raises    LabError naming the file and the reason; Unavailable without ONNX Runtime
     """
     onnxruntime = packages.imported("onnxruntime")
     options = onnxruntime.SessionOptions()
@@ -83,10 +76,10 @@ def answers(opened, *arrays, outputs=None):
         ) from error
 
 
-def as_written(path, *, level="none", threads=None):
+def as_written(path, *, level="none"):
     """A function from a batch to the output (both tensors) that runs the file as it is written, or up to `level`."""
     import torch
 
     checked(path)
-    opened = session(path, level, threads=threads)
+    opened = session(path, level)
     return lambda *batch: torch.from_numpy(answers(opened, *(each.cpu().numpy() for each in batch))[0])

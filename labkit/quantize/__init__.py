@@ -16,17 +16,5 @@ from labkit.quantize.named import by_name
 from labkit.quantize.ptq import RECIPES, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
 
-__all__ = [
-    "METHODS",
-    "RECIPES",
-    "Calibration",
-    "by_name",
-    "logits",
-    "observe",
-    "prepared",
-    "ranges",
-    "sensitivity",
-    "static",
-    "to_fp8",
-    "to_fp16",
-]
+__all__ = ["METHODS", "RECIPES", "Calibration", "by_name", "logits", "observe", "prepared", "ranges"]
+__all__ += ["sensitivity", "static", "to_fp8", "to_fp16"]

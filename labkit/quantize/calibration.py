@@ -197,6 +197,8 @@ def _entropy_threshold(seen, *, levels=128, step=8):
 
 def _divergence(counts, end, levels):
     """KL(P, Q) of clipping at bin `end`, in nats; infinite where Q has nothing and P has something."""
+    from scipy.special import rel_entr
+
     kept = counts[:end]
     observed = kept.copy()
     observed[-1] += counts[end:].sum()
@@ -205,8 +207,6 @@ def _divergence(counts, end, levels):
     total = np.bincount(level, kept, levels)
     share = total / np.maximum(np.bincount(level, filled, levels), 1)
     quantized = np.where(filled, share[level], 0.0)
-    some = observed > 0
-    if quantized.sum() == 0 or not (quantized[some] > 0).all():
+    if not quantized.any():
         return np.inf
-    p, q = observed[some] / observed.sum(), quantized[some] / quantized.sum()
-    return float((p * np.log(p / q)).sum())
+    return float(rel_entr(observed / observed.sum(), quantized / quantized.sum()).sum())

@@ -18,10 +18,8 @@ from labkit.quantize._quiet import quiet
 from labkit.quantize.calibration import Calibration, observe
 
 LARGEST = float(np.finfo(np.float16).max)  # 65,504
-SENSITIVE = (
-    "Softmax",
-    "LayerNormalization",
-)  # sums of exponentials, of squares: float32 keeps them exact and costs little
+# Sums of exponentials, of squares: float32 keeps them exact and costs little.
+SENSITIVE = ["Softmax", "LayerNormalization"]
 
 
 def to_fp16(src, dst, data=None):
@@ -42,7 +40,7 @@ def to_fp16(src, dst, data=None):
             low_precision_type="fp16",
             keep_io_types=True,
             nodes_to_exclude=exclude,
-            op_types_to_exclude=list(SENSITIVE),
+            op_types_to_exclude=SENSITIVE,
             data_max=np.inf,
         )
         converted = _each_weight_once(converted)

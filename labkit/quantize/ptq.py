@@ -60,20 +60,19 @@ def _recipe_settings(recipe, model):
     # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
     between = [kind for kind in BETWEEN if not (kind == "Add" and "LayerNormalization" in kinds)]
 
-    common = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": []}
+    options = {"WeightSymmetric": True, "ActivationSymmetric": recipe == "tensorrt"}
+    settings = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": [], "extra_options": options}
     if recipe == "tensorrt":
         # It refuses unsigned or shifted integers and int32 biases; quantized outputs cost accuracy for nothing.
-        options = {"ActivationSymmetric": True, "QuantizeBias": False}
-        options["OpTypesToExcludeOutputQuantization"] = list(QUANTIZED)
+        options |= {"QuantizeBias": False, "OpTypesToExcludeOutputQuantization": list(QUANTIZED)}
         own = {"activation_qType": QuantType.QInt8, "reduce_range": False, "op_types_to_quantize": list(QUANTIZED)}
     elif recipe == "onnxruntime":
         # Weights of 7 bits: a CPU without VNNI instructions adds pairs of products in int16, which 8 bits overflow.
-        options = {"ActivationSymmetric": False}
         kinds = [*QUANTIZED, *between]
         own = {"activation_qType": QuantType.QUInt8, "reduce_range": True, "op_types_to_quantize": kinds}
     else:
         raise LabError(f"There is no recipe {recipe!r}.", expected=" or ".join(RECIPES), found=recipe, fix="choose one")
-    return {**common, **own, "extra_options": {"WeightSymmetric": True, **options}}
+    return settings | own
 
 
 def prepared(src):

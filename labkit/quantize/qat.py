@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from labkit.device import packages
-from labkit.errors import LabError
 from labkit.export import to_onnx
 from labkit.quantize._quiet import quiet
 from labkit.quantize.numbers import limits
@@ -52,8 +51,6 @@ def prepare(network, example, *, weight_bits=8):
     weight_bits  2 to 8: symmetric, one grid a channel. Activations have 8 bits, symmetric, one grid a tensor, its range
                  a moving average
     """
-    if not 2 <= weight_bits <= 8:
-        raise LabError("There is no such grid.", expected="weight_bits from 2 to 8", found=weight_bits, fix="try 4")
     with quiet():
         pt2e = _pt2e()
         traced = torch.export.export(_folded(network), (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.errors import LabError
 from labkit.export import session
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration, observe
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.ptq import prepared, static
-
-WAYS = ("only", "all but")
 
 
 def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="minmax"):
@@ -32,8 +29,6 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
     """
     import pandas as pd
 
-    if way not in WAYS:
-        raise LabError(f"There is no way {way!r}.", expected=" or ".join(WAYS), found=way, fix="choose one")
     model = prepared(path)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}

@@ -104,11 +104,6 @@ def test_layers_have_the_shapes_and_the_parameters_of_the_network(network, trace
     assert list(frame["parameters"]) == [4 * 9 + 4, 3 * 144 + 3]
 
 
-def test_unknown_passes_are_refused(traced, folder):
-    with pytest.raises(LabError, match="batch norm fused"):
-        export.simplify(traced, folder / "x.onnx", ["magic"])
-
-
 @pytest.mark.parametrize("call", [export.simplify, export.runtime_graph, export.operator_times, export.as_written])
 def test_a_file_is_checked_before_it_is_used(call, tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"bad")

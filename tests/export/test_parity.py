@@ -7,6 +7,7 @@ from torch import nn
 
 from labkit import export, models
 from labkit.errors import LabError
+from labkit.export.from_torch import OPSET
 from labkit.export.parity import agreement
 
 
@@ -32,7 +33,7 @@ def test_parity_by_hand():
 def test_an_export_has_stated_names_opset_and_an_open_batch(path):
     model = export.checked(path)
     assert [value.name for value in (*model.graph.input, *model.graph.output)] == ["input", "logits"]
-    assert model.opset_import[0].version == export.OPSET
+    assert model.opset_import[0].version == OPSET
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 

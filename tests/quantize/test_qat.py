@@ -5,7 +5,6 @@ import onnx
 import pytest
 import torch
 
-from labkit.errors import LabError
 from labkit.export import parity
 from labkit.models import build
 from labkit.quantize import qat
@@ -89,9 +88,3 @@ def test_the_network_itself_is_not_changed(small, images):
     before = {name: value.clone() for name, value in small.state_dict().items()}
     qat.prepare(small, images[:2])
     assert all(torch.equal(value, before[name]) for name, value in small.state_dict().items())
-
-
-@pytest.mark.parametrize("bits", [1, 9])
-def test_other_numbers_of_bits_are_refused(small, images, bits):
-    with pytest.raises(LabError, match="2 to 8"):
-        qat.prepare(small, images[:2], weight_bits=bits)

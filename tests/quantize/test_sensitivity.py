@@ -4,7 +4,6 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from labkit.errors import LabError
 from labkit.quantize import Calibration, logits, observe, prepared, sensitivity, static
 from labkit.quantize.numbers import sqnr_db
 
@@ -38,8 +37,3 @@ def test_exact_answers_do_not_depend_on_the_integer_kernels_of_the_cpu(onnx_file
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     wanted = onnxruntime.InferenceSession(path, options).run(None, {"input": images.numpy()})[0]
     np.testing.assert_array_equal(logits(path, images, batch=64), wanted)
-
-
-def test_an_unknown_way_is_refused(onnx_file, histograms, images):
-    with pytest.raises(LabError, match="only or all but"):
-        sensitivity(onnx_file, histograms, images, way="each")

@@ -12,22 +12,11 @@ from labkit import device as devices
 from labkit.device import packages
 from labkit.engines.served import Served
 from labkit.engines.tensorrt.builder import Settings, build
-from labkit.engines.tensorrt.layers import compared, placed
+from labkit.engines.tensorrt.layers import compared
 from labkit.engines.tensorrt.libraries import facts, gpu_extra, library, require_gpu
 from labkit.engines.tensorrt.trust import Untrusted, obtain, vouched
 
-__all__ = [
-    "Settings",
-    "Untrusted",
-    "build",
-    "compared",
-    "facts",
-    "library",
-    "obtain",
-    "placed",
-    "require_gpu",
-    "vouched",
-]
+__all__ = ["Settings", "Untrusted", "build", "compared", "facts", "library", "obtain", "require_gpu", "vouched"]
 
 RUNS, PRECISIONS = "onnx", ("fp32", "bf16", "fp16", "int8", "fp8")
 LARGEST_BATCH = 64

@@ -73,7 +73,6 @@ class Built:
     kernels       `layers.Kernel`s, as the builder listed them
     memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder told
     seconds       building took
-    timing_cache  bytes to make the next build faster; None in TensorRT-RTX, which times nothing while it builds
     """
 
     source: Source
@@ -82,15 +81,13 @@ class Built:
     kernels: tuple
     memory: dict
     seconds: float
-    timing_cache: bytes | None = None
 
 
-def build(onnx, settings=None, *, timing_cache=None):
+def build(onnx, settings=None):
     """Build an engine of an ONNX file: a `Built`. Without a GPU this takes TensorRT-RTX.
 
     onnx          a path, or a `Source`
     settings      `Settings`
-    timing_cache  bytes of an earlier build on this machine
     Raises        LabError that names the node and the way out; Unavailable where nothing can be built
     """
     source, settings, found = Source.read(onnx), settings or Settings(), library()
@@ -99,9 +96,6 @@ def build(onnx, settings=None, *, timing_cache=None):
     network = builder.create_network(1 << int(found.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = _parsed(found.trt, network, log, source)
     config = _configured(found, builder, network, settings)
-    keeps_times = not found.is_rtx  # there the calls exist, do nothing, and warn
-    if keeps_times:
-        config.set_timing_cache(config.create_timing_cache(timing_cache or b""), False)
     begin = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - begin
@@ -115,7 +109,6 @@ def build(onnx, settings=None, *, timing_cache=None):
         kernels=layers.from_log(log.said("VERBOSE")),
         memory=_memory(log.said("INFO")),
         seconds=seconds,
-        timing_cache=bytes(config.get_timing_cache().serialize()) if keeps_times else None,
     )
 
 

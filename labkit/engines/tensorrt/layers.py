@@ -81,9 +81,10 @@ def _type_name(text):
     return next((kind for part, kind in TYPES if part in text), text.strip() or "unknown")
 
 
-def compared(model, kernels):
-    """Requested against actual precision: a DataFrame, one line a heavy node of a ModelProto in the graph's order.
+def compared(model, kernels, operators=HEAVY):
+    """Requested against actual precision: a DataFrame, one line a node of a ModelProto in the graph's order.
 
+    operators  which nodes; None: all
     requested  the type of the node's data; or what its data and its weights were both dequantized from
     actual     what the kernel computes in that does the node's arithmetic, or "folded away"
     fused      how many other ONNX nodes the same kernel computes
@@ -96,23 +97,12 @@ def compared(model, kernels):
     types, made_by = _tensor_types(graph), {name: node for node in graph.node for name in node.output}
     lines = []
     for node in graph.node:
-        if node.op_type in HEAVY:
+        if operators is None or node.op_type in operators:
             kernel, asked = _actual(node, kernels), _requested(node, types, made_by)
             about = (kernel.precision, kernel.name, kernel.kind) if kernel else ("folded away", None, None)
             fused = max(len(kernel.nodes) - 1, 0) if kernel else 0
             lines.append((node.name, node.op_type, asked, *about, fused))
     return pd.DataFrame(lines, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"])
-
-
-def placed(model, kernels):
-    """A DataFrame, one line a node of a ModelProto: node, operator, kernel, kind; None for what was folded away."""
-    import pandas as pd
-
-    lines = []
-    for node in model.graph.node:
-        kernel = _actual(node, kernels)
-        lines.append((node.name, node.op_type, kernel and kernel.name, kernel and kernel.kind))
-    return pd.DataFrame(lines, columns=["node", "operator", "kernel", "kind"])
 
 
 def _actual(node, kernels):
@@ -147,7 +137,7 @@ def _onnx_type(name):
 def _requested(node, types, made_by):
     """The precision one node asks for."""
     quantized = [_quantized_type(name, types, made_by) for name in node.input[:2]]
-    if all(quantized):
+    if quantized and all(quantized):
         return quantized[0]
     return next((types[name] for name in (*node.input[:2], *node.output) if name in types), "unknown")
 

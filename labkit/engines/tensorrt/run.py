@@ -32,13 +32,7 @@ class Session:
         self.log = recorder(found.trt)()
         self.runtime = found.trt.Runtime(self.log)
         self.engine = self.runtime.deserialize_cuda_engine(plan)
-        if self.engine is None:
-            raise LabError(
-                "TensorRT does not load this engine.",
-                expected="an engine built by this library for this GPU",
-                found=(self.log.said("INTERNAL_ERROR", "ERROR") or ["no reason was given"])[0],
-                fix="delete the file: it is built again",
-            )
+        self._check(self.engine is not None, "this engine (delete its file, and it is built again)")
         names = [self.engine.get_tensor_name(index) for index in range(self.engine.num_io_tensors)]
         ports = [_port(found.trt, self.engine, name) for name in names]
         self.inputs = tuple(each for each in ports if each.is_input)

@@ -16,8 +16,6 @@ from labkit.errors import LabError
 from labkit.files import artifacts, atomic
 from labkit.ledger.rows import EngineFile
 
-_CACHE = "timing cache"  # stands for the model of the file that holds measured times
-
 
 class Untrusted(LabError):
     """An engine file that must not be loaded: it is not what was built here, or not for this machine as it is now."""
@@ -53,17 +51,18 @@ def obtain(onnx, settings=None, *, folder=None):
         return Engine(plan, path, row, "reused")
     except Untrusted as error:
         how = f"built again: {error.found}" if path.exists() else "built"
-    built = _build_with_cache(source, settings, today, path.parent)
-    return Engine(built.plan, path, keep(path, built.plan, **about), how, built)
+    built = build(source, settings)
+    return Engine(built.plan, path, _keep(path, built.plan, **about), how, built)
 
 
-def keep(path, data, **about):
+def _keep(path, data, **about):
     """Write a file that TensorRT made, and its `EngineFile` row, which comes back; `about`: as in `vouched`.
 
     A kill between the two leaves a row without a file, or a file that the row does not fit: nobody loads either.
     """
-    digest = hashlib.sha256(data).hexdigest()
-    row = EngineFile(sha256=digest, file=path.name, bytes=len(data), built_utc=ledger.now(), **about)
+    row = EngineFile(
+        sha256=hashlib.sha256(data).hexdigest(), file=path.name, bytes=len(data), built_utc=ledger.now(), **about
+    )
     ledger.add(row)
     with atomic(path) as temporary:
         temporary.write_bytes(data)
@@ -105,17 +104,3 @@ def _untrusted(path, wrong):
         found="; ".join(wrong),
         fix="nothing to do: it is built again",
     )
-
-
-def _build_with_cache(source, settings, today, folder):
-    """Build, with the times that earlier builds on this machine measured, where the library keeps such times."""
-    path = folder / "timing.cache"
-    about = {"onnx_sha256": _CACHE, "settings": "{}", **today}
-    try:
-        cache, _ = vouched(path, **about)
-    except Untrusted:
-        cache = None
-    built = build(source, settings, timing_cache=cache)
-    if built.timing_cache:
-        keep(path, built.timing_cache, **about)
-    return built
