@@ -32,7 +32,9 @@ def to_fp16(src, dst, data=None):
     import onnx
 
     model = checked(src)
-    convert, large = _converter(), _too_large(src, data) if data is not None else set()
+    convert = _converter()
+    seen = {} if data is None else observe(src, Calibration.of(data))
+    large = {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
     exclude = [f"{re.escape(node.name)}$" for node in model.graph.node if large & {*node.input, *node.output}]
     with quiet(), explained(Path(src).name, "converted to float16"):
         converted = convert(
@@ -43,16 +45,9 @@ def to_fp16(src, dst, data=None):
             op_types_to_exclude=SENSITIVE,
             data_max=np.inf,
         )
-        converted = _each_weight_once(converted)
     with atomic(dst) as temporary:
-        onnx.save(converted, temporary)
+        onnx.save(_each_weight_once(converted), temporary)
     return Path(dst)
-
-
-def _too_large(src, data):
-    """Names of the tensors that came within a factor of 2 of the largest float16."""
-    seen = observe(src, Calibration.of(data))
-    return {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
 
 
 def _each_weight_once(model):

@@ -17,7 +17,7 @@ PLAN = bytes(range(256)) * 40
 @pytest.fixture
 def path(tmp_path):
     place = tmp_path / "engines" / "net.engine"
-    trust.keep(place, PLAN, **ABOUT)
+    trust._keep(place, PLAN, **ABOUT)
     return place
 
 
@@ -68,7 +68,7 @@ def test_a_file_that_someone_else_put_there_is_refused_in_no_time(tamper, path, 
 
 
 def test_the_engine_of_another_network_that_was_built_here_too_is_refused(path):
-    trust.keep(path.with_name("other.engine"), PLAN + b"x", **ABOUT)
+    trust._keep(path.with_name("other.engine"), PLAN + b"x", **ABOUT)
     path.write_bytes(PLAN + b"x")
     with pytest.raises(Untrusted, match="was built here"):
         vouched(path, **ABOUT)

@@ -30,8 +30,7 @@ def check():
     )
     runs = "; builds engines; running them takes an NVIDIA GPU" if rtx.ok else ""
     yield replace(rtx, name="tensorrt-rtx", detail=rtx.detail + runs)
-    without = "rows of this engine have a reason and no number"
-    yield packages.check("tensorrt", without=without, fix=gpu_extra())
+    yield packages.check("tensorrt", without="rows of this engine have a reason and no number", fix=gpu_extra())
     without = "the classic way is rehearsed without it"
     yield packages.check("pycuda", module="pycuda.driver", without=without, fix=gpu_extra())
 

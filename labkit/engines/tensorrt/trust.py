@@ -60,9 +60,8 @@ def _keep(path, data, **about):
 
     A kill between the two leaves a row without a file, or a file that the row does not fit: nobody loads either.
     """
-    row = EngineFile(
-        sha256=hashlib.sha256(data).hexdigest(), file=path.name, bytes=len(data), built_utc=ledger.now(), **about
-    )
+    digest = hashlib.sha256(data).hexdigest()
+    row = EngineFile(sha256=digest, file=path.name, bytes=len(data), built_utc=ledger.now(), **about)
     ledger.add(row)
     with atomic(path) as temporary:
         temporary.write_bytes(data)
