@@ -74,7 +74,7 @@ USES = {
     "triton": lambda: fastswish.form("triton"),
     "torchao": qat._pt2e,
     "modelopt": floats._converter,
-    "netron": netron_view.netron_folder,
+    "netron": netron_view._netron_folder,
     "gpu": lambda: device.pick("cuda"),
     "compiler": lambda: device.require_compiler("cpu"),
 }

@@ -74,10 +74,10 @@ def _cpuinfo():
 
 
 def _sysctl(name):
-    return first_line(["sysctl", "-n", name])
+    return _first_line(["sysctl", "-n", name])
 
 
-def first_line(command):
+def _first_line(command):
     """First line a command prints, or None when it fails or prints nothing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10)
@@ -149,6 +149,6 @@ def _nvidia_driver():
 @functools.cache
 def commit():
     """The workbook's git commit, with `-dirty` when files differ from it; None outside a checkout."""
-    number = first_line(["git", "-C", str(root()), "rev-parse", "--short=12", "HEAD"])
-    changed = first_line(["git", "-C", str(root()), "status", "--porcelain", "--untracked-files=no"])
+    number = _first_line(["git", "-C", str(root()), "rev-parse", "--short=12", "HEAD"])
+    changed = _first_line(["git", "-C", str(root()), "status", "--porcelain", "--untracked-files=no"])
     return f"{number}-dirty" if number and changed else number

@@ -15,7 +15,7 @@ class Eigen(NamedTuple):
     residual: float
 
 
-def hessian_vector(landscape, vector, weights=None):
+def _hessian_vector(landscape, vector, weights=None):
     """H v at a point, (P,): the gradient of (gradient . v), by differentiating twice; H itself is never built.
 
     Source  Pearlmutter 1994, Fast exact multiplication by the Hessian
@@ -38,11 +38,11 @@ def top_eigenvalue(landscape, *, steps=60, tolerance=1e-3, seed=0):
     whose eigenvalues are all positive, finds the largest.
     """
     start = torch.randn(landscape.weights.shape, generator=torch.Generator().manual_seed(seed)).to(landscape.weights)
-    found = _power_iteration(lambda v: hessian_vector(landscape, v), start, steps, tolerance)
+    found = _power_iteration(lambda v: _hessian_vector(landscape, v), start, steps, tolerance)
     if found.value >= 0:
         return found
     low = found.value
-    shifted = _power_iteration(lambda v: hessian_vector(landscape, v) - low * v, start, steps, tolerance)
+    shifted = _power_iteration(lambda v: _hessian_vector(landscape, v) - low * v, start, steps, tolerance)
     value, apart = shifted.value + low, shifted.residual * abs(shifted.value)
     return Eigen(value, shifted.vector, found.products + shifted.products, apart / max(abs(value), 1e-30))
 

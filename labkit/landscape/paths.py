@@ -41,20 +41,20 @@ def surface(landscape, *, reach=1.0, points=15, seed=0):
     points   a side, odd so that the middle is the solution itself
     seed     of the directions: the same for two networks of one kind, up to their own lengths
     """
-    first, second = random_direction(landscape, seed=2 * seed), random_direction(landscape, seed=2 * seed + 1)
+    first, second = _random_direction(landscape, seed=2 * seed), _random_direction(landscape, seed=2 * seed + 1)
     x = np.linspace(-reach, reach, points)
     rows = [[landscape.loss(landscape.weights + float(a) * first + float(b) * second) for b in x] for a in x]
     return Surface(x, np.array(rows))
 
 
-def random_direction(landscape, *, seed=0):
+def _random_direction(landscape, *, seed=0):
     """(P,) of independent normal numbers, filter-normalised."""
     generator = torch.Generator().manual_seed(seed)
     raw = torch.randn(landscape.weights.shape, generator=generator).to(landscape.weights)
-    return filter_normalised(raw, landscape)
+    return _filter_normalised(raw, landscape)
 
 
-def filter_normalised(direction, landscape):
+def _filter_normalised(direction, landscape):
     """(P,): every filter of `direction` as long as the same filter of the solution, so that a step of 1 is as large
     as the weights themselves, whatever their scale.
 

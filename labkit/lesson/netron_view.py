@@ -171,14 +171,14 @@ def page(graphs, *, height=None):
         '<div style="flex:1;min-width:0;display:flex;flex-direction:column">'
         f'<b style="font:13px sans-serif;padding:2px">{html.escape(graph.name)}</b>'
         f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(graph.name)}" '
-        f'style="flex:1;border:1px solid #9994" srcdoc="{html.escape(document(graph))}"></iframe></div>'
+        f'style="flex:1;border:1px solid #9994" srcdoc="{html.escape(_document(graph))}"></iframe></div>'
         for graph in graphs
     )
     size = "100vh" if height is None else f"{height}px"
     return f'<div style="display:flex;gap:6px;height:{size}">{frames}</div>'
 
 
-def document(graph):
+def _document(graph):
     """netron's page with one graph in it, which draws itself when opened."""
     import jinja2
 
@@ -196,7 +196,7 @@ def document(graph):
     )
 
 
-def netron_folder():
+def _netron_folder():
     """Where netron's files are."""
     netron = packages.imported("netron", what="netron is not installed: the graph cannot be drawn.")
     return Path(netron.__file__).parent
@@ -210,15 +210,15 @@ def _packed(data, *, level=9):
 @functools.cache
 def _modules():
     """The sources of `_MODULES` in their order, packed."""
-    sources = {name: (netron_folder() / f"{name}.js").read_text(encoding="utf-8") for name in _MODULES}
+    sources = {name: (_netron_folder() / f"{name}.js").read_text(encoding="utf-8") for name in _MODULES}
     return _packed(json.dumps(sources).encode("utf-8"))
 
 
 @functools.cache
 def _shell():
     """(styles, body) of netron's own page."""
-    text = (netron_folder() / "index.html").read_text(encoding="utf-8")
-    grapher = (netron_folder() / "grapher.css").read_text(encoding="utf-8")
+    text = (_netron_folder() / "index.html").read_text(encoding="utf-8")
+    grapher = (_netron_folder() / "grapher.css").read_text(encoding="utf-8")
     own = re.search(r"<style>(.*)</style>", text, flags=re.DOTALL)[1]
     return f"{grapher}\n{own}", re.search(r"<body.*</body>", text, flags=re.DOTALL)[0]
 
@@ -226,4 +226,4 @@ def _shell():
 @functools.cache
 def _operators():
     """netron's descriptions of all ONNX operators."""
-    return json.loads((netron_folder() / "onnx-metadata.json").read_text(encoding="utf-8"))
+    return json.loads((_netron_folder() / "onnx-metadata.json").read_text(encoding="utf-8"))

@@ -66,8 +66,8 @@ def test_the_commit_is_read_from_git_or_unknown():
 
 
 def test_a_command_that_is_missing_or_fails_gives_none():
-    assert machine.first_line(["no-such-command"]) is None
-    assert machine.first_line(["false"]) is None
+    assert machine._first_line(["no-such-command"]) is None
+    assert machine._first_line(["false"]) is None
 
 
 def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monkeypatch):

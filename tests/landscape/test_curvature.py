@@ -6,7 +6,7 @@ from test_landscape import images, network
 from torch.func import grad, jvp
 
 from labkit.landscape import Landscape, top_eigenvalue
-from labkit.landscape.curvature import hessian_vector
+from labkit.landscape.curvature import _hessian_vector
 
 
 def quadratic(eigenvalues, seed=0):
@@ -20,7 +20,7 @@ def quadratic(eigenvalues, seed=0):
 def test_the_product_with_a_quadratics_hessian_is_the_matrix_product():
     view, matrix = quadratic([5.0, 2.0, -1.0])
     v = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    torch.testing.assert_close(hessian_vector(view, v), matrix @ v)
+    torch.testing.assert_close(_hessian_vector(view, v), matrix @ v)
 
 
 @pytest.mark.filterwarnings("ignore:.*jit.*:DeprecationWarning", "ignore:.*jit.*:FutureWarning")  # torch's own tables
@@ -29,7 +29,7 @@ def test_the_product_agrees_with_forward_over_reverse_differentiation_of_a_netwo
     ((_, part),) = view.parts
     v = torch.randn(view.weights.shape, generator=torch.Generator().manual_seed(1)).double()
     _, expected = jvp(grad(part), (view.weights,), (v,))
-    torch.testing.assert_close(hessian_vector(view, v), expected)
+    torch.testing.assert_close(_hessian_vector(view, v), expected)
 
 
 def test_the_product_agrees_with_a_difference_of_gradients():
@@ -37,7 +37,7 @@ def test_the_product_agrees_with_a_difference_of_gradients():
     v = torch.randn(view.weights.shape, generator=torch.Generator().manual_seed(1)).double()
     step = 1e-5
     ahead, behind = (view.gradient(view.weights + sign * step * v)[1] for sign in (1, -1))
-    torch.testing.assert_close(hessian_vector(view, v), (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(_hessian_vector(view, v), (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-7)
 
 
 class Doubled:

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from labkit.data import ImageSet
 from labkit.landscape import Landscape, interpolate, surface
-from labkit.landscape.paths import filter_normalised, random_direction
+from labkit.landscape.paths import _filter_normalised, _random_direction
 
 
 def images(count=40):
@@ -99,7 +99,7 @@ def test_another_measure_is_taken_along_the_line():
 
 def test_every_filter_of_a_direction_is_as_long_as_the_filter_it_moves():
     view = Landscape.of(network(), images())
-    weights, direction = view.split(view.weights), view.split(random_direction(view, seed=3))
+    weights, direction = view.split(view.weights), view.split(_random_direction(view, seed=3))
     for name in ("0.weight", "5.weight"):
         for filter, move in zip(weights[name], direction[name], strict=True):
             assert float(move.norm()) == pytest.approx(float(filter.norm()), rel=1e-5)
@@ -108,7 +108,7 @@ def test_every_filter_of_a_direction_is_as_long_as_the_filter_it_moves():
 
 def test_filter_normalising_by_hand():
     view = Landscape(((1.0, torch.sum),), torch.tensor([3.0, 4.0, 0.0, 2.0, 7.0]), {"w": (2, 2), "b": (1,)})
-    found = filter_normalised(torch.tensor([0.0, 2.0, 1.0, 0.0, 1.0]), view)
+    found = _filter_normalised(torch.tensor([0.0, 2.0, 1.0, 0.0, 1.0]), view)
     assert found.tolist() == pytest.approx([0, 5, 2, 0, 0])
 
 
@@ -124,7 +124,7 @@ def test_a_surface_has_the_solution_in_its_middle_and_is_the_same_for_rescaled_f
 
 def test_a_surface_shows_the_first_direction_along_its_rows():
     view = Landscape(((1.0, lambda w: w[0] + 10 * w[1]),), torch.tensor([1.0, 1.0]), {"w": (2, 1)})
-    first, second = random_direction(view, seed=0), random_direction(view, seed=1)
+    first, second = _random_direction(view, seed=0), _random_direction(view, seed=1)
     found = surface(view, points=3, reach=0.5)
     moved = view.loss(view.weights + 0.5 * first - 0.5 * second)
     assert found.loss[2, 0] == pytest.approx(moved)

@@ -76,8 +76,8 @@ def test_data_in_other_files_is_not_read(tmp_path):
 def test_the_page_names_only_what_netron_has():
     """What the page takes from netron by name; a new netron that renamed something fails here, not at the reader."""
     for name in netron_view._MODULES:
-        assert (netron_view.netron_folder() / f"{name}.js").exists(), name
-    host = (netron_view.netron_folder() / "browser.js").read_text(encoding="utf-8")
+        assert (netron_view._netron_folder() / f"{name}.js").exists(), name
+    host = (netron_view._netron_folder() / "browser.js").read_text(encoding="utf-8")
     for method in (
         "async view(view) {",
         "async start() {",
@@ -89,18 +89,18 @@ def test_the_page_names_only_what_netron_has():
     for method in ("async _request(url,", "async _open(file, files) {", "event(name", "exception(error", "openURL(url"):
         assert f"\n    {method}" in host
     assert "export const Host = browser.Host;" in host
-    assert "export const View = view.View;" in (netron_view.netron_folder() / "view.js").read_text(encoding="utf-8")
+    assert "export const View = view.View;" in (netron_view._netron_folder() / "view.js").read_text(encoding="utf-8")
 
 
 def test_the_modules_come_in_an_order_in_which_each_finds_what_it_imports():
     for place, name in enumerate(netron_view._MODULES):
-        source = (netron_view.netron_folder() / f"{name}.js").read_text(encoding="utf-8")
+        source = (netron_view._netron_folder() / f"{name}.js").read_text(encoding="utf-8")
         at_once = set(re.findall(r"^import .* from '\./([\w-]+)\.js';", source, flags=re.MULTILINE))
         assert at_once <= set(netron_view._MODULES[:place]), name
 
 
 def test_what_stock_netron_asks_the_web_for_stands_in_methods_that_the_page_replaces():
-    host = (netron_view.netron_folder() / "browser.js").read_text(encoding="utf-8")
+    host = (netron_view._netron_folder() / "browser.js").read_text(encoding="utf-8")
     view = host[host.index("async view(view)") : host.index("async start()")]
     for words in ("await age();", "await consent();", "await telemetry();", "https://ipinfo.io/json"):
         assert host.count(words) == view.count(words) == 1, words
@@ -111,7 +111,7 @@ def test_names_cannot_write_into_the_page(tmp_path):
     name = '"><img src=x onerror=alert(1)>.onnx'
     page = netron_view.whole_page(write_model(tmp_path / name)).decode()
     assert "<img src=x" not in page
-    assert "<img src=x" not in netron_view.document(netron_view.read_graph(tmp_path / name, largest_tensor=0))
+    assert "<img src=x" not in netron_view._document(netron_view.read_graph(tmp_path / name, largest_tensor=0))
 
 
 def test_the_page_allows_no_request_and_the_frame_no_access_to_the_notebook(model):
@@ -252,7 +252,7 @@ def test_even_a_script_in_the_frame_could_neither_ask_nor_reach_the_page_around_
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         spy = "<script>try { parent.document.title = 'reached' } catch {} document.body.id = 'ran';"
         spy += f"fetch('{address}').catch(() => {{}}); new Image().src = '{address}'</script>"
-        document = netron_view.document(netron_view.read_graph(model, largest_tensor=0))
+        document = netron_view._document(netron_view.read_graph(model, largest_tensor=0))
         document = document.replace("</body>", f"{spy}</body>")
         page.set_content(f'<title>notebook</title><iframe sandbox="allow-scripts" srcdoc="{html.escape(document)}">')
         page.frames[1].locator("body#ran g.node").first.wait_for(timeout=90_000)
