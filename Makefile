@@ -36,7 +36,7 @@ lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
 	  "This workbook needs Python 3.11, 3.12 or 3.13; found %d.%d. Next: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
-	@echo "Setting up .venv: about 6 GB, once; a few minutes on a slow line."
+	@echo "Setting up .venv: about 7 GB, once; a few minutes on a slow line."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r requirements.lock
