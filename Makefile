@@ -18,8 +18,8 @@ run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write
 test: $(READY)   ## run all tests, on both cores: about ten minutes
 	$(TESTS)
 
-test-fast: $(READY)  ## all but the notebooks, the browser and the kill drills: under two minutes
-	$(TESTS) -m "not (course or browser or kills)"
+test-fast: $(READY)  ## all but lessons, browser, kill drills and large networks: under two minutes
+	$(TESTS) -m "not (course or browser or kills or large)"
 
 lab: $(READY)    ## open JupyterLab on the notebooks
 	$(BIN)/labkit lab

@@ -18,7 +18,13 @@ TORCH_ENGINES, GRAPH_ENGINES = (engines.names(runs=kind) for kind in ("torch", "
 SKIP = "not on this machine: {}"
 
 
-@pytest.fixture(scope="module", params=models.names())
+LARGE = ("resnet50", "convnext-homebrew", "efficientnet-lite0")  # seconds each, in every engine
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.large] if name in LARGE else []) for name in models.names()],
+)
 def network(request, tmp_path_factory):
     """(the ONNX file of a network, [(a batch, its answers)] at two batch sizes)"""
     name = request.param
@@ -63,6 +69,7 @@ def test_every_engine_computes_what_every_network_computes(engine, network):
         check(served, images, wanted, TOLERANCE["fp32"])
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("engine", engines.names())
 @pytest.mark.filterwarnings("default")
@@ -104,6 +111,7 @@ subprocess.run(["true"], check=True)
 """
 
 
+@pytest.mark.large
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_network_in_openvino_let_go_in_another_thread_leaves_the_process_able_to_take_a_signal():
     pytest.importorskip("openvino")

@@ -11,6 +11,7 @@ from labkit.engines.tensorrt import build, compared
 
 pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
 # One network of each family, the small ones; `benchmarks/deploy.py --only tensorrt` builds all networks of the course.
+pytestmark = pytest.mark.large
 NETWORKS = ("cnn-small", "vgg-small", "convnext-mini", "encoder-small")
 PRECISIONS = ("fp32", "fp16", "int8", "int8+fp16")
 

@@ -15,6 +15,7 @@ from labkit.errors import LabError
 from labkit.export import _inspector, as_written, checked, gate, precision_of
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", FILES)
 def test_a_hostile_file_is_refused_with_its_name_and_the_reason(name, tmp_path, monkeypatch):
     path = FILES[name].make(tmp_path)

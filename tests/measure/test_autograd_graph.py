@@ -35,6 +35,7 @@ def test_graphs_are_drawn_side_by_side():
     assert draw_autograd({"alone": output()})._repr_png_()[:4] == b"\x89PNG"
 
 
+@pytest.mark.large
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_two_operators_become_one_kernel_that_can_be_read():
     compiled = torch.compile(lambda x: (x + 1).relu())

@@ -16,6 +16,7 @@ from labkit.errors import LabError
 from labkit.ledger.rows import Answer, Attempt, Batch, Completion
 from labkit.runner import batch, outcome, run_batch, sources
 
+pytestmark = pytest.mark.kills
 NOTE = """
 import json, os, sys, time
 from ipykernel import get_connection_file
