@@ -55,7 +55,7 @@ def test_a_notebook_says_whether_it_measures(lesson):
 @each_lesson
 def test_cells_are_short(lesson):
     lengths = [len(cell.source.splitlines()) for cell in code_cells(lesson)]
-    assert statistics.median(lengths) <= 8
+    assert statistics.median(lengths) <= 7
     assert max(lengths) <= 25
 
 
