@@ -35,11 +35,6 @@ UNITS = (  # (how a column's name ends, the factor to its unit, the unit)
     ("_s", 1, "s"), ("_j", 1, "J"), ("accuracy", 100, "%"),
 )  # fmt: skip
 NOISY = "noisy: other work ran at the same time, or the times spread widely"
-SIGNS = {
-    **dict.fromkeys(("holds", "right", "passed"), ("good", "✓")),
-    **dict.fromkeys(("fails", "off", "wrong", "failed"), ("bad", "✗")),
-    "no answer": ("none", "·"),
-}
 
 
 def write_report(path=None):
@@ -227,11 +222,8 @@ def _data_uri(svg):
 
 
 def _badge(word):
-    """A verdict or status as coloured HTML."""
-    import markupsafe
-
-    kind, sign = SIGNS.get(word, ("open", "≈"))
-    return markupsafe.Markup('<b class="{}">{} {}</b>').format(kind, sign, word)
+    """A verdict or status as the cards of the lessons show it."""
+    return cards.card("badge", "fails" if word == "failed" else word, word)
 
 
 def _when(text):

@@ -36,7 +36,7 @@ def pick(prefer=None):
     import torch
 
     name = prefer or os.environ.get("LABKIT_DEVICE") or kinds()[0]
-    if str(name).split(":")[0] not in kinds():
+    if _kind(name) not in kinds():
         raise Unavailable(
             f"The device {name!r} is not usable here.",
             expected=" or ".join(kinds()),
@@ -46,8 +46,13 @@ def pick(prefer=None):
     return torch.device(name)
 
 
+def _kind(device):
+    """ "cpu", "cuda" or "mps" of a device or its name, such as "cuda:1"."""
+    return str(device).split(":")[0]
+
+
 def _is_cuda(device):
-    return str(device).split(":")[0] == "cuda"
+    return _kind(device) == "cuda"
 
 
 def synchronize(device):
@@ -60,7 +65,7 @@ def waiter(device):
     import torch
 
     waits = {"cuda": lambda: torch.cuda.synchronize(device), "mps": lambda: torch.mps.synchronize()}
-    return waits.get(str(device).split(":")[0], lambda: None)
+    return waits.get(_kind(device), lambda: None)
 
 
 def supports_events(device):
@@ -177,7 +182,7 @@ def set_rng_state(device, state):
 
 def require_compiler(device):
     """Raise Unavailable where torch.compile cannot build kernels for this device."""
-    if str(device) == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+    if _kind(device) == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Unavailable(
             "torch.compile cannot build kernels for the CPU here.",
             expected="a C++ compiler",
@@ -225,6 +230,6 @@ def multiplies_bf16(device):
     """Whether the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
     import torch
 
-    if str(device) == "cpu":
+    if _kind(device) == "cpu":
         return not set(BF16_FLAGS).isdisjoint(cpu_isa())
     return not _is_cuda(device) or torch.cuda.is_bf16_supported(including_emulation=False)

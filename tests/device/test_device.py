@@ -51,6 +51,7 @@ def test_a_cpu_multiplies_bf16_when_it_has_one_of_the_instruction_sets(monkeypat
     monkeypatch.setattr(device, "cpu_isa", lambda: flags)
     assert device.multiplies_bf16("cpu") is able
     assert device.multiplies_bf16(torch.device("cpu")) is able
+    assert device.multiplies_bf16("cpu:0") is able
 
 
 @pytest.mark.parametrize("able", [True, False])
