@@ -54,12 +54,12 @@ def recorded(table="deployments", *, most_different=None, folder=None):
 
     most_different  only of so many machines: those that differ most from this one
     """
-    pages = _read_all(folder)[0]
+    kind, pages = row_class(table), _read_all(folder)[0]
     if most_different is not None:
         here = device.describe()
         pages = sorted(pages, key=lambda page: -_difference(page["tables"]["machines"], here))[:most_different]
     found = [(row, page) for page in pages for row in page["tables"][table]]
-    return as_frame(row_class(table), [row for row, _ in found]).assign(
+    return as_frame(kind, [row for row, _ in found]).assign(
         hardware=[page["hardware"] for _, page in found],
         recorded_on=[page["date"] for _, page in found],
         recorded_commit=[page["commit"] for _, page in found],

@@ -134,6 +134,8 @@ def test_an_unknown_field_is_refused_and_does_not_find_every_row(path):
 def test_an_unknown_table_is_refused(path):
     with pytest.raises(LedgerError, match="no table 'nonsense'"):
         ledger.load("nonsense", path=path)
+    with pytest.raises(LedgerError, match="no table 'nonsense'"):
+        ledger.recorded("nonsense")
 
 
 def test_every_row_class_says_its_table_its_key_and_its_types():
