@@ -36,7 +36,7 @@ def pick(prefer=None):
     import torch
 
     name = prefer or os.environ.get("LABKIT_DEVICE") or kinds()[0]
-    if _kind(name) not in kinds():
+    if kind(name) not in kinds():
         raise Unavailable(
             f"The device {name!r} is not usable here.",
             expected=" or ".join(kinds()),
@@ -46,13 +46,13 @@ def pick(prefer=None):
     return torch.device(name)
 
 
-def _kind(device):
+def kind(device):
     """ "cpu", "cuda" or "mps" of a device or its name, such as "cuda:1"."""
     return str(device).split(":")[0]
 
 
 def _is_cuda(device):
-    return _kind(device) == "cuda"
+    return kind(device) == "cuda"
 
 
 def synchronize(device):
@@ -65,7 +65,7 @@ def waiter(device):
     import torch
 
     waits = {"cuda": lambda: torch.cuda.synchronize(device), "mps": lambda: torch.mps.synchronize()}
-    return waits.get(_kind(device), lambda: None)
+    return waits.get(kind(device), lambda: None)
 
 
 def supports_events(device):
@@ -182,7 +182,7 @@ def set_rng_state(device, state):
 
 def require_compiler(device):
     """Raise Unavailable where torch.compile cannot build kernels for this device."""
-    if _kind(device) == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
+    if kind(device) == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Unavailable(
             "torch.compile cannot build kernels for the CPU here.",
             expected="a C++ compiler",
@@ -230,6 +230,6 @@ def multiplies_bf16(device):
     """Whether the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
     import torch
 
-    if _kind(device) == "cpu":
+    if kind(device) == "cpu":
         return not set(BF16_FLAGS).isdisjoint(cpu_isa())
     return not _is_cuda(device) or torch.cuda.is_bf16_supported(including_emulation=False)

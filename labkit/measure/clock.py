@@ -105,7 +105,7 @@ def as_calls(inputs):
 
 def provenance(clock):
     """Where a row comes from: device, threads, machine, source and time."""
-    real = clock.device.split(":")[0] in devices.kinds()
+    real = devices.kind(clock.device) in devices.kinds()
     return {
         "device": clock.device,
         "threads": devices.threads() if real else None,

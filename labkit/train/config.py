@@ -3,6 +3,7 @@
 import importlib
 from dataclasses import dataclass, field, fields
 
+from labkit import device as devices
 from labkit.errors import LabError
 
 _CHOICES = {
@@ -113,7 +114,7 @@ class TrainConfig:
 
     def idle(self, device):
         """{switch that is on: why it does nothing on this device}."""
-        kind = str(device).split(":")[0]
+        kind = devices.kind(device)
         reasons = _NO_GPU if kind in ("cpu", "mps") else {}
         if kind == "cpu":
             reasons = {**reasons, "resident": "the set is in this device's memory already"}
