@@ -49,18 +49,21 @@ class History:
         return len(self.losses)
 
 
-def fit(model, data, config=None, *, device, test=None, checkpoint=None):
+def fit(model, data, config=None, *, device, test=None, checkpoint=None, hooks=None, loss=None):
     """Train `model` in place on `data`: a `History`.
 
     data        a `labkit.data.ImageSet`
     config      a `TrainConfig`
     test        an ImageSet to test on after each epoch
     checkpoint  path of a .json, written after each epoch; where it exists, training goes on from there
+    hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
+    loss        loss(logits, labels, images) to minimise, a mean over the batch; None: cross-entropy
     Raises      NotFinite within one step of such a loss; OutOfMemory; CheckpointError when it is damaged or of another
     """
     config, device = config or TrainConfig(), torch.device(device)
     layout = torch.channels_last if config.channels_last else torch.preserve_format
-    methods, model = config.methods(), model.to(device, memory_format=layout)
+    methods, model = {**config.methods(), **(hooks or {})}, model.to(device, memory_format=layout)
+    loss_of = loss or (lambda logits, labels, _: cross_entropy(logits, labels, label_smoothing=config.label_smoothing))
     for method in methods.values():
         model = method.begin(model)
     feed, optimizer = Feed(data, config, device=device), make_optimizer(model.parameters(), config)
@@ -86,10 +89,10 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None):
                 total = torch.zeros((), device=device)
                 for x, y in zip(images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True):
                     with torch.autocast(device.type, _DTYPES.get(config.amp), enabled=config.amp is not None):
-                        loss = cross_entropy(network(x), y, label_smoothing=config.label_smoothing) / config.accumulate
+                        part = loss_of(network(x), y, x) / config.accumulate
                     lap("forward")
-                    scaler.scale(loss).backward()
-                    total += loss.detach()
+                    scaler.scale(part).backward()
+                    total += part.detach()
                     lap("backward")
                 losses.add(total)
                 scaler.unscale_(optimizer)

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from labkit import device as devices
 from labkit.data import ImageSet
 from labkit.errors import DataError, LabError, Unavailable
+from labkit.methods import Hooks
 from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, fit, scripted, train_step
 from labkit.train.watch import Losses
 
@@ -64,6 +65,30 @@ def test_the_loop_with_every_switch_off_is_a_plain_loop(images, optimizer, make)
     _, history = trained(images, model, optimizer=optimizer, schedule="constant")
     assert history.losses == plain_training(images, plain, make, steps=12)
     assert torch.equal(weights(model), weights(plain))
+
+
+def test_another_loss_and_a_hook_from_outside_take_part_in_the_loop(images):
+    class Frozen(Hooks):
+        """Puts the first weights back after each step."""
+
+        def begin(self, model):
+            self.kept = copy.deepcopy(model.state_dict())
+            return model
+
+        def after_update(self, model):
+            model.load_state_dict(self.kept)
+
+    config, model, seen = TrainConfig(batch=20), network(), []
+
+    def halved(logits, labels, batch):
+        seen.append(batch.shape)
+        return cross_entropy(logits, labels) / 2
+
+    history = fit(model, images, config, device="cpu", hooks={"frozen": Frozen(None)}, loss=halved)
+    whole = fit(network(), images, config, device="cpu", hooks={"frozen": Frozen(None)})
+    assert torch.equal(weights(model), weights(network()))
+    assert history.losses == pytest.approx([each / 2 for each in whole.losses], rel=1e-6)
+    assert set(seen) == {(20, *images.images.shape[1:])}
 
 
 def test_training_learns_and_tells_its_losses_accuracy_and_seconds(images):
