@@ -211,7 +211,7 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         run_cell(page, "import exercise").locator("text=profile").wait_for()
         asked = run_cell(page, "How much?")
         for answer in ("3", "5", "7", "9", "11"):
-            asked.locator("input[type=number]").fill(answer)
+            asked.locator("input[type=text]").fill(answer)
             asked.locator('button:has-text("Record")').click()  # the field's value and the click, 2 ms apart
             asked.locator(f"text=Your answer: {answer} x").wait_for()
         time.sleep(0.5)

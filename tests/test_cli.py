@@ -14,7 +14,7 @@ from labkit.doctor import Check
 
 COMMANDS = {
     *("doctor", "run", "list", "new-lesson", "lab", "export", "quantize", "view", "build", "bench", "train", "report"),
-    *("data list", "data get", "ledger export", "ledger record"),
+    *("data list", "data get", "ledger export", "ledger record", "ledger claims"),
 }
 
 

@@ -69,3 +69,22 @@ def _ledger_record(hardware: Annotated[str | None, typer.Argument(help="A name f
     from labkit.ledger import record
 
     typer.echo(path_of(record(hardware)))
+
+
+@ledger_app.command("claims")
+def _ledger_claims(
+    profile: Annotated[str, typer.Option(help="The profile whose runs are counted.")] = "lab",
+    out: Annotated[Path | None, typer.Option(help="Default: artifacts/claims.md.")] = None,
+):
+    """Say over how many seeds each claim of the lessons holds.
+
+    Run the lessons with several seeds first: labkit run --profile lab -p seed=1
+
+    Example: labkit ledger claims --out docs/claims.md
+    """
+    from labkit.files import artifacts, write_text
+    from labkit.ledger.claims import as_markdown
+
+    path = out or artifacts() / "claims.md"
+    write_text(path, as_markdown(profile))
+    typer.echo(path_of(path))

@@ -57,19 +57,28 @@ def _choices(options, row, answer):
 
 
 def _number_field(row, answer):
-    """A number field, its unit, and a button. What is typed is recorded when the field is left, too."""
-    field = widgets.FloatText(value=float(row.answer), layout=widgets.Layout(width="8em"))
+    """A number field, its unit, and a button. What is typed is recorded when the field is left, too.
+
+    A text field, because a browser's number field turns 1,5 into 15 where the comma is not its decimal sign.
+    """
+    field = widgets.Text(value=f"{float(row.answer):g}", layout=widgets.Layout(width="8em"))
     button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
 
     def record(_):
         # The click may be handled before the field's new value has come. That value then calls again, and because the
         # field is read only when it is this call's turn, the newest value is always recorded last.
         with _one_at_a_time:
-            answer(field.value)
+            try:
+                answer(float(field.value.replace(",", ".")))
+            except ValueError:
+                unit.value = f"{row.unit or ''}: {field.value!r} is not a number"
+            else:
+                unit.value = row.unit or ""
 
+    field.continuous_update, unit = False, widgets.Label(row.unit or "")
     button.on_click(record)
     field.observe(record, names="value")
-    return [field, widgets.Label(row.unit or ""), button]
+    return [field, unit, button]
 
 
 def show_sliders(function, ranges):

@@ -37,9 +37,23 @@ def test_a_number_is_recorded_by_its_button():
 
     inputs, _ = widgets._question_widget(row, None, record).children
     field, unit, button = inputs.children
-    field.value = 3.5
+    field.value = "3.5"
     button.click()
     assert (taken, unit.value) == ([3.5, 3.5], "x"), "once by leaving the field, once by the button"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_decimal_comma_is_one_and_what_is_no_number_is_not_recorded():
+    row = Prediction(run_key="r", prediction_id="p", question="?", unit="x", answer="2", source="default")
+    taken = []
+    inputs, _ = widgets._question_widget(row, None, lambda answer: taken.append(answer) or row).children
+    field, unit, _ = inputs.children
+    field.value = "1,5"
+    field.value = "a lot"
+    assert taken == [1.5]
+    assert unit.value == "x: 'a lot' is not a number"
+    field.value = "2"
+    assert (taken, unit.value) == ([1.5, 2.0], "x")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -59,7 +73,7 @@ def test_when_the_click_is_handled_beside_the_new_value_of_its_field_the_new_val
 
     def type_a_number():
         clicked.wait()
-        field.value = 3.5
+        field.value = "3.5"
         typed.set()
 
     threads = [threading.Thread(target=button.click), threading.Thread(target=type_a_number)]

@@ -1,0 +1,50 @@
+"""The table of claims over seeds."""
+
+import pytest
+
+from labkit import ledger
+from labkit.errors import LedgerError
+from labkit.ledger.claims import as_markdown, by_seed
+from labkit.ledger.rows import Claim, Completion, Run
+
+
+def run(seed, verdicts, *, at, notebook="04_batch", profile="lab", complete=True):
+    """One run of a lesson that made these claims."""
+    key = f"{notebook}-{seed}-{at}"
+    started = f"2026-01-01T10:00:{at:02}+00:00"
+    ledger.add(Run(run_key=key, notebook=notebook, profile=profile, seed=seed, started_utc=started, machine_key="m"))
+    for claim, verdict in verdicts.items():
+        ledger.add(Claim(run_key=key, claim_id=claim, sentence=f"{claim} of run {at}", verdict=verdict))
+    if complete:
+        ledger.add(Completion(run_key=key, notebook=notebook, cell_count=1, seconds=1.0, finished_utc=started))
+
+
+def test_of_each_seed_the_newest_complete_run_of_the_profile_counts():
+    run(0, {"gap": "fails"}, at=1)
+    run(0, {"gap": "holds"}, at=2)
+    run(1, {"gap": "inconclusive"}, at=3)
+    run(2, {"gap": "fails"}, at=4, complete=False)
+    run(3, {"gap": "fails"}, at=5, profile="quick")
+    assert by_seed("lab") == {("04_batch", "gap"): ("gap of run 3", {0: "holds", 1: "inconclusive"})}
+
+
+def test_a_claim_that_the_newest_run_no_longer_makes_is_left_out_and_a_new_one_counts_its_own_seeds():
+    run(0, {"old": "holds", "both": "holds"}, at=1)
+    run(1, {"new": "fails", "both": "holds"}, at=2)
+    assert {claim: verdicts for (_, claim), (_, verdicts) in by_seed("lab").items()} == {
+        "new": {1: "fails"},
+        "both": {0: "holds", 1: "holds"},
+    }
+
+
+def test_the_page_counts_verdicts_and_a_bar_in_a_sentence_does_not_break_its_table():
+    run(0, {"|w|": "holds"}, at=1)
+    run(1, {"|w|": "holds"}, at=2)
+    page = as_markdown("lab")
+    assert "2 holds, 0 fails, 0 inconclusive" in page
+    assert page.splitlines()[-1] == "| 04 | &#124;w&#124; of run 2 | 2 | 2 |  |  |"
+
+
+def test_without_a_complete_run_the_error_says_which_command_makes_one():
+    with pytest.raises(LedgerError, match="labkit run --profile lab"):
+        as_markdown("lab")
