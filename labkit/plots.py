@@ -106,7 +106,7 @@ def roofline(results, ax=None):
         ax.annotate(text, (result.intensity, rate), (6, -5), textcoords="offset points", va="top", color=colour)
     _log_axis(ax, "x", lambda value: f"{value:g}")
     _log_axis(ax, "y", shown)
-    ax.set(xlabel="operations a byte (op/B)", ylabel="operations a second (op/s)")
+    ax.set(xlabel="operations per byte (op/B)", ylabel="operations per second (op/s)")
     ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
     return figure
 

@@ -86,3 +86,23 @@ def test_no_file_names_a_place_of_this_machine():
 
 def read(path):
     return path.read_text(encoding="utf-8", errors="ignore")
+
+
+WRITTEN = ("notebooks/*.ipynb", "labkit/**/*.py", "labkit/templates/*", "*.md", "data/*.md", "docs/architecture.md")
+
+
+def _words_not_to_use():
+    """The left column of the table "Not so" of the style guide."""
+    page = (root() / "docs" / "style.md").read_text(encoding="utf-8")
+    table = page.partition("## Not so")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
+    return [word.strip() for cell in cells for word in re.split("[,;]", cell)]
+
+
+def test_no_text_uses_a_word_that_the_style_guide_replaces():
+    words = re.compile(rf"\b({'|'.join(map(re.escape, _words_not_to_use()))})\b", flags=re.IGNORECASE)
+    assert words.search("As many images a second as before.")
+    texts = {path: path.read_text(encoding="utf-8") for pattern in WRITTEN for path in root().glob(pattern)}
+    assert len(texts) > 100
+    found = {path.name: words.findall(text) for path, text in texts.items()}
+    assert {name: hits for name, hits in found.items() if hits} == {}

@@ -23,7 +23,7 @@ def main():
             sys.stdout.flush()  # what a full disk or a closed pipe does not take is found out here, not after the end
     except LabError as error:
         _end(error)
-    except BrokenPipeError:  # whoever read has enough: nothing to say
+    except BrokenPipeError:  # the reader of the pipe has enough: nothing to say
         _end(None, code=1)
     except OSError as error:
         _end(explained(error))

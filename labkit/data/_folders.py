@@ -1,4 +1,4 @@
-"""Your own images: one folder a class, with or without a level train/ and test/ (or val/) above."""
+"""Your own images: one folder per class, with or without a level train/ and test/ (or val/) above."""
 
 from labkit.data._images import ENDINGS, damaged
 
@@ -34,8 +34,8 @@ def _level(top, split):
 
 
 def _entries(folder, *, folders):
-    """What lies in a folder, in order: only folders, one a class, or only image files. Hidden names do not count."""
-    wanted = "only folders, one a class" if folders else f"only image files: {', '.join(ENDINGS)}"
+    """What lies in a folder, in order: only folders, one per class, or only image files. Hidden names do not count."""
+    wanted = "only folders, one per class" if folders else f"only image files: {', '.join(ENDINGS)}"
     found = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
     for one in found:
         good = one.is_dir() if folders else one.is_file() and one.suffix.lower() in ENDINGS

@@ -71,7 +71,7 @@ class ImageSet:
     def batches(self, batch, *, device=None, seed=None, augment=False, size=None, drop_last=False, channels_last=False):
         """One epoch of (images, labels), made ready on the device that trains.
 
-        batch          images a batch; the last may be smaller unless `drop_last`
+        batch          images per batch; the last may be smaller unless `drop_last`
         device         where to make them; None: where the set is
         seed           None: in order; a number: shuffled, the same way for the same number (use the epoch)
         augment        crop at random from a black border of an eighth of the side, and mirror one in two

@@ -16,7 +16,7 @@ READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar
 def load(name, split="train", *, limit=None, seed=0, size=None):
     """A data set as uint8 images in memory.
 
-    name     one of `labkit.data.names()`, or "folder:<path>" with one folder a class
+    name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class
     split    "train" or "test"; the "test" of tiny-imagenet is its official `val`
     limit    take only so many images, each class in proportion, drawn with `seed`; None: all
     size     only for folder: bring every image to this many pixels a side

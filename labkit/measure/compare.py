@@ -31,7 +31,7 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
                rounds that allow a verdict (11) may take up to twice the seconds
 
     First every arm must give the same answers (`equality`). Then rounds are timed: in each, every arm once in random
-    order, and the first arm a second time. One round gives one ratio an arm, both under nearly the same conditions;
+    order, and the first arm a second time. One round gives one ratio per arm, both under nearly the same conditions;
     their median is the result, its interval is bootstrapped. The first arm against itself shows what this machine
     cannot tell apart: a ratio counts as different only when its whole interval lies outside that floor.
 

@@ -20,7 +20,7 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
 
     device   a device, or a `Clock` to measure with
     inputs   a list of inputs (each a tensor or a tuple of arguments), taken in turn; None: no arguments
-    batch    items a call works on
+    batch    items that a call works on
     plan     `Plan(seconds=..., precision=...)`
 
     The first call is kept apart (cold start). Warm-up ends when the medians of two successive windows of 5 calls
@@ -120,7 +120,7 @@ class Curve:
 
     @property
     def best(self):
-        """The row with the most items a second."""
+        """The row with the most items per second."""
         return max((row for row in self.rows if row.p50_ms), key=lambda row: row.throughput_per_s)
 
     def plot(self):
@@ -130,7 +130,7 @@ class Curve:
 
 
 def throughput_curve(make, batches, *, device=None, plan=None, name=""):
-    """Items a second and latency for each batch size: a `Curve`.
+    """Items per second and latency for each batch size: a `Curve`.
 
     make     batch size -> a function without arguments that works on so many items
     batches  the sizes to try; one that does not fit in memory becomes a row with a reason

@@ -20,8 +20,8 @@ SLACK = 0.10  # a result may be this much above a ceiling, which was itself meas
 def ceilings(*, device=None, seconds=6.0):
     """The best rates seen on this machine within about `seconds`: `rows.Ceiling` for copy and matmul.
 
-    copy         bytes read plus bytes written a second, buffers larger than the last-level cache
-    matmul-fp32, matmul-bf16, matmul-int8   multiplications and additions a second of square matrices,
+    copy         bytes read plus bytes written per second, buffers larger than the last-level cache
+    matmul-fp32, matmul-bf16, matmul-int8   multiplications and additions per second of square matrices,
                  as large as the time allows
     What cannot run here is a row with a reason. On a busy machine they take up to twice the seconds, and may be low.
     """
@@ -102,13 +102,13 @@ class Roofline:
     seconds: float
     ops: float
     bytes: float
-    ops_ceiling: float  # a second
+    ops_ceiling: float  # per second
     bytes_ceiling: float
     raised: float = 1.0  # times the roof that was measured, where a measured result lay above it: that roof was too low
 
     @property
     def intensity(self):
-        """Operations a byte."""
+        """Operations per byte."""
         return self.ops / self.bytes
 
     @property
@@ -124,7 +124,7 @@ class Roofline:
     def summary(self):
         text = (
             f"{shown(self.ops / self.seconds)}op/s of {self.precision}: {100 * self.share:.0f} % of what "
-            f"{self.intensity:.3g} operations a byte allow here ({self.bound}-bound)"
+            f"{self.intensity:.3g} operations per byte allow here ({self.bound}-bound)"
         )
         if self.raised == 1:
             return text

@@ -19,7 +19,7 @@ class SimulatedMachine:
     """A clock that only moves when work is done on it.
 
     jitter    relative standard deviation of each call
-    drift     relative slow-down a second, as of a chip getting hot
+    drift     relative slow-down per second, as of a chip getting hot
     spikes    chance that a call is interrupted, which makes it 2 to 10 times longer
     slow      chance a call that the machine changes between its full clock and 70 % of it
     load      share of the cores other processes use, 0 to 1: calls wait for their turn, on average load times 1 ms

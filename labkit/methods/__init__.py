@@ -1,4 +1,4 @@
-"""Techniques of training and inference, one a file: a functional core under a card that says when it does not help.
+"""Techniques of training and inference, one file each: a functional core under a card that says when it does not help.
 
 A technique that takes part in training also has a class `Method(Hooks)`, and a field of `labkit.train.TrainConfig`
 that switches it on. The loop then makes one and calls its hooks; nothing else has to know of it.

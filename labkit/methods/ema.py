@@ -2,7 +2,7 @@
 
 What     after each step, average += (1 - decay) * (weights - average)
 When     the last weights jump about: large learning rates, small batches, schedules that do not end near 0
-Cost     one pass over the weights a step, and a second copy of them
+Cost     one pass over the weights per step, and a second copy of them
 Not when the schedule ends near 0: there the average lies where the weights do; short trainings, which it lags behind
 Source   Polyak and Juditsky 1992; as used for networks: Tarvainen and Valpola 2017, arXiv:1703.01780
 """

@@ -2,7 +2,7 @@
 
 What     Adam's direction plus weight decay, scaled to trust ratio |w| / |direction| of each layer
 When     very large batches where Adam is the optimizer: transformers (BERT at 32k sequences a batch)
-Cost     Adam's, and two norms a tensor; 8 bytes of state a weight
+Cost     Adam's, and two norms per tensor; 8 bytes of state a weight
 Not when the batch is small, or where SGD with momentum is the optimizer
 Source   You et al. 2019, algorithm 2, arXiv:1904.00962
 """

@@ -2,7 +2,7 @@
 
 What     each layer's gradient g is scaled by trust * |w| / (|g| + weight_decay * |w|); then momentum as in SGD
 When     very large batches (above about 8k images), where one rate for all layers is too long for some
-Cost     two norms a tensor: less than a second SGD step; at a few hundred images a batch there is nothing to gain
+Cost     two norms per tensor: less than a second SGD step; at a few hundred images per batch there is nothing to gain
 Not when the batch is small; biases and norms are often left out (a group with `adapt=False, weight_decay=0`)
 Source   You, Gitman, Ginsburg 2017, arXiv:1708.03888
 """

@@ -1,7 +1,7 @@
 """Learning-rate scaling: a larger batch takes fewer steps, so each may be longer.
 
 What     multiply the learning rate by k (linear) or by the square root of k when the batch is k times as large
-When     linear: SGD with momentum, up to some thousand images a batch; square root: Adam, LAMB, or if linear diverges
+When     linear: SGD with momentum, up to some thousand images per batch; square root: Adam, LAMB, or if linear diverges
 Cost     none
 Not when the rate is already the largest that does not diverge; the first steps need a warm-up
 Source   linear: Goyal et al. 2017, arXiv:1706.02677; square root: Krizhevsky 2014, arXiv:1404.5997, and Hoffer et al.

@@ -18,7 +18,7 @@ class Encoder(nn.Module):
     width, layers, heads  of the transformer; the inner width is 4 `width`
     vocabulary            number of tokens; token 0 is padding
     longest               most tokens in a sequence
-    input                 (N, T) int64 tokens, at least one a row that is not padding, T at most `longest`
+    input                 (N, T) int64 tokens, at least one per row that is not padding, T at most `longest`
     output                (N, classes) logits
     """
 

@@ -18,7 +18,7 @@ from labkit.quantize.ptq import prepared, static
 
 
 def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="minmax"):
-    """How much quantizing each heavy layer disturbs the answers: a DataFrame, one line a layer in the order they run.
+    """How much quantizing each heavy layer disturbs the answers: a DataFrame, one line per layer in the order they run.
 
     path    an fp32 ONNX file
     data    what to calibrate with: an `ImageSet`, a `Calibration`, or what `observe` returned

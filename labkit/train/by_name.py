@@ -14,7 +14,7 @@ from labkit.files import artifacts, atomic
 from labkit.measure import profiling
 from labkit.train.loop import fit
 
-_PROFILED_STEPS = 3  # of torch's profiler, whose file grows by megabytes a step
+_PROFILED_STEPS = 3  # of torch's profiler, whose file grows by megabytes per step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def untouched(answer):
         before = copy.deepcopy((arguments, named))
         found = answer(*arguments, **named)
         kept = _same(before, (arguments, named))
-        expect(kept, "Your function changes its input in place. Whoever calls it still needs that: make a new value.")
+        expect(kept, "Your function changes its input in place. The caller still needs that: make a new value.")
         return found
 
     return call

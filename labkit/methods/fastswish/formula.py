@@ -1,4 +1,4 @@
-"""What FastSwish computes: three pieces, their slope, and the slope told from the value alone."""
+"""What FastSwish computes: three pieces, their slope, and the slope computed from the value alone."""
 
 import torch
 
@@ -55,7 +55,7 @@ def gradient(grad, x):
 
 
 def slope_from_value(y, left):
-    """The derivative told from y = FastSwish(x) and from the side of the lowest point.
+    """The derivative computed from y = FastSwish(x) and from the side of the lowest point.
 
     left  bool, like y: whether x < BOTTOM
     The middle piece y = A x^2 + B x gives slope^2 = B^2 + 4 A y, the tail y = -V / (1 - K (x + 3)) gives -(K / V) y^2.
