@@ -33,7 +33,7 @@ class _OfRun:
 
 @dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """What was measured, and on what; the code that stores it fills in `run_key` (and `name`), as `lesson.keep` does."""
+    """What was measured, and on what; `lesson.keep` fills in `run_key` (and `name`)."""
 
     run_key: str = ""
     device: str
