@@ -13,7 +13,6 @@ Source   Liu et al. 2017, arXiv:1708.06519; what depends on a channel: DepGraph,
 import copy
 import math
 
-import torch
 from torch import nn
 
 from labkit.compress.magnitude import top_masks
