@@ -88,6 +88,7 @@ def save(path, network, name, *, shape, dataset="", huffman=True):
     """
     state, bits = network.state_dict(), Counter(gaps=0, indices=0, tables=0, codebooks=0, values=0, bound=0)
     facts = {"model": name, "classes": len(list(state.values())[-1]), "shape": list(shape), "dataset": dataset}
+    facts["layers"] = _fingerprint(state)
     header = json.dumps(facts, separators=(",", ":")).encode()
     body = [struct.pack("<H", len(header)), header]
     for tensor in state.values():
@@ -98,6 +99,11 @@ def save(path, network, name, *, shape, dataset="", huffman=True):
     with atomic(path) as temporary:
         temporary.write_bytes(_MAGIC + hashlib.sha256(body).digest() + body)
     return {**bits, "total": 8 * Path(path).stat().st_size}
+
+
+def _fingerprint(state):
+    """Eight hex digits that tell the layers of one network from those of another, by their shapes."""
+    return hashlib.sha256(repr([tuple(tensor.shape) for tensor in state.values()]).encode()).hexdigest()[:8]
 
 
 def _forms(tensor, huffman):
@@ -176,7 +182,9 @@ def load(path, *, like=None):
         _require(all(type(each) is int and 0 < each <= _MOST for each in [classes, *shape]), "sizes up to 4096")
         _require(isinstance(dataset, str) and isinstance(name, str) and len(shape) in (1, 3), "names and a shape")
         network = copy.deepcopy(like) if like is not None else _skeleton(name, classes, tuple(shape))
-        for tensor in network.state_dict().values():
+        state = network.state_dict()
+        _require(facts["layers"] == _fingerprint(state), f"the layers of {name}", "others")
+        for tensor in state.values():
             tensor.copy_(torch.from_numpy(_tensor(reader, tensor).reshape(tensor.shape).copy()))
         _require(not reader.left, "nothing behind the last tensor")
     except LabError as error:
