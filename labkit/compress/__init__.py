@@ -21,7 +21,7 @@ _OFFERED = {
     "low_rank": ("factorize", "factorize_layer", "rank_of"),
     "packed": ("Packed", "load", "save", "settled"),
     "sizes": ("file_sizes",),
-    "deep": ("DeepRecipe", "Stage", "deep_compression"),
+    "deep": ("DeepRecipe", "Stage", "compress_by_name", "deep_compression"),
 }
 
 

@@ -15,8 +15,8 @@ import hashlib
 import json
 import struct
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,20 +35,14 @@ _GAPS = 8  # bits of a gap's symbol before Huffman coding; the last symbol says:
 CONSTANT, WHOLE, HALF, SPARSE, SHARED = range(5)
 
 
-@dataclass(frozen=True)
-class Packed:
-    """What a file held.
-
-    network  in eval mode
-    name     of its architecture in `labkit.models`
-    shape    of an input, without the batch
-    dataset  name of the data set, or ""
-    """
+class Packed(NamedTuple):
+    """What a file held: a network in eval mode, the name of its architecture, that of its data set or "", and the shape
+    of an input without the batch; in the order of `labkit.train.restored`."""
 
     network: nn.Module
     name: str
-    shape: tuple
     dataset: str
+    shape: tuple
 
 
 @torch.no_grad()
@@ -191,7 +185,7 @@ def load(path, *, like=None):
         raise _refusal(path, error.expected or error.what, error.found) from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _refusal(path, "a header and tensors that fit it", f"{type(error).__name__}: {error}") from None
-    return Packed(network.eval(), name, tuple(shape), dataset)
+    return Packed(network.eval(), name, dataset, tuple(shape))
 
 
 def _verified(path):
