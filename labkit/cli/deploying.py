@@ -67,9 +67,9 @@ def compress(
     dataset: Annotated[str | None, typer.Option(help="Images to fine-tune on; its own by default.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many images.")] = None,
 ):
-    """Write a trained network as one small file: pruned, with shared weights, Huffman-coded.
+    """Write a trained network as one small file.
 
-    `labkit export OUT.small` makes an ONNX file of it.
+    It is pruned, its weights are shared and Huffman-coded, each step with some training. `labkit export OUT.small` makes an ONNX file of it.
 
     Example: labkit compress vgg-medium vgg.small --sparsity 0.93 --bits 4
     """

@@ -20,6 +20,7 @@ from labkit.compress.gradual import GradualPruning
 from labkit.compress.packed import load, save, settled
 from labkit.compress.sharing import SharedWeights
 from labkit.files import artifacts, atomic
+from labkit.models.trained import trained
 from labkit.train import TrainConfig, accuracy, fit, restored
 from labkit.train.by_name import training
 
@@ -122,8 +123,6 @@ def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
     if Path(source).suffix == ".json":
         model, name, known, shape = restored(source)
     else:
-        from labkit.models.trained import trained
-
         (model, manifest), name = trained(source), source
         known, shape = manifest["dataset"], models.recipe_of(name).shape
     work = training(name, dataset or known, TrainConfig(size=shape[-1]), limit=limit)
