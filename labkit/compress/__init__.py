@@ -2,7 +2,7 @@
 
     keep(network, magnitude_masks(network, 0.9))                        # prune once
     fit(network, train, config, device=device, hooks={"prune": GradualPruning(0.9, steps=1000)})
-    fit(network, train, config, device=device, hooks={"share": SharedWeights(network, bits=4)})
+    fit(network, train, config, device=device, hooks={"share": SharedWeights(bits=4)})
     smaller = without_channels(network, images, 0.5)                    # whole channels
     fit(student, train, config, device=device, loss=Distillation(teacher))
     save(path, settled(network), "vgg-medium", shape=(1, 28, 28))       # one file, as small as it says
@@ -15,17 +15,17 @@ import importlib
 
 _OFFERED = {
     "magnitude": ("keep", "magnitude_masks", "masks_of", "prunable", "sparsity_of", "top_masks"),
-    "gradual": ("GradualPruning", "cubic_sparsity"),
+    "gradual": ("GradualPruning", "KeptMask", "cubic_sparsity"),
     "movement": ("MovementPruning",),
     "two_to_four": ("require_sparse_tensor_cores", "two_to_four_mask", "two_to_four_masks"),
     "sharing": ("SharedWeights", "kmeans", "share"),
     "huffman": ("canonical_codes", "code_lengths", "decode", "encode", "entropy"),
-    "low_rank": ("factorized", "low_rank", "rank_of"),
+    "low_rank": ("factorize", "factorize_layer", "rank_of"),
     "channels": ("ScalePenalty", "without_channels"),
     "distillation": ("Distillation", "distillation_loss"),
     "packed": ("Packed", "load", "save", "settled"),
-    "sizes": ("sizes",),
-    "deep": ("DeepRecipe", "Stage", "deep_compression"),
+    "sizes": ("file_sizes",),
+    "deep": ("DeepRecipe", "Stage", "compress_by_name", "deep_compression"),
 }
 
 
