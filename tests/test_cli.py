@@ -13,7 +13,8 @@ from labkit import cli, runner
 from labkit.doctor import Check
 
 COMMANDS = {
-    *("doctor", "run", "list", "new-lesson", "lab", "export", "quantize", "view", "build", "bench", "train", "report"),
+    *("doctor", "run", "list", "new-lesson", "lab", "report", "bench", "train"),
+    *("export", "quantize", "compress", "view", "build"),
     *("data list", "data get", "ledger export", "ledger record", "ledger claims"),
 }
 
