@@ -164,8 +164,8 @@ def verify_distillation_loss(answer):
             apart = float((slopes[0] - slopes[1]).norm())
             expect(
                 apart <= 1e-4 * max(sizes[0], 1e-3),
-                f"{case}, {images} images of {classes} classes: the gradient at the student's logits is wrong: "
-                f"{sizes[1] / sizes[0]:.3g} times as long as it should be, and {apart / sizes[0]:.2g} of its length off.",
+                f"{case}, {images} images of {classes} classes: the gradient at the student's logits is off by "
+                f"{apart / sizes[0]:.2g} of its length, and {sizes[1] / sizes[0]:.3g} times as long as it should be.",
             )
 
 
@@ -195,8 +195,8 @@ EXERCISES = (
         task="Train a weight while its sparsity rises by the cubic schedule; what has gone stays zero.",
         difficulty=3,
         minutes=15,
-        hint="Step, then find the new mask among the weights that are left, then multiply the weight by the mask. A mask "
-        "on the gradient does not do: momentum and weight decay move the weight without it.",
+        hint="Step, then find the new mask among the weights that are left, then multiply the weight by the mask. To "
+        "mask only the gradient is not enough: momentum and weight decay move the weight without it.",
         reference=prune_gradually,
         verify=verify_prune_gradually,
     ),
