@@ -47,6 +47,7 @@ def train(
     batch_size: Annotated[int, typer.Option(min=1, help="Images per step.")] = 128,
     learning_rate: Annotated[float, typer.Option(help="The peak of the one-cycle schedule.")] = 0.01,
     size: Annotated[int | None, typer.Option(min=8, help="Pixels a side; as the network takes them.")] = None,
+    augment: Annotated[bool, typer.Option("--augment", help="Crop and mirror the training images at random.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Of weights and order.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
     num_workers: Annotated[int | None, typer.Option(min=0, help="Load image by image in so many processes.")] = None,
@@ -72,9 +73,9 @@ def train(
     if profile not in (None, "cprofile", "torch"):
         raise LabError(f"There is no profile {profile!r}.", expected="cprofile or torch", fix="choose one")
     config = TrainConfig(
-        epochs=epochs, batch=batch_size, learning_rate=learning_rate, size=size, seed=seed, workers=num_workers,
-        pin_memory=pin_memory, cudnn_autotuner=cudnn_autotuner, torchscript=torchscript, compile=compiled,
-        channels_last=channels_last, amp=amp,
+        epochs=epochs, batch=batch_size, learning_rate=learning_rate, size=size, augment=augment, seed=seed,
+        workers=num_workers, pin_memory=pin_memory, cudnn_autotuner=cudnn_autotuner, torchscript=torchscript,
+        compile=compiled, channels_last=channels_last, amp=amp,
     )  # fmt: skip
     work = training(model, dataset, config, limit=limit)
     typer.echo(f"{model} on {work.train}, {epochs} epochs of batch {batch_size} on {work.device}")

@@ -21,6 +21,7 @@ RECIPES = {
     "cnn-medium": Recipe("cnn", "cnn", {"width": 16}, SMALL),
     "cnn-large": Recipe("cnn", "cnn", {"width": 48}, SMALL),
     "vgg-small": Recipe("vgg", "vgg_small", {}, SMALL),
+    "vgg-medium": Recipe("vgg", "vgg_medium", {}, SMALL),
     "convnext-mini": Recipe("convnext", "convnext_mini", {}, SMALL),
     "convnext-homebrew": Recipe("convnext", "convnext_homebrew", {}, IMAGENET),
     "resnet18": Recipe("resnet", "resnet", {"depth": 18, "channels": 1, "classes": 10, "small_images": True}, SMALL),
