@@ -1,0 +1,77 @@
+"""Magnitude pruning: the weights nearest to zero become zero.
+
+What     the share `sparsity` of all weights with the smallest absolute values is set to 0; global or layer by layer
+When     a file or a download must be smaller; a first and strong baseline for every other way to prune
+Cost     one sort of the weights; at high sparsity, fine-tuning
+Not when time is to be saved: dense kernels multiply by the zeros; remove whole channels instead
+Source   Han et al. 2015, arXiv:1506.02626
+"""
+
+import torch
+from torch import nn
+
+from labkit.errors import LabError
+
+SCOPES = ("global", "layer")
+
+
+def prunable(model):
+    """{name: weight} of the convolutions and linear layers, in their order; biases and norms are left alone."""
+    kinds = (nn.Linear, nn.modules.conv._ConvNd)
+    return {
+        f"{name}.weight".lstrip("."): layer.weight for name, layer in model.named_modules() if isinstance(layer, kinds)
+    }
+
+
+def magnitude_masks(model, sparsity, *, scope="global"):
+    """{name: bool mask} that keeps the largest weights.
+
+    sparsity  share of the prunable weights that goes, 0 to 1
+    scope     "global": one threshold for all layers; "layer": the same share of each
+    """
+    return top_masks({name: weight.detach().abs() for name, weight in prunable(model).items()}, sparsity, scope=scope)
+
+
+def top_masks(scores, sparsity, *, scope="global"):
+    """{name: bool mask} that keeps the highest scores.
+
+    scores    {name: tensor}
+    sparsity  share of all (global) or of each tensor (layer) that is masked, rounded to whole weights
+    Raises    LabError: a sparsity outside 0 to 1, or an unknown scope
+    """
+    if not 0 <= sparsity <= 1:
+        raise LabError(f"A sparsity of {sparsity} means nothing.", expected="a share from 0 to 1", found=sparsity)
+    if scope not in SCOPES:
+        raise LabError(f"There is no scope {scope!r}.", expected=" or ".join(SCOPES), found=scope, fix="choose one")
+    if scope == "layer":
+        return {name: _top(score.flatten(), sparsity).view(score.shape) for name, score in scores.items()}
+    kept = _top(torch.cat([score.flatten() for score in scores.values()]), sparsity)
+    parts = kept.split([score.numel() for score in scores.values()])
+    return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
+
+
+def _top(scores, sparsity):
+    """A mask of the highest of a vector; among equals the first go, so that the number is exact."""
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    mask[scores.argsort(stable=True)[: round(sparsity * len(scores))]] = False
+    return mask
+
+
+@torch.no_grad()
+def keep(model, masks):
+    """Set what the masks do not keep to 0, in place: the model."""
+    weights = prunable(model)
+    for name, mask in masks.items():
+        weights[name].masked_fill_(~mask.to(weights[name].device), 0)
+    return model
+
+
+def masks_of(model):
+    """{name: bool mask} of the prunable weights that are not 0: those of a network that was pruned before."""
+    return {name: weight.detach() != 0 for name, weight in prunable(model).items()}
+
+
+def sparsity_of(model):
+    """Share of the prunable weights that are 0."""
+    weights = list(prunable(model).values())
+    return 1 - sum(int(weight.count_nonzero()) for weight in weights) / sum(weight.numel() for weight in weights)
