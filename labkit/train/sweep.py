@@ -32,6 +32,8 @@ class Job:
     data    (images to train on, images to test on)
     device  where
     target  None: train for config.epochs; a number: until the loss on all training images is so low
+    hooks   {name: `labkit.methods.Hooks`} that take part, objects of this job alone; without a target
+    loss    loss(logits, labels, images) to minimise, as in `fit`; without a target
     """
 
     name: str
@@ -40,6 +42,8 @@ class Job:
     data: tuple
     device: str = "cpu"
     target: float | None = None
+    hooks: dict | None = None
+    loss: object = None
 
 
 class Trained(NamedTuple):
@@ -83,7 +87,8 @@ def train_one(job):
     torch.manual_seed(job.config.seed)
     (train, test), network, begin = job.data, job.make().to(job.device), time.perf_counter()
     if job.target is None:
-        steps, epochs = fit(network, train, job.config, device=job.device).steps, job.config.epochs
+        parts = {"hooks": job.hooks, "loss": job.loss}
+        steps, epochs = fit(network, train, job.config, device=job.device, **parts).steps, job.config.epochs
     else:
         steps, epochs = _train_to(job.target, network, train, job.config, device=job.device)
     seconds = time.perf_counter() - begin
