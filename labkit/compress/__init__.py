@@ -13,14 +13,14 @@ import importlib
 
 _OFFERED = {
     "magnitude": ("keep", "magnitude_masks", "masks_of", "prunable", "sparsity_of", "top_masks"),
-    "gradual": ("GradualPruning", "cubic_sparsity"),
+    "gradual": ("GradualPruning", "KeptMask", "cubic_sparsity"),
     "movement": ("MovementPruning",),
     "two_to_four": ("require_sparse_tensor_cores", "two_to_four_mask", "two_to_four_masks"),
     "sharing": ("SharedWeights", "kmeans", "share"),
     "huffman": ("canonical_codes", "code_lengths", "decode", "encode", "entropy"),
-    "low_rank": ("factorized", "low_rank", "rank_of"),
+    "low_rank": ("factorize", "factorize_layer", "rank_of"),
     "packed": ("Packed", "load", "save", "settled"),
-    "sizes": ("sizes",),
+    "sizes": ("file_sizes",),
     "deep": ("DeepRecipe", "Stage", "deep_compression"),
 }
 
