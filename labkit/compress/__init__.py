@@ -2,7 +2,9 @@
 
     keep(network, magnitude_masks(network, 0.9))                        # prune once
     fit(network, train, config, device=device, hooks={"prune": GradualPruning(0.9, steps=1000)})
-    fit(network, train, config, device=device, hooks={"share": SharedWeights(network, bits=4)})
+    fit(network, train, config, device=device, hooks={"share": SharedWeights(4)})
+    smaller = without_channels(network, images, 0.5)                    # whole channels
+    fit(student, train, config, device=device, loss=Distillation(teacher))
     save(path, settled(network), "vgg-medium", shape=(1, 28, 28))       # one file, as small as it says
     load(path).network
 
@@ -19,6 +21,8 @@ _OFFERED = {
     "sharing": ("SharedWeights", "kmeans", "share"),
     "huffman": ("canonical_codes", "code_lengths", "decode", "encode", "entropy"),
     "low_rank": ("factorize", "factorize_layer", "rank_of"),
+    "channels": ("ScalePenalty", "without_channels"),
+    "distillation": ("Distillation", "distillation_loss"),
     "packed": ("Packed", "load", "save", "settled"),
     "sizes": ("file_sizes",),
     "deep": ("DeepRecipe", "Stage", "deep_compression"),

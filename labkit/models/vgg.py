@@ -1,9 +1,9 @@
-"""VGGs with batch norm for small images: stacks of 3x3 convolutions, a max pool in each stack, one or two linear layers.
+"""VGGs with batch norm for small images: stacks of 3x3 convolutions, a max pool in each, then linear layers.
 
 The small one is light enough to be trained dozens of times on two cores, which experiments on the batch size need. The
-medium one has four fifths of its weights in one linear layer, as the first VGGs had, and is there to be compressed.
-Both are quickest in channels_last. The pool stands before the norm and the activation that end its stack, which then see a quarter of the
-pixels.
+medium one is there to be compressed: four fifths of its weights stand in one linear layer, as in the first VGGs. Both
+are quickest in channels_last. The pool stands before the norm and the activation that end its stack, which then see a
+quarter of the pixels.
 
 Source  Simonyan and Zisserman 2014, arXiv:1409.1556; batch norm: Ioffe and Szegedy 2015, arXiv:1502.03167;
         the place of the pool: Jordan 2024, arXiv:2404.00498

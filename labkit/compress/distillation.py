@@ -1,0 +1,62 @@
+"""Distillation: a small network learns what a large one answers, not only which class is right.
+
+What     the loss is the divergence of the student's from the teacher's probabilities, both softened by a temperature,
+         beside the usual cross-entropy
+When     a good teacher exists, the student is small, or labels are few
+Cost     the teacher's forward pass at every step: it is not cached, so it sees the very pixels the student sees, also
+         after a random crop (arXiv:2106.05237); much more than the student's own step where the student is small
+Not when the student is trained long on plenty of labels: the gain is then small, measure it over several seeds; a
+         teacher trained with label smoothing teaches less (arXiv:1906.02629)
+Source   Hinton, Vinyals, Dean 2015, arXiv:1503.02531
+"""
+
+import torch
+from torch.nn.functional import cross_entropy, kl_div, log_softmax
+
+from labkit.errors import LabError
+
+
+def distillation_loss(student, teacher, labels, *, temperature=4.0, weight=0.9):
+    """weight * T^2 * KL(teacher / T || student / T) + (1 - weight) * cross-entropy, in nats, the mean over the batch.
+
+    student, teacher  logits (N, classes)
+    labels            int64 (N,)
+    temperature       T, above 0; T^2 keeps the gradient's size when T changes
+    weight            0 (labels alone) to 1 (teacher alone)
+    """
+    soft = kl_div(
+        log_softmax(student / temperature, 1),
+        log_softmax(teacher / temperature, 1),
+        log_target=True,
+        reduction="batchmean",
+    )
+    return weight * temperature**2 * soft + (1 - weight) * cross_entropy(student, labels)
+
+
+class Distillation:
+    """The loss of a training: `fit(student, train, config, device=device, loss=Distillation(teacher))`.
+
+    teacher  a trained network for the same images and classes; put into eval mode, it learns nothing
+    Raises   LabError for a temperature or weight out of range, and at the first step where the logits do not fit
+    """
+
+    def __init__(self, teacher, *, temperature=4.0, weight=0.9):
+        if not (temperature > 0 and 0 <= weight <= 1):
+            raise LabError(
+                "Such a distillation means nothing.",
+                expected="temperature above 0, weight from 0 to 1",
+                found=f"temperature {temperature}, weight {weight}",
+            )
+        self.teacher, self.temperature, self.weight = teacher.eval(), temperature, weight
+
+    def __call__(self, logits, labels, images):
+        with torch.no_grad():
+            taught = self.teacher.to(images.device)(images)
+        if taught.shape != logits.shape:
+            raise LabError(
+                "Teacher and student do not answer alike.",
+                expected=f"logits {tuple(taught.shape)}, as the teacher's",
+                found=f"{tuple(logits.shape)}",
+                fix="build the student with the teacher's classes",
+            )
+        return distillation_loss(logits, taught, labels, temperature=self.temperature, weight=self.weight)

@@ -1,0 +1,83 @@
+"""Networks of few multiply-adds for small images: depthwise-separable (MobileNet) and shuffled (ShuffleNet).
+
+A 3x3 convolution from C to K channels costs 9 C K multiply-adds per pixel. Taken apart into a 3x3 convolution of each
+channel on its own (9 C) and a 1x1 convolution across channels (C K), it costs about a ninth. ShuffleNet splits the 1x1
+convolution into groups as well, and shuffles the channels so that the groups hear of each other. Bytes moved fall far
+less than multiply-adds: such layers wait for memory, and are not faster by the same factor.
+
+Source  Howard et al. 2017, arXiv:1704.04861; Zhang et al. 2017, arXiv:1707.01083
+"""
+
+import torch
+from torch import nn
+
+
+def mobilenet(width=32, *, separable=True, channels=1, classes=10, activation=nn.ReLU):
+    """A convolution to `width` channels, then blocks to 2, 2, 4 and 4 times `width`; the image is halved twice.
+
+    separable   False: the plain counterpart, each block one 3x3 convolution across all channels
+    channels    of the input images
+    activation  a zero-argument factory of a module
+    input       (N, channels, H, W)
+    output      (N, classes) logits
+    """
+    block = _separable if separable else _convolution
+    layers, before = _convolution(channels, width, activation), width
+    for after, stride in ((2 * width, 2), (2 * width, 1), (4 * width, 2), (4 * width, 1)):
+        layers += block(before, after, activation, stride=stride)
+        before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
+
+
+def _separable(before, after, activation, *, stride=1):
+    """Layers (N, before, H, W) -> (N, after, H / stride, W / stride): each channel on its own, then 1x1 across."""
+    depthwise = _convolution(before, before, activation, stride=stride, groups=before)
+    return depthwise + _convolution(before, after, activation, size=1)
+
+
+def _convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
+    """The layers of a convolution with its norm and activation."""
+    conv = nn.Conv2d(before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False)
+    return [conv, nn.BatchNorm2d(after), *([activation()] if activation else [])]
+
+
+def shufflenet(width=96, *, groups=4, units=3, channels=1, classes=10, activation=nn.ReLU):
+    """A convolution to `width` / 4 channels, then two stages of `units` units, to `width` and 2 `width` channels.
+
+    groups      of the 1x1 convolutions; `width` is a multiple of 16 times as many
+    channels    of the input images
+    activation  a zero-argument factory of a module
+    input       (N, channels, H, W)
+    output      (N, classes) logits
+    """
+    layers, before = _convolution(channels, width // 4, activation), width // 4
+    for after in (width, 2 * width):
+        for unit in range(units):
+            layers.append(_ShuffleUnit(before, after, groups, activation, stride=1 if unit else 2))
+            before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
+
+
+class _ShuffleUnit(nn.Module):
+    """1x1 in groups to a quarter of the channels, shuffle, 3x3 depthwise, 1x1 in groups; beside it the input itself.
+
+    stride  1: the input is added; 2: its average over 3x3 pixels stands beside the new channels
+    """
+
+    def __init__(self, before, after, groups, activation, *, stride):
+        super().__init__()
+        middle, self.groups, self.stride = after // 4, groups, stride
+        self.squeeze = nn.Sequential(*_convolution(before, middle, activation, size=1, groups=groups))
+        self.depthwise = nn.Sequential(*_convolution(middle, middle, stride=stride, groups=middle))
+        new = after if stride == 1 else after - before
+        self.expand = nn.Sequential(*_convolution(middle, new, size=1, groups=groups))
+        self.pool, self.activation = nn.AvgPool2d(3, stride, padding=1), activation()
+
+    def forward(self, x):  # (N, before, H, W) -> (N, after, H / stride, W / stride)
+        new = self.expand(self.depthwise(shuffled(self.squeeze(x), self.groups)))
+        return self.activation(x + new if self.stride == 1 else torch.cat([self.pool(x), new], dim=1))
+
+
+def shuffled(x, groups):
+    """Deal the channels of (N, C, H, W) out to the groups: each group gets some of every group before."""
+    return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)

@@ -1,0 +1,39 @@
+"""Networks that come trained with the course, in `data/trained/`: experiments begin where their training ended."""
+
+import json
+
+from safetensors.torch import load_file
+
+from labkit.errors import DataError
+from labkit.files import root, sha256
+from labkit.models import build
+
+
+def trained(name="vgg-medium"):
+    """(the network in eval mode, its manifest) of a network that comes trained.
+
+    The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...}; accuracy is that on
+    the test set, 0 to 1. Raises DataError when the weights are missing or are not those of the manifest.
+    """
+    manifest = manifest_of(name)
+    path = root() / "data" / "trained" / manifest["file"]
+    found = sha256(path) if path.is_file() else "no such file"
+    if found != manifest["sha256"]:
+        raise DataError(
+            f"The trained weights of {name} are not the published ones.",
+            expected=f"{path} with the sha256 {manifest['sha256']}",
+            found=found,
+            fix=f"take the file from the repository again, or train: {manifest['command']}",
+        )
+    network, _ = build(name, classes=manifest["classes"])
+    network.load_state_dict(load_file(path))
+    return network.eval(), manifest
+
+
+def manifest_of(name):
+    """What is known of a network that comes trained, as in `trained`; DataError when there is none of the name."""
+    path = root() / "data" / "trained" / f"{name}.json"
+    if not path.is_file():
+        known = sorted(each.stem for each in path.parent.glob("*.json"))
+        raise DataError(f"{name} does not come trained.", expected=" or ".join(known), found=name, fix="labkit train")
+    return json.loads(path.read_text(encoding="utf-8"))
