@@ -13,7 +13,21 @@ from labkit import cli, runner
 from labkit.doctor import Check
 
 COMMANDS = {
-    *("doctor", "run", "list", "new-lesson", "lab", "export", "quantize", "view", "build", "bench", "train", "report"),
+    *(
+        "doctor",
+        "run",
+        "list",
+        "new-lesson",
+        "lab",
+        "export",
+        "quantize",
+        "compress",
+        "view",
+        "build",
+        "bench",
+        "train",
+        "report",
+    ),
     *("data list", "data get", "ledger export", "ledger record"),
 }
 

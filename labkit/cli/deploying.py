@@ -1,4 +1,4 @@
-"""Commands for networks as ONNX files: export, quantize, view, build."""
+"""Commands for networks as files: export, quantize, compress, view, build."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from labkit.ledger.shown import shown
 
 @app.command()
 def export(
-    model: Annotated[str, typer.Argument(help="A network of the course, or a checkpoint that `labkit train` wrote.")],
+    model: Annotated[str, typer.Argument(help="A network of the course, a checkpoint, or a .small file.")],
     out: Annotated[Path | None, typer.Option(help="The file to write; MODEL.onnx when none is given.")] = None,
     opset: Annotated[int | None, typer.Option(help="Version of the operator set; the course's own by default.")] = None,
 ):
@@ -55,6 +55,35 @@ def quantize(
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
     typer.echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
+
+
+@app.command()
+def compress(
+    checkpoint: Annotated[str, typer.Argument(help="A checkpoint of `labkit train`, or a network that comes trained.")],
+    out: Annotated[Path, typer.Argument(help="The file to write; end it in .small.")],
+    sparsity: Annotated[float, typer.Option(help="Share of the weights that goes.", min=0, max=1)] = 0.95,
+    bits: Annotated[int, typer.Option(help="A layer has 2^bits shared weights.", min=1, max=8)] = 4,
+    epochs: Annotated[int, typer.Option(help="Of fine-tuning after pruning; then half as many.", min=1)] = 2,
+    dataset: Annotated[str | None, typer.Option(help="Images to fine-tune on; its own by default.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many images.")] = None,
+):
+    """Write a trained network as one small file.
+
+    It is pruned, its weights are shared and Huffman-coded, each step with some training. `labkit export OUT.small` makes an ONNX file of it.
+
+    Example: labkit compress vgg-medium vgg.small --sparsity 0.93 --bits 4
+    """
+    from labkit.compress import DeepRecipe, compress_by_name
+
+    recipe = DeepRecipe(sparsity=sparsity, bits=bits, prune_epochs=epochs, share_epochs=max(1, epochs // 2))
+    stages, before, after, images = compress_by_name(checkpoint, out, recipe, dataset=dataset, limit=limit)
+    for stage in stages:
+        times = stages[0].bytes / stage.bytes
+        typer.echo(f"{stage.name:8} {shown(stage.bytes, 'B'):>9}, {times:5.1f} times smaller, in {stage.seconds:.1f} s")
+    held = stages[-1].bits
+    over = (held["gaps"] + held["indices"]) / held["bound"] - 1
+    typer.echo(f"{path_of(out)}: gaps and indices are {over:.1%} above Shannon's bound")
+    typer.echo(f"Accuracy: {before:.4f} before, {after:.4f} after ({images:,} test images)")
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
     keep(network, magnitude_masks(network, 0.9))                        # prune once
     fit(network, train, config, device=device, hooks={"prune": GradualPruning(0.9, steps=1000)})
-    fit(network, train, config, device=device, hooks={"share": SharedWeights(4)})
+    fit(network, train, config, device=device, hooks={"share": SharedWeights(bits=4)})
     smaller = without_channels(network, images, 0.5)                    # whole channels
     fit(student, train, config, device=device, loss=Distillation(teacher))
     save(path, settled(network), "vgg-medium", shape=(1, 28, 28))       # one file, as small as it says
@@ -25,7 +25,7 @@ _OFFERED = {
     "distillation": ("Distillation", "distillation_loss"),
     "packed": ("Packed", "load", "save", "settled"),
     "sizes": ("file_sizes",),
-    "deep": ("DeepRecipe", "Stage", "deep_compression"),
+    "deep": ("DeepRecipe", "Stage", "compress_by_name", "deep_compression"),
 }
 
 

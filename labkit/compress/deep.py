@@ -15,11 +15,14 @@ from pathlib import Path
 from safetensors.torch import save_model
 from torch import nn
 
+from labkit import models
 from labkit.compress.gradual import GradualPruning
-from labkit.compress.packed import save, settled
+from labkit.compress.packed import load, save, settled
 from labkit.compress.sharing import SharedWeights
-from labkit.files import atomic
-from labkit.train import TrainConfig, fit
+from labkit.files import artifacts, atomic
+from labkit.models.trained import trained
+from labkit.train import TrainConfig, accuracy, fit, restored
+from labkit.train.by_name import training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,7 @@ class DeepRecipe:
     share_epochs   of training the centroids
     learning_rate  peak of the one-cycle schedule of the pruning
     centroid_rate  the same of the centroids
+    batch, seed    as of `TrainConfig`
     """
 
     sparsity: float = 0.95
@@ -68,43 +72,65 @@ def deep_compression(model, train, folder, recipe=None, *, name, shape, dataset=
     """Compress a copy of a trained model: a list of `Stage`, from its fp32 file to the packed one.
 
     train    an ImageSet to fine-tune on
-    folder   where the files of the stages go
+    folder   where the files of the stages go, as NAME-STAGE.small
     name     of the architecture in `labkit.models`; shape and dataset as in `save`
     loss     as of `fit`, such as that of a teacher; None: cross-entropy
     """
-    recipe, folder, model = recipe or DeepRecipe(), Path(folder), copy.deepcopy(model)
+    recipe, folder = recipe or DeepRecipe(), Path(folder)
     steps = len(train) // recipe.batch * recipe.prune_epochs
-    how = {"device": device, "loss": loss}
-    about = {"name": name, "shape": shape, "dataset": dataset}
-    common = {"batch": recipe.batch, "seed": recipe.seed, "weight_decay": 0.0}
+    pruning, sharing = GradualPruning(recipe.sparsity, steps=max(1, steps // 2)), SharedWeights(recipe.bits)
+    size = None if tuple(train.images.shape[2:]) == tuple(shape[1:]) else shape[-1]
+
+    def tuned(network, hook, epochs, rate):
+        config = TrainConfig(
+            epochs=epochs, learning_rate=rate, batch=recipe.batch, seed=recipe.seed, weight_decay=0.0, size=size,
+            channels_last=True,
+        )  # fmt: skip
+        fit(network, train, config, hooks={"compress": hook}, device=device, loss=loss)
+        return network
+
+    work = {
+        "pruned": lambda network: tuned(network, pruning, recipe.prune_epochs, recipe.learning_rate),
+        "shared": lambda network: tuned(network, sharing, recipe.share_epochs, recipe.centroid_rate),
+        "settled": settled,
+        "huffman": lambda network: network,
+    }
+    stages = [_plain_stage(model, folder / f"{name}.safetensors")]
+    for label, step in work.items():
+        begin, path = time.perf_counter(), folder / f"{name}-{label}.small"
+        network = step(copy.deepcopy(stages[-1].network)).eval()
+        bits = save(path, network, name, shape=shape, dataset=dataset, huffman=label == "huffman")
+        stages.append(Stage(label, path, path.stat().st_size, network, time.perf_counter() - begin, bits))
+    return stages
+
+
+def _plain_stage(model, path):
+    """The beginning: all weights as floats."""
     begin = time.perf_counter()
-    path = folder / f"{name}.safetensors"
     with atomic(path) as temporary:
         save_model(model, str(temporary))
-    stages = [Stage("fp32", path, path.stat().st_size, copy.deepcopy(model).eval(), time.perf_counter() - begin)]
+    return Stage("fp32", path, path.stat().st_size, copy.deepcopy(model).eval(), time.perf_counter() - begin)
 
-    def stage(label, work, *, huffman=False):
-        begin = time.perf_counter()
-        network = work(copy.deepcopy(stages[-1].network))
-        path = folder / f"{name}-{label}.small"
-        bits = save(path, network, huffman=huffman, **about)
-        network = copy.deepcopy(network).eval()
-        stages.append(Stage(label, path, path.stat().st_size, network, time.perf_counter() - begin, bits))
 
-    def pruned(network):
-        hooks = {"prune": GradualPruning(recipe.sparsity, steps=max(1, steps // 2))}
-        config = TrainConfig(epochs=recipe.prune_epochs, learning_rate=recipe.learning_rate, **common)
-        fit(network, train, config, hooks=hooks, **how)
-        return network
+def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
+    """What `labkit compress` does: ([`Stage`], accuracy before, accuracy after, number of test images).
 
-    def shared(network):
-        hooks = {"share": SharedWeights(recipe.bits)}
-        config = TrainConfig(epochs=recipe.share_epochs, learning_rate=recipe.centroid_rate, **common)
-        fit(network, train, config, hooks=hooks, **how)
-        return network
-
-    stage("pruned", pruned)
-    stage("shared", shared)
-    stage("settled", settled)
-    stage("huffman", lambda network: network, huffman=True)
-    return stages
+    source   a checkpoint that `labkit train` wrote, or the name of a network that comes trained
+    out      where the packed file goes; those of the other stages lie in artifacts/compressed
+    dataset  name of the images; None: those the network was trained on
+    limit    fine-tune and test on at most so many images
+    """
+    if Path(source).suffix == ".json":
+        model, name, known, shape = restored(source)
+    else:
+        (model, manifest), name = trained(source), source
+        known, shape = manifest["dataset"], models.recipe_of(name).shape
+    work = training(name, dataset or known, TrainConfig(size=shape[-1]), limit=limit)
+    about = {"name": name, "shape": shape, "dataset": dataset or known, "device": work.device}
+    stages = deep_compression(model, work.train, artifacts() / "compressed", recipe, **about)
+    with atomic(out) as temporary:
+        temporary.write_bytes(stages[-1].path.read_bytes())
+    before, after = (
+        accuracy(each, work.test, device=work.device, size=shape[-1]) for each in (model, load(out).network)
+    )
+    return stages, before, after, len(work.test)

@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors.torch import save_model
 from torch import nn
 
-from labkit import data, engines, export, measure, models, train
+from labkit import compress, data, engines, export, measure, models, train
 from labkit.files import artifacts, atomic
 from labkit.ledger.rows import Deployment
 
@@ -38,14 +38,16 @@ def candidate(name, model, test, *, device):
 def export_by_name(source, out=None, *, opset=None):
     """Write a network as an ONNX file and compare: (path, {what the inputs were: `export.Parity`}).
 
-    source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint
+    source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint (.json) or of a
+            compressed network (.small)
     out     where to; None: the network's name in the current folder
     The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each.
     """
-    if Path(source).suffix == ".json":
-        network, name, dataset, shape = train.restored(source)
-        test = data.load(dataset, "test", limit=74)
-        real = {f"{dataset} test images": _real_batches(test, shape)}
+    suffix = Path(source).suffix
+    if suffix in (".json", ".small"):
+        network, name, dataset, shape = compress.load(source) if suffix == ".small" else train.restored(source)
+        test = data.load(dataset, "test", limit=74) if dataset else None
+        real = {f"{dataset} test images": _real_batches(test, shape)} if test else {}
     else:
         (network, shape), name, real = models.build(source), source, {}
     path = export.to_onnx(network, models.example(name, 2, shape=shape), out or f"{name}.onnx", opset=opset)
