@@ -117,7 +117,7 @@ def test_a_job_begins_with_a_given_network_and_takes_hooks_and_a_loss(monkeypatc
         sweep.Job(name="own loss", make=partial(copy.deepcopy, given), config=BASE, data=images(), loss=twice),
         sweep.Job(name="plain", make=partial(copy.deepcopy, given), config=BASE, data=images()),
     ]
-    frozen, own, plain = (list(each.model.parameters()) for each in workers.work(sweep.train_one, jobs))
+    frozen, own, plain = (list(each.model.parameters()) for each in workers.work(sweep.tune_one, jobs))
     assert all(torch.equal(a, b) for a, b in zip(frozen, given.parameters(), strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(plain, given.parameters(), strict=True))
     assert not torch.equal(own[0], plain[0])
