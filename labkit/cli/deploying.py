@@ -69,7 +69,8 @@ def compress(
 ):
     """Write a trained network as one small file.
 
-    It is pruned, its weights are shared and Huffman-coded, each step with some training. `labkit export OUT.small` makes an ONNX file of it.
+    It is pruned, its weights are shared, and both are healed by training; then all is Huffman-coded.
+    `labkit export OUT.small` makes an ONNX file of it.
 
     Example: labkit compress vgg-medium vgg.small --sparsity 0.93 --bits 4
     """

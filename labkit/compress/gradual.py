@@ -42,7 +42,7 @@ class KeptMask(Hooks):
         return {"masks": self.masks}
 
     def load_state_dict(self, state):
-        self.masks = state["masks"]
+        self.masks = {name: mask.to(self.masks[name].device) for name, mask in state["masks"].items()}
 
 
 class GradualPruning(KeptMask):
@@ -80,7 +80,7 @@ class GradualPruning(KeptMask):
     def chosen(self, model, sparsity):
         """The masks at a sparsity; what has gone stays away."""
         masks = magnitude_masks(model, sparsity, scope=self.scope)
-        return {name: mask & self.masks[name].to(mask.device) for name, mask in masks.items()}
+        return {name: mask & self.masks[name] for name, mask in masks.items()}
 
     def state_dict(self):
         return {**super().state_dict(), "step": self.step, "initial": self.initial}

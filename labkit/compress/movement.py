@@ -36,8 +36,7 @@ class MovementPruning(GradualPruning):
     @torch.no_grad()
     def after_update(self, model):
         """What is in use has moved; what is masked waits with the value it had."""
-        weights = prunable(model)
-        for name, weight in weights.items():
+        for name, weight in prunable(model).items():
             self.dense[name] = torch.where(self.masks[name], weight, self.dense[name])
             weight.copy_(self.dense[name])
         super().after_update(model)
@@ -50,4 +49,6 @@ class MovementPruning(GradualPruning):
 
     def load_state_dict(self, state):
         super().load_state_dict(state)
-        self.dense, self.scores = state["dense"], state["scores"]
+        for name, dense in self.dense.items():
+            dense.copy_(state["dense"][name])
+            self.scores[name].copy_(state["scores"][name])

@@ -1,8 +1,7 @@
 """One file with a whole network, as small as its weights allow.
 
-Each tensor is kept bit for bit, in the smallest of five forms: one repeated value; all values; all as halves, where
-that loses nothing; the values other than 0 and the gaps between them; the same with a codebook, and an index per value.
-Gaps and indices are Huffman-coded. The architecture is a name of `labkit.models`, which knows the shapes.
+Each tensor is kept bit for bit, in the smallest form that `_tensors` knows: weights that are 0 or shared take little.
+The architecture is a name of `labkit.models`, which knows the shapes.
 
     magic (8 bytes) · sha256 of all that follows (32) · length of the header (2) · header, JSON · the tensors in order
 
@@ -18,7 +17,6 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 

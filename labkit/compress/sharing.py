@@ -99,7 +99,8 @@ class SharedWeights(Hooks):
         return {"groups": self.groups}
 
     def load_state_dict(self, state):
-        self.groups = state["groups"]
+        for name, groups in state["groups"].items():
+            self.groups[name] = tuple(part.to(self.groups[name][0].device) for part in groups)
 
 
 def _groups(weight):
