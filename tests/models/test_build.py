@@ -12,7 +12,7 @@ from labkit.models.convnext import convnext_mini
 from labkit.models.resnet import resnet
 
 CLASSES = {"convnext-homebrew": 200, "resnet50": 1000, "efficientnet-lite0": 1000, "encoder-small": 2}
-LIGHT = ("cnn-small", "vgg-small", "convnext-mini", "encoder-small")
+LIGHT = ("cnn-small", "vgg-small", "shufflenet-mini", "convnext-mini", "encoder-small")
 IMAGES = tuple(name for name in models.names() if name != "encoder-small")
 EXCHANGEABLE = tuple(name for name in models.names() if name != "efficientnet-lite0")
 
@@ -115,7 +115,9 @@ def test_an_unknown_name_is_refused_with_those_there_are(act):
         act("resnet-9000")
 
 
-@pytest.mark.parametrize("name", ["cnn-small", "vgg-small", "convnext-mini", "resnet18"])
+@pytest.mark.parametrize(
+    "name", ["cnn-small", "vgg-small", "vgg-medium", "shufflenet-mini", "convnext-mini", "resnet18"]
+)
 def test_a_network_for_small_images_is_built_like_the_images_it_will_see(name):
     net, shape = models.build(name, classes=7, like=(3, 32, 32))
     assert shape == (3, 32, 32)

@@ -98,6 +98,17 @@ def test_a_network_for_small_images_takes_the_channels_and_the_size_of_the_set(t
     assert restored(checkpoint)[-1] == (3, 32, 32)
 
 
+def test_augmented_images_train_another_network_and_the_checkpoint_says_so(own_artifacts):
+    weights = []
+    for words in ((), ("--augment",)):
+        call(*words)
+        (sidecar,) = own_artifacts.glob("checkpoints/*.json")
+        state, facts = load_checkpoint(sidecar)
+        assert facts["config"]["augment"] is bool(words)
+        weights.append(next(iter(state["model"].values())))
+    assert not torch.equal(*weights)
+
+
 def test_another_size_can_be_asked_for(own_artifacts):
     assert "8 steps" in call("--size", "20", "--epochs", "2")
     (sidecar,) = own_artifacts.glob("checkpoints/*.json")
