@@ -105,13 +105,12 @@ def train_one(job):
 
 
 def tune_one(job):
-    """Train one network with hooks and a loss of its own: a `Trained`, whose loss is that of the last step.
-
-    Quicker than `train_one` where trainings are short: it does not look at the whole training set at the end.
-    """
+    """Train one network with hooks and a loss of its own: a `Trained`, whose loss is that of the last step, which
+    saves a short training a look at the whole set. Batch norm's running statistics are taken anew at the end."""
     torch.manual_seed(job.config.seed)
     (train, test), network = job.data, job.make()
     history = fit(network, train, job.config, device=job.device, hooks=job.hooks, loss=job.loss)
+    update_batch_norm(network, train, job.device)
     return Trained(
         job.name,
         job.config.seed,
