@@ -32,6 +32,8 @@ class Job:
     data    (images to train on, images to test on)
     device  where
     target  None: train for config.epochs; a number: until the loss on all training images is so low
+    hooks   of `tune_one`: {name: `labkit.methods.Hooks`} that take part, objects of this job alone
+    loss    of `tune_one`: loss(logits, labels, images) to minimise, as in `fit`
     """
 
     name: str
@@ -40,6 +42,8 @@ class Job:
     data: tuple
     device: str = "cpu"
     target: float | None = None
+    hooks: dict | None = None
+    loss: object = None
 
 
 class Trained(NamedTuple):
@@ -97,6 +101,25 @@ def train_one(job):
         epochs=epochs,
         seconds=seconds,
         model=network.cpu(),
+    )
+
+
+def tune_one(job):
+    """Train one network with hooks and a loss of its own: a `Trained`, whose loss is that of the last step, which
+    saves a short training a look at the whole set. Batch norm's running statistics are taken anew at the end."""
+    torch.manual_seed(job.config.seed)
+    (train, test), network = job.data, job.make()
+    history = fit(network, train, job.config, device=job.device, hooks=job.hooks, loss=job.loss)
+    update_batch_norm(network, train, job.device)
+    return Trained(
+        job.name,
+        job.config.seed,
+        accuracy=100 * accuracy(network, test, device=job.device),
+        loss=history.losses[-1],
+        steps=history.steps,
+        epochs=job.config.epochs,
+        seconds=history.seconds,
+        model=network.cpu().to(memory_format=torch.contiguous_format),
     )
 
 

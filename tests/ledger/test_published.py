@@ -97,3 +97,11 @@ def test_errors_recorded_elsewhere_are_those_of_the_accuracies(tmp_path, monkeyp
 def test_an_unknown_study_is_refused_with_the_known_ones():
     with pytest.raises(LabError, match="training-phases"):
         published.table("nothing")
+
+
+def test_the_published_files_are_as_much_smaller_as_their_sizes_say():
+    frame = published.table("deep-compression")
+    assert len(frame) == 4
+    for row in frame.itertuples():
+        assert row.file_mb / row.compressed_mb == pytest.approx(row.times_smaller, abs=0.5)
+        assert row.error_compressed <= row.error

@@ -1,5 +1,6 @@
 """Many trainings side by side, and the intervals between them."""
 
+import copy
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -8,10 +9,27 @@ import pytest
 import torch
 
 from labkit.data import load
+from labkit.methods import Hooks
 from labkit.models.cnn import cnn
 from labkit.train import TrainConfig, sweep, workers
 
 BASE = TrainConfig(optimizer="sgd", learning_rate=0.05, schedule="cosine", weight_decay=0.0, batch=64, epochs=1)
+
+
+class Freeze(Hooks):
+    """Puts the weights back after every step."""
+
+    def begin(self, model):
+        self.kept = [weight.detach().clone() for weight in model.parameters()]
+        return model
+
+    def after_update(self, model):
+        for weight, kept in zip(model.parameters(), self.kept, strict=True):
+            weight.data.copy_(kept)
+
+
+def twice(logits, labels, images):
+    return 2 * torch.nn.functional.cross_entropy(logits, labels)
 
 
 @dataclass
@@ -87,3 +105,19 @@ def test_flatness_is_measured_for_each_solution(monkeypatch):
     )
     assert (row.name, row.seed) == ("a", 0)
     assert row.sharpness > 0
+
+
+def test_a_job_begins_with_a_given_network_and_takes_hooks_and_a_loss(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    given = cnn(2)
+    jobs = [
+        sweep.Job(
+            name="frozen", make=partial(copy.deepcopy, given), config=BASE, data=images(), hooks={"f": Freeze(0)}
+        ),
+        sweep.Job(name="own loss", make=partial(copy.deepcopy, given), config=BASE, data=images(), loss=twice),
+        sweep.Job(name="plain", make=partial(copy.deepcopy, given), config=BASE, data=images()),
+    ]
+    frozen, own, plain = (list(each.model.parameters()) for each in workers.work(sweep.tune_one, jobs))
+    assert all(torch.equal(a, b) for a, b in zip(frozen, given.parameters(), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(plain, given.parameters(), strict=True))
+    assert not torch.equal(own[0], plain[0])
