@@ -104,10 +104,10 @@ def roofline(results, ax=None):
         colour = COLOURS[roofs.index(result.precision) % len(COLOURS)]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
         text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
-        side, reach = ("right", -8) if result.intensity**2 > x[0] * x[-1] else ("left", 8)  # towards the middle
-        ax.annotate(
-            text, (result.intensity, rate), (reach, -5), textcoords="offset points", va="top", ha=side, color=colour
-        )
+        far = np.log(result.intensity / x[0]) > 0.75 * np.log(x[-1] / x[0])  # too near the edge for a text
+        place = {"xytext": (-8 if far else 8, -5), "ha": "right" if far else "left", "textcoords": "offset points"}
+        box = {"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1}
+        ax.annotate(text, (result.intensity, rate), **place, va="top", color=colour, bbox=box)
     log_axis(ax, "x", lambda value: f"{value:g}")
     log_axis(ax, "y", shown)
     ax.set(xlabel="operations per byte (op/B)", ylabel="operations per second (op/s)")

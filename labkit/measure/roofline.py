@@ -124,7 +124,7 @@ class Roofline:
     def summary(self):
         text = (
             f"{shown(self.ops / self.seconds)}op/s of {self.precision}: {100 * self.share:.0f} % of what "
-            f"{self.intensity:.3g} operations a byte allow here ({self.bound}-bound)"
+            f"{self.intensity:.3g} operations per byte allow here ({self.bound}-bound)"
         )
         if self.raised == 1:
             return text
