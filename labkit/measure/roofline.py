@@ -108,7 +108,7 @@ class Roofline:
 
     @property
     def intensity(self):
-        """Operations a byte."""
+        """Operations per byte."""
         return self.ops / self.bytes
 
     @property
