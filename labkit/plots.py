@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -79,7 +80,7 @@ def distribution(rows, ax=None):
             ax.axvline(ms, color=colour, lw=1, ls=style)
     ax.set_yscale("log")  # a tail of a few samples is the point of the picture
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    _log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
+    log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
     ax.set(xlabel="time of one call (lines: p50, p95 dashed, p99 dotted)", ylabel="samples (count)")
     figure.legend(frameon=False, loc="outside upper left", fontsize=9)
     return figure
@@ -103,9 +104,12 @@ def roofline(results, ax=None):
         colour = COLOURS[roofs.index(result.precision) % len(COLOURS)]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
         text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
-        ax.annotate(text, (result.intensity, rate), (6, -5), textcoords="offset points", va="top", color=colour)
-    _log_axis(ax, "x", lambda value: f"{value:g}")
-    _log_axis(ax, "y", shown)
+        far = np.log(result.intensity / x[0]) > 0.75 * np.log(x[-1] / x[0])  # too near the edge for a text
+        place = {"xytext": (-8 if far else 8, -5), "ha": "right" if far else "left", "textcoords": "offset points"}
+        box = {"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1}
+        ax.annotate(text, (result.intensity, rate), **place, va="top", color=colour, bbox=box)
+    log_axis(ax, "x", lambda value: f"{value:g}")
+    log_axis(ax, "y", shown)
     ax.set(xlabel="operations per byte (op/B)", ylabel="operations per second (op/s)")
     ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
     return figure
@@ -150,7 +154,7 @@ def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
             place = {"xytext": (0, 11), "textcoords": "offset points", "ha": "center"}
             ax.annotate(str(row[label]), (row[x], row[y]), **place, fontsize=8, color=COLOURS[0] if on else GREY)
     if known[x].min() > 0 and known[x].max() > WIDE * known[x].min():
-        _log_axis(ax, "x", lambda value: f"{value:g}")
+        log_axis(ax, "x", lambda value: f"{value:g}")
     ax.margins(0.15)
     ax.set(xlabel=f"{_axis_label(x)}, {better[0]} is better", ylabel=f"{_axis_label(y)}, {better[1]} is better")
     if size is not None:
@@ -166,8 +170,8 @@ def front(x, y, better=("low", "high")):
     return np.array([not np.any((x <= a) & (y <= b) & ((x < a) | (y < b))) for a, b in zip(x, y, strict=True)], bool)
 
 
-def _log_axis(ax, which, text):
-    """A logarithmic axis with plain numbers."""
+def log_axis(ax, which, text):
+    """Make the "x" or "y" axis logarithmic, with numbers as `text` writes them: value -> string."""
     getattr(ax, f"set_{which}scale")("log")
     axis = getattr(ax, f"{which}axis")
     low, high = axis.get_view_interval()
@@ -181,18 +185,21 @@ def _box_corners(x, y, width, height):
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
 
-def flame(boxes, *, label):
-    """A flame chart: boxes (depth, start, width, name), callees under callers; one colour a name.
+def flame(boxes, *, label, bands=None, levels=None, end=None, ax=None):
+    """A flame chart: boxes (depth, start, width, name), callees under callers; one colour per name.
 
-    label  of the time axis, with its unit
+    label   of the time axis, with its unit
+    bands   {name of an outermost box: colour}: all that lies under it takes its colour
+    levels  draw only so many; None: all
+    end     of the time axis, to give several charts the same; None: the end of the boxes
     """
+    boxes = [box for box in boxes if levels is None or box[0] < levels]
     deepest = max((depth for depth, *_ in boxes), default=0)
-    figure, ax = canvas(9, 1.0 + 0.3 * (deepest + 1))
-    end = max((start + width for _, start, width, _ in boxes), default=1.0)
-    colours = {name: COLOURS[n % (len(COLOURS) - 1)] for n, name in enumerate(dict.fromkeys(box[3] for box in boxes))}
+    figure, ax = canvas(9, 1.0 + 0.3 * (deepest + 1), ax=ax)
+    end = end or max((start + width for _, start, width, _ in boxes), default=1.0)
     corners = [_box_corners(start, depth - 0.46, width, 0.92) for depth, start, width, _ in boxes]
-    faces = [colours[name] for *_, name in boxes]  # one collection: thousands of single bars take seconds
-    ax.add_collection(PolyCollection(corners, facecolors=faces, alpha=0.55, edgecolors="white", linewidths=0.4))
+    faces = _by_band(boxes, bands) if bands else _by_name(boxes)  # one collection: thousands of bars take seconds
+    ax.add_collection(PolyCollection(corners, facecolors=faces, edgecolors="white", linewidths=0.4))
     for depth, start, width, name in boxes:
         letters = int(140 * width / end)
         if letters >= 4:
@@ -201,3 +208,15 @@ def flame(boxes, *, label):
     ax.set(xlabel=label, xlim=(0, end), ylim=(deepest + 0.5, -0.5), yticks=[])
     ax.spines["left"].set_visible(False)
     return figure
+
+
+def _by_name(boxes):
+    names = list(dict.fromkeys(name for *_, name in boxes))
+    return [to_rgba(COLOURS[names.index(name) % (len(COLOURS) - 1)], 0.55) for *_, name in boxes]
+
+
+def _by_band(boxes, bands):
+    """The band a box lies in, strong where the box is the band itself; grey outside of all."""
+    found = [(start, start + width, bands[name]) for depth, start, width, name in boxes if not depth and name in bands]
+    under = [next((colour for low, high, colour in found if low <= box[1] < high), GREY) for box in boxes]
+    return [to_rgba(colour, 0.9 if box[3] in bands else 0.45) for colour, box in zip(under, boxes, strict=True)]

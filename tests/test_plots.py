@@ -96,3 +96,33 @@ def test_pictures_can_be_drawn_into_given_axes():
     figure, (left, right) = plots.canvas(columns=2)
     assert plots.ratio(comparison(), ax=left) is figure
     assert right.get_xlabel() == ""
+
+
+BOXES = [(0, 0.0, 4.0, "forward"), (1, 0.5, 3.0, "conv"), (2, 1.0, 2.0, "gemm"), (0, 4.0, 6.0, "backward"),
+         (1, 5.0, 4.0, "conv"), (0, 10.0, 1.0, "other")]  # fmt: skip
+
+
+def test_in_a_flame_chart_all_that_lies_under_a_band_has_its_colour():
+    bands = {"forward": "#ff0000", "backward": "#00ff00"}
+    [boxes] = plots.flame(BOXES, label="ms", bands=bands).axes[0].collections
+    red, under, deeper, green, right, outside = boxes.get_facecolors().tolist()
+    assert red == [1, 0, 0, 0.9]
+    assert under == deeper == [1, 0, 0, 0.45]
+    assert (green, right) == ([0, 1, 0, 0.9], [0, 1, 0, 0.45])
+    assert outside[:3] == pytest.approx([0x88 / 255] * 3)
+
+
+def test_a_flame_chart_can_be_cut_in_depth_and_given_another_s_end():
+    ax = plots.flame(BOXES, label="ms", levels=2, end=20.0).axes[0]
+    [boxes] = ax.collections
+    assert len(boxes.get_paths()) == 5
+    assert ax.get_xlim() == (0, 20)
+    assert "gemm" not in {text.get_text() for text in ax.texts}
+
+
+def test_a_logarithmic_axis_has_the_numbers_it_is_told():
+    _, ax = plots.canvas()
+    ax.plot([1, 10_000], [1, 2])
+    plots.log_axis(ax, "x", lambda value: f"<{value:g}>")
+    assert ax.get_xscale() == "log"
+    assert ax.xaxis.get_major_formatter()(100, 0) == "<100>"

@@ -76,10 +76,17 @@ class Profile:
     def _on_cpu(self):
         return [event for event in self.profiler.events() if event.device_type.name == "CPU"]
 
-    def flame(self):
-        """The flame chart of the last call as a picture: time from left to right, callees below callers."""
+    def flame(self, **how):
+        """The flame chart of the last call as a picture: time from left to right, callees below callers.
+
+        how  as in `plots.flame`: bands, levels, end, ax
+        """
         from labkit.plots import flame
 
+        return flame(self.boxes(), label="time in this call (ms)", **how)
+
+    def boxes(self):
+        """[(depth, start, width, name)] of the operators of the last call; times in ms."""
         events = self._on_cpu()
         root = max((event for event in events if event.name == CALL), key=lambda event: event.time_range.start)
         start, end = root.time_range.start, root.time_range.end
@@ -89,7 +96,7 @@ class Profile:
                 name = event.name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
                 begin, width = (event.time_range.start - start) / 1e3, event.time_range.elapsed_us() / 1e3
                 boxes.append((_depth(event) - 1, begin, width, name))
-        return flame(boxes, label="time in this call (ms)")
+        return boxes
 
     def save_trace(self, path):
         """Write a trace file; open it at ui.perfetto.dev or in chrome://tracing. Returns the path."""
@@ -126,13 +133,16 @@ class PythonProfile:
     profiler: Any
     boxes: list
 
-    def flame(self):
-        """The flame chart of one call as a picture: time from left to right, callees below callers."""
+    def flame(self, **how):
+        """The flame chart of one call as a picture: time from left to right, callees below callers.
+
+        how  as in `plots.flame`: bands, levels, end, ax
+        """
         from labkit.plots import flame
 
         end = max((start + width for _, start, width, _ in self.boxes), default=0.0)
         wide = [box for box in self.boxes if box[0] < DEEPEST and box[2] >= NARROWEST * end]
-        return flame(wide, label="time in this call (ms)")
+        return flame(wide, label="time in this call (ms)", **how)
 
     def save(self, path):
         """Write a .prof file; open it with `snakeviz FILE` or pstats. Returns the path."""

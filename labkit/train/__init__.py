@@ -1,4 +1,4 @@
-"""Training: one plain loop with its switches, checkpoints, and the same network in many variants or under many seeds.
+"""Training: one plain loop with its switches, checkpoints, and the same network under many settings and seeds.
 
     history = fit(model, train, TrainConfig(epochs=3, amp="bf16"), device=device, test=test)
     history.losses, history.accuracy, history.seconds
@@ -15,7 +15,6 @@ _OFFERED = {
     "config": ("TrainConfig", "method"),
     "loop": ("History", "accuracy", "fit", "scripted", "train_step"),
     "optimizers": ("make_optimizer",),
-    "variants": ("Variants", "run_variants"),
     "watch": ("PHASES", "Laps", "NotFinite", "OutOfMemory"),
 }
 

@@ -66,6 +66,15 @@ def test_the_torch_profile_is_a_trace_of_steps(own_artifacts):
     assert "aten::convolution" in names
 
 
+def test_without_a_word_a_profile_is_written_and_with_none_it_is_not(own_artifacts):
+    assert "Profile: " in call()
+    (file,) = own_artifacts.glob("profiles/*")
+    assert pstats.Stats(str(file)).total_calls > 100
+    file.unlink()
+    assert "Profile: " not in call("--profile", "none")
+    assert list(own_artifacts.glob("profiles/*")) == []
+
+
 def test_a_dry_run_takes_one_step_and_writes_nothing(own_artifacts):
     assert "nothing was written" in call("--dry-run", "--epochs", "50")
     assert files(own_artifacts) == set()

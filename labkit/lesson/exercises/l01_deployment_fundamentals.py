@@ -1,8 +1,39 @@
-"""Exercises of lesson 01: what a prediction costs, which deployments are worth a look, and which to take."""
+"""Exercises of lesson 01: waiting in a queue, what a prediction costs, which deployments are worth a look or taken."""
 
 from itertools import islice
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
+
+
+def response_times(arrivals, service):
+    import numpy as np
+
+    times, free = [], 0.0
+    for arrival in arrivals:
+        free = max(free, arrival) + service
+        times.append(free - arrival)
+    return np.array(times)
+
+
+def verify_response_times(answer):
+    import numpy as np
+
+    answer, random = untouched(answer), np.random.default_rng(0)
+    cases = {
+        "three that do not meet": (np.array([0.0, 5.0, 9.0]), 2.0),
+        "three at once": (np.array([1.0, 1.0, 1.0]), 2.0),
+        "one that waits, then a pause, then another": (np.array([0.5, 1.0, 7.0, 7.5]), 1.25),
+        "five hundred at random": (random.exponential(1.0, 500).cumsum(), 0.8),
+    }
+    for case, (arrivals, service) in cases.items():
+        wanted = response_times(arrivals, service)
+        try:
+            found = np.asarray(answer(arrivals, service), dtype=float)
+        except (TypeError, ValueError):
+            raise Wrong(f"{case}: expected an array of {len(wanted)} seconds.") from None
+        expect(found.shape == wanted.shape, f"{case}: expected {len(wanted)} times, found shape {found.shape}.")
+        worst = int(np.argmax(np.abs(found - wanted)))
+        expect_close(found[worst], wanted[worst], f"{case}: response time of request {worst}", tolerance=1e-6)
 
 
 def cost_per_million(usd_per_hour, images_per_second):
@@ -90,6 +121,15 @@ def verify_pick(answer):
 
 
 EXERCISES = (
+    Exercise(
+        id="response-times",
+        task="Write how long each request waits for its answer at a server that takes one at a time.",
+        difficulty=2,
+        minutes=10,
+        hint="A request is begun when it has arrived and the server is free. Remember when the server will be free.",
+        reference=response_times,
+        verify=verify_response_times,
+    ),
     Exercise(
         id="cost-per-million",
         task="Write what a million predictions cost on a machine rented by the hour.",

@@ -1,4 +1,4 @@
-"""Exercises of lesson 03: whose time is it, what a faster part is worth, and what loading in the background gives."""
+"""Exercises of lesson 03: phases, what a faster part is worth, loading in the background, a step in parts."""
 
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten
 from labkit.measure import SimulatedMachine
@@ -69,6 +69,50 @@ def verify_step_seconds(answer):
         expect_close(answer(load, train, workers), wanted, f"step_seconds({load}, {train}, {workers})")
 
 
+def accumulated_step(model, optimizer, images, labels, parts):
+    from torch.nn.functional import cross_entropy
+
+    optimizer.zero_grad()
+    total = 0.0
+    for some, theirs in zip(images.chunk(parts), labels.chunk(parts), strict=True):
+        loss = cross_entropy(model(some), theirs) / parts
+        loss.backward()
+        total += loss.item()
+    optimizer.step()
+    return total
+
+
+def verify_accumulated_step(answer):
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    random = torch.Generator().manual_seed(0)
+    start, images = torch.randn(4, 6, generator=random), torch.randn(12, 6, generator=random)
+    labels, largest = torch.randint(0, 4, (12,), generator=random), []
+    for parts in (1, 3, 4):
+        models = [torch.nn.Linear(6, 4) for _ in range(2)]
+        for model in models:
+            model.load_state_dict({"weight": start, "bias": torch.zeros(4)})
+            cross_entropy(model(images.flip(0)), labels).backward()  # old gradients, which must not count
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9) for model in models]
+        models[0].register_forward_pre_hook(lambda _, inputs: largest.append(len(inputs[0])))
+        for step in (1, 2):
+            whole = cross_entropy(models[1](images), labels)
+            optimizers[1].zero_grad()
+            whole.backward()
+            optimizers[1].step()
+            largest.clear()
+            loss = answer(models[0], optimizers[0], images, labels, parts)
+            seen = f"With 12 images in {parts} parts"
+            expect(sum(largest) == 12, f"{seen} the model should see each image once, it saw {sum(largest)}.")
+            most = max(largest)
+            expect(most == 12 // parts, f"{seen} it should see {12 // parts} at a time; yours showed it {most}.")
+            expect_close(loss, whole.item(), f"{seen}, the loss of step {step}", tolerance=1e-4)
+            mine, theirs = (model.weight.detach() for model in models)
+            off = float((mine - theirs).abs().max())
+            expect(off < 1e-5, f"{seen}, after step {step} a weight is {off:.2g} from where the whole batch moves it.")
+
+
 EXERCISES = (
     Exercise(
         id="phase-times",
@@ -96,5 +140,15 @@ EXERCISES = (
         hint="With workers, loading and training go on at once and the slower sets the pace; without, they add up.",
         reference=step_seconds,
         verify=verify_step_seconds,
+    ),
+    Exercise(
+        id="accumulated-step",
+        task="Write a step of training that takes its batch in parts and moves the weights as the whole batch would.",
+        difficulty=2,
+        minutes=10,
+        hint="Gradients of several backward() calls add up. What must each part's loss be divided by, and when is "
+        "zero_grad() called, and when step()?",
+        reference=accumulated_step,
+        verify=verify_accumulated_step,
     ),
 )

@@ -2,6 +2,8 @@
 
 import itertools
 
+import numpy as np
+
 from labkit.lesson.exercises.l01_deployment_fundamentals import pick_deployment
 
 
@@ -82,7 +84,35 @@ def sort_the_offers_themselves(offers, max_p95_ms, max_size_mb, min_accuracy):
     return found
 
 
+def in_turn(arrivals, service, *, idle=True, total=True):
+    """Response times in a loop; without `idle` the server never rests, without `total` only the wait counts."""
+    free, times = arrivals[0] if len(arrivals) else 0.0, []
+    for arrival in arrivals:
+        begin = max(free, arrival) if idle else free
+        free = begin + service
+        times.append((free if total else begin) - arrival)
+    return times
+
+
+def without_a_loop(arrivals, service):
+    done_alone = service * np.arange(len(arrivals))
+    return np.maximum.accumulate(arrivals - done_alone) + done_alone + service - arrivals
+
+
+def looks_one_back(arrivals, service):
+    before = np.concatenate([[-np.inf], arrivals[:-1]])
+    return np.maximum(before + service - arrivals, 0) + service
+
+
 WRONG = {
+    "response-times": {
+        "nobody waits": lambda arrivals, service: np.full(len(arrivals), service),
+        "only the wait": lambda arrivals, service: in_turn(arrivals, service, total=False),
+        "the server never rests": lambda arrivals, service: in_turn(arrivals, service, idle=False),
+        "waits for the one before, as if that had not waited": looks_one_back,
+        "when it is answered": lambda arrivals, service: in_turn(arrivals, service) + arrivals,
+        "the mean": lambda arrivals, service: np.mean(in_turn(arrivals, service)),
+    },
     "cost-per-million": {
         "forgets that the price is per hour": lambda price, rate: price / rate * 1e6,
         "takes an hour for 60 seconds": lambda price, rate: price / 60 / rate * 1e6,
@@ -112,6 +142,7 @@ WRONG = {
 }
 
 RIGHT = {
+    "response-times": {"a list": in_turn, "without a loop": without_a_loop},
     "cost-per-million": {
         "seconds first": lambda price, rate: (1e6 / rate) * (price / 3600),
         "hours first": lambda price, rate: price * 1e6 / (rate * 3600),

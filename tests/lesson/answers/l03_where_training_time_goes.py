@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from torch.nn.functional import cross_entropy
 
 from labkit.lesson.exercises.l03_where_training_time_goes import phase_times
 
@@ -86,7 +87,47 @@ def slower_of_the_two(load, train, workers):
     return share if share > train else train
 
 
+def steps(model, optimizer, images, labels, parts, *, scale=None, clear=True, each=False, whole=False, mean=True):
+    """One step in parts, with a mistake for every argument."""
+    if clear:
+        optimizer.zero_grad()
+    losses = []
+    size = len(images) if whole else len(images) // parts
+    for some, theirs in zip(images.split(size), labels.split(size), strict=True):
+        loss = cross_entropy(model(some), theirs)
+        (loss * (1 / parts if scale is None else scale)).backward()
+        losses.append(loss.item())
+        if each:
+            optimizer.step()
+    if not each:
+        optimizer.step()
+    return sum(losses) / (len(losses) if mean else 1)
+
+
+def with_a_slip(**slip):
+    return lambda *given: steps(*given, **slip)
+
+
+def by_sums(model, optimizer, images, labels, parts):
+    size, total = len(labels) // parts, 0.0
+    optimizer.zero_grad(set_to_none=False)
+    for begin in range(0, len(labels), size):
+        some = slice(begin, begin + size)
+        loss = cross_entropy(model(images[some]), labels[some], reduction="sum") / len(labels)
+        loss.backward()
+        total = total + loss.detach()
+    optimizer.step()
+    return total
+
+
 WRONG = {
+    "accumulated-step": {
+        "adds the parts' gradients without dividing": with_a_slip(scale=1.0),
+        "keeps the old gradients": with_a_slip(clear=False),
+        "updates after every part": with_a_slip(each=True),
+        "takes the whole batch at once": with_a_slip(whole=True, scale=1.0),
+        "returns the sum of the parts' losses": with_a_slip(mean=False),
+    },
     "phase-times": {
         "gives text": as_text,
         "never waits": never_wait,
@@ -118,6 +159,7 @@ WRONG = {
 }
 
 RIGHT = {
+    "accumulated-step": {"by sums, the loss as a tensor": by_sums, "by split": with_a_slip()},
     "phase-times": {
         "one at a time": one_phase_at_a_time,
         "from time stamps": from_the_stamps,
