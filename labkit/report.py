@@ -207,7 +207,8 @@ def _picture(rows):
     from labkit.plots import pareto
 
     frame = pd.DataFrame([asdict(row) for row in rows])
-    frame["name"] = frame["model"] + ", batch " + frame["batch"].astype(str)
+    frame["name"] = frame["model"] + " " + frame["engine"] + " " + frame["precision"]
+    frame["name"] += ", batch " + frame["batch"].astype(str)
     frame["size_mb"] = frame["size_bytes"].astype(float) / 1e6
     figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="name")
     buffer = io.BytesIO()
