@@ -32,7 +32,7 @@ def nodes(model):
 
 
 def layers(path, batch=1):
-    """A DataFrame, one line a convolution or matrix product with stored weights, in the order of the graph.
+    """A DataFrame, one line per convolution or matrix product with stored weights, in the order of the graph.
 
     columns  node, operator, weights (its shape), output (its shape for this batch size), parameters (bias included)
     """
