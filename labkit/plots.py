@@ -158,7 +158,7 @@ def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
     ax.margins(0.15)
     ax.set(xlabel=f"{_axis_label(x)}, {better[0]} is better", ylabel=f"{_axis_label(y)}, {better[1]} is better")
     if size is not None:
-        largest = shown(float(known[size].max()))
+        largest = shown(float(known[size].max()), None)
         ax.set_title(f"area of a dot: {_axis_label(size)}, at most {largest}", fontsize=9, loc="right")
     return figure
 

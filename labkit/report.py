@@ -201,15 +201,20 @@ def _pictures():
 
 
 def _picture(rows):
+    """Numbered dots, and beside them what the numbers stand for: names of deployments are long."""
     import matplotlib.pyplot as plt
     import pandas as pd
 
-    from labkit.plots import pareto
+    from labkit.plots import FEW, front, pareto
 
     frame = pd.DataFrame([asdict(row) for row in rows])
-    frame["name"] = frame["model"] + ", batch " + frame["batch"].astype(str)
     frame["size_mb"] = frame["size_bytes"].astype(float) / 1e6
-    figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="name")
+    frame["number"] = range(1, len(frame) + 1)
+    figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="number")
+    best = front(frame["latency_p50_ms"].to_numpy(float), frame["accuracy"].to_numpy(float))
+    named = frame[best | (len(frame) <= FEW)].itertuples()
+    names = [f"{row.number}: {row.model}, {row.engine} {row.precision}, batch {row.batch}" for row in named]
+    figure.text(1.01, 0.9, "\n".join(names), va="top", fontsize=8, linespacing=1.6)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", bbox_inches="tight")
     plt.close(figure)

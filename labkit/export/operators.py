@@ -32,7 +32,7 @@ def nodes(model):
 
 
 def layers(path, batch=1):
-    """A DataFrame, one line a convolution or matrix product with stored weights, in the order of the graph.
+    """A DataFrame, one line per convolution or matrix product with stored weights, in the order of the graph.
 
     columns  node, operator, weights (its shape), output (its shape for this batch size), parameters (bias included)
     """
@@ -52,20 +52,27 @@ def layers(path, batch=1):
     return pd.DataFrame(lines, columns=["node", "operator", "weights", "output", "parameters"])
 
 
-def operator_times(path, batch, *, level="all", calls=20):
-    """Where the time of a call goes: a DataFrame (operator, nodes, ms, share), the longest first.
+def node_times(path, batch, *, level="all", calls=20):
+    """How long each node of a call takes: a DataFrame (node, operator, ms), in the order they run.
 
     batch    items of the made-up input
-    level    of `LEVELS`; with "none" the operators are those of the file, else those it is rewritten into
+    level    of `LEVELS`; with "none" the nodes are those of the file, else those it is rewritten into
     calls    how many are profiled, after a few to warm up; a node's time is its median over them
     Source   ONNX Runtime's own profile; profiling slows small operators down, so read it as shares
     """
     import pandas as pd
 
-    events = pd.DataFrame(_node_events(path, batch, level, calls))
+    events = pd.DataFrame(_node_events(path, batch, level, calls)).sort_values("ts")
+    events["node"] = events["name"].str.removesuffix("_kernel_time")
     events["operator"] = [args["op_name"] for args in events["args"]]
-    each = events.groupby(["operator", "name"])["dur"].median() / 1e3  # of microseconds
-    frame = each.groupby("operator").agg(nodes="size", ms="sum").reset_index()
+    each = events.groupby(["node", "operator"], sort=False)["dur"].median() / 1e3  # of microseconds
+    return each.rename("ms").reset_index()
+
+
+def operator_times(path, batch, *, level="all", calls=20):
+    """`node_times` added up by operator: a DataFrame (operator, nodes, ms, share), the longest first."""
+    each = node_times(path, batch, level=level, calls=calls).groupby("operator")["ms"]
+    frame = each.agg(nodes="size", ms="sum").reset_index()
     frame["share"] = frame["ms"] / frame["ms"].sum()
     return frame.sort_values("ms", ascending=False, ignore_index=True)
 

@@ -45,7 +45,7 @@ def parity(model, onnx_path, batches):
     """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU: a `Parity`.
 
     model    a torch module; compared in eval mode
-    batches  tensors of several batch sizes, or tuples of them, one an input; random ones find what is wrong everywhere,
+    batches  tensors of several batch sizes, or tuples of them, one per input; random ones find what is always wrong,
              real ones what matters
     """
     import torch

@@ -58,7 +58,7 @@ def session(model, level="all", *, threads=None, providers=("CPUExecutionProvide
 
 
 def answers(opened, *arrays, outputs=None):
-    """What a session answers to one array an input: a list of arrays, of the outputs named (None: all).
+    """What a session answers to one array per input: a list of arrays, of the outputs named (None: all).
 
     Raises  LabError when it does not take them, or fails
     """

@@ -3,7 +3,7 @@
     static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training images
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
 
-    sensitivity("net.onnx", train, images)              # which layers pay for it
+    sensitivity("net.onnx", train, images)              # which layers lose accuracy
 
 `qat` trains a network on the grid it will run on. Precision lives in the file: every engine that reads ONNX then
 computes in it, and it can be verified anywhere.

@@ -1,7 +1,7 @@
 """FP8 (E4M3) written into an ONNX file: eight bits that keep an exponent.
 
 A sign, four bits of exponent, three of mantissa: from 2**-9 to 448, with a step that grows with the number, so that
-rounding moves it by a sixteenth at most. Small values keep their precision next to large ones, and one scale a tensor
+rounding moves it by a sixteenth at most. Small values keep their precision next to large ones, and one scale per tensor
 is enough; where all values are of one size, INT8 is finer. GPUs from SM89 (Ada, Hopper) on compute in it.
 Source  Micikevicius et al. 2022, arXiv:2209.05433; ONNX operator set 19
 """
@@ -24,7 +24,7 @@ def to_fp8(src, dst, data):
     """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights: the path `dst`.
 
     data    an `ImageSet`, a `Calibration`, or what `observe` returned: the scale of an activation is its largest value
-            over 448. Weights have one scale a tensor
+            over 448. Weights have one scale per tensor
     Raises  LabError: no data; an operator set before 19
     """
     import onnx
@@ -48,7 +48,7 @@ def to_fp8(src, dst, data):
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     ONNXModel(model).clean_initializers()  # the float weights that nothing reads any more
-    onnx.helper.set_model_props(model, {"quantized": "fp8 (E4M3), one scale a tensor"})
+    onnx.helper.set_model_props(model, {"quantized": "fp8 (E4M3), one scale per tensor"})
     with atomic(dst) as temporary:
         onnx.save(model, temporary)
     return Path(dst)

@@ -26,7 +26,7 @@ def limits(bits=8, *, symmetric=True):
 def scale_zero_point(low, high, *, bits=8, symmetric=True):
     """The grid that covers the values from `low` to `high`.
 
-    low, high  numbers, or arrays (C,) for one grid a channel; they are widened to contain 0.0
+    low, high  numbers, or arrays (C,) for one grid per channel; they are widened to contain 0.0
     returns    (scale, zero): float32 above 0 and int32, shaped as `low`
     """
     low, high = np.minimum(np.float32(low), 0), np.maximum(np.float32(high), 0)

@@ -48,7 +48,7 @@ def prepare(network, example, *, weight_bits=8):
     network      a trained torch module; it is not changed. Batch norm is folded into the convolution before it: what is
                  trained is what will run
     example      (N, ...) a batch of its input, N at least 2
-    weight_bits  2 to 8: symmetric, one grid a channel. Activations have 8 bits, symmetric, one grid a tensor, its range
+    weight_bits  2 to 8: symmetric, one grid per channel. Activations have 8 bits, symmetric, one grid each, its range
                  a moving average
     """
     with quiet():

@@ -1,4 +1,4 @@
-"""Which layers pay for INT8 with accuracy? Quantize one at a time, or all but one, and look at the answers.
+"""Which layers lose accuracy in INT8? Quantize one at a time, or all but one, and look at the answers.
 
 One layer alone shows how much noise it brings; all but one shows what keeping it in float would save. The two disagree
 where errors of several layers add up or cancel.

@@ -205,6 +205,21 @@ def test_the_rehearsal_keeps_results_back_until_the_stream_was_waited_for(onnx_p
     np.testing.assert_allclose(outputs, wanted, atol=1e-4)
 
 
+def test_the_call_of_older_scripts_waits_for_its_result(onnx_path, images, wanted):
+    gpu = Rehearsal()
+    context, outputs = Context(gpu, onnx_path), np.empty_like(wanted)
+    source, target = gpu.to_device(images), gpu.mem_alloc(outputs.nbytes)
+    with pytest.raises(Misuse, match="not complete"):
+        context.execute_v2([int(source), int(target)])
+    context.set_input_shape("input", images.shape)
+    for bindings in ([source, target], [int(source)]):
+        with pytest.raises(TypeError, match="execute_v2"):
+            context.execute_v2(bindings)
+    assert context.execute_v2([int(source), int(target)])
+    gpu.memcpy_dtoh(outputs, target)
+    np.testing.assert_allclose(outputs, wanted, atol=1e-4)
+
+
 def test_the_rehearsal_refuses_what_would_crash_a_gpu_program(onnx_path, images):
     gpu = Rehearsal()
     context, small = Context(gpu, onnx_path), gpu.mem_alloc(4)

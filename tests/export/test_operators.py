@@ -96,6 +96,15 @@ def test_shares_of_time_add_up_and_follow_the_level(traced):
     assert "BatchNormalization" in set(plain["operator"])
 
 
+def test_node_times_name_the_nodes_of_the_file_in_the_order_they_run(traced, folder):
+    simple = export.simplify(traced, folder / "in-order.onnx")
+    frame = export.node_times(simple, 2, level="none", calls=5)
+    assert [*zip(frame["node"], frame["operator"], strict=True)] == [
+        (node.name, node.op_type) for node in export.checked(simple).graph.node
+    ]
+    assert (frame["ms"] > 0).all()
+
+
 def test_layers_have_the_shapes_and_the_parameters_of_the_network(network, traced, folder):
     frame = export.layers(export.simplify(traced, folder / "layers.onnx"), batch=3)
     assert list(frame["operator"]) == ["Conv", "Gemm"]

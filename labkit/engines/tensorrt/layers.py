@@ -82,7 +82,7 @@ def _type_name(text):
 
 
 def compared(model, kernels, operators=HEAVY):
-    """Requested against actual precision: a DataFrame, one line a node of a ModelProto in the graph's order.
+    """Requested against actual precision: a DataFrame, one line per node of a ModelProto in the graph's order.
 
     operators  which nodes; None: all
     requested  the type of the node's data; or what its data and its weights were both dequantized from

@@ -90,7 +90,11 @@ def vouched(path, **about):
     if row is None:
         raise _untrusted(path, [f"sha256: the file has {digest[:12]}, which was not built here"])
     built = asdict(row)
-    wrong = [f"{name}: built for {built[name]}, here is {about[name]}" for name in about if built[name] != about[name]]
+    wrong = [
+        f"{name}: built for {built[name] or 'none'}, here is {about[name] or 'none'}"
+        for name in about
+        if built[name] != about[name]
+    ]
     if wrong:
         raise _untrusted(path, wrong)
     return data, row

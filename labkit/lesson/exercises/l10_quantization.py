@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: onto the grid and back, an integer product, and which layers to keep in FP16."""
+"""Exercises of lesson 10: onto the grid and back, an integer product, layers to keep in FP16, straight-through."""
 
 from itertools import islice
 
@@ -120,6 +120,47 @@ def check_choice(name, layers, budget, kept):
     expect(size(kept) <= best, f"{name}: you keep {size(kept):,} weights in FP16; {best:,} are enough.")
 
 
+def straight_through(x, scale, top):
+    steps = (x / scale).clamp(-top, top)
+    return (steps + (steps.round() - steps).detach()) * scale
+
+
+def verify_straight_through(answer):
+    import torch
+
+    answer = untouched(answer)
+    cases = {  # the values, in steps, keep away from the ends: which gradient belongs to an end itself is a convention
+        "a row of numbers, grid -1, 0, 1": (torch.tensor([-0.9, -0.2, 0.3, 0.6, 0.97]), 0.5, 1),
+        "a row of numbers, 8 bits": (torch.linspace(-120.3, 120.4, 50), 0.013, 127),
+        "numbers beyond both ends": (torch.tensor([-9.2, -2.9, 0.4, 1.2, 2.8, 7.7]), 0.25, 3),
+        "weights with one scale per channel": (
+            torch.linspace(-6.3, 6.4, 24).reshape(2, 3, 4),
+            torch.tensor([0.1, 2.0]).reshape(2, 1, 1),
+            7,
+        ),
+    }
+    for name, (steps, scale, top) in cases.items():
+        x = (steps * scale).requires_grad_()
+        found = answer(x, scale, top)
+        expect(isinstance(found, torch.Tensor), f"On {name}: expected a tensor, found {shorten(found)}.")
+        expect(found.shape == x.shape, f"On {name}: expected the shape {tuple(x.shape)}, found {tuple(found.shape)}.")
+        wanted = (steps.round().clamp(-top, top) * scale).detach()
+        off = float(((found.detach() - wanted) / scale).abs().max())
+        expect(off < 1e-3, f"On {name}: a value is {off:.2f} steps away from its grid point.")
+        expect(found.requires_grad, f"On {name}: no gradient goes through your result: something is detached.")
+        slope = torch.linspace(1, 2, x.numel()).reshape(x.shape)  # what a loss would hand back
+        (gradient,) = torch.autograd.grad(found, x, slope, allow_unused=True)
+        expect(gradient is not None, f"On {name}: your result does not depend on x.")
+        inside = (steps.abs() <= top).float()
+        for what, where in (("on the range of the grid", inside == 1), ("beyond its ends", inside == 0)):
+            share = (gradient / slope)[where]
+            expect(
+                torch.allclose(share, inside[where], atol=1e-4),
+                f"On {name}: {what} the gradient must be {int(what.startswith('on'))}, "
+                f"yours is {shorten([round(float(each), 3) for each in share.flatten()[:4]])}.",
+            )
+
+
 EXERCISES = (
     Exercise(
         id="quantize-dequantize",
@@ -147,5 +188,14 @@ EXERCISES = (
         hint="There are few layers: try every subset. A greedy choice is sometimes wrong.",
         reference=keep_in_fp16,
         verify=verify_keep_in_fp16,
+    ),
+    Exercise(
+        id="straight-through",
+        task="Round a tensor to a grid so that its gradient passes as if nothing had been rounded.",
+        difficulty=2,
+        minutes=12,
+        hint="Count in steps: x / scale. Clamp, then round with a + (b - a).detach(), then multiply by the scale.",
+        reference=straight_through,
+        verify=verify_straight_through,
     ),
 )

@@ -1,10 +1,88 @@
-"""Exercises of lesson 11: repair a quantized graph, choose optimisation profiles, write the call of an engine."""
+"""Exercises of lesson 11: build an engine, repair a quantized graph, choose profiles, write the call of an engine."""
 
 import gc
 import tempfile
 from pathlib import Path
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
+
+
+def build_engine(trt, model, shapes):
+    log = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(log)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, log)
+    if not parser.parse(model):
+        raise ValueError(parser.get_error(0).desc())
+    config = builder.create_builder_config()
+    profile = builder.create_optimization_profile()
+    profile.set_shape("input", *shapes)
+    config.add_optimization_profile(profile)
+    return bytes(builder.build_serialized_network(network, config))
+
+
+def verify_build_engine(answer):
+    """On a stand-in that notes every call; and on the library where it is installed, for it has the last word."""
+    from labkit.engines import tensorrt
+    from labkit.errors import Unavailable
+
+    shapes = [(batch, 4, 5, 5) for batch in (1, 8, 32)]
+    check_calls(answer, shapes)
+    with tempfile.TemporaryDirectory() as folder:
+        model = tiny_network(folder).read_bytes()
+    try:
+        trt = tensorrt.library().trt
+        trt.Builder(trt.Logger(trt.Logger.ERROR))
+    except (Unavailable, TypeError, RuntimeError):
+        return  # not installed, or the edition that wants a GPU
+    plan = answer(trt, model, shapes)
+    expect(isinstance(plan, bytes), f"TensorRT took the calls, but expected bytes, found {shorten(plan)}.")
+
+
+def check_calls(answer, shapes):
+    from unittest.mock import MagicMock
+
+    for parses in (True, False):
+        trt = MagicMock()
+        trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED = 5
+        builder, parser = trt.Builder.return_value, trt.OnnxParser.return_value
+        parser.parse.return_value = parses
+        parser.parse_from_file.return_value = parses
+        builder.build_serialized_network.return_value = b"the plan"
+        try:
+            plan = answer(trt, b"the model", shapes)
+        except Exception:
+            if parses or not parser.parse.called:
+                raise
+            continue  # a model that cannot be parsed ends in an error, as it should
+        if not parses:
+            raise Wrong("The model did not parse, and your function said nothing. `parse` returns False: look at it.")
+        check_build(builder, parser, trt.OnnxParser, shapes)
+        expect(plan == b"the plan", f"Expected what build_serialized_network returned, found {shorten(plan)}.")
+
+
+def check_build(builder, parser, parser_class, shapes):
+    """What a builder must have been told by the end of the call."""
+    network, config = builder.create_network.return_value, builder.create_builder_config.return_value
+    profile = builder.create_optimization_profile.return_value
+    flags = told(builder.create_network)
+    expect(flags == [1 << 5], "The network must be strongly typed: create_network(1 << int(...STRONGLY_TYPED)).")
+    expect(network in told(parser_class), "The parser fills a network: OnnxParser(network, log).")
+    expect(b"the model" in told(parser.parse), "The parser wants the bytes: parser.parse(model).")
+    ranges = told(profile.set_shape)
+    expect(ranges, "A batch that varies wants a profile: profile.set_shape(name, smallest, usual, largest).")
+    expect("input" in ranges, f"The profile is for the tensor 'input'; yours got {shorten(ranges)}.")
+    found = [tuple(each) for each in ranges if not isinstance(each, str)]
+    expect(found == shapes, f"Expected smallest, usual and largest shape in order, found {shorten(found)}.")
+    added = told(config.add_optimization_profile)
+    expect(added == [profile], "The profile was never added to the configuration.")
+    built = told(builder.build_serialized_network)
+    expect(built == [network, config], "Build from the network and the configuration.")
+
+
+def told(call):
+    """What a recorded call was last given, by place and by name; empty when it was never made."""
+    return [*call.call_args.args, *call.call_args.kwargs.values()] if call.called else []
 
 
 def repair_zero_point(scale, zero_point):
@@ -143,7 +221,8 @@ def verify_gpu_classes(answer):
 
 def check_steps(gpu):
     """What must happen whatever the classes are: memory that nothing was written to may hold the right ones."""
-    expect("execute_async_v3" in gpu.steps, "The engine was never run: context.execute_async_v3(stream.handle).")
+    run = {"execute_async_v3", "execute_v2"} & set(gpu.steps)
+    expect(run, "The engine was never run: context.execute_async_v3(stream.handle).")
     back = any(step.startswith("memcpy_dtoh") for step in gpu.steps)
     expect(back, "The logits never came back to the host: cuda.memcpy_dtoh(logits, device_logits).")
     expect(not gpu.queue, "Work still waits in a stream when your function returns: stream.synchronize().")
@@ -162,7 +241,7 @@ def suspect(answer, path, steps, images):
 
     if not any(step.startswith("memcpy_htod") for step in steps):
         return "the images never went to the GPU: cuda.memcpy_htod(device_input, images)."
-    waited = steps[steps.index("execute_async_v3") :]
+    waited = steps[steps.index("execute_async_v3") :] if "execute_async_v3" in steps else ["synchronize"]
     if "memcpy_dtoh" in waited[: waited.index("synchronize")]:
         return "the logits were read before the stream was waited for: stream.synchronize()."
     gpu, single = Rehearsal(), images.astype(np.float32)
@@ -172,6 +251,15 @@ def suspect(answer, path, steps, images):
 
 
 EXERCISES = (
+    Exercise(
+        id="build-engine",
+        task="Build an engine: builder, network, parser, profile, configuration, bytes.",
+        difficulty=2,
+        minutes=12,
+        hint="The order is that of the cell above. `parse` says by False that it failed. Return bytes(plan).",
+        reference=build_engine,
+        verify=verify_build_engine,
+    ),
     Exercise(
         id="repair-zero-point",
         task="Move a quantization with a zero point onto the symmetric grid that TensorRT wants.",

@@ -182,6 +182,21 @@ class Context:
     def execute_async_v3(self, stream_handle):
         """Put one inference into a stream, and return at once."""
         self.device.steps.append("execute_async_v3")
+        self._require_complete()
+        self.device.queue.append((stream_handle, self._compute))
+        return True
+
+    def execute_v2(self, bindings):
+        """One inference on a list of addresses, inputs first, and wait for it: the call of older scripts."""
+        self.device.steps.append("execute_v2")
+        if not all(isinstance(address, int) for address in bindings) or len(bindings) != 2:
+            raise TypeError("execute_v2 wants [int(input), int(output)]: one address for each tensor, in order")
+        self.addresses = dict(zip((self.input.name, self.output.name), bindings, strict=True))
+        self._require_complete()
+        self._compute()
+        return True
+
+    def _require_complete(self):
         missing = {self.input.name, self.output.name} - set(self.addresses)
         if self.shape is None or missing:
             raise Misuse(
@@ -189,8 +204,6 @@ class Context:
                 expected="a shape for the input, an address for each tensor",
                 found=f"no address for {', '.join(sorted(missing))}" if missing else "no input shape",
             )
-        self.device.queue.append((stream_handle, self._compute))
-        return True
 
     def _compute(self):
         """Read the input's memory, run the model, write the output's memory."""

@@ -1,6 +1,7 @@
 """Answers to the exercises of lesson 10: wrong ones that must be rejected, right ones written differently."""
 
 import numpy as np
+import torch
 
 from labkit.lesson.exercises.l10_quantization import keep_in_fp16, quantize_dequantize
 
@@ -155,6 +156,68 @@ def never_ends(layers, budget):
         yield layers[0]["name"]
 
 
+def rounded_with_its_true_derivative(x, scale, top):
+    return (x / scale).round().clamp(-top, top) * scale
+
+
+def no_saturation(x, scale, top):
+    steps = x / scale
+    return (steps + (steps.round() - steps).detach()) * scale
+
+
+def a_gradient_beyond_the_ends(x, scale, top):
+    return x + ((x / scale).round().clamp(-top, top) * scale - x).detach()
+
+
+def saturated_before_it_is_detached(x, scale, top):
+    return ((x / scale).round().clamp(-top, top) * scale).detach()
+
+
+def a_gradient_in_steps(x, scale, top):
+    steps = x.detach() / scale
+    on_the_grid = steps.round().clamp(-top, top) * scale
+    inside = (steps.abs() <= top).float()
+    return on_the_grid + (x - x.detach()) * inside / scale
+
+
+def rounded_down(x, scale, top):
+    steps = x / scale
+    return (steps + (steps.floor() - steps).detach()).clamp(-top, top) * scale
+
+
+def one_scale_for_all(x, scale, top):
+    scale = torch.as_tensor(scale).max()
+    steps = x / scale
+    return (steps + (steps.round() - steps).detach()).clamp(-top, top) * scale
+
+
+class _Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale, top):
+        ctx.save_for_backward((x / scale).abs() <= top)
+        return (x / scale).round().clamp(-top, top) * scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0], None, None
+
+
+def as_an_autograd_function(x, scale, top):
+    return _Straight.apply(x, scale, top)
+
+
+def clamped_first(x, scale, top):
+    limit = top * torch.as_tensor(scale)
+    inside = torch.minimum(torch.maximum(x, -limit), limit)
+    return inside + ((inside / scale).round() * scale - inside).detach()
+
+
+def with_a_mask(x, scale, top):
+    steps = x / scale
+    value = steps.detach().round().clamp(-top, top) * scale
+    return torch.where(steps.abs() <= top, x + (value - x).detach(), value + 0 * x)
+
+
 WRONG = {
     "quantize-dequantize": {
         "casts, and wraps around": a_cast_that_wraps,
@@ -180,6 +243,15 @@ WRONG = {
         "keeps the first and the last": first_and_last,
         "returns the layers to quantize": swap_the_sides,
     },
+    "straight-through": {
+        "has the true derivative, which is 0": rounded_with_its_true_derivative,
+        "does not saturate": no_saturation,
+        "has a gradient beyond the ends": a_gradient_beyond_the_ends,
+        "detaches everything": saturated_before_it_is_detached,
+        "divides the gradient by the scale": a_gradient_in_steps,
+        "rounds down": rounded_down,
+        "takes one scale for all channels": one_scale_for_all,
+    },
 }
 
 RIGHT = {
@@ -194,5 +266,10 @@ RIGHT = {
     "keep-in-fp16": {
         "by bits": by_bits,
         "layer by layer": layer_by_layer,
+    },
+    "straight-through": {
+        "as an autograd.Function": as_an_autograd_function,
+        "clamped first": clamped_first,
+        "with a mask": with_a_mask,
     },
 }

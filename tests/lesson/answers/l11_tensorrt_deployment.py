@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from labkit.lesson.exercises.l11_tensorrt_deployment import gpu_classes, profile_ranges
+from labkit.lesson.exercises.l11_tensorrt_deployment import build_engine, gpu_classes, profile_ranges
 
 
 def keep_the_step(scale, zero_point):
@@ -41,16 +41,44 @@ def forget_the_single_images(batches):
     return [profile for profile in profile_ranges(batches) if profile != (1, 1, 1)] or [(1, 1, 1)]
 
 
-def edited(old, new):
+def edited(old, new, reference=gpu_classes):
     """The reference with one line replaced: a wrong answer."""
     import inspect
 
-    source = inspect.getsource(gpu_classes)
+    source = inspect.getsource(reference)
     if old not in source:
         raise ValueError(f"{old!r} is not a line of the reference")
     space = {}
     exec(source.replace(old, new), space)
-    return space["gpu_classes"]
+    return space[reference.__name__]
+
+
+def named_and_nested(trt, model, shapes):
+    smallest, usual, largest = shapes
+    logger = trt.Logger()
+    builder = trt.Builder(logger)
+    flags = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    network, config = builder.create_network(flags), builder.create_builder_config()
+    parser = trt.OnnxParser(network, logger)
+    assert parser.parse(model), "it does not parse"
+    config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, 1 << 28)
+    ranges = builder.create_optimization_profile()
+    ranges.set_shape("input", min=smallest, opt=usual, max=largest)
+    assert config.add_optimization_profile(ranges) is not None
+    return bytes(builder.build_serialized_network(network, config))
+
+
+def in_an_order_of_its_own(trt, model, shapes):
+    builder = trt.Builder(log := trt.Logger(trt.Logger.WARNING))
+    profile = builder.create_optimization_profile()
+    profile.set_shape("input", tuple(shapes[0]), tuple(shapes[1]), tuple(shapes[2]))
+    config = builder.create_builder_config()
+    config.add_optimization_profile(profile)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, log)
+    if parser.parse(model):
+        return bytes(builder.build_serialized_network(network, config))
+    raise RuntimeError("the parser refuses this model")
 
 
 def reach_of_both_ends(scale, zero_point):
@@ -127,7 +155,26 @@ def with_usual(choose):
     return answer
 
 
+PARSE = "    if not parser.parse(model):\n        raise ValueError(parser.get_error(0).desc())\n"
 WRONG = {
+    "build-engine": {
+        "never parses": edited(PARSE, "", build_engine),
+        "does not look at what parse says": edited(PARSE, "    parser.parse(model)\n", build_engine),
+        "forgets to add the profile": edited("    config.add_optimization_profile(profile)\n", "", build_engine),
+        "gives the largest shape first": edited("*shapes", "*shapes[::-1]", build_engine),
+        "names another tensor": edited('"input"', '"images"', build_engine),
+        "is weakly typed": edited("1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)", "", build_engine),
+        "builds without the configuration": edited(
+            "build_serialized_network(network, config)",
+            "build_serialized_network(network, builder.create_builder_config)",
+            build_engine,
+        ),
+        "returns the parser's word": edited(
+            "return bytes(builder.build_serialized_network(network, config))",
+            "builder.build_serialized_network(network, config)\n    return True",
+            build_engine,
+        ),
+    },
     "repair-zero-point": {
         "drops the zero point, keeps the step": keep_the_step,
         "looks at the upper end only": look_at_the_upper_end,
@@ -165,6 +212,10 @@ WRONG = {
 }
 
 RIGHT = {
+    "build-engine": {
+        "named and nested": named_and_nested,
+        "in an order of its own": in_an_order_of_its_own,
+    },
     "repair-zero-point": {
         "the reach of both ends": reach_of_both_ends,
         "the further end in steps": further_end,
@@ -176,6 +227,10 @@ RIGHT = {
     "gpu-classes": {
         "all in one stream": all_in_one_stream,
         "memory let go by del": let_go_by_del,
+        "by execute_v2": edited(
+            "    context.execute_async_v3(stream.handle)\n",
+            "    context.execute_v2([int(device_input), int(device_logits)])\n",
+        ),
         "memory let go by leaving the function": edited("    device_input.free()\n    device_logits.free()\n", ""),
     },
 }
