@@ -1,4 +1,4 @@
-"""Exercises of lesson 06: no graph break, the rule of the loss scale, a step with it and clipping, when compiling pays."""
+"""Exercises of lesson 06: no graph break, the rule of the loss scale, a clipped step, when compiling pays."""
 
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten
 
@@ -154,7 +154,7 @@ EXERCISES = (
         task="Write one fp16 step with loss scaling, gradient clipping, and no step after an overflow.",
         difficulty=3,
         minutes=15,
-        hint="Scale the loss, go backward, divide the gradients, and only then clip: the norm that comes back says more.",
+        hint="Scale the loss, go backward, divide the gradients, and only then clip. Is the norm finite?",
         reference=clipped_step,
         verify=verify_clipped_step,
     ),
