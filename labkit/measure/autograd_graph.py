@@ -1,7 +1,6 @@
 """What torch makes of a function: the graph it keeps for the backward pass, and the kernels torch.compile writes."""
 
 import re
-import warnings
 from dataclasses import dataclass
 
 from labkit.plots import COLOURS, GREY, canvas
@@ -92,14 +91,16 @@ class Kernels:
 
 
 def kernels(fn, *args):
-    """The `Kernels` that are written while `fn(*args)` runs and compiles; `fn` calls `torch.compile(...)` functions."""
-    import torch
+    """The `Kernels` that are written while `fn(*args)` runs and compiles; `fn` calls `torch.compile(...)` functions.
+
+    What this process has compiled before is not written anew: call `torch._dynamo.reset()` first.
+    """
+    from torch._functorch import config as autograd_config
     from torch._inductor import config
     from torch._inductor.utils import run_and_get_code
 
-    torch._dynamo.reset()
-    with config.patch(force_disable_caches=True), warnings.catch_warnings():  # what a cache has is not written anew
-        warnings.simplefilter("ignore")  # torch's own, about its caches
+    # What a cache has of a whole graph is not written anew either; compiled C++ may come from the disk.
+    with config.patch(fx_graph_cache=False), autograd_config.patch(enable_autograd_cache=False):
         _, codes = run_and_get_code(fn, *args)
     pattern = r"^(\w+) = async_compile\.\w+\((?:.|\n)*?r?'''((?:.|\n)*?)'''"
     return Kernels({name: text for code in codes for name, text in re.findall(pattern, code, flags=re.MULTILINE)})

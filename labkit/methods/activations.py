@@ -110,7 +110,7 @@ _ALL = (
     Activation("silu", "x σ(x)", nn.SiLU),
     Activation("hardswish", "x min(max(x + 3, 0), 6) / 6", nn.Hardswish),
     Activation("relu", "max(x, 0)", nn.ReLU),
-    Activation("fastswish", "x above 3, x (A x + B) to -3, below -V / (1 - K (x + 3))", FastSwish),
+    Activation("fastswish", "x above 3, a parabola down to -3, below it a tail that nears 0", FastSwish),
 )
 _BY_NAME = {activation.name: activation for activation in _ALL}
 

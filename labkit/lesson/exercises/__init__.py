@@ -34,6 +34,7 @@ class Exercise:
     hint        the idea, without the code
     reference   the answer: a function of the same name as the reader's, or a plain value
     verify      called with an answer; raises `Wrong` when it does not pass
+    imports     lines that the reference needs above it
     """
 
     id: str
@@ -43,6 +44,7 @@ class Exercise:
     hint: str
     reference: Any
     verify: Callable[[Any], None]
+    imports: str = ""
 
     @property
     def name(self):
@@ -53,7 +55,8 @@ class Exercise:
     def solution(self):
         """The reference as source code that can stand in the reader's cell."""
         if callable(self.reference):
-            return inspect.getsource(self.reference).rstrip()
+            above = f"{self.imports}\n\n\n" if self.imports else ""
+            return above + inspect.getsource(self.reference).rstrip()
         return f"{self.name} = {self.reference!r}"
 
 

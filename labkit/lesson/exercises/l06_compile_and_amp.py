@@ -1,4 +1,4 @@
-"""Exercises of lesson 06: when compiling has paid, a function without a graph break, and the rule of the loss scale."""
+"""Exercises of lesson 06: no graph break, the rule of the loss scale, a clipped step, when compiling pays."""
 
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten
 
@@ -79,6 +79,48 @@ def verify_next_scale(answer):
     expect_close(scale, 2.0**16, "The scale after 20 steps with overflows in steps 3, 4 and 11, interval 4")
 
 
+def clipped_step(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (loss * scale).backward()
+    for weight in weights:
+        weight.grad.div_(scale)
+    norm = torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    if not norm.isfinite():
+        return True
+    optimizer.step()
+    return False
+
+
+def verify_clipped_step(answer):
+    for slope, scale, max_norm in ((3.0, 1024.0, 1.0), (0.5, 1024.0, 1.0), (-40.0, 64.0, 2.5), (2.0, 1.0, 0.25)):
+        case = f"a gradient of {slope:g} and {4 * slope / 3:g}, scale {scale:g}, max_norm {max_norm:g}"
+        long = abs(slope) * 5 / 3  # of (slope, 4/3 slope) together
+        moved = [-part * min(1, max_norm / long) for part in (slope, slope * 4 / 3)]
+        found, overflowed, used = _step_taken(answer, slope, scale, max_norm)
+        expect(not overflowed, f"{case}: nothing overflows here, and you returned {shorten(overflowed)}.")
+        expect(max(used) > 0, f"{case}: backward was never called on the loss.")
+        expect_close(used[-1], scale, f"{case}: the factor with which the loss went backward")
+        for number, (got, wanted) in enumerate(zip(found, moved, strict=True)):
+            expect_close(got, wanted, f"{case}: the step of weight {number}, learning rate 1", tolerance=1e-4)
+    for slope in (float("inf"), float("nan")):
+        found, overflowed, _ = _step_taken(answer, slope, 1024.0, 1.0)
+        expect(bool(overflowed), f"A gradient of {slope} is an overflow; you returned {shorten(overflowed)}.")
+        expect(found == [0, 0], f"After an overflow no weight may change; yours moved by {found}.")
+
+
+def _step_taken(answer, slope, scale, max_norm):
+    """(how far two weights moved in a step with learning rate 1, what was returned, factors of the backward passes)."""
+    import torch
+
+    weights, seen = [torch.nn.Parameter(torch.tensor([0.0])) for _ in range(2)], []
+    loss = slope * weights[0].sum() + slope * 4 / 3 * weights[1].sum()
+    loss.register_hook(lambda grad: seen.append(float(grad)))
+    optimizer = torch.optim.SGD(weights, lr=1.0)
+    overflowed = answer(loss, weights, optimizer, scale, max_norm)
+    return [float(weight.detach()) for weight in weights], overflowed, seen or [0.0]
+
+
 EXERCISES = (
     Exercise(
         id="break-even-epoch",
@@ -106,5 +148,14 @@ EXERCISES = (
         hint="Overflow: halve, count anew. Otherwise count; after `interval` good steps in a row: double, count anew.",
         reference=next_scale,
         verify=verify_next_scale,
+    ),
+    Exercise(
+        id="clipped-step",
+        task="Write one fp16 step with loss scaling, gradient clipping, and no step after an overflow.",
+        difficulty=3,
+        minutes=15,
+        hint="Scale the loss, go backward, divide the gradients, and only then clip. Is the norm finite?",
+        reference=clipped_step,
+        verify=verify_clipped_step,
     ),
 )

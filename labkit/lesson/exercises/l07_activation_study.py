@@ -1,7 +1,17 @@
-"""Exercises of lesson 07: write a backward pass, predict the memory, fuse two kernels."""
+"""Exercises of lesson 07: how many seeds it takes, the memory of a layer, a backward pass, a fused Triton kernel."""
+
+from __future__ import annotations  # `tl.constexpr` is not looked up where Triton is missing
+
+try:
+    import triton.language as tl
+except ImportError:  # no Triton for this system
+    tl = None
+
+import inspect
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
 
+UNTOUCHED = 777.0  # fills the memory that a kernel writes to, and what lies behind it
 POINTS = (-19.0, -5.5, -3.2, -2.9, -1.7, -1.5, 0.0, 1.0, 2.9, 3.1)  # each piece, near each seam
 
 
@@ -124,42 +134,78 @@ def verify_hidden_bytes(answer):
             expect_close(answer(way, *shape), measured_bytes(way, *shape), what)
 
 
-def fused_kernel(load, store, places):
-    x = load("x", places) + load("bias", places % 16)
-    store("y", places, x * (x + 3).clip(0, 6) / 6)
+def seeds_needed(gap, spread):
+    import math
+
+    return max(2, math.ceil((2.8 * spread / gap) ** 2))
 
 
-def run_kernel(kernel, *, count=96, block=32, seed=0):
-    """Run a kernel over all blocks: y, the numbers moved for each result, and what y should be."""
-    import numpy as np
+def verify_seeds_needed(answer):
+    cases = {
+        (1.0, 1.0): 8,
+        (2.0, 1.0): 2,
+        (0.5, 1.0): 32,
+        (2.2, 1.6): 5,
+        (10.0, 0.5): 2,
+        (0.1, 0.4): 126,
+        (-1.0, 1.0): 8,
+    }
+    for (gap, spread), wanted in cases.items():
+        expect_close(answer(gap, spread), wanted, f"A difference of {gap:g} points, a spread of {spread:g} points")
 
-    random, moved = np.random.default_rng(seed), []
-    x, bias = 3 * random.standard_normal(count), random.standard_normal(16)
-    arrays = {"x": x.copy(), "bias": bias, "t": np.zeros(count), "y": np.zeros(count)}
 
-    def load(name, places):
-        moved.extend(places)
-        return arrays[name][places]
+def fused_kernel(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
 
-    def store(name, places, values):
-        moved.extend(places)
-        arrays[name][places] = values
 
-    for begin in range(0, count, block):
-        kernel(load, store, np.arange(begin, begin + block))
-    z = x + np.tile(bias, count // 16)
-    return arrays["y"], len(moved) / count, z * np.clip(z + 3, 0, 6) / 6
+def jitted(kernel):
+    """A kernel with @triton.jit, whether it has it already or not; interpreted where there is no GPU for it."""
+    import os
+
+    import triton
+
+    from labkit.device import runs_triton
+
+    before = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "0" if runs_triton() else "1"
+    try:
+        return triton.jit(kernel) if inspect.isfunction(kernel) else kernel
+    finally:
+        os.environ.pop("TRITON_INTERPRET") if before is None else os.environ.update(TRITON_INTERPRET=before)
 
 
 def verify_fused_kernel(answer):
-    import numpy as np
+    import torch
 
-    for block in (16, 32, 96):
-        found, moved, wanted = run_kernel(answer, block=block)
-        worst = int(np.abs(found - wanted).argmax())
-        fits = np.allclose(found, wanted)
-        expect(fits, f"y[{worst}] should be {wanted[worst]:.4g}; with blocks of {block} yours is {found[worst]:.4g}.")
-        expect(moved <= 3, f"Right, but {moved:.3g} numbers go to or from memory for each result; 3 are enough.")
+    from labkit.device import pick, runs_triton
+    from labkit.methods.fastswish import naive
+
+    expect(tl is not None, "Triton is not installed here, so no kernel can be checked. Read the solution instead.")
+    kernel, device = jitted(answer), pick() if runs_triton() else "cpu"
+    for rows, channels, block in ((8, 16, 32), (5, 24, 64), (3, 7, 16)):
+        count = rows * channels
+        programs = -(-count // block)
+        x, bias = 4 * torch.randn(rows, channels, device=device), 2 * torch.randn(channels, device=device)
+        y = torch.full((programs * block + 64,), UNTOUCHED, device=device)
+        given, longer = (torch.cat([part.flatten(), torch.full((block,), 1e3, device=device)]) for part in (x, bias))
+        kernel[(programs,)](given, longer, y, count, channels, BLOCK=block)
+        found, wanted = y[:count].view(rows, channels), naive(x + bias)
+        case = f"{rows} rows of {channels} channels in {programs} blocks of {block}"
+        expect((found != UNTOUCHED).all(), f"{case}: some results were never stored.")
+        worst = int((found - wanted).abs().argmax())
+        numbers = [float(part.flatten()[worst]) for part in (x + bias, wanted, found)]
+        expect(
+            torch.allclose(found, wanted, atol=1e-5),
+            f"{case}: where x + bias is {numbers[0]:.4g}, y should be {numbers[1]:.4g}; yours is {numbers[2]:.4g}.",
+        )
+        expect((y[count:] == UNTOUCHED).all(), f"{case}: you also write beyond the end. What does the mask forbid?")
+        kept = torch.equal(given[:count], x.flatten()) and torch.equal(longer[:channels], bias)
+        expect(kept, f"{case}: the kernel writes into its inputs.")
 
 
 EXERCISES = (
@@ -185,12 +231,25 @@ EXERCISES = (
         verify=verify_hidden_bytes,
     ),
     Exercise(
-        id="fused-kernel",
-        task="Make one kernel of two pointwise ones, so that the intermediate result never goes to memory.",
+        id="seeds-needed",
+        task="Write how many seeds it takes to find a difference between two activations.",
         difficulty=2,
         minutes=8,
-        hint="What a kernel holds in a variable costs no memory traffic: load x and bias once, compute, store y once.",
+        hint="Solve 2.8 spread / sqrt(n) = |gap| for n, and round up. A squared ratio does not care for the sign.",
+        reference=seeds_needed,
+        verify=verify_seeds_needed,
+    ),
+    Exercise(
+        id="fused-kernel",
+        task="Write a Triton kernel that adds a bias to each channel and applies FastSwish, in one pass over memory.",
+        difficulty=3,
+        minutes=20,
+        hint=(
+            "Begin with the kernel of HardSwish. One more load, at `places % channels`, gives the bias; FastSwish is "
+            "two tl.where, as in the formula. Every load and the store want the mask."
+        ),
         reference=fused_kernel,
         verify=verify_fused_kernel,
+        imports="import triton.language as tl",
     ),
 )

@@ -22,7 +22,7 @@ def naive(x):
 
 
 def rewrite(x):
-    """The same in ten operators instead of sixteen.
+    """The same in ten operators instead of eighteen.
 
     A 3 + B = 1 makes the upper two pieces x (1 - A max(3 - x, 0)). At -3 that is -V, the numerator of the tail, so
     everything is the upper part at max(x, -3) over 1 + K max(-3 - x, 0).

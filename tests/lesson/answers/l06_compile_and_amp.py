@@ -86,6 +86,127 @@ def scale_by_a_factor(scale, good_steps, overflowed, interval=2000):
     return scale * factor, 0 if overflowed or full else good_steps + 1
 
 
+def clip_first(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (loss * scale).backward()
+    norm = torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    for weight in weights:
+        weight.grad /= scale
+    if not norm.isfinite():
+        return True
+    optimizer.step()
+    return False
+
+
+def never_divide(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (loss * scale).backward()
+    norm = torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    if norm.isfinite():
+        optimizer.step()
+    return not norm.isfinite()
+
+
+def step_anyway(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (loss * scale).backward()
+    for weight in weights:
+        weight.grad /= scale
+    norm = torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    optimizer.step()
+    return not norm.isfinite()
+
+
+def no_scale(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    if norm.isfinite():
+        optimizer.step()
+    return not norm.isfinite()
+
+
+def never_clip(loss, weights, optimizer, scale, max_norm):
+    (loss * scale).backward()
+    for weight in weights:
+        weight.grad /= scale
+    if all(weight.grad.isfinite().all() for weight in weights):
+        optimizer.step()
+        return False
+    return True
+
+
+def clip_each_alone(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (loss * scale).backward()
+    norms = []
+    for weight in weights:
+        weight.grad /= scale
+        norms.append(torch.nn.utils.clip_grad_norm_([weight], max_norm))
+    if all(norm.isfinite() for norm in norms):
+        optimizer.step()
+        return False
+    return True
+
+
+def look_for_infinity_only(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (loss * scale).backward()
+    if any(weight.grad.isinf().any() for weight in weights):
+        return True
+    for weight in weights:
+        weight.grad /= scale
+    torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    optimizer.step()
+    return False
+
+
+def clip_to_a_scaled_norm(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (scale * loss).backward()
+    norm = torch.nn.utils.clip_grad_norm_(weights, max_norm * scale)
+    if bool(norm.isfinite()):
+        for weight in weights:
+            weight.grad = weight.grad / scale
+        optimizer.step()
+        return False
+    return True
+
+
+def clip_by_own_arithmetic(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    (loss * scale).backward()
+    true = [weight.grad / scale for weight in weights]
+    long = torch.sqrt(sum((each**2).sum() for each in true))
+    if torch.isinf(long) or torch.isnan(long):
+        optimizer.zero_grad()
+        return True
+    for weight, each in zip(weights, true, strict=True):
+        weight.grad = each * min(1.0, max_norm / float(long))
+    optimizer.step()
+    return False
+
+
+def with_grad_scaler(loss, weights, optimizer, scale, max_norm):
+    import torch
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    return scaler.get_scale() < scale
+
+
 WRONG = {
     "break-even-epoch": {
         "rounds down": lambda c, e, s: int(c / (e - s)) or 1 if e > s else None,
@@ -107,6 +228,16 @@ WRONG = {
         "turns halving and doubling around": turned_around,
         "grows one step too late": one_too_late,
     },
+    "clipped-step": {
+        "clips before it divides": clip_first,
+        "never divides": never_divide,
+        "steps after an overflow": step_anyway,
+        "does not scale the loss": no_scale,
+        "does not clip": never_clip,
+        "clips each weight alone": clip_each_alone,
+        "looks for inf, not for NaN": look_for_infinity_only,
+        "returns whether it stepped": lambda *given: not clip_to_a_scaled_norm(*given),
+    },
 }
 
 RIGHT = {
@@ -121,5 +252,10 @@ RIGHT = {
     "next-scale": {
         "in a list": scale_in_a_list,
         "by a factor": scale_by_a_factor,
+    },
+    "clipped-step": {
+        "clips the scaled gradient to a scaled norm": clip_to_a_scaled_norm,
+        "clips by its own arithmetic": clip_by_own_arithmetic,
+        "with GradScaler": with_grad_scaler,
     },
 }

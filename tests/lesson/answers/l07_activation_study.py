@@ -1,8 +1,13 @@
 """Answers to the exercises of lesson 07: wrong ones that must be rejected, right ones written differently."""
 
+from __future__ import annotations
+
 import math
 
-import numpy as np
+try:
+    import triton.language as tl
+except ImportError:
+    tl = None
 
 from labkit.lesson.exercises.l07_activation_study import hidden_bytes
 
@@ -51,25 +56,76 @@ def take_a_bit_for_a_byte(way, images, height, width, channels, itemsize):
     return numbers * {"relu": itemsize, "gelu": 2 * itemsize, "recomputed": itemsize}.get(way, itemsize + 1)
 
 
-def through_memory(load, store, places):
-    store("t", places, load("x", places) + load("bias", places % 16))
-    x = load("t", places)
-    store("y", places, x * (x + 3).clip(0, 6) / 6)
+# Kernels: `tl` is Triton's language; the check makes them kernels.
+def forget_the_mask(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_pointer + places) + tl.load(bias_pointer + places % channels)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y)
 
 
-def load_again(load, store, places):
-    bias = load("bias", places % 16)
-    store("y", places, (load("x", places) + bias) * (load("x", places) + bias + 3).clip(0, 6) / 6)
+def forget_the_bias(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_pointer + places, mask=places < count)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=places < count)
 
 
-def forget_the_bias(load, store, places):
-    x = load("x", places)
-    store("y", places, x * (x + 3).clip(0, 6) / 6)
+def bias_by_place(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places, mask=places < channels)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
 
 
-def bias_outside(load, store, places):
-    x = load("x", places)
-    store("y", places, x * (x + 3).clip(0, 6) / 6 + load("bias", places % 16))
+def first_block_only(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def hardswish_instead(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x + 3) / 6, 0.0))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def bias_after(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y + tl.load(bias_pointer + places % channels, mask=inside), mask=inside)
+
+
+def by_constants(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    start = tl.program_id(axis=0) * BLOCK
+    at = start + tl.arange(0, BLOCK)
+    ok = at < count
+    z = tl.load(x_pointer + at, mask=ok, other=0.0)
+    z += tl.load(bias_pointer + (at % channels), mask=ok, other=0.0)
+    a, b = (3 - 0.1) / 18, (3 + 0.1) / 6
+    low = 0.1 / (4.5 * (z + 3) - 1)
+    out = tl.where(z < -3, low, z * (a * z + b))
+    tl.store(y_pointer + at, tl.where(z < 3, out, z), mask=ok)
+
+
+def by_the_rewrite(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_pointer + at, mask=at < count) + tl.load(bias_pointer + at % channels, mask=at < count)
+    within = tl.maximum(x, -3.0)
+    upper = within * (1 - tl.maximum(3 - within, 0.0) * 2.9 / 18)
+    tl.store(y_pointer + at, upper / (1 + 4.5 * tl.maximum(-3 - x, 0.0)), mask=at < count)
 
 
 def with_slope_from_masks(x):
@@ -130,15 +186,11 @@ def by_a_table(way, *shape):
     return bits[way] * math.prod(sizes) / 8
 
 
-def fused_in_numpy(load, store, places):
-    z = np.add(load("x", places), load("bias", np.mod(places, 16)))
-    store("y", places, z * np.minimum(np.maximum(z + 3, 0), 6) / 6)
-
-
-def fused_by_pieces(load, store, places):
-    bias = load("bias", places % 16)
-    z = bias + load("x", places)
-    store("y", places, np.where(z > 3, z, np.where(z < -3, 0, z * (z + 3) / 6)))
+def seeds_by_trying(gap, spread):
+    seeds = 2
+    while 2.8 * spread / seeds**0.5 > abs(gap) + 1e-12:
+        seeds += 1
+    return seeds
 
 
 WRONG = {
@@ -158,11 +210,21 @@ WRONG = {
         "takes a bit for a byte": take_a_bit_for_a_byte,
         "takes every number for four bytes": lambda way, *shape: hidden_bytes(way, *shape[:-1], 4),
     },
+    "seeds-needed": {
+        "forgets to square": lambda gap, spread: max(2, math.ceil(2.8 * spread / abs(gap))),
+        "turns the ratio around": lambda gap, spread: max(2, math.ceil((gap / (2.8 * spread)) ** 2)),
+        "rounds down": lambda gap, spread: max(2, int((2.8 * spread / gap) ** 2)),
+        "is content with one seed": lambda gap, spread: math.ceil((2.8 * spread / gap) ** 2),
+        "forgets the power": lambda gap, spread: max(2, math.ceil((1.96 * spread / gap) ** 2)),
+        "trips over the sign": lambda gap, spread: max(2, math.ceil((2.8 * spread) ** 2 / (gap * abs(gap)))),
+    },
     "fused-kernel": {
-        "still goes through memory": through_memory,
-        "loads x twice": load_again,
+        "forgets the mask": forget_the_mask,
         "forgets the bias": forget_the_bias,
-        "adds the bias after the activation": bias_outside,
+        "takes a bias for each place": bias_by_place,
+        "works on the first block only": first_block_only,
+        "computes HardSwish": hardswish_instead,
+        "adds the bias after the activation": bias_after,
     },
 }
 
@@ -175,8 +237,12 @@ RIGHT = {
         "adding up": add_up_the_tensors,
         "by a table of bits": by_a_table,
     },
+    "seeds-needed": {
+        "by trying": seeds_by_trying,
+        "from the standard error": lambda gap, spread: max(2, -int(-((spread * 2.8) ** 2 / gap**2) // 1)),
+    },
     "fused-kernel": {
-        "in NumPy": fused_in_numpy,
-        "by pieces": fused_by_pieces,
+        "from the tail on": by_constants,
+        "by the rewrite": by_the_rewrite,
     },
 }
