@@ -31,6 +31,7 @@ class DeepRecipe:
     """How to compress.
 
     sparsity       share of the weights that goes, 0 to 1
+    scope          as of `magnitude_masks`
     bits           2^bits shared values per layer, 1 to 8
     prune_epochs   of gradual pruning; the sparsity has its final value after half of them
     share_epochs   of training the centroids
@@ -40,7 +41,8 @@ class DeepRecipe:
     batch, seed    as of `TrainConfig`
     """
 
-    sparsity: float = 0.92
+    sparsity: float = 0.91
+    scope: str = "lamp"
     bits: int = 4
     prune_epochs: int = 3
     share_epochs: int = 1
@@ -81,7 +83,8 @@ def deep_compression(model, train, folder, recipe=None, *, name, shape, dataset=
     """
     recipe, folder = recipe or DeepRecipe(), Path(folder)
     steps = len(train) // recipe.batch * recipe.prune_epochs
-    pruning, sharing = GradualPruning(recipe.sparsity, steps=max(1, steps // 2)), SharedWeights(recipe.bits)
+    pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 2), scope=recipe.scope)
+    sharing = SharedWeights(recipe.bits)
     size = None if tuple(train.images.shape[2:]) == tuple(shape[1:]) else shape[-1]
 
     def tuned(network, hook, epochs, rate):
