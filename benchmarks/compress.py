@@ -39,7 +39,6 @@ STUDENT, SEEDS = "vgg-small", 5
 ANY = 100.0  # tolerance: the answers of a pruned network differ, how much they are worth is told by its accuracy
 CHANNELS = 0.5  # of each layer
 THEIR_SHARES = (0.5, 0.4)
-DEEP = {"sparsity": 0.92, "bits": 4, "prune_epochs": 3, "share_epochs": 1}
 
 
 def main():
@@ -126,9 +125,9 @@ def baseline(figures, lab):
 
 def unstructured(figures, lab):
     """90 % of the weights are 0: what is forgotten, and that dense kernels multiply by zeros as fast as by others."""
-    pruned, epochs = copy.deepcopy(lab.network), 1 if lab.quick else 2
+    pruned, epochs = copy.deepcopy(lab.network), 1 if lab.quick else 3
     steps = epochs * len(lab.train) // 128
-    pruning = GradualPruning(0.9, steps=max(1, steps * 2 // 3))
+    pruning = GradualPruning(0.9, steps=max(1, steps // 2), scope="lamp")
     lab.tuned(pruned, epochs=epochs, rate=1e-3, hooks={"prune": pruning}, loss=Distillation(lab.network))
     figures.add("unstructured_sparsity", 100 * compress.sparsity_of(pruned), at_least=89.99, unit="%")
     lab.loss(figures, "unstructured_90", pruned, at_most=0.3)
@@ -206,10 +205,10 @@ def student(lab, loss, epochs, train, seed):
 
 def deep(figures, lab):
     """The file of deep compression: its bytes, its distance to Shannon's bound, what it forgot."""
-    recipe = compress.DeepRecipe(**DEEP | ({"prune_epochs": 1} if lab.quick else {}))
+    recipe = compress.DeepRecipe(**({"prune_epochs": 1} if lab.quick else {}))
     with tempfile.TemporaryDirectory() as folder:
         about = {"name": NAME, "shape": SHAPE, "dataset": "fashion-mnist", "loss": Distillation(lab.network)}
-        stages = compress.deep_compression(lab.network, lab.some(30_000), Path(folder), recipe, **about)
+        stages = compress.deep_compression(lab.network, lab.train, Path(folder), recipe, **about)
         for stage in stages:
             figures.add(f"deep_{stage.name}", stages[0].bytes / stage.bytes, unit="x")
         last = stages[-1]
