@@ -148,6 +148,13 @@ def mean_interval(values):
     return Interval(mean - reach, mean + reach, n, mean, fewest=2)
 
 
+def mean_ratio(values, others):
+    """Geometric mean of `values / others`, pair by pair and all above 0, and its 95 % `Interval` by Student's t."""
+    logs = mean_interval(np.log(values) - np.log(others))
+    low, high, middle = (math.exp(min(log, 700)) for log in (logs.low, logs.high, logs.median))
+    return replace(logs, low=low, high=high, median=middle)
+
+
 def spread(samples):
     """Interquartile range over the median: 0 for a constant series, and deaf to a few spikes."""
     low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])

@@ -4,6 +4,7 @@ Every training is a job of its own; on a CPU each runs in a process with one thr
 threads here, because small networks gain more from a core of their own than from a second thread.
 """
 
+import copy
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,15 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
-from labkit.landscape import Landscape, sharpness, top_eigenvalue
-from labkit.measure.stats import mean_interval
+from labkit.landscape import Landscape, hessian_product, sharpness, top_eigenvalue, with_gradient
+from labkit.measure.stats import mean_interval, mean_ratio
 from labkit.train.config import TrainConfig
 from labkit.train.loop import accuracy, fit, train_step
 from labkit.train.workers import work
 
 _CHUNK = 512  # images at once where batch norm's statistics are taken
-_LOOK = 1.3  # a training is asked for its loss when the mean loss of its steps is within this factor of the target
+_OFTEN = 1.08  # by how much the number of steps grows from one look at the training loss to the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +31,10 @@ class Job:
     name    of the setting
     make    () -> network; called after torch is seeded
     config  a TrainConfig; its seed seeds the weights and the order of the images
-    data    (images to train on, images to test on)
+    data    (images to train on, images to test on); None for the latter: no test
     device  where
     target  None: train for config.epochs; a number: until the loss on all training images is so low
+    step    with a target: step(model, optimizer, images, labels), a training step
     hooks   of `tune_one`: {name: `labkit.methods.Hooks`} that take part, objects of this job alone
     loss    of `tune_one`: loss(logits, labels, images) to minimise, as in `fit`
     """
@@ -42,65 +45,86 @@ class Job:
     data: tuple
     device: str = "cpu"
     target: float | None = None
+    step: object = train_step
     hooks: dict | None = None
     loss: object = None
 
 
+class Look(NamedTuple):
+    """How a training with a target stood after so many steps: loss of all training images in nats, accuracy in
+    percent of the test images (NaN without them), and a copy of the network."""
+
+    steps: int
+    epochs: float
+    loss: float
+    accuracy: float
+    model: torch.nn.Module
+
+
 class Trained(NamedTuple):
-    """What came out: accuracies in percent of the test images, losses in nats per image of the training set."""
+    """What came out: accuracies in percent of the test images, losses in nats per image of the training set.
+
+    steps  of the optimizer; with a target the (fractional) step where the loss reached it, NaN if it never did
+    looks  with a target and test images: a `Look` after 1, 2, 4, 8, 16, ... steps
+    """
 
     name: str
     seed: int
     accuracy: float
     loss: float
-    steps: int
-    epochs: int
+    steps: float
+    epochs: float
     seconds: float
     model: torch.nn.Module
+    looks: tuple = ()
 
 
 class Flatness(NamedTuple):
-    """sharpness: in the box of `labkit.landscape.sharpness`; eigenvalue: the largest of the Hessian;
-    length: of the vector of all weights that have filters, so without biases and batch norm."""
+    """sharpness: in the box of `labkit.landscape.sharpness`; by_slope and by_curvature: what the gradient and the
+    Hessian alone contribute to it; eigenvalue: the largest of the Hessian; length: of the vector of all weights that
+    have filters, so without biases and batch norm."""
 
     name: str
     seed: int
     sharpness: float
+    by_slope: float
+    by_curvature: float
     eigenvalue: float
     length: float
 
 
-def run(settings, make, data, *, seeds, device="cpu", target=None):
+def run(settings, make, data, *, seeds, device="cpu", target=None, step=train_step):
     """Train every setting with every seed; a list of `Trained`, setting by setting.
 
-    settings  {name: TrainConfig}; their own seed is replaced by 0, 1, ... seeds - 1
+    settings  {name: TrainConfig}; their own seed is replaced by each of `seeds`
     make      () -> network, a function of a module (not of a notebook): the worker processes must find it
-    data      (train, test), two ImageSets
+    data      (train, test), two ImageSets; test may be None
+    step      of trainings with a target, a function of a module as well
     """
-    job = Job(name="", make=make, config=TrainConfig(), data=data, device=str(device), target=target)
-    seeded = [(name, replace(config, seed=seed)) for name, config in settings.items() for seed in range(seeds)]
+    job = Job(name="", make=make, config=TrainConfig(), data=data, device=str(device), target=target, step=step)
+    seeded = [(name, replace(config, seed=seed)) for name, config in settings.items() for seed in seeds]
     return work(train_one, [replace(job, name=name, config=config) for name, config in seeded], device)
 
 
 def train_one(job):
     """Train one network: a `Trained`. Batch norm's running statistics are taken anew at the end."""
     torch.manual_seed(job.config.seed)
-    (train, test), network, begin = job.data, job.make().to(job.device), time.perf_counter()
+    (train, _), network, begin = job.data, job.make().to(job.device), time.perf_counter()
     if job.target is None:
-        steps, epochs = fit(network, train, job.config, device=job.device).steps, job.config.epochs
+        steps, looks = fit(network, train, job.config, device=job.device).steps, ()
     else:
-        steps, epochs = _train_to(job.target, network, train, job.config, device=job.device)
+        steps, looks = _train_to_target(job, network)
     seconds = time.perf_counter() - begin
-    update_batch_norm(network, train, job.device)
     return Trained(
         job.name,
         job.config.seed,
-        accuracy=100 * accuracy(network, test, device=job.device),
+        accuracy=_tested(network, job),
         loss=_loss(network, train, job.device),
         steps=steps,
-        epochs=epochs,
+        epochs=steps / (len(train) // job.config.batch),
         seconds=seconds,
         model=network.cpu(),
+        looks=looks,
     )
 
 
@@ -123,24 +147,51 @@ def tune_one(job):
     )
 
 
-def _train_to(target, network, train, config, *, device):
-    """Train with momentum at a constant rate until the loss on all of `train` is at most `target`, or for
-    config.epochs; returns (steps, epochs)."""
+def _train_to_target(job, network):
+    """Train at a constant rate until the loss on all training images is the target, or for config.epochs: (steps,
+    looks) as in `Trained`."""
+    config, (train, test), device = job.config, job.data, job.device
     rates = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
-    optimizer, steps = torch.optim.SGD(network.parameters(), **rates), 0
+    optimizer, looks, steps, due, last = torch.optim.SGD(network.parameters(), **rates), [], 0, 1, (0, np.inf)
     for epoch in range(config.epochs):
-        network.train()
-        batches = train.batches(config.batch, device=device, seed=config.seed + epoch, drop_last=True)
-        losses = torch.stack([train_step(network, optimizer, *batch) for batch in batches])
-        steps += len(losses)
-        if losses.mean() <= _LOOK * target and _loss(network, train, device) <= target:
-            break
-    return steps, epoch + 1
+        for batch in train.batches(config.batch, device=device, seed=config.seed + epoch, drop_last=True):
+            network.train()
+            job.step(network, optimizer, *batch)
+            steps += 1
+            milestone = steps == 2 ** len(looks) and test is not None
+            if steps < due and not milestone:
+                continue
+            due, loss = max(steps + 1, int(_OFTEN * steps)), _loss(network, train, device)
+            if milestone:
+                tested, model = _tested(network, job), copy.deepcopy(network).cpu()
+                looks.append(Look(steps, steps * config.batch / len(train), loss, tested, model))
+            if loss <= job.target:
+                return _crossing(last, (steps, loss), job.target), tuple(looks)
+            last = steps, loss
+    return np.nan, tuple(looks)
 
 
+def _crossing(before, after, target):
+    """The step where the loss was `target`, by a straight line between two (step, loss)."""
+    (first, high), (last, low) = before, after
+    return last if np.isinf(high) else first + (last - first) * (high - target) / (high - low)
+
+
+@torch.no_grad()
 def _loss(network, data, device):
     """Mean loss of a network on a set, batch norm with the statistics of its chunks."""
-    return Landscape.of(network, data, device=device, batch=_CHUNK).loss()
+    network.train()
+    batches = data.batches(_CHUNK, device=device)
+    return sum(float(cross_entropy(network(x), y)) * len(y) for x, y in batches) / len(data)
+
+
+def _tested(network, job):
+    """Accuracy in percent on the test images of a job, with batch norm's statistics taken anew; NaN without images."""
+    train, test = job.data
+    if test is None:
+        return np.nan
+    update_batch_norm(network, train, job.device)
+    return 100 * accuracy(network, test, device=job.device)
 
 
 def update_batch_norm(network, train, device):
@@ -161,14 +212,24 @@ def halved(data):
 
 def flatness(trained, data, *, epsilon=1e-3, device="cpu"):
     """How flat the loss on `data` is around each of the solutions: a list of `Flatness`, in the same order."""
-    return work(partial(_flatness_of, data=data, epsilon=epsilon, device=str(device)), trained, device)
+    solutions = [each._replace(looks=()) for each in trained]  # they travel to the workers
+    return work(partial(_flatness_of, data=data, epsilon=epsilon, device=str(device)), solutions, device)
 
 
 def _flatness_of(each, *, data, epsilon, device):
-    view = Landscape.of(each.model, data, device=device)
-    filters = [weight.norm() for weight in view.split(view.weights).values() if weight.dim() > 1]
-    steepest, length = top_eigenvalue(view, tolerance=1e-2).value, float(torch.stack(filters).norm())
-    return Flatness(each.name, each.seed, sharpness(view, epsilon=epsilon).value, steepest, length)
+    loss = Landscape(each.model, data, device=device)
+    weights, filters = loss.weights, [part for part in loss.split(loss.weights).values() if part.dim() > 1]
+    rise, slope = sharpness(loss, weights, epsilon=epsilon), with_gradient(loss, weights)[1]
+    per_cent, product = 100 / (1 + rise.loss), hessian_product(loss, weights)
+    return Flatness(
+        each.name,
+        each.seed,
+        sharpness=rise.value,
+        by_slope=per_cent * float(slope @ rise.step),
+        by_curvature=per_cent * float(rise.step @ product(rise.step)) / 2,
+        eigenvalue=top_eigenvalue(loss, weights, tolerance=1e-2).value,
+        length=float(torch.cat([part.flatten() for part in filters]).norm()),
+    )
 
 
 def values(trained, name, what="accuracy"):
@@ -184,6 +245,4 @@ def difference(trained, name, other, what="accuracy"):
 
 def ratio(found, name, other, what):
     """`name` over `other`, seed by seed: the geometric mean and its 95 % interval, an `Interval`."""
-    logs = mean_interval(np.log(values(found, name, what)) - np.log(values(found, other, what)))
-    low, high, middle = (float(np.exp(min(log, 700))) for log in (logs.low, logs.high, logs.median))
-    return replace(logs, low=low, high=high, median=middle)
+    return mean_ratio(values(found, name, what), values(found, other, what))

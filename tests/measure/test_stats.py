@@ -136,6 +136,14 @@ def test_the_interval_of_a_mean_reaches_student_s_t_standard_errors_to_both_side
     assert found.enough
 
 
+def test_a_mean_ratio_is_geometric_and_its_interval_symmetric_around_it_in_factors():
+    found = stats.mean_ratio([2.0, 8.0], [1.0, 1.0])
+    assert found.median == pytest.approx(4)
+    assert found.low * found.high == pytest.approx(16)
+    assert found.samples == 2
+    assert tuple(stats.mean_ratio([3.0, 6.0], [1.0, 2.0])) == pytest.approx((3, 3))
+
+
 def test_a_single_value_allows_any_mean_and_decides_nothing():
     found = stats.mean_interval([5.0])
     assert tuple(found) == (-math.inf, math.inf)

@@ -8,6 +8,7 @@ from torch import nn
 
 from labkit import models
 from labkit.errors import LabError
+from labkit.models.cnn import tiny
 from labkit.models.convnext import convnext_mini
 from labkit.models.resnet import resnet
 
@@ -123,3 +124,10 @@ def test_a_network_for_small_images_is_built_like_the_images_it_will_see(name):
     assert shape == (3, 32, 32)
     assert net.eval()(models.example(name, 2, shape=shape)).shape == (2, 7)
     assert models.build(name, like=(1, 500, 300))[1] == (1, 28, 28)
+
+
+def test_the_tiny_network_has_the_weights_it_says_and_halves_the_image_three_times():
+    net = tiny()
+    assert f"{sum(weight.numel() for weight in net.parameters()):,}" in tiny.__doc__
+    assert net[:-3](torch.randn(2, 1, 14, 14)).shape == (2, 32, 2, 2)
+    assert net(torch.randn(2, 1, 14, 14)).shape == (2, 10)

@@ -10,6 +10,7 @@ import torch
 
 from labkit.data import load
 from labkit.methods import Hooks
+from labkit.methods.sam import sam_step
 from labkit.models.cnn import cnn
 from labkit.train import TrainConfig, sweep, workers
 
@@ -69,7 +70,7 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
 def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": BASE, "again": BASE}
-    found = sweep.run(settings, partial(cnn, 2), images(), seeds=2)
+    found = sweep.run(settings, partial(cnn, 2), images(), seeds=(0, 1))
     assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in (0, 1)]
     assert tuple(sweep.difference(found, "a", "again", "loss")) == (0, 0)
     assert found[0].loss != found[1].loss
@@ -79,10 +80,41 @@ def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_sa
 def test_a_target_ends_the_training_when_the_loss_on_all_images_is_low_enough(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": TrainConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.0, batch=64, epochs=40)}
-    (found,) = sweep.run(settings, partial(cnn, 4), images(), seeds=1, target=0.7)
+    (found,) = sweep.run(settings, partial(cnn, 4), images(), seeds=[0], target=0.7)
     assert found.loss <= 0.7
     assert 1 <= found.epochs < 40
     assert found.steps == 4 * found.epochs
+    assert [look.steps for look in found.looks] == [2**n for n in range(len(found.looks))]
+    assert 2 ** len(found.looks) > found.steps > found.looks[-1].steps / 2
+    above = [look for look in found.looks if look.loss > 0.7]
+    assert all(look.steps <= found.steps for look in above)
+    assert all(0 <= look.accuracy <= 100 and look.epochs == look.steps / 4 for look in found.looks)
+    assert len({float(next(look.model.parameters()).detach().sum()) for look in found.looks}) == len(found.looks)
+
+
+def test_the_step_of_the_target_lies_on_the_line_between_two_looks():
+    assert sweep._crossing((10, 1.0), (12, 0.5), 0.75) == 11
+    assert sweep._crossing((0, math.inf), (1, 0.5), 0.75) == 1
+
+
+def test_a_target_that_is_never_reached_and_no_test_images_give_nan(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    train, _ = images()
+    (found,) = sweep.run({"a": BASE}, partial(cnn, 2), (train, None), seeds=[0], target=1e-9)
+    assert math.isnan(found.steps) and math.isnan(found.accuracy)
+    assert found.looks == ()
+    assert found.loss > 0
+
+
+def test_a_training_with_a_target_takes_the_step_it_is_given(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    plain, same = (
+        sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=1e-9, step=step)[0]
+        for step in (sweep.train_step, partial(sam_step, rho=0.0))
+    )
+    other = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=1e-9, step=partial(sam_step, rho=0.5))
+    assert same.loss == pytest.approx(plain.loss, rel=1e-4)
+    assert other[0].loss != pytest.approx(plain.loss, rel=1e-4)
 
 
 def test_running_statistics_are_those_of_the_training_images_afterwards():
@@ -97,7 +129,7 @@ def test_running_statistics_are_those_of_the_training_images_afterwards():
 
 def test_flatness_is_measured_for_each_solution(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
-    found = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=1)
+    found = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0])
     (row,) = sweep.flatness(found, images()[0].subset(64))
     weights = [weight for weight in found[0].model.parameters() if weight.dim() > 1]
     assert row.length == pytest.approx(
@@ -105,6 +137,7 @@ def test_flatness_is_measured_for_each_solution(monkeypatch):
     )
     assert (row.name, row.seed) == ("a", 0)
     assert row.sharpness > 0
+    assert row.by_slope + row.by_curvature == pytest.approx(row.sharpness, rel=0.3)  # the box is small
 
 
 def test_a_job_begins_with_a_given_network_and_takes_hooks_and_a_loss(monkeypatch):

@@ -1,45 +1,54 @@
-"""Exercises of lesson 04: how noisy training is, sharpness in a box, directions as long as the weights."""
+"""Exercises of lesson 04: the noise scale, power iteration, directions as long as the weights."""
 
-import numpy as np
 import torch
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
 
 
-def noise_scale(learning_rate, images, batch, momentum):
-    return learning_rate * (images / batch - 1) / (1 - momentum)
+def noise_scale(small_square, large_square, small, large):
+    noise = (small_square - large_square) / (1 / small - 1 / large)
+    signal = (large * large_square - small * small_square) / (large - small)
+    return noise / signal
 
 
 def verify_noise_scale(answer):
-    expect_close(answer(0.1, 6_000, 60, 0.0), 9.9, "rate 0.1, 6,000 images, batch 60, no momentum")
-    expect_close(answer(0.1, 6_000, 60, 0.9), 99.0, "the same with momentum 0.9")
-    expect_close(answer(0.1, 6_000, 6_000, 0.9), 0.0, "a batch of all images has no noise", tolerance=1e-6)
-    for batch in (32, 128, 1024):
-        wanted = noise_scale(0.05, 8_192, batch, 0.9)
-        expect_close(answer(0.05, 8_192, batch, 0.9), wanted, f"rate 0.05, 8,192 images, batch {batch}, momentum 0.9")
-
-
-def box_sharpness(curvatures, weights, epsilon):
-    import numpy as np
-
-    width = epsilon * (abs(weights) + 1)
-    loss = np.sum(curvatures * weights**2) / 2
-    highest = np.sum(curvatures * (abs(weights) + width) ** 2) / 2
-    return 100 * (highest - loss) / (1 + loss)
-
-
-def verify_box_sharpness(answer):
-    answer = untouched(answer)
     cases = {
-        "one weight at the bottom of a bowl (curvature 8, w = 0, epsilon 0.1)": ([8.0], [0.0], 0.1),
-        "the same bowl in three dimensions": ([8.0, 8.0, 8.0], [0.0, 0.0, 0.0], 0.1),
-        "a weight of 3, whose box is four times as wide": ([2.0], [3.0], 0.1),
-        "a weight of -3: the highest point lies on its side": ([2.0], [-3.0], 0.1),
-        "four different curvatures": ([9.0, 4.0, 1.0, 0.1], [0.5, -1.0, 2.0, 0.0], 1e-3),
+        "signal 4, noise 100, batches 10 and 50": (4.0, 100.0, 10, 50),
+        "the same network, batches 20 and 100": (4.0, 100.0, 20, 100),
+        "no noise at all": (9.0, 0.0, 16, 256),
+        "a weak signal: 0.01 against noise 20": (0.01, 20.0, 16, 256),
     }
-    for name, (curvatures, weights, epsilon) in cases.items():
-        given = np.array(curvatures), np.array(weights)
-        expect_close(answer(*given, epsilon), box_sharpness(*given, epsilon), name)
+    for name, (signal, noise, small, large) in cases.items():
+        found = answer(signal + noise / small, signal + noise / large, small, large)
+        expect_close(found + 1, noise / signal + 1, name)  # + 1: without noise it is 0
+
+
+def power_iteration(product, vector, steps):
+    for _ in range(steps):
+        vector = vector / vector.norm()
+        image = product(vector)
+        value = vector @ image
+        vector = image
+    return float(value), vector / vector.norm()
+
+
+def verify_power_iteration(answer):
+    answer, random = untouched(answer), torch.Generator().manual_seed(0)
+    for eigenvalues in ([5.0, 2.0, -1.0], [0.3, 0.1, 0.1, -0.05], [2.0, 1.0, -9.0, 0.5], [4e4, 10.0, 0.1]):
+        size = len(eigenvalues)
+        turn, _ = torch.linalg.qr(torch.randn(size, size, generator=random, dtype=torch.float64))
+        matrix = turn @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ turn.T
+        wanted, case = max(eigenvalues, key=abs), f"a matrix with the eigenvalues {eigenvalues}"
+        start = torch.ones(size, dtype=torch.float64)
+        found = answer(lambda v, matrix=matrix: matrix @ v, start, 300)
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise Wrong(f"{case}: expected a pair (value, vector), found {shorten(found)}.")
+        expect_close(found[0], wanted, f"{case}: that of the largest size", tolerance=1e-4)
+        direction = torch.as_tensor(found[1], dtype=torch.float64).flatten()
+        expect(len(direction) == size, f"{case}: expected a vector of {size} numbers, found {shorten(found[1])}.")
+        expect_close(direction.norm(), 1.0, f"{case}: the length of the vector", tolerance=1e-4)
+        apart = float((matrix @ direction - wanted * direction).norm()) / abs(wanted)
+        expect(apart < 1e-2, f"{case}: multiplying your vector by the matrix turns it: it is not the eigenvector.")
 
 
 def filter_normalise(direction, weight):
@@ -67,21 +76,21 @@ def verify_filter_normalise(answer):
 EXERCISES = (
     Exercise(
         id="noise-scale",
-        task="How strongly the random choice of images shakes the weights.",
-        difficulty=1,
-        minutes=4,
-        hint="rate (images / batch - 1), and momentum makes every push last 1 / (1 - momentum) steps.",
+        task="The noise scale from the mean squared gradients of two batch sizes.",
+        difficulty=2,
+        minutes=10,
+        hint="Two equations, square = signal + noise / batch, with two unknowns. Subtract one from the other first.",
         reference=noise_scale,
         verify=verify_noise_scale,
     ),
     Exercise(
-        id="box-sharpness",
-        task="The sharpness of a bowl whose highest point in the box you can write down.",
+        id="power-iteration",
+        task="The eigenvalue of largest size, and its vector, from products alone.",
         difficulty=2,
         minutes=10,
-        hint="In a bowl around 0 every weight raises the loss most by moving away from 0, to the edge of its own box.",
-        reference=box_sharpness,
-        verify=verify_box_sharpness,
+        hint="Make the vector 1 long, multiply, and take the result as the next vector. The value is vector · product.",
+        reference=power_iteration,
+        verify=verify_power_iteration,
     ),
     Exercise(
         id="filter-normalise",

@@ -1,4 +1,4 @@
-"""Exercises of lesson 05: ghost batch norm, the warm-up schedule, one LARS step."""
+"""Exercises of lesson 05: ghost batch norm, what all-reduce costs, the warm-up schedule, one LARS step."""
 
 import torch
 
@@ -19,6 +19,18 @@ def verify_warmup_factor(answer):
     expect_close(answer(17, 5), 1.0, "long after the warm-up")
     expect_close(answer(0, 3), 1 / 3, "the first of 3 warm-up steps")
     expect_close(answer(0, 1), 1.0, "a warm-up of a single step")
+
+
+def all_reduce(gradient_bytes, workers, bytes_per_s):
+    return 2 * gradient_bytes * (workers - 1) / workers / bytes_per_s
+
+
+def verify_all_reduce(answer):
+    expect_close(answer(8e6, 2, 1e9), 8e-3, "8 MB, 2 workers, 1 GB/s: half the bytes, twice")
+    expect_close(answer(8e6, 4, 1e9), 12e-3, "the same with 4 workers")
+    expect_close(answer(8e6, 1024, 1e9), 15.984375e-3, "the same with 1,024 workers")
+    expect_close(answer(8e6, 1, 1e9) + 1, 1, "a single worker has nothing to send")
+    expect_close(answer(102.4e6, 8, 12.5e9), 14.336e-3, "102.4 MB, 8 workers, 12.5 GB/s")
 
 
 def ghost_batch_norm(x, ghost_size):
@@ -97,6 +109,15 @@ EXERCISES = (
         hint="Reshape to (groups, ghost_size, C, H, W): the statistics are over dimensions 1, 3 and 4.",
         reference=ghost_batch_norm,
         verify=verify_ghost_batch_norm,
+    ),
+    Exercise(
+        id="all-reduce",
+        task="The seconds that a ring all-reduce of the gradient takes.",
+        difficulty=1,
+        minutes=4,
+        hint="Each worker sends 2 n (k - 1) / k bytes, and its link carries so many per second.",
+        reference=all_reduce,
+        verify=verify_all_reduce,
     ),
     Exercise(
         id="lars-step",

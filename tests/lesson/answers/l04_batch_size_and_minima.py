@@ -1,50 +1,98 @@
 """Answers to the exercises of lesson 04: wrong ones that must be rejected, right ones written differently."""
 
-import numpy as np
 import torch
 
-from labkit.lesson.exercises.l04_batch_size_and_minima import box_sharpness
+from labkit.lesson.exercises.l04_batch_size_and_minima import noise_scale, power_iteration
 
 
-def forget_the_minus_one(learning_rate, images, batch, momentum):
-    return learning_rate * images / batch / (1 - momentum)
+def forget_the_noise_of_the_large_batch(small_square, large_square, small, large):
+    return small * (small_square - large_square) / large_square
 
 
-def forget_momentum(learning_rate, images, batch, momentum):
-    return learning_rate * (images / batch - 1)
+def only_the_noise(small_square, large_square, small, large):
+    return (small_square - large_square) / (1 / small - 1 / large)
 
 
-def multiply_by_momentum(learning_rate, images, batch, momentum):
-    return learning_rate * (images / batch - 1) * (1 - momentum)
+def upside_down(small_square, large_square, small, large):
+    noise = (small_square - large_square) / (1 / small - 1 / large)
+    return (large_square - noise / large) / noise if noise else 0.0
 
 
-def root_of_the_batch(learning_rate, images, batch, momentum):
-    return learning_rate * ((images / batch) ** 0.5 - 1) / (1 - momentum)
+def ratio_of_the_squares(small_square, large_square, small, large):
+    return small_square / large_square
 
 
-def same_width_for_all(curvatures, weights, epsilon):
-    loss = np.sum(curvatures * weights**2) / 2
-    return 100 * (np.sum(curvatures * (abs(weights) + epsilon) ** 2) / 2 - loss) / (1 + loss)
+def difference_of_the_batches(small_square, large_square, small, large):
+    noise = (small_square - large_square) * (large - small)
+    return noise / (large_square - noise / large)
 
 
-def only_to_the_right(curvatures, weights, epsilon):
-    loss = np.sum(curvatures * weights**2) / 2
-    highest = np.sum(curvatures * (weights + epsilon * (abs(weights) + 1)) ** 2) / 2
-    return 100 * (highest - loss) / (1 + loss)
+def by_linear_equations(small_square, large_square, small, large):
+    system = torch.tensor([[1.0, 1 / small], [1.0, 1 / large]], dtype=torch.float64)
+    signal, noise = torch.linalg.solve(system, torch.tensor([small_square, large_square], dtype=torch.float64))
+    return float(noise / signal)
 
 
-def absolute_rise(curvatures, weights, epsilon):
-    loss = np.sum(curvatures * weights**2) / 2
-    return 100 * (np.sum(curvatures * (abs(weights) + epsilon * (abs(weights) + 1)) ** 2) / 2 - loss)
+def by_substitution(small_square, large_square, small, large):
+    noise = (small_square - large_square) * small * large / (large - small)
+    return noise / (small_square - noise / small)
 
 
-def one_direction_only(curvatures, weights, epsilon):
-    top = int(np.argmax(curvatures))
-    return box_sharpness(curvatures[top : top + 1], weights[top : top + 1], epsilon)
+def never_normalise(product, vector, steps):
+    for _ in range(steps):
+        vector, before = product(vector), vector
+    return float(before @ vector / (before @ before)), vector / vector.norm()
 
 
-def forget_the_percent(curvatures, weights, epsilon):
-    return box_sharpness(curvatures, weights, epsilon) / 100
+def length_of_the_product(product, vector, steps):
+    _, vector = power_iteration(product, vector, steps)
+    return float(product(vector).norm()), vector
+
+
+def one_product(product, vector, steps):
+    return power_iteration(product, vector, 1)
+
+
+def vector_of_any_length(product, vector, steps):
+    value, vector = power_iteration(product, vector, steps)
+    return value, value * vector
+
+
+def only_the_value(product, vector, steps):
+    return power_iteration(product, vector, steps)[0]
+
+
+def in_place(product, vector, steps):
+    for _ in range(steps):
+        vector /= vector.norm()
+        image = product(vector)
+        value = float(vector @ image)
+        vector.copy_(image)
+    return value, vector / vector.norm()
+
+
+def largest_entry(product, vector, steps):
+    for _ in range(steps):
+        vector = product(vector)
+        value = vector.abs().max()
+        vector = vector / value
+    return float(value), vector / vector.norm()
+
+
+def product_first(product, vector, steps):
+    for _ in range(steps):
+        vector = product(vector)
+        vector = vector / torch.linalg.vector_norm(vector)
+    return torch.dot(vector, product(vector)), vector
+
+
+def by_the_rayleigh_quotient(product, vector, steps):
+    direction = vector.clone()
+    for _ in range(steps):
+        image = product(direction)
+        quotient = (direction * image).sum() / (direction * direction).sum()
+        direction = image / image.pow(2).sum().sqrt()
+    return quotient.item(), direction
 
 
 def whole_layer_at_once(direction, weight):
@@ -70,22 +118,6 @@ def over_the_inputs(direction, weight):
     return direction * (weight**2).sum(dims, keepdim=True).sqrt() / (direction**2).sum(dims, keepdim=True).sqrt()
 
 
-def weight_by_weight(curvatures, weights, epsilon):
-    loss = highest = 0.0
-    for curvature, weight in zip(curvatures, weights, strict=True):
-        edge = abs(weight) + epsilon * (abs(weight) + 1)
-        loss += curvature * weight**2 / 2
-        highest += curvature * edge**2 / 2
-    return (highest - loss) / (1 + loss) * 100
-
-
-def both_edges(curvatures, weights, epsilon):
-    width = epsilon * (np.abs(weights) + 1)
-    edges = np.maximum((weights + width) ** 2, (weights - width) ** 2)
-    loss = 0.5 * curvatures @ weights**2
-    return 100 * (0.5 * curvatures @ edges - loss) / (1 + loss)
-
-
 def by_normalize(direction, weight):
     unit = torch.nn.functional.normalize(direction.flatten(1), dim=1)
     return (unit * weight.flatten(1).norm(dim=1, keepdim=True)).view_as(weight)
@@ -103,17 +135,21 @@ def scale_in_place(direction, weight):
 
 WRONG = {
     "noise-scale": {
-        "forgets that a batch of all images is not noisy": forget_the_minus_one,
-        "leaves momentum out": forget_momentum,
-        "multiplies by 1 - momentum": multiply_by_momentum,
-        "takes the root of images / batch": root_of_the_batch,
+        "takes the large batch for free of noise": forget_the_noise_of_the_large_batch,
+        "does not divide by the signal": only_the_noise,
+        "has the ratio upside down": upside_down,
+        "divides the two squares": ratio_of_the_squares,
+        "takes the batches' difference for that of their inverses": difference_of_the_batches,
+        "is half of it": lambda *squares: noise_scale(*squares) / 2,
     },
-    "box-sharpness": {
-        "gives every weight the same box": same_width_for_all,
-        "only ever moves to the right": only_to_the_right,
-        "does not divide by 1 + loss": absolute_rise,
-        "moves along the steepest direction only": one_direction_only,
-        "forgets the factor 100": forget_the_percent,
+    "power-iteration": {
+        "never normalises": never_normalise,
+        "loses the sign": length_of_the_product,
+        "multiplies once": one_product,
+        "hands back a vector of another length": vector_of_any_length,
+        "hands back the value only": only_the_value,
+        "changes the vector it was given": in_place,
+        "takes the largest entry for the eigenvalue": largest_entry,
     },
     "filter-normalise": {
         "changes the direction it was given": scale_in_place,
@@ -127,14 +163,12 @@ WRONG = {
 
 RIGHT = {
     "noise-scale": {
-        "over one denominator": lambda rate, images, batch, momentum: (
-            rate * (images - batch) / (batch * (1 - momentum))
-        ),
-        "with the effective rate": lambda rate, images, batch, momentum: rate / (1 - momentum) * (images / batch - 1),
+        "by two linear equations": by_linear_equations,
+        "by substitution": by_substitution,
     },
-    "box-sharpness": {
-        "weight by weight": weight_by_weight,
-        "the higher of both edges": both_edges,
+    "power-iteration": {
+        "multiplies before it normalises": product_first,
+        "by the Rayleigh quotient": by_the_rayleigh_quotient,
     },
     "filter-normalise": {
         "by normalize": by_normalize,

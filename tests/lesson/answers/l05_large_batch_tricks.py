@@ -138,7 +138,35 @@ def one_step_too_far(step, warmup_steps):
     return (step + 1) / warmup_steps if step <= warmup_steps else 1.0
 
 
+def all_to_one(gradient_bytes, workers, bytes_per_s):
+    return 2 * gradient_bytes * (workers - 1) / bytes_per_s
+
+
+def once_round(gradient_bytes, workers, bytes_per_s):
+    return gradient_bytes * (workers - 1) / workers / bytes_per_s
+
+
+def endless_ring(gradient_bytes, workers, bytes_per_s):
+    return 2 * gradient_bytes / bytes_per_s
+
+
+def divided_by_all(gradient_bytes, workers, bytes_per_s):
+    return 2 * gradient_bytes / workers / bytes_per_s
+
+
+def piece_by_piece(gradient_bytes, workers, bytes_per_s):
+    piece = gradient_bytes / workers / bytes_per_s
+    collect = share = sum(piece for _ in range(workers - 1))
+    return collect + share
+
+
 WRONG = {
+    "all-reduce": {
+        "sends everything to everybody": all_to_one,
+        "forgets to pass the sums round": once_round,
+        "sends what a worker has already": endless_ring,
+        "divides the work among the workers": divided_by_all,
+    },
     "warmup-factor": {
         "exceeds 1 for one step": one_step_too_far,
         "rounds to one digit": lambda step, warmup_steps: round(min(1.0, (step + 1) / warmup_steps), 1),
@@ -170,6 +198,10 @@ WRONG = {
 }
 
 RIGHT = {
+    "all-reduce": {
+        "piece by piece": piece_by_piece,
+        "with the factor in front": lambda n, k, speed: (2 - 2 / k) * n / speed,
+    },
     "warmup-factor": {
         "with an if": warm_up_with_an_if,
         "by min of whole numbers": lambda step, warmup_steps: min(step + 1, warmup_steps) / warmup_steps,

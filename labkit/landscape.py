@@ -1,0 +1,146 @@
+"""The loss as a function of all weights as one vector, and how sharply it rises around a solution."""
+
+import copy
+from typing import NamedTuple
+
+import torch
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class Landscape:
+    """The mean cross-entropy of a network on a set, as a function of its weights: `landscape(w)` is differentiable.
+
+    weights  (P,) the network's own, one parameter after the other
+    shapes   {name: shape} of those parameters
+
+    All images go through at once. Batch norm takes their statistics at every point anew, so that the loss depends on
+    the weights alone. The network is copied, and stays as it is.
+    """
+
+    def __init__(self, model, data, *, device="cpu"):
+        self._model = copy.deepcopy(model).to(device).eval()
+        for layer in self._model.modules():
+            if isinstance(layer, _BatchNorm):  # without running statistics it takes those of the batch
+                layer.running_mean = layer.running_var = layer.num_batches_tracked = None
+                layer.track_running_stats = False
+        named = {name: weight.detach() for name, weight in self._model.named_parameters()}
+        self.weights = torch.cat([weight.reshape(-1) for weight in named.values()])
+        self.shapes = {name: tuple(weight.shape) for name, weight in named.items()}
+        ((self._images, self._labels),) = data.batches(len(data), device=device)
+
+    def __call__(self, weights):
+        """(P,) weights -> 0-dimensional loss, in nats."""
+        return cross_entropy(functional_call(self._model, self.split(weights), (self._images,)), self._labels)
+
+    def split(self, weights):
+        """{name: tensor of its shape}, views of a flat vector (P,)."""
+        pieces = weights.split([torch.Size(shape).numel() for shape in self.shapes.values()])
+        return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+
+
+class Eigen(NamedTuple):
+    """value: the eigenvalue; vector: (P,) of length 1; products: Hessian-vector products it took;
+    residual: |H v - value v| / |value|, 0 for an exact pair."""
+
+    value: float
+    vector: torch.Tensor
+    products: int
+    residual: float
+
+
+def hessian_product(loss, weights):
+    """v -> H v, both (P,), H the Hessian of `loss` at `weights`: the gradient of (gradient . v). H is never built.
+
+    Source  Pearlmutter 1994, Fast exact multiplication by the Hessian
+    """
+    point = weights.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(loss(point), point, create_graph=True)
+    return lambda v: torch.autograd.grad(slope @ v, point, retain_graph=True)[0]
+
+
+def top_eigenvalue(loss, weights, *, steps=60, tolerance=1e-3, seed=0):
+    """The largest (most positive) eigenvalue of the Hessian of `loss` at `weights`, as an `Eigen`.
+
+    steps      Hessian-vector products at most, for each of at most two power iterations
+    tolerance  stop when the value changes by no more than this fraction from one product to the next
+
+    Power iteration finds the eigenvalue of largest size. If that one is negative, a second iteration on H - value I,
+    whose eigenvalues are all positive, finds the largest.
+    """
+    product = hessian_product(loss, weights)
+    start = torch.randn(weights.shape, generator=torch.Generator().manual_seed(seed)).to(weights)
+    found = _power_iteration(product, start, steps, tolerance)
+    if found.value >= 0:
+        return found
+    low = found.value
+    shifted = _power_iteration(lambda v: product(v) - low * v, start, steps, tolerance)
+    value, apart = shifted.value + low, shifted.residual * abs(shifted.value)
+    return Eigen(value, shifted.vector, found.products + shifted.products, apart / max(abs(value), 1e-30))
+
+
+def _power_iteration(product, vector, steps, tolerance):
+    """The eigenvalue of largest size of a symmetric matrix given by its products with vectors, as an `Eigen`."""
+    value = 0.0
+    for done in range(1, steps + 1):
+        vector = vector / vector.norm().clamp_min(1e-30)
+        image = product(vector)
+        before, value = value, float(vector @ image)
+        if abs(value - before) <= tolerance * abs(value) or done == steps:
+            residual = float((image - value * vector).norm()) / max(abs(value), 1e-30)
+            return Eigen(value, vector, done, residual)
+        vector = image
+    return None
+
+
+class Sharpness(NamedTuple):
+    """value: 100 (highest - loss) / (1 + loss); step: (P,) from the solution to the highest point of the box."""
+
+    value: float
+    loss: float
+    highest: float
+    step: torch.Tensor
+
+
+def sharpness(loss, weights, *, epsilon=1e-3, steps=8, starts=2, seed=0):
+    """The largest rise of the loss found in the box |change of w| <= epsilon (|w| + 1), in percent of 1 + loss.
+
+    epsilon  half-width of the box relative to |w| + 1; the paper takes 1e-3 and 5e-4
+    steps    gradient steps of each start
+    starts   the solution itself, then random corners of the box; the highest point of all counts
+    returns  a `Sharpness`; a lower bound, as any search for a maximum
+    Source   Keskar, Mudigere, Nocedal, Smelyanskiy, Tang 2016, arXiv:1609.04836 (Metric 2.1, with A the identity)
+
+    A step goes to the corner of the box to which the gradient points, w0 + width * sign(gradient). Where the loss is
+    convex every step climbs (it lies above its tangent, and no point of the box is higher on the tangent than that
+    corner), and the maximum lies at a corner. The paper runs ten iterations of L-BFGS-B instead.
+    """
+    width = epsilon * (weights.abs() + 1)
+    base, slope = with_gradient(loss, weights)
+    best, generator = (base, torch.zeros_like(weights)), torch.Generator().manual_seed(seed)
+    for start in range(starts):
+        if start or not slope.any():
+            slope = torch.randn(weights.shape, generator=generator).to(weights)
+        best = max(best, _climb(loss, weights, width, slope, steps), key=lambda found: found[0])
+    highest, step = best
+    return Sharpness(100 * (highest - base) / (1 + base), base, highest, step)
+
+
+def _climb(loss, center, width, slope, steps):
+    """(loss, step) of the highest corner on the way, beginning with the one to which `slope` points."""
+    found = []
+    for _ in range(steps):
+        step = width * slope.sign()
+        height, slope = with_gradient(loss, center + step)
+        found.append((height, step))
+        if torch.equal(width * slope.sign(), step):
+            break
+    return max(found, key=lambda pair: pair[0])
+
+
+def with_gradient(loss, weights):
+    """(loss, its gradient (P,)) at a point."""
+    point = weights.detach().requires_grad_()
+    value = loss(point)
+    return float(value.detach()), torch.autograd.grad(value, point)[0]
