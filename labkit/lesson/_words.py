@@ -102,8 +102,10 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
     """
     found = judging.weigh(result)
     doubt = found.doubt or judging.weigh(rests_on).doubt
-    if found.value is None or (doubt and isinstance(result, str)):
-        text, reason = None, reason or doubt or "not measured in this run"
+    if found.value is None:
+        text, reason = None, reason or "not measured in this run"
+    elif isinstance(result, str):
+        text, reason = result, reason or doubt
     else:
         text, reason = _as_text(found.value), doubt
     with _one_at_a_time:
