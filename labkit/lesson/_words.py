@@ -96,7 +96,7 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
 
     result    an option; a number, a `Ratio` or an `Interval` (an answer inside it is not called off); None when this
               run cannot tell
-    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the prediction stays open
+    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the option is shown, but open
     reason    why there is no result
     word      what the result is, where it is not "measured"
     """
@@ -104,8 +104,6 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
     doubt = found.doubt or judging.weigh(rests_on).doubt
     if found.value is None:
         text, reason = None, reason or "not measured in this run"
-    elif isinstance(result, str):
-        text, reason = result, reason or doubt
     else:
         text, reason = _as_text(found.value), doubt
     with _one_at_a_time:
