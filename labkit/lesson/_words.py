@@ -96,14 +96,14 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
 
     result    an option; a number, a `Ratio` or an `Interval` (an answer inside it is not called off); None when this
               run cannot tell
-    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the prediction stays open
+    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the option is shown, but open
     reason    why there is no result
     word      what the result is, where it is not "measured"
     """
     found = judging.weigh(result)
     doubt = found.doubt or judging.weigh(rests_on).doubt
-    if found.value is None or (doubt and isinstance(result, str)):
-        text, reason = None, reason or doubt or "not measured in this run"
+    if found.value is None:
+        text, reason = None, reason or "not measured in this run"
     else:
         text, reason = _as_text(found.value), doubt
     with _one_at_a_time:

@@ -128,7 +128,9 @@ def test_too_few_pairs_leave_a_prediction_open_and_say_so(running, capsys, optio
     _words._record_answer("p", answer)
     lesson.reveal("p", result, rests_on=Interval(4.02, 5.86, 9))
     assert only("predictions")["verdict"] == "open"
-    assert "only 9 of the 11 samples that are needed" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "only 9 of the 11 samples that are needed" in said
+    assert f"Measured: {'fused' if options else '4.28'}" in said.replace("measured", "Measured")
 
 
 def test_a_run_that_cannot_tell_leaves_the_prediction_open_and_says_why(running, capsys):

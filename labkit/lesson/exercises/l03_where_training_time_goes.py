@@ -83,12 +83,13 @@ def accumulated_step(model, optimizer, images, labels, parts):
 
 
 def verify_accumulated_step(answer):
+    import numpy as np
     import torch
     from torch.nn.functional import cross_entropy
 
     random = torch.Generator().manual_seed(0)
     start, images = torch.randn(4, 6, generator=random), torch.randn(12, 6, generator=random)
-    labels, largest = torch.randint(0, 4, (12,), generator=random), []
+    labels, largest, order = torch.randint(0, 4, (12,), generator=random), [], []
     for parts in (1, 3, 4):
         models = [torch.nn.Linear(6, 4) for _ in range(2)]
         for model in models:
@@ -96,17 +97,25 @@ def verify_accumulated_step(answer):
             cross_entropy(model(images.flip(0)), labels).backward()  # old gradients, which must not count
         optimizers = [torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9) for model in models]
         models[0].register_forward_pre_hook(lambda _, inputs: largest.append(len(inputs[0])))
+        models[0].register_forward_pre_hook(lambda *_: order.append("forward"))
+        models[0].weight.register_hook(lambda _: order.append("backward"))
         for step in (1, 2):
             whole = cross_entropy(models[1](images), labels)
             optimizers[1].zero_grad()
             whole.backward()
             optimizers[1].step()
             largest.clear()
+            order.clear()
             loss = answer(models[0], optimizers[0], images, labels, parts)
             seen = f"With 12 images in {parts} parts"
             expect(sum(largest) == 12, f"{seen} the model should see each image once, it saw {sum(largest)}.")
             most = max(largest)
             expect(most == 12 // parts, f"{seen} it should see {12 // parts} at a time; yours showed it {most}.")
+            kept = "all parts' activations are in memory at once. Call backward() for each part before the next one"
+            expect(order == ["forward", "backward"] * parts, f"{seen} the passes were {', '.join(order)}: {kept}.")
+            expect(
+                isinstance(loss, (float, np.floating)), f"{seen} expected the loss as a number, found {shorten(loss)}."
+            )
             expect_close(loss, whole.item(), f"{seen}, the loss of step {step}", tolerance=1e-4)
             mine, theirs = (model.weight.detach() for model in models)
             off = float((mine - theirs).abs().max())

@@ -19,6 +19,22 @@ def pick_most_accurate(offers, max_p95_ms, max_size_mb, min_accuracy):
     return max(fitting, key=lambda offer: offer["accuracy"])["name"] if fitting else None
 
 
+def pick_first_that_fits(offers, max_p95_ms, max_size_mb, min_accuracy):
+    for o in offers:
+        if o["p95_ms"] <= max_p95_ms and o["size_mb"] <= max_size_mb and o["accuracy"] >= min_accuracy:
+            return o["name"]
+    return None
+
+
+def pick_last_that_fits(offers, *budget):
+    return pick_first_that_fits(offers[::-1], *budget)
+
+
+def pick_the_offer_itself(offers, *budget):
+    name = pick_deployment(offers, *budget)
+    return next((offer for offer in offers if offer["name"] == name), None)
+
+
 def pick_without_size(offers, max_p95_ms, max_size_mb, min_accuracy):
     return pick_deployment(offers, max_p95_ms, float("inf"), min_accuracy)
 
@@ -91,7 +107,7 @@ def in_turn(arrivals, service, *, idle=True, total=True):
         begin = max(free, arrival) if idle else free
         free = begin + service
         times.append((free if total else begin) - arrival)
-    return times
+    return np.array(times)
 
 
 def without_a_loop(arrivals, service):
@@ -111,6 +127,7 @@ WRONG = {
         "the server never rests": lambda arrivals, service: in_turn(arrivals, service, idle=False),
         "waits for the one before, as if that had not waited": looks_one_back,
         "when it is answered": lambda arrivals, service: in_turn(arrivals, service) + arrivals,
+        "a list": lambda arrivals, service: in_turn(arrivals, service).tolist(),
         "the mean": lambda arrivals, service: np.mean(in_turn(arrivals, service)),
     },
     "cost-per-million": {
@@ -135,6 +152,9 @@ WRONG = {
         "sorts the offers it was given": sort_the_offers_themselves,
         "takes the fastest": pick_fastest,
         "takes the most accurate": pick_most_accurate,
+        "takes the first that fits": pick_first_that_fits,
+        "takes the last that fits": pick_last_that_fits,
+        "returns the offer, not its name": pick_the_offer_itself,
         "forgets the size": pick_without_size,
         "is strict at the limit": pick_strictly_below,
         "ignores the budget": pick_cheapest_of_all,
@@ -142,7 +162,7 @@ WRONG = {
 }
 
 RIGHT = {
-    "response-times": {"a list": in_turn, "without a loop": without_a_loop},
+    "response-times": {"in a loop": in_turn, "without a loop": without_a_loop},
     "cost-per-million": {
         "seconds first": lambda price, rate: (1e6 / rate) * (price / 3600),
         "hours first": lambda price, rate: price * 1e6 / (rate * 3600),

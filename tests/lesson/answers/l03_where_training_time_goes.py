@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import torch
 from torch.nn.functional import cross_entropy
 
 from labkit.lesson.exercises.l03_where_training_time_goes import phase_times
@@ -117,6 +118,44 @@ def by_sums(model, optimizer, images, labels, parts):
         loss.backward()
         total = total + loss.detach()
     optimizer.step()
+    return total.item()
+
+
+def one_backward_of_all(model, optimizer, images, labels, parts):
+    optimizer.zero_grad()
+    total = sum(
+        cross_entropy(model(some), theirs) / parts
+        for some, theirs in zip(images.chunk(parts), labels.chunk(parts), strict=True)
+    )
+    total.backward()
+    optimizer.step()
+    return total.item()
+
+
+def all_forward_then_all_backward(model, optimizer, images, labels, parts):
+    optimizer.zero_grad()
+    chunks = zip(images.chunk(parts), labels.chunk(parts), strict=True)
+    losses = [cross_entropy(model(some), theirs) / parts for some, theirs in chunks]
+    for loss in losses:
+        loss.backward()
+    optimizer.step()
+    return sum(loss.item() for loss in losses)
+
+
+def gives_a_tensor(*given):
+    return torch.tensor(steps(*given))
+
+
+def fills_grad_by_hand(model, optimizer, images, labels, parts):
+    weights, total = list(model.parameters()), 0.0
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    for some, theirs in zip(images.tensor_split(parts), labels.tensor_split(parts), strict=True):
+        loss = cross_entropy(model(some), theirs) * (len(some) / len(images))
+        for weight, grad in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+            weight.grad += grad
+        total += loss.item()
+    optimizer.step()
     return total
 
 
@@ -127,6 +166,9 @@ WRONG = {
         "updates after every part": with_a_slip(each=True),
         "takes the whole batch at once": with_a_slip(whole=True, scale=1.0),
         "returns the sum of the parts' losses": with_a_slip(mean=False),
+        "adds the losses and goes backward once": one_backward_of_all,
+        "goes forward through all parts first": all_forward_then_all_backward,
+        "returns a tensor": gives_a_tensor,
     },
     "phase-times": {
         "gives text": as_text,
@@ -159,7 +201,7 @@ WRONG = {
 }
 
 RIGHT = {
-    "accumulated-step": {"by sums, the loss as a tensor": by_sums, "by split": with_a_slip()},
+    "accumulated-step": {"by sums": by_sums, "by split": with_a_slip(), "fills .grad by hand": fills_grad_by_hand},
     "phase-times": {
         "one at a time": one_phase_at_a_time,
         "from time stamps": from_the_stamps,
