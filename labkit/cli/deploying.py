@@ -61,9 +61,9 @@ def quantize(
 def compress(
     checkpoint: Annotated[str, typer.Argument(help="A checkpoint of `labkit train`, or a network that comes trained.")],
     out: Annotated[Path, typer.Argument(help="The file to write; end it in .small.")],
-    sparsity: Annotated[float, typer.Option(help="Share of the weights that goes.", min=0, max=1)] = 0.95,
+    sparsity: Annotated[float, typer.Option(help="Share of the weights that goes.", min=0, max=1)] = 0.91,
     bits: Annotated[int, typer.Option(help="A layer has 2^bits shared weights.", min=1, max=8)] = 4,
-    epochs: Annotated[int, typer.Option(help="Of fine-tuning after pruning; then half as many.", min=1)] = 2,
+    epochs: Annotated[int, typer.Option(help="Of fine-tuning after pruning; then half as many.", min=1)] = 3,
     dataset: Annotated[str | None, typer.Option(help="Images to fine-tune on; its own by default.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many images.")] = None,
 ):
@@ -72,7 +72,7 @@ def compress(
     It is pruned, its weights are shared, and both are healed by training; then all is Huffman-coded.
     `labkit export OUT.small` makes an ONNX file of it.
 
-    Example: labkit compress vgg-medium vgg.small --sparsity 0.93 --bits 4
+    Example: labkit compress vgg-medium vgg.small --sparsity 0.91 --bits 4
     """
     from labkit.compress import DeepRecipe, compress_by_name
 

@@ -14,7 +14,7 @@ What is offered here is imported when it is first asked for.
 import importlib
 
 _OFFERED = {
-    "magnitude": ("keep", "magnitude_masks", "masks_of", "prunable", "sparsity_of", "top_masks"),
+    "magnitude": ("keep", "lamp_scores", "magnitude_masks", "masks_of", "prunable", "sparsity_of", "top_masks"),
     "gradual": ("GradualPruning", "KeptMask", "cubic_sparsity"),
     "movement": ("MovementPruning",),
     "two_to_four": ("require_sparse_tensor_cores", "two_to_four_mask", "two_to_four_masks"),

@@ -16,6 +16,7 @@ from safetensors.torch import save_model
 from torch import nn
 
 from labkit import models
+from labkit.compress.distillation import Distillation
 from labkit.compress.gradual import GradualPruning
 from labkit.compress.packed import load, save, settled
 from labkit.compress.sharing import SharedWeights
@@ -30,20 +31,24 @@ class DeepRecipe:
     """How to compress.
 
     sparsity       share of the weights that goes, 0 to 1
+    scope          as of `magnitude_masks`
     bits           2^bits shared values per layer, 1 to 8
     prune_epochs   of gradual pruning; the sparsity has its final value after half of them
     share_epochs   of training the centroids
     learning_rate  peak of the one-cycle schedule of the pruning
     centroid_rate  the same of the centroids
+    augment        crop and mirror the images, as a network that learned from such images needs it
     batch, seed    as of `TrainConfig`
     """
 
-    sparsity: float = 0.95
+    sparsity: float = 0.91
+    scope: str = "lamp"
     bits: int = 4
-    prune_epochs: int = 2
+    prune_epochs: int = 3
     share_epochs: int = 1
     learning_rate: float = 1e-3
     centroid_rate: float = 1e-4
+    augment: bool = True
     batch: int = 128
     seed: int = 0
 
@@ -78,13 +83,14 @@ def deep_compression(model, train, folder, recipe=None, *, name, shape, dataset=
     """
     recipe, folder = recipe or DeepRecipe(), Path(folder)
     steps = len(train) // recipe.batch * recipe.prune_epochs
-    pruning, sharing = GradualPruning(recipe.sparsity, steps=max(1, steps // 2)), SharedWeights(recipe.bits)
+    pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 2), scope=recipe.scope)
+    sharing = SharedWeights(recipe.bits)
     size = None if tuple(train.images.shape[2:]) == tuple(shape[1:]) else shape[-1]
 
     def tuned(network, hook, epochs, rate):
         config = TrainConfig(
             epochs=epochs, learning_rate=rate, batch=recipe.batch, seed=recipe.seed, weight_decay=0.0, size=size,
-            channels_last=True,
+            augment=recipe.augment, channels_last=True,
         )  # fmt: skip
         fit(network, train, config, hooks={"compress": hook}, device=device, loss=loss)
         return network
@@ -115,6 +121,7 @@ def _plain_stage(model, path):
 def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
     """What `labkit compress` does: ([`Stage`], accuracy before, accuracy after, number of test images).
 
+    The whole network teaches the one that is compressed (`Distillation`).
     source   a checkpoint that `labkit train` wrote, or the name of a network that comes trained
     out      where the packed file goes; those of the other stages lie in artifacts/compressed
     dataset  name of the images; None: those the network was trained on
@@ -127,6 +134,7 @@ def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
         known, shape = manifest["dataset"], models.recipe_of(name).shape
     work = training(name, dataset or known, TrainConfig(size=shape[-1]), limit=limit)
     about = {"name": name, "shape": shape, "dataset": dataset or known, "device": work.device}
+    about["loss"] = Distillation(copy.deepcopy(model))
     stages = deep_compression(model, work.train, artifacts() / "compressed", recipe, **about)
     with atomic(out) as temporary:
         temporary.write_bytes(stages[-1].path.read_bytes())

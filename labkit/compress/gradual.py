@@ -7,7 +7,7 @@ Not when a few percent or a half go: once, by magnitude, does as well
 Source   Zhu and Gupta 2017, arXiv:1710.01878
 """
 
-from labkit.compress.magnitude import keep, magnitude_masks, masks_of, sparsity_of
+from labkit.compress.magnitude import SCOPES, keep, magnitude_masks, masks_of, require_scope, sparsity_of
 from labkit.errors import LabError
 from labkit.methods import Hooks
 
@@ -52,8 +52,10 @@ class GradualPruning(KeptMask):
     steps     training steps over which the sparsity rises, at least 1; later ones heal
     start     the step at which it begins to rise
     every     steps between two prunings
-    scope     "global" or "layer", as in `magnitude_masks`
+    scope     "global", "layer" or "lamp", as in `magnitude_masks`
     """
+
+    scopes = SCOPES
 
     def __init__(self, sparsity, *, steps, start=0, every=10, scope="global"):
         super().__init__()
@@ -63,6 +65,7 @@ class GradualPruning(KeptMask):
                 expected="a sparsity from 0 to 1, steps and every of at least 1, start of at least 0",
                 found=f"sparsity {sparsity}, steps {steps}, every {every}, start {start}",
             )
+        require_scope(scope, self.scopes)
         self.value, self.steps, self.start, self.every, self.scope = sparsity, steps, start, every, scope
 
     def begin(self, model):

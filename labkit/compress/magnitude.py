@@ -1,10 +1,11 @@
 """Magnitude pruning: the weights nearest to zero become zero.
 
-What     the share `sparsity` of all weights with the smallest absolute values is set to 0; global or layer by layer
+What     the share `sparsity` of all weights with the smallest absolute values is set to 0; globally, the same share of
+         each layer, or by LAMP, where a weight is compared with the larger ones of its own layer
 When     a file or a download must be smaller; a first and strong baseline for every other way to prune
 Cost     one sort of the weights; at high sparsity, fine-tuning
 Not when time is to be saved: dense kernels multiply by the zeros; remove whole channels instead
-Source   Han et al. 2015, arXiv:1506.02626
+Source   Han et al. 2015, arXiv:1506.02626; LAMP: Lee et al. 2020, arXiv:2010.07611
 """
 
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 from labkit.errors import LabError
 
-SCOPES = ("global", "layer")
+SCOPES = ("global", "layer", "lamp")
 
 
 def prunable(model):
@@ -26,9 +27,25 @@ def magnitude_masks(model, sparsity, *, scope="global"):
     """{name: bool mask} that keeps the largest weights.
 
     sparsity  share of the prunable weights that goes, 0 to 1
-    scope     "global": one threshold for all layers; "layer": the same share of each
+    scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one threshold for the
+              `lamp_scores`, which spares small layers
     """
-    return top_masks({name: weight.detach().abs() for name, weight in prunable(model).items()}, sparsity, scope=scope)
+    weights = {name: weight.detach() for name, weight in prunable(model).items()}
+    if scope == "lamp":
+        return top_masks({name: lamp_scores(weight) for name, weight in weights.items()}, sparsity)
+    return top_masks({name: weight.abs() for name, weight in weights.items()}, sparsity, scope=scope)
+
+
+def lamp_scores(weight):
+    """The share of each weight's square among the squares of all that are no smaller: the largest scores 1.
+
+    Where the smaller ones have gone, it is the relative error that the layer suffers when this weight goes too.
+    """
+    squares, order = weight.flatten().double().square().sort()
+    no_smaller = squares.flip(0).cumsum(0).flip(0)
+    scores = torch.empty_like(squares)
+    scores[order] = squares / no_smaller.clamp(min=torch.finfo(squares.dtype).tiny)
+    return scores.view(weight.shape)
 
 
 def top_masks(scores, sparsity, *, scope="global"):
@@ -40,13 +57,18 @@ def top_masks(scores, sparsity, *, scope="global"):
     """
     if not 0 <= sparsity <= 1:
         raise LabError(f"A sparsity of {sparsity} means nothing.", expected="a share from 0 to 1", found=sparsity)
-    if scope not in SCOPES:
-        raise LabError(f"There is no scope {scope!r}.", expected=" or ".join(SCOPES), found=scope, fix="choose one")
+    require_scope(scope, SCOPES[:2])
     if scope == "layer":
         return {name: _top(score.flatten(), sparsity).view(score.shape) for name, score in scores.items()}
     kept = _top(torch.cat([score.flatten() for score in scores.values()]), sparsity)
     parts = kept.split([score.numel() for score in scores.values()])
     return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
+
+
+def require_scope(scope, known=SCOPES):
+    """A LabError where a scope is unknown."""
+    if scope not in known:
+        raise LabError(f"There is no scope {scope!r}.", expected=" or ".join(known), found=scope, fix="choose one")
 
 
 def _top(scores, sparsity):

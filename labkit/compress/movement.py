@@ -11,14 +11,16 @@ Source   Sanh et al. 2020, arXiv:2005.07683
 import torch
 
 from labkit.compress.gradual import GradualPruning
-from labkit.compress.magnitude import prunable, top_masks
+from labkit.compress.magnitude import SCOPES, prunable, top_masks
 
 
 class MovementPruning(GradualPruning):
     """Prunes by movement during a training: `fit(..., hooks={"prune": MovementPruning(0.9, steps=1000)})`.
 
-    Settings as of `GradualPruning`. The paper selects in each layer (scope="layer").
+    Settings as of `GradualPruning`, without "lamp". The paper selects in each layer (scope="layer").
     """
+
+    scopes = SCOPES[:2]
 
     def begin(self, model):
         self.dense = {name: weight.detach().clone() for name, weight in prunable(model).items()}

@@ -145,6 +145,13 @@ def test_movement_forgets_large_weights_that_the_task_moves_to_zero():
     assert by_movement.abs().min() < by_size.abs().min()
 
 
+def test_no_scope_is_refused_before_the_training():
+    with pytest.raises(LabError, match="no scope"):
+        GradualPruning(0.5, steps=10, scope="row")
+    with pytest.raises(LabError, match="no scope"):
+        MovementPruning(0.5, steps=10, scope="lamp")
+
+
 BAD = {"no steps": {"steps": 0}, "too much": {"sparsity": 1.2}, "never": {"every": 0}, "before": {"start": -1}}
 
 

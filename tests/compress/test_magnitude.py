@@ -5,7 +5,7 @@ import torch
 from made_up import network
 from torch import nn
 
-from labkit.compress import keep, magnitude_masks, masks_of, prunable, sparsity_of, top_masks
+from labkit.compress import keep, lamp_scores, magnitude_masks, masks_of, prunable, sparsity_of, top_masks
 from labkit.errors import LabError
 
 
@@ -24,6 +24,26 @@ def test_one_threshold_for_all_layers_and_one_for_each_by_hand():
     masks = magnitude_masks(two_layers(), 0.5, scope="layer")
     assert masks["0.weight"].tolist() == [[False, False], [True, True]]
     assert masks["2.weight"].tolist() == [[False, True], [True, False]]
+
+
+def test_lamp_compares_a_weight_with_the_larger_ones_of_its_layer_by_hand():
+    scores = lamp_scores(torch.tensor([[1.0, -2.0], [0.0, 3.0]]))  # squares 1 4 0 9
+    assert scores.tolist() == [pytest.approx([1 / 14, 4 / 13]), [0, 1]]
+    assert lamp_scores(torch.zeros(2, 2)).tolist() == [[0, 0], [0, 0]]
+    model = two_layers()  # scores 1/30 4/29 9/25 1 and 100/1400 400/1300 1 .25/1400.25
+    masks = magnitude_masks(model, 0.5, scope="lamp")
+    assert masks["0.weight"].tolist() == [[False, False], [True, True]]
+    assert masks["2.weight"].tolist() == [[False, True], [True, False]]
+
+
+def test_lamp_is_blind_to_the_scale_of_a_layer_and_never_empties_one():
+    model = two_layers()
+    before = magnitude_masks(model, 0.7, scope="lamp")
+    with torch.no_grad():
+        model[2].weight *= 1e-6
+    after = magnitude_masks(model, 0.7, scope="lamp")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not magnitude_masks(model, 0.5)["2.weight"].any(), "one threshold for all would empty it"
 
 
 def test_keeping_sets_the_rest_to_zero_and_touches_neither_biases_nor_norms():
