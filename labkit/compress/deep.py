@@ -33,7 +33,7 @@ class DeepRecipe:
     sparsity       share of the weights that goes, 0 to 1
     scope          as of `magnitude_masks`
     bits           2^bits shared values per layer, 1 to 8
-    prune_epochs   of gradual pruning; the sparsity has its final value after half of them
+    prune_epochs   of gradual pruning; the sparsity has its final value after a third of them
     share_epochs   of training the centroids
     learning_rate  peak of the one-cycle schedule of the pruning
     centroid_rate  the same of the centroids
@@ -47,7 +47,7 @@ class DeepRecipe:
     prune_epochs: int = 3
     share_epochs: int = 1
     learning_rate: float = 1e-3
-    centroid_rate: float = 1e-4
+    centroid_rate: float = 5e-4
     augment: bool = True
     batch: int = 128
     seed: int = 0
@@ -83,7 +83,7 @@ def deep_compression(model, train, folder, recipe=None, *, name, shape, dataset=
     """
     recipe, folder = recipe or DeepRecipe(), Path(folder)
     steps = len(train) // recipe.batch * recipe.prune_epochs
-    pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 2), scope=recipe.scope)
+    pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 3), scope=recipe.scope)
     sharing = SharedWeights(recipe.bits)
     size = None if tuple(train.images.shape[2:]) == tuple(shape[1:]) else shape[-1]
 
