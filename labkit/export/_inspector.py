@@ -22,6 +22,8 @@ from labkit.export.walk import graphs, holders, tensors
 MEMORY, COPIES = 2**32, 8  # bytes of memory a file may take: so many, or so many times its own if that is more
 # What ONNX Runtime cannot run, another engine may be able to; but with these words it condemns a file.
 CONDEMNED = ("not a registered function/op", "allocat", "bad_alloc", "require more than", "MemoryError")
+# The words of onnx's checker about external data that it would have to leave the file's folder for.
+OUTSIDE = ("points outside", "outside model directory", "absolute path", "symbolic link", "hard links")
 
 
 def main():
@@ -44,7 +46,10 @@ def _found_in(path):
         return {"what": error.what, "expected": error.expected, "found": error.found, "fix": error.fix}
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        return {"what": "It is damaged, or does not hold together.", "expected": "a valid graph", "found": text[:500]}
+        what, expected = "It is damaged, or does not hold together.", "a valid graph"
+        if any(words in text for words in OUTSIDE):
+            what, expected = "It names data outside its folder.", "external data in ordinary files beside it"
+        return {"what": what, "expected": expected, "found": text[:500]}
     return None
 
 

@@ -46,6 +46,19 @@ def test_a_secret_outside_the_folder_is_never_opened(tmp_path, monkeypatch):
     assert opened == []
 
 
+# All that names external data, less one that takes seconds to make.
+EXTERNAL = [name for name in FILES if name.startswith("external data") and not name.endswith("a thousand times")]
+
+
+@pytest.mark.parametrize("name", EXTERNAL)
+def test_the_refusal_says_whether_the_data_lies_outside_the_folder(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(_inspector, "_limit_memory", lambda *args: None)  # else that of the tests
+    climbs = ("climbs out", "at an absolute path", "through a", "in an attribute")
+    outside = name.removeprefix("external data ").startswith(climbs)
+    what = _inspector._found_in(FILES[name].make(tmp_path))["what"]
+    assert (what == "It names data outside its folder.") == outside
+
+
 def grouped_by_nothing(folder):
     """A convolution of 0 groups."""
     values = [helper.make_tensor_value_info(*port) for port in (("input", 1, ["n", 3, 8, 8]), ("y", 1, ["n", 4, 6, 6]))]

@@ -38,6 +38,9 @@ def verify_quantize_dequantize(answer):
     expect(ends, f"Values beyond -1..1 must saturate at its ends: -9, 0 and 9 came back as {shorten(wide)}.")
     zero = float(answer(np.array([0.0]), -0.37, 1.91)[0])
     expect(zero == 0, f"0.0 must come back as exactly 0 (a padded border is 0.0); found {zero:.3g}.")
+    for low, high in ((2.0, 5.0), (-4.0, -1.0)):
+        zero = float(answer(np.array([0.0]), low, high)[0])
+        expect(zero == 0, f"0.0 must come back as exactly 0, from the range {low:g} to {high:g} too; found {zero:.3g}.")
 
 
 def as_array(found, x, name):

@@ -33,6 +33,20 @@ def keep_the_fraction(x, low, high):
     return np.clip(x, min(low, 0.0), max(high, 0.0))
 
 
+def widen_nothing(x, low, high):
+    scale = (high - low) / 255
+    zero = round(-low / scale)
+    return (np.clip(np.round(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def widen_only_low(x, low, high):
+    return widen_nothing(x, min(low, 0.0), high)
+
+
+def widen_only_high(x, low, high):
+    return widen_nothing(x, low, max(high, 0.0))
+
+
 def add_up_in_eight_bits(a, a_zero, b):
     return (a - np.uint8(a_zero)).astype(np.int8) @ b
 
@@ -227,6 +241,9 @@ WRONG = {
         "leaves 0.0 between two grid points": leave_zero_off_the_grid,
         "rounds down": round_down,
         "only clips": keep_the_fraction,
+        "widens nothing": widen_nothing,
+        "widens only the lower end": widen_only_low,
+        "widens only the upper end": widen_only_high,
     },
     "integer-product": {
         "multiplies in float32": through_float32,
