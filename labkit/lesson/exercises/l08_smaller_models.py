@@ -177,8 +177,8 @@ def verify_distillation_loss(answer):
             expect(
                 abs(found - wanted) <= 1e-4 * max(wanted, 1),
                 f"{case}, {images} images of {classes} classes: the gradient is right, but the loss is {found:.4g}, "
-                f"not {wanted:.4g}. A cross-entropy with the teacher's probabilities, for example, is larger than KL by "
-                "their entropy.",
+                f"not {wanted:.4g}. A cross-entropy with the teacher's probabilities, for example, is larger by their "
+                "entropy.",
             )
 
 
