@@ -22,13 +22,13 @@ def verify_magnitude_mask(answer):
     layers = [size * torch.randn(shape, generator=chance) for size, shape in ((1, (8, 3, 3, 3)), (0.1, (20, 5)))]
     ties = [torch.tensor([[0.5, -0.5], [0.5, -0.5]]), torch.tensor([0.5, 0.5, 2.0, -0.1])]
     cases = {
-        "two layers, one with weights ten times as large": (layers, (0.5, 0.9, 0.25, 1 / 3)),
+        "two layers, one with weights ten times as large": (layers, (0.5, 0.9, 0.25, 0.35, 0.33)),
         "eight weights, six of which have the same magnitude": (ties, (0.25, 0.5, 0.75)),
         "two layers, of which nothing or everything goes": (layers, (0.0, 1.0)),
     }
     for case, (weights, shares) in cases.items():
         for sparsity in shares:
-            check_masks(f"{case}, sparsity {sparsity:.2g}", weights, sparsity, answer(list(weights), sparsity))
+            check_masks(f"{case}, sparsity {sparsity:g}", weights, sparsity, answer(list(weights), sparsity))
 
 
 def check_masks(case, weights, sparsity, masks):
@@ -89,6 +89,12 @@ def watched(function, make_optimizer, steps, final):
     seen = []
 
     def loss(given):
+        other = given.data_ptr() != weight.data_ptr() and bool((weight != 0).all())
+        expect(
+            not (seen and other),
+            "After a step the given weight has no zeros, and your function asks for the loss of another tensor. Change "
+            "the weight in place (`weight.data *= mask`): `weight = weight * mask` makes a new one.",
+        )
         seen.append(weight.detach().clone())
         expect(len(seen) <= 2 * steps, f"Your function still asks for a loss after {2 * steps} of {steps} steps.")
         return (images @ given.T - target).square().mean()
@@ -159,7 +165,8 @@ def verify_distillation_loss(answer):
         for images, classes in ((6, 10), (3, 4)):
             student, teacher = 2 * torch.randn(2, images, classes, generator=chance)
             labels = torch.randint(classes, (images,), generator=chance)
-            slopes = [slope(f, student, teacher, labels, temperature, share) for f in (distillation_loss, answer)]
+            asked = (student, teacher, labels, temperature, share)
+            (wanted, found), slopes = zip(*(slope(f, *asked) for f in (distillation_loss, answer)), strict=True)
             sizes = [float(each.norm()) for each in slopes]
             apart = float((slopes[0] - slopes[1]).norm())
             expect(
@@ -167,17 +174,23 @@ def verify_distillation_loss(answer):
                 f"{case}, {images} images of {classes} classes: the gradient at the student's logits is off by "
                 f"{apart / sizes[0]:.2g} of its length, and {sizes[1] / sizes[0]:.3g} times as long as it should be.",
             )
+            expect(
+                abs(found - wanted) <= 1e-4 * max(wanted, 1),
+                f"{case}, {images} images of {classes} classes: the gradient is right, but the loss is {found:.4g}, "
+                f"not {wanted:.4g}. A cross-entropy with the teacher's probabilities, for example, is larger by their "
+                "entropy.",
+            )
 
 
 def slope(function, student, teacher, labels, temperature, share):
-    """Gradient of the loss at the student's logits: a constant (the teacher's entropy) makes no difference to it."""
+    """(loss, its gradient at the student's logits). A constant, as the teacher's entropy, shows in the first only."""
     student, teacher = student.clone().requires_grad_(), teacher.clone()
     loss = function(student, teacher, labels, temperature, share)
     is_number = isinstance(loss, torch.Tensor) and loss.dim() == 0
     expect(is_number, f"Expected the loss of the batch, a tensor with one number; found {shorten(loss)}.")
     expect(loss.requires_grad, "The loss does not depend on the student's logits.")
     loss.backward()
-    return student.grad
+    return float(loss.detach()), student.grad
 
 
 EXERCISES = (

@@ -1,5 +1,6 @@
 """Answers to the exercises of lesson 08: wrong ones that must be rejected, right ones written differently."""
 
+import math
 from heapq import nsmallest
 
 import torch
@@ -30,6 +31,16 @@ def off_by_one(weights, sparsity):
     keep = ranks >= round(sparsity * len(sizes))
     parts = keep.split([weight.numel() for weight in weights])
     return [part.reshape(weight.shape) for part, weight in zip(parts, weights, strict=True)]
+
+
+def rounding(to_whole):
+    """`magnitude_mask` with another way from a share to a whole number."""
+
+    def answer(weights, sparsity):
+        count = sum(weight.numel() for weight in weights)
+        return magnitude_mask(weights, to_whole(sparsity * count) / count)
+
+    return answer
 
 
 def with_their_sign(weights, sparsity):
@@ -165,6 +176,27 @@ def with_gradients_masked_too(weight, loss, optimizer, steps, final):
     pruning(mask_gradient=True)(weight, loss, optimizer, steps, final)
 
 
+def rebinding(weight, loss, optimizer, steps, final):
+    """Makes a new tensor instead of changing the one that was given."""
+    keep = torch.ones_like(weight, dtype=torch.bool)
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss(weight).backward()
+        optimizer.step()
+        keep = smallest(weight, round(final * (1 - (1 - step / steps) ** 3) * weight.numel()), keep)
+        weight = weight * keep
+
+
+def rebinding_a_parameter(weight, loss, optimizer, steps, final):
+    keep = torch.ones_like(weight, dtype=torch.bool)
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss(weight).backward()
+        optimizer.step()
+        keep = smallest(weight, round(final * (1 - (1 - step / steps) ** 3) * weight.numel()), keep)
+        weight = torch.nn.Parameter(weight.detach() * keep)
+
+
 def weight_by_weight(weight, loss, optimizer, steps, final):
     gone = set()
     for step in range(steps):
@@ -286,6 +318,16 @@ def soft_cross_entropy(student, teacher, labels, temperature, share):
     return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
 
 
+def plus_a_hundred(student, teacher, labels, temperature, share):
+    return 100 + by_hand(student, teacher, labels, temperature, share)
+
+
+def with_logarithms(student, teacher, labels, temperature, share):
+    first, second = (log_softmax(logits / temperature, 1) for logits in (student, teacher))
+    soft = kl_div(first, second, log_target=True, reduction="sum") / len(labels)
+    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+
 def by_hand(student, teacher, labels, temperature, share):
     p = (teacher / temperature).softmax(1)
     log_q, log_p = (student / temperature).log_softmax(1), (teacher / temperature).log_softmax(1)
@@ -297,6 +339,8 @@ def by_hand(student, teacher, labels, temperature, share):
 WRONG = {
     "magnitude-mask": {
         "layer by layer": layer_by_layer,
+        "rounds down": rounding(int),
+        "rounds up": rounding(math.ceil),
         "by a threshold, and ties go with it": by_threshold,
         "by a quantile": by_quantile,
         "one weight too few": off_by_one,
@@ -316,6 +360,8 @@ WRONG = {
         "the share of what is left": share_of_what_is_left,
         "adds up the gradients": pruning(leave_gradients=True),
         "the first mask for ever": pruning(frozen=True),
+        "a new tensor instead of the given one": rebinding,
+        "a new parameter instead of the given one": rebinding_a_parameter,
     },
     "decode-huffman": {
         "decodes what fills the byte": until_the_end,
@@ -337,6 +383,8 @@ WRONG = {
         "probabilities where logarithms belong": distilling(log=False),
         "softmax over the batch": along_the_batch,
         "a distance of logits": between_logits,
+        "a cross-entropy with soft labels instead of KL": soft_cross_entropy,
+        "a hundred too many": plus_a_hundred,
     },
 }
 
@@ -354,7 +402,7 @@ RIGHT = {
         "by a tree": by_a_tree,
     },
     "distillation-loss": {
-        "as a cross-entropy with soft labels": soft_cross_entropy,
+        "with the logarithms of both": with_logarithms,
         "by hand": by_hand,
     },
 }
