@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.landscape import Landscape, hessian_product, sharpness, top_eigenvalue, with_gradient
 from labkit.measure.stats import mean_interval, mean_ratio
@@ -115,11 +116,12 @@ def train_one(job):
     else:
         steps, looks = _train_to_target(job, network)
     seconds = time.perf_counter() - begin
+    loss = _loss(network, train, job.device)  # before the test, which leaves the running statistics as they should be
     return Trained(
         job.name,
         job.config.seed,
         accuracy=_tested(network, job),
-        loss=_loss(network, train, job.device),
+        loss=loss,
         steps=steps,
         epochs=steps / (len(train) // job.config.batch),
         seconds=seconds,
@@ -179,8 +181,11 @@ def _crossing(before, after, target):
 
 @torch.no_grad()
 def _loss(network, data, device):
-    """Mean loss of a network on a set, batch norm with the statistics of its chunks."""
-    network.train()
+    """Mean loss of a network on a set, batch norm with the statistics of its chunks (which moves the running ones)."""
+    network.eval()
+    for layer in network.modules():
+        if isinstance(layer, _BatchNorm):
+            layer.train()
     batches = data.batches(_CHUNK, device=device)
     return sum(float(cross_entropy(network(x), y)) * len(y) for x, y in batches) / len(data)
 

@@ -117,6 +117,16 @@ def test_a_training_with_a_target_takes_the_step_it_is_given(monkeypatch):
     assert other[0].loss != pytest.approx(plain.loss, rel=1e-4)
 
 
+def test_a_trained_network_is_left_with_the_statistics_of_the_training_images(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 1)
+    train, _ = images()
+    for target in (None, 1e-9):
+        (found,) = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=target)
+        before = found.model[0][1].running_mean.clone()
+        sweep.update_batch_norm(found.model, train, "cpu")
+        torch.testing.assert_close(before, found.model[0][1].running_mean)
+
+
 def test_running_statistics_are_those_of_the_training_images_afterwards():
     train, _ = images()
     torch.manual_seed(0)
