@@ -23,7 +23,7 @@ def images():
 def network(images):
     torch.manual_seed(0)
     model, _ = models.build("cnn-medium", classes=10)
-    fit(model, images, TrainConfig(epochs=3, batch=50, learning_rate=0.02), device="cpu")
+    fit(model, images, TrainConfig(epochs=5, batch=50, learning_rate=0.02), device="cpu")
     return model.eval()
 
 
