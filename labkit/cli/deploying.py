@@ -42,10 +42,12 @@ def quantize(
     data: Annotated[str | None, typer.Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,
     count: Annotated[int, typer.Option(help="How many of its training images to look at.", min=1)] = 256,
     keep: Annotated[list[str] | None, typer.Option(help="A node to leave in float, repeatable.")] = None,
+    limit: Annotated[float, typer.Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
 ):
     """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.
 
-    INT8 and FP8 take their ranges from real images; `int8+fp16` is both.
+    INT8 and FP8 take their ranges from real images; `int8+fp16` is both. An INT8 file is compared with the original on
+    test images: as it is written, and in each engine that can run it here. One below the limit is an error.
 
     Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime
     """
@@ -55,6 +57,29 @@ def quantize(
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
     typer.echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
+    if "int8" in precision:
+        _tell_what_is_kept(model, path, data, limit)
+
+
+def _tell_what_is_kept(model, path, data, limit):
+    """Compare an INT8 file with the original on test images; a LabError below the limit."""
+    import numpy as np
+
+    from labkit.engines import fidelity
+    from labkit.export import checked
+    from labkit.quantize import images_for
+
+    seen = images_for(checked(model), data, 256, "test")
+    typer.echo(f"Against fp32, on {seen.note}:")
+    found = list(fidelity.quantized(model, path, np.concatenate(seen.batches)))
+    for who, kept, meant in found:
+        if kept is None:
+            typer.echo(f"    {who}: not compared. {meant}")
+        elif meant and meant.db < fidelity.ENGINE_DB:
+            typer.echo(f"    {who}: {kept}. It does not answer what the file means ({meant}): do not use it here")
+        else:
+            typer.echo(f"    {who}: {kept}")
+    fidelity.require(found[0][1], path, limit)
 
 
 @app.command()

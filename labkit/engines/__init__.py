@@ -19,7 +19,7 @@ from pathlib import Path
 from labkit.errors import LabError, Unavailable
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
-_NO_ENGINES = ("bench", "deployment", "served")  # modules here that are about engines
+_NO_ENGINES = ("bench", "deployment", "fidelity", "served")  # modules here that are about engines
 _PARTS = ("RUNS", "PRECISIONS", "check", "load")
 
 __path__.extend(filter(None, os.environ.get("LABKIT_ENGINES", "").split(os.pathsep)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from labkit import device as devices
 from labkit import engines, export, ledger, measure, models
+from labkit.engines import fidelity
 from labkit.errors import Unavailable
 from labkit.ledger.rows import Latency, Run
 
@@ -53,13 +54,21 @@ def _on(device, tensors):
 
 
 def measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
-    """The latency of one batch size where the engine really runs, or a row with the reason."""
+    """The latency of one batch size where the engine really runs, or a row with the reason.
+
+    An INT8 file is answered once before it is timed: an engine that answers something else gets no number.
+    """
     batch = len(inputs[0])
+    missing = Latency(device=str(inputs[0].device), threads=threads, batch=batch)
     try:
         served = engines.load(engine, network, inputs[0], precision=precision, threads=threads)
     except Unavailable as error:
         reason = f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
-        return Latency(device=str(inputs[0].device), threads=threads, batch=batch, reason=reason)
+        return replace(missing, reason=reason)
+    kept = fidelity.of_engine(served, network, inputs) if precision == "int8" else None
+    if kept and kept.db < fidelity.ENGINE_DB:
+        reason = f"It answers something else than the file means: {kept}, expected {fidelity.ENGINE_DB:g} dB"
+        return replace(missing, sqnr_db=kept.db, reason=f"{reason}. Try the recipe onnxruntime")
     where = {"inputs": [_on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
     row = measure.latency(served, **where, batch=batch, plan=plan)
-    return replace(row, threads=served.threads)
+    return replace(row, threads=served.threads, sqnr_db=kept and kept.db)

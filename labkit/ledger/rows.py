@@ -225,6 +225,7 @@ class Latency(_Measured, Shown):
     other_load: float | None = None  # share of the cores' time that other processes used, 0 to 1
     clock_mhz: float | None = None
     throttle: str | None = None
+    sqnr_db: float | None = None  # of an INT8 engine's answers, against the file run as it is written
 
     def facts(self):
         if self.p50_ms is None:
@@ -235,6 +236,7 @@ class Latency(_Measured, Shown):
             ("median", f"{shown(self.p50_ms / 1e3, 's')} (95 %: {low} to {high})"),
             *tail,
             *([("no tail", self.tail_reason)] if self.tail_reason else []),
+            *([("answers as the file means", f"{self.sqnr_db:.0f} dB")] if self.sqnr_db is not None else []),
             ("first call", shown(self.cold_ms / 1e3, "s")),
             ("throughput", f"{shown(self.throughput_per_s)} items/s at batch {self.batch}"),
             ("samples", f"{len(self.samples_ms)} after {self.warmup_calls} warm-up calls"),

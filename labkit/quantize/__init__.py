@@ -12,9 +12,9 @@ computes in it, and it can be verified anywhere.
 from labkit.quantize.calibration import METHODS, Calibration, observe, ranges
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
-from labkit.quantize.named import by_name
+from labkit.quantize.named import by_name, images_for
 from labkit.quantize.ptq import RECIPES, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
 
-__all__ = ["METHODS", "RECIPES", "Calibration", "by_name", "logits", "observe", "prepared", "ranges"]
+__all__ = ["METHODS", "RECIPES", "Calibration", "by_name", "images_for", "logits", "observe", "prepared", "ranges"]
 __all__ += ["sensitivity", "static", "to_fp8", "to_fp16"]

@@ -26,7 +26,7 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
     if precision not in PRECISIONS:
         raise LabError(f"There is no precision {precision!r}.", expected=" or ".join(PRECISIONS), found=precision)
     model = checked(src)
-    seen = None if data is None else _images_for(model, data, count)
+    seen = None if data is None else images_for(model, data, count)
     if precision == "fp16":
         return to_fp16(src, dst, seen)
     if seen is None:
@@ -44,8 +44,11 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
         return to_fp16(static(src, Path(folder) / "int8.onnx", seen, **settings), dst)
 
 
-def _images_for(model, name, count):
-    """A `Calibration` with images of a data set in the model's size; grey ones as colour where it wants colour."""
+def images_for(model, name, count, split="train"):
+    """A `Calibration` with images of a data set in the model's size; grey ones as colour where it wants colour.
+
+    model  a ModelProto
+    """
     from labkit.data import load
 
     sizes = [side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim]
@@ -56,7 +59,7 @@ def _images_for(model, name, count):
             found=f"{len(sizes)} dimensions",
             fix="in Python: static(src, dst, Calibration(batches, source))",
         )
-    data = Calibration.of(load(name, "train"), count=count, size=sizes[2] or None)
+    data = Calibration.of(load(name, split), count=count, size=sizes[2] or None)
     channels = data.batches[0].shape[1]
     if channels == 1 and sizes[1] > 1:
         grey = tuple(np.repeat(batch, sizes[1], axis=1) for batch in data.batches)
