@@ -148,6 +148,8 @@ def test_flatness_is_measured_for_each_solution(monkeypatch):
     assert (row.name, row.seed) == ("a", 0)
     assert row.sharpness > 0
     assert row.by_slope + row.by_curvature == pytest.approx(row.sharpness, rel=0.3)  # the box is small
+    without = row.sharpness - row.by_slope - row.by_curvature
+    assert abs(without - row.by_skew) < abs(without)  # orders four, six, ... are what is left
 
 
 def test_a_job_begins_with_a_given_network_and_takes_hooks_and_a_loss(monkeypatch):

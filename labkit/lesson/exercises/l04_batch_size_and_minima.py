@@ -1,8 +1,10 @@
 """Exercises of lesson 04: the noise scale, power iteration, directions as long as the weights."""
 
+from numbers import Real
+
 import torch
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, readable, shorten, untouched
 
 
 def noise_scale(small_square, large_square, small, large):
@@ -35,20 +37,42 @@ def power_iteration(product, vector, steps):
 def verify_power_iteration(answer):
     answer, random = untouched(answer), torch.Generator().manual_seed(0)
     for eigenvalues in ([5.0, 2.0, -1.0], [0.3, 0.1, 0.1, -0.05], [2.0, 1.0, -9.0, 0.5], [4e4, 10.0, 0.1]):
-        size = len(eigenvalues)
+        size, counted = len(eigenvalues), []
         turn, _ = torch.linalg.qr(torch.randn(size, size, generator=random, dtype=torch.float64))
         matrix = turn @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ turn.T
         wanted, case = max(eigenvalues, key=abs), f"a matrix with the eigenvalues {eigenvalues}"
-        start = torch.ones(size, dtype=torch.float64)
-        found = answer(lambda v, matrix=matrix: matrix @ v, start, 300)
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
-            raise Wrong(f"{case}: expected a pair (value, vector), found {shorten(found)}.")
-        expect_close(found[0], wanted, f"{case}: that of the largest size", tolerance=1e-4)
-        direction = torch.as_tensor(found[1], dtype=torch.float64).flatten()
-        expect(len(direction) == size, f"{case}: expected a vector of {size} numbers, found {shorten(found[1])}.")
+        start = torch.full((size,), 7.0, dtype=torch.float64)
+
+        def product(v, matrix=matrix, counted=counted):
+            counted.append(v)
+            return matrix @ v
+
+        found = answer(product, start, 300)
+        value, direction = _pair(found, size, case)
+        expect_close(value, wanted, f"{case}: that of the largest size", tolerance=1e-4)
         expect_close(direction.norm(), 1.0, f"{case}: the length of the vector", tolerance=1e-4)
         apart = float((matrix @ direction - wanted * direction).norm()) / abs(wanted)
         expect(apart < 1e-2, f"{case}: multiplying your vector by the matrix turns it: it is not the eigenvector.")
+        counts = f"{case}: `steps` was 300, and your function took {len(counted)} products."
+        expect(300 <= len(counted) <= 301, counts)  # one more for the value at the last vector is as good
+        # After one product the value is not yet exact. But v @ H v of a vector of length 1 never leaves this range.
+        value, _ = _pair(answer(product, start, 1), size, f"{case}, one step")
+        low, high = min(eigenvalues), max(eigenvalues)
+        words = f"{case}, one step from a vector of length {float(start.norm()):.3g}: found the value {readable(value)}"
+        words += f", outside {low:g} to {high:g}. Is the first vector of length 1, too?"
+        expect(low - 1e-6 * high <= value <= high + 1e-6 * high, words)
+
+
+def _pair(found, size, case):
+    """(value, vector (size,)) of an answer, if it is a plain number and a vector of that size."""
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise Wrong(f"{case}: expected a pair (value, vector), found {shorten(found)}.")
+    value, vector = found
+    plain = isinstance(value, Real) and not isinstance(value, bool)
+    expect(plain, f"{case}: expected the value as a number, found {shorten(value)}. float(...) makes one of a tensor.")
+    direction = torch.as_tensor(vector, dtype=torch.float64).flatten()
+    expect(len(direction) == size, f"{case}: expected a vector of {size} numbers, found {shorten(vector)}.")
+    return float(value), direction
 
 
 def filter_normalise(direction, weight):

@@ -83,7 +83,24 @@ def product_first(product, vector, steps):
     for _ in range(steps):
         vector = product(vector)
         vector = vector / torch.linalg.vector_norm(vector)
-    return torch.dot(vector, product(vector)), vector
+    return float(torch.dot(vector, product(vector))), vector
+
+
+def start_of_any_length(product, vector, steps):
+    for _ in range(steps):
+        image = product(vector)
+        value = float(vector @ image)
+        vector = image / image.norm()
+    return value, vector
+
+
+def a_tensor(product, vector, steps):
+    value, vector = power_iteration(product, vector, steps)
+    return torch.tensor(value), vector
+
+
+def always_ten_steps_more(product, vector, steps):
+    return power_iteration(product, vector, steps + 10)
 
 
 def by_the_rayleigh_quotient(product, vector, steps):
@@ -148,6 +165,9 @@ WRONG = {
         "multiplies once": one_product,
         "hands back a vector of another length": vector_of_any_length,
         "hands back the value only": only_the_value,
+        "takes the first vector at its own length": start_of_any_length,
+        "hands back the value as a tensor": a_tensor,
+        "takes other steps than it was told": always_ten_steps_more,
         "changes the vector it was given": in_place,
         "takes the largest entry for the eigenvalue": largest_entry,
     },
