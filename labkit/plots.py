@@ -14,6 +14,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 GREY = "#888888"
 FEW = 6  # so many points can all carry a label
 WIDE = 10  # a range of this factor wants a logarithmic axis
+FRAME = 2  # a frame around ratios ends at this factor beyond the outermost median
 UNITS = {"ms": "ms", "mb": "MB", "s": "s", "bytes": "bytes", "j": "J", "usd": "USD", "mhz": "MHz"}
 
 
@@ -46,21 +47,31 @@ def _axis_label(column):
 
 
 def ratio(result, ax=None):
-    """The ratios of a `Comparison` with their 95 % intervals; the grey band is what the machine cannot tell apart."""
+    """The ratios of a `Comparison` with their 95 % intervals; the grey band is what the machine cannot tell apart.
+
+    An interval so long that it would dwarf the others is cut off by the frame, with an arrow.
+    """
     rows = list(result.rows)
+    medians = [1.0, *(row.median for row in rows)]
+    least, most = min(medians) / FRAME, max(medians) * FRAME
     figure, ax = canvas(height=1.2 + 0.45 * len(rows), ax=ax)
     floor = result.null.floor
     ax.axvspan(1 / (1 + floor), 1 + floor, color=GREY, alpha=0.2, lw=0)
     ax.axvline(1, color=GREY, lw=1)
     for place, row in enumerate(rows):
         colour = {"faster": COLOURS[2], "slower": COLOURS[1]}.get(row.verdict, GREY)
-        ax.plot([row.low, row.high], [place, place], color=colour, lw=3, solid_capstyle="butt")
+        shown_part = [max(row.low, least), min(row.high, most)]
+        ax.plot(shown_part, [place, place], color=colour, lw=3, solid_capstyle="butt")
+        for end, cut, arrow in ((least, row.low < least, "<"), (most, row.high > most, ">")):
+            ax.plot(*([end], [place]) if cut else ([], []), arrow, color=colour, ms=8, clip_on=False)
         ax.plot(row.median, place, "o", color=colour, ms=7)
         # beside the axes, where no interval and no line runs through it
         text = f"{row.median:#.4g}x  {row.verdict}"
         ax.text(1.02, place, text, transform=ax.get_yaxis_transform(), va="center", color=colour)
     ax.set_yticks(range(len(rows)), [row.arm for row in rows])
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: undecided)")
+    if max(medians) > WIDE * min(medians):
+        log_axis(ax, "x", lambda value: f"{value:g}")
     return figure
 
 

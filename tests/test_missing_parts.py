@@ -21,7 +21,7 @@ from labkit.quantize import floats, qat
 
 # What the lessons do without: not ONNX Runtime, which checks every file, nor torchao, which installs everywhere.
 OPTIONAL = (*sorted(set(PACKAGES) - {"onnxruntime", "torchao"}), "gpu", "compiler")
-LESSONS = [lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("09", "10", "11")]
+LESSONS = [lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("07", "09", "10", "11")]
 LINE = r"^(ok|NO|-) +(.{22}) (.+)\n(?: {20,}(?!next: | ).+\n)*(?: +next: (.+))?"  # sign, name, detail, next
 NEED_NO_ENGINE = {"files-agree", "script-agrees", "tf32-is-coarse"}  # claims of lesson 11 that need no TensorRT
 FACTS = {"threads", "batch", "size_bytes", "samples"}  # numbers of a row that are settings, not results
@@ -122,7 +122,7 @@ def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_we
 @pytest.mark.course
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_deployment_lesson_runs_to_its_end_without_any_optional_part_and_invents_no_number(lesson, tmp_path):
+def test_a_lesson_runs_to_its_end_without_any_optional_part_and_invents_no_number(lesson, tmp_path):
     environment = environment_without(OPTIONAL, tmp_path / "hook")
     python(environment, "-m", "labkit.cli", "run", lesson, "--profile", "quick")
     assert ledger.load("completions")["notebook"].tolist() == [lesson]

@@ -1,5 +1,8 @@
 """Pictures: units on every axis, the right marks, and no display needed."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,6 +26,17 @@ def test_the_ratio_picture_has_a_line_an_arm_and_the_null_arm():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["compiled", "the same again"]
     assert "times as fast as eager" in ax.get_xlabel()
     assert any("faster" in text.get_text() for text in ax.texts)
+
+
+def test_an_interval_that_would_dwarf_the_others_is_cut_off_by_an_arrow_and_wide_ratios_want_a_log_axis():
+    rows = comparison().rows
+    long = [dataclasses.replace(rows[0], low=1.0, median=1.25, high=80.0), *rows[1:]]
+    ax = plots.ratio(SimpleNamespace(rows=long, null=rows[-1])).axes[0]
+    assert ax.get_xlim()[1] < 3
+    assert ax.get_xscale() == "linear"
+    assert [line.get_xdata()[0] for line in ax.lines if line.get_marker() == ">" and len(line.get_xdata())] == [2.5]
+    fast = [dataclasses.replace(rows[0], low=20.0, median=25.0, high=30.0), *rows[1:]]
+    assert plots.ratio(SimpleNamespace(rows=fast, null=rows[-1])).axes[0].get_xscale() == "log"
 
 
 def test_the_distribution_marks_only_known_percentiles():

@@ -50,10 +50,11 @@ def _kept_by(step):
 
 def draw_autograd(outputs):
     """The graphs of {title: output} side by side; orange steps keep tensors as large as the output."""
-    figure, axes = canvas(4.2 * len(outputs), 5.4, columns=len(outputs))
+    figure, axes = canvas(2.6 * len(outputs), 5.4, columns=len(outputs))
     for ax, (name, output) in zip([axes] if len(outputs) == 1 else axes, outputs.items(), strict=True):
         _draw_one(ax, *autograd(output), output.numel())
-        ax.set_title(name, fontsize=10)
+        ax.set_title(name, fontsize=11)
+    figure.supxlabel("orange: keeps a tensor as large as the input", fontsize=10)
     return figure
 
 
@@ -69,9 +70,9 @@ def _draw_one(ax, nodes, edges, size):
     for number, node in nodes.items():
         keeps = any(tensor.numel() >= size for tensor in node.kept)
         box = {"boxstyle": "round", "fc": COLOURS[4] if keeps else "white", "ec": GREY}
-        ax.text(*places[number], node.name, ha="center", va="center", fontsize=8, bbox=box)
-    widest = max(map(len, rows.values()))
-    ax.set(xlim=(-widest / 2 - 0.3, widest / 2 + 0.3), ylim=(-max(rows) - 0.6, 0.6))
+        ax.text(*places[number], node.name, ha="center", va="center", fontsize=9, bbox=box)
+    widest = max(2, *map(len, rows.values()))
+    ax.set(xlim=(-widest / 2 - 0.1, widest / 2 + 0.1), ylim=(-max(rows) - 0.6, 0.6))
     ax.axis("off")
 
 

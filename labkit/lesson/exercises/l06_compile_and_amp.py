@@ -40,7 +40,7 @@ def one_graph(x):
 def verify_one_graph(answer):
     import torch
 
-    for values in ([1.0, 2.0, -1.0], [-3.0, 1.0, 0.5], [0.0, 0.0, 0.0]):
+    for values in ([1.0, 2.0, -1.0], [-3.0, 1.0, 0.5], [2.0, -1.0, -1.0]):  # a mean above 0, below 0, exactly 0
         x = torch.tensor(values)
         wanted, found = (x * 2 if x.mean() > 0 else x / 2), answer(x.clone())
         expect(isinstance(found, torch.Tensor) and found.shape == x.shape, f"Expected 3 numbers: {shorten(found)}.")

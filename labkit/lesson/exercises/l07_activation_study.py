@@ -7,7 +7,9 @@ try:
 except ImportError:  # no Triton for this system
     tl = None
 
+import collections
 import inspect
+from unittest import mock
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
 
@@ -103,7 +105,7 @@ def check_gradient(function, x):
 
 def hidden_bytes(way, images, height, width, channels, itemsize):
     tensor = images * height * width * channels * itemsize
-    bits = images * height * width * channels / 8
+    bits = -(-images * height * width * channels // 8)  # a byte that is not full is a byte
     return {"relu": tensor, "gelu": 2 * tensor, "recomputed": tensor, "output and a bit": tensor + bits}[way]
 
 
@@ -128,7 +130,7 @@ def measured_bytes(way, images, height, width, channels, itemsize):
 
 def verify_hidden_bytes(answer):
     for way in ("relu", "gelu", "recomputed", "output and a bit"):
-        for shape in ((2, 7, 7, 96, 4), (3, 4, 8, 32, 2), (1, 5, 5, 16, 8)):
+        for shape in ((2, 7, 7, 96, 4), (3, 4, 8, 32, 2), (1, 5, 5, 16, 8), (1, 3, 3, 5, 4)):
             images, height, width, channels, itemsize = shape
             what = f"{way!r}, {images} images of {height} x {width} with {channels} channels, {itemsize} bytes a number"
             expect_close(answer(way, *shape), measured_bytes(way, *shape), what)
@@ -193,7 +195,7 @@ def verify_fused_kernel(answer):
         x, bias = 4 * torch.randn(rows, channels, device=device), 2 * torch.randn(channels, device=device)
         y = torch.full((programs * block + 64,), UNTOUCHED, device=device)
         given, longer = (torch.cat([part.flatten(), torch.full((block,), 1e3, device=device)]) for part in (x, bias))
-        kernel[(programs,)](given, longer, y, count, channels, BLOCK=block)
+        moves = _memory_accesses(kernel, programs, (given, longer, y, count, channels), block)
         found, wanted = y[:count].view(rows, channels), naive(x + bias)
         case = f"{rows} rows of {channels} channels in {programs} blocks of {block}"
         expect((found != UNTOUCHED).all(), f"{case}: some results were never stored.")
@@ -206,6 +208,36 @@ def verify_fused_kernel(answer):
         expect((y[count:] == UNTOUCHED).all(), f"{case}: you also write beyond the end. What does the mask forbid?")
         kept = torch.equal(given[:count], x.flatten()) and torch.equal(longer[:channels], bias)
         expect(kept, f"{case}: the kernel writes into its inputs.")
+        expect(
+            moves == (2, 1),
+            f"{case}: one load of x, one of the bias and one store are wanted; "
+            f"your kernel has {moves[0]} loads and {moves[1]} stores per program.",
+        )
+
+
+def _memory_accesses(kernel, programs, given, block):
+    """Run a kernel; (loads, stores) per program, counted by the interpreter or in what was compiled for a GPU."""
+    from labkit.device import runs_triton
+
+    if runs_triton():
+        text = kernel[(programs,)](*given, BLOCK=block).asm["ttir"]
+        return text.count("tt.load "), text.count("tt.store ")
+    from triton.runtime.interpreter import interpreter_builder as builder
+
+    counts = collections.Counter()
+
+    def counted(name):
+        plain = getattr(builder, name)
+
+        def call(*args, **more):
+            counts[name] += 1
+            return plain(*args, **more)
+
+        return mock.patch.object(builder, name, call)
+
+    with counted("create_masked_load"), counted("create_masked_store"):
+        kernel[(programs,)](*given, BLOCK=block)
+    return counts["create_masked_load"] / programs, counts["create_masked_store"] / programs
 
 
 EXERCISES = (
@@ -226,7 +258,10 @@ EXERCISES = (
         task="Predict the bytes that an activation and the linear layer after it keep for the backward pass.",
         difficulty=2,
         minutes=8,
-        hint="Who needs x, who needs y? A tensor that two of them keep is there once. Eight bits are a byte.",
+        hint=(
+            "Who needs x, who needs y? A tensor that two of them keep is there once. Eight bits are a byte, "
+            "and what is left over takes a whole byte."
+        ),
         reference=hidden_bytes,
         verify=verify_hidden_bytes,
     ),

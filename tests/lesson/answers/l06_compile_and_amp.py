@@ -19,6 +19,12 @@ def where_on_each(x):
     return torch.where(x > 0, x * 2, x / 2)
 
 
+def a_mean_of_zero_counts_as_above(x):
+    import torch
+
+    return torch.where(x.mean() >= 0, x * 2, x / 2)
+
+
 def always_double(x):
     return x * 2
 
@@ -218,6 +224,7 @@ WRONG = {
         "keeps the if": python_if,
         "reads the number with item()": item_and_if,
         "chooses for each element": where_on_each,
+        "doubles at a mean of 0": a_mean_of_zero_counts_as_above,
         "drops the branch": always_double,
         "goes through NumPy": through_numpy,
     },
