@@ -91,7 +91,7 @@ def vouched(path, **about):
         raise _untrusted(path, [f"sha256: the file has {digest[:12]}, which was not built here"])
     built = asdict(row)
     wrong = [
-        f"{name}: built for {built[name] or 'none'}, here is {about[name] or 'none'}"
+        f"{name}: built for {built[name] or 'a machine without one'}, here is {about[name] or 'none'}"
         for name in about
         if built[name] != about[name]
     ]

@@ -218,7 +218,10 @@ class Context:
 def _contiguous(array):
     """The array, if its bytes lie in one piece; pycuda refuses others too."""
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
-        raise Misuse("Only a NumPy array in one piece can be copied.", found=type(array).__name__)
+        found = "a view that is not in one piece" if isinstance(array, np.ndarray) else type(array).__name__
+        raise Misuse(
+            "Only a NumPy array in one piece can be copied.", expected="np.ascontiguousarray(...)", found=found
+        )
     return array
 
 

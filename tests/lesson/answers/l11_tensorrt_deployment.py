@@ -86,6 +86,10 @@ def reach_of_both_ends(scale, zero_point):
     return max(map(abs, ends)) / 127, 0
 
 
+def as_a_list(scale, zero_point):
+    return [max(zero_point, 255 - zero_point) * scale / 127, 0]
+
+
 def further_end(scale, zero_point):
     steps = zero_point if zero_point > 127 else 255 - zero_point
     return scale * steps / 127.0, 0
@@ -93,7 +97,7 @@ def further_end(scale, zero_point):
 
 def with_a_counter(batches):
     images = Counter()
-    for batch in batches:
+    for batch in sorted(batches):
         images[batch] += batch
     single = images.pop(1, 0)
     profiles = [[1, 1, 1]] if single else []
@@ -129,7 +133,7 @@ def all_in_one_stream(context, cuda, images):
 
 
 def let_go_by_del(context, cuda, images):
-    images = images.astype("float32")
+    images = images.astype("float32", order="C")
     memory = {"input": cuda.mem_alloc(images.nbytes), "logits": cuda.mem_alloc(len(images) * 4 * 4)}
     context.set_input_shape("input", images.shape)
     for name in memory:
@@ -183,6 +187,9 @@ WRONG = {
     },
     "profile-ranges": {
         "takes the largest batch for the usual one": with_usual(max),
+        "takes the larger of two equal ones": with_usual(
+            lambda b: max(b, key=lambda size: (size * b.count(size), size))
+        ),
         "takes the median batch for the usual one": with_usual(lambda larger: larger[len(larger) // 2]),
         "one profile for everything": one_profile_for_all,
         "counts calls instead of images": most_calls,
@@ -196,6 +203,9 @@ WRONG = {
         ),
         "does not wait for the stream": edited("    stream.synchronize()\n", ""),
         "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
+        "copies float32 that is not in one piece": edited(
+            "np.ascontiguousarray(images, np.float32)", "images.astype(np.float32)"
+        ),
         "never copies the images": edited("    cuda.memcpy_htod(device_input, images)\n", ""),
         "allocates numbers instead of bytes": edited("mem_alloc(images.nbytes)", "mem_alloc(images.size)"),
         "keeps the memory for the next call": edited(
@@ -215,10 +225,12 @@ RIGHT = {
     "build-engine": {
         "named and nested": named_and_nested,
         "in an order of its own": in_an_order_of_its_own,
+        "asks the network for the input's name": edited('"input"', "network.get_input(0).name", build_engine),
     },
     "repair-zero-point": {
         "the reach of both ends": reach_of_both_ends,
         "the further end in steps": further_end,
+        "a list": as_a_list,
     },
     "profile-ranges": {
         "with a counter": with_a_counter,
