@@ -55,7 +55,7 @@ def macros():
 
     loader = jinja2.PackageLoader("labkit", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(number=number, readable=readable, known=_known)
+    environment.filters.update(number=number, readable=readable, span=span, known=_known)
     return environment.get_template("cards.html").module
 
 
@@ -69,6 +69,15 @@ def number(value, unit=None):
     if value == 1 and len(first) > 2:
         first = first.removesuffix("s")
     return f"{shown(value, None)} {first} {rest}".strip()
+
+
+def span(row):
+    """Both ends of a row's interval, with as many digits (3 to 6) as it takes to tell them apart: "1.031 to 1.034"."""
+    for digits in range(3, 7):
+        low, high = (shown(float(end) + 0.0, None, digits=digits) for end in (row.low, row.high))
+        if low != high:
+            break
+    return f"{low} to {high}"
 
 
 def readable(text, unit=None):

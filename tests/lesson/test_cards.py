@@ -50,6 +50,14 @@ def test_a_claim_shows_its_interval_or_its_reason():
     assert cards.card("evidence", unknown) == "no GPU"
 
 
+def test_an_interval_is_given_as_many_digits_as_its_ends_differ_in():
+    row = Claim(
+        run_key="r", claim_id="c", sentence="s", verdict="holds", value=1.0321, low=1.0311, high=1.0342, unit="x"
+    )
+    assert cards.card("evidence", row) == "1.03 x (from 1.031 to 1.034)"
+    assert cards.span(replace(row, low=-0.0, high=12_345.4)) == "0 to 12,345"
+
+
 def test_a_measured_number_without_an_interval_says_so_and_a_count_does_not():
     row = Claim(run_key="r", claim_id="c", sentence="s", verdict="holds", value=1.25, low=1.25, high=1.25, unit="x")
     assert cards.card("evidence", row) == "1.25 x (one number, no interval)"

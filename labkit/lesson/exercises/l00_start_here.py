@@ -21,7 +21,11 @@ def verify_least_seconds(answer):
     cases = {
         "much arithmetic on few bytes": ((8e12, 1e9, 2e12, 1e11), 4.0),
         "little arithmetic on many bytes": ((1e9, 4e11, 2e12, 1e11), 4.0),
+        "more operations than bytes, and still waiting for memory": ((4e9, 1e9, 2e12, 1e11), 0.01),
+        "fifteen operations per byte, where the two limits meet at twenty": ((1.5e10, 1e9, 2e12, 1e11), 0.01),
+        "fifteen operations per byte, where the two limits meet at ten": ((1.5e10, 1e9, 1e11, 1e10), 0.15),
         "both limits alike": ((2e12, 1e11, 2e12, 1e11), 1.0),
+        "less than a second": ((3e9, 5e8, 2e12, 3e10), 1 / 60),
     }
     for name, (arguments, wanted) in cases.items():
         expect_close(answer(*arguments), wanted, f"{name}, least_seconds{arguments}")

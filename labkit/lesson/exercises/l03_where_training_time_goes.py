@@ -113,9 +113,8 @@ def verify_accumulated_step(answer):
             expect(most == 12 // parts, f"{seen} it should see {12 // parts} at a time; yours showed it {most}.")
             kept = "all parts' activations are in memory at once. Call backward() for each part before the next one"
             expect(order == ["forward", "backward"] * parts, f"{seen} the passes were {', '.join(order)}: {kept}.")
-            expect(
-                isinstance(loss, (float, np.floating)), f"{seen} expected the loss as a number, found {shorten(loss)}."
-            )
+            told = f"{seen} expected the loss as a number (a tensor's is .item()), found {shorten(loss)}."
+            expect(isinstance(loss, (float, np.floating)), told)
             expect_close(loss, whole.item(), f"{seen}, the loss of step {step}", tolerance=1e-4)
             mine, theirs = (model.weight.detach() for model in models)
             off = float((mine - theirs).abs().max())

@@ -30,6 +30,19 @@ WRONG = {
         "takes the smaller": lambda ops, moved, ops_rate, byte_rate: min(ops / ops_rate, moved / byte_rate),
         "looks at arithmetic only": lambda ops, moved, ops_rate, byte_rate: ops / ops_rate,
         "turns the rates around": lambda ops, moved, ops_rate, byte_rate: max(ops_rate / ops, byte_rate / moved),
+        "compares operations with bytes": lambda ops, moved, ops_rate, byte_rate: (
+            ops / ops_rate if ops > moved else moved / byte_rate
+        ),
+        "believes that the corner lies at ten": lambda ops, moved, ops_rate, byte_rate: (
+            ops / ops_rate if ops / moved > 10 else moved / byte_rate
+        ),
+        "believes that the corner lies at twenty": lambda ops, moved, ops_rate, byte_rate: (
+            ops / ops_rate if ops / moved > 20 else moved / byte_rate
+        ),
+        "gives whole seconds": lambda ops, moved, ops_rate, byte_rate: max(ops // ops_rate, moved // byte_rate),
+        "gives whole seconds of copying": lambda ops, moved, ops_rate, byte_rate: max(
+            ops / ops_rate, moved // byte_rate
+        ),
         "swaps the rates": lambda ops, moved, ops_rate, byte_rate: max(ops / byte_rate, moved / ops_rate),
     },
 }

@@ -47,6 +47,24 @@ def time_once(work, now, synchronize):
     return now() - begin
 
 
+def after_a_warm_up(calls, timed, summary):
+    """An answer that warms up and waits as it should, but times too few calls, or makes the wrong number of them."""
+
+    def answer(work, now, synchronize):
+        for _ in range(calls):
+            work()
+        synchronize()
+        seconds = []
+        for _ in range(timed):
+            begin = now()
+            work()
+            synchronize()
+            seconds.append(now() - begin)
+        return float(summary(seconds))
+
+    return answer
+
+
 def start_before_the_warm_up_is_done(work, now, synchronize):
     for _ in range(10):
         work()
@@ -137,6 +155,11 @@ WRONG = {
         "does not warm up": skip_the_warm_up,
         "takes the mean": take_the_mean,
         "times once": time_once,
+        **{f"times once after {calls} calls": after_a_warm_up(calls, 1, np.mean) for calls in (10, 20, 50, 100)},
+        **{f"takes the mean of {timed}": after_a_warm_up(20, timed, np.mean) for timed in (2, 3, 5, 20)},
+        "takes the median of three": after_a_warm_up(20, 3, np.median),
+        "takes the quickest of many": after_a_warm_up(20, 50, np.min),
+        "takes the quickest of ten": after_a_warm_up(20, 10, np.min),
         "starts while the queue is full": start_before_the_warm_up_is_done,
     },
     "is-real": {
