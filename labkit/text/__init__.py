@@ -5,9 +5,9 @@ for numbers in embedded(texts, answer):   # in the order of the texts, in bounde
 hits = course_index().search("why is a small batch slow?")
 """
 
-from labkit.text.batches import by_length, embedded, padded, padding_share
+from labkit.text.batches import by_length, embedded, encoded, padded, padding_share
 from labkit.text.paragraphs import Paragraph, paragraphs
 from labkit.text.search import Index, agreement, course_index, nearest
 
-__all__ = ["Index", "Paragraph", "agreement", "by_length", "course_index", "embedded", "nearest", "padded"]
-__all__ += ["padding_share", "paragraphs"]
+__all__ = ["Index", "Paragraph", "agreement", "by_length", "course_index", "embedded", "encoded", "nearest"]
+__all__ += ["padded", "padding_share", "paragraphs"]

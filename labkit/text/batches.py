@@ -36,17 +36,26 @@ def padding_share(lengths, batches):
     return 1 - sum(lengths[place] for places in batches for place in places) / worked
 
 
+def encoded(rows, answer, size=32):
+    """(N, width): the numbers of each row of tokens, in the order of the rows.
+
+    answer  (N, T) tokens -> (N, width), such as a network, or a `Served` of a file with an open length
+    """
+    found = [None] * len(rows)
+    with torch.inference_mode():
+        for places in by_length([len(row) for row in rows], size):
+            numbers = answer(padded([rows[place] for place in places]))
+            for place, each in zip(places, numbers, strict=True):
+                found[place] = each
+        return torch.stack(found)
+
+
 def embedded(texts, answer, *, size=32, longest=LONGEST):
     """The numbers of each text, in the order of the texts: yields tensors (width,).
 
     texts   any iterable, however long: `AT_ONCE` of them are held at a time
-    answer  (N, T) tokens -> (N, width), such as a network, or a `Served` of a file with an open length
     """
     stream = iter(texts)
     while part := list(islice(stream, AT_ONCE)):
-        rows, found = tokens(part, longest=longest), [None] * len(part)
-        for places in by_length([len(row) for row in rows], size):
-            numbers = answer(padded([rows[place] for place in places]))
-            for place, each in zip(places, numbers, strict=True):
-                found[place] = each.clone()  # not a view, which would keep the whole batch
-        yield from found
+        for numbers in encoded(tokens(part, longest=longest), answer, size):
+            yield numbers.clone()  # not a view, which would keep them all
