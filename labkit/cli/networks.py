@@ -45,10 +45,10 @@ def search(
     question: Annotated[str, typer.Argument(help="What you want to know, in your own words.")],
     count: Annotated[int, typer.Option(help="How many paragraphs to show.", min=1, max=100)] = 5,
 ):
-    """Find the paragraphs of the course that come nearest to a question.
+    """Find what the course says about a question.
 
-    MiniLM compares meanings, so the words need not be the same. The first call reads the whole course, about half a
-    minute; it is read again when a lesson has changed.
+    It shows the paragraphs that come nearest. MiniLM compares meanings, so the words need not be the same. The first
+    call reads the whole course, about half a minute; it is read again when a lesson has changed.
 
     Example: labkit search "why does a small batch waste the processor?"
     """
