@@ -37,6 +37,7 @@ def dynamic(src, dst, *, keep=(), bits=7):
     with explained(Path(src).name, "quantized"), atomic(dst) as temporary, quiet():
         settings = {"per_channel": True, "reduce_range": bits == 7, "weight_type": QuantType.QInt8}
         wanted = [name for name in known if name not in keep]
+        del model.graph.value_info[:]  # it turns a Gemm into a MatMul, and stumbles over the shape of the old weights
         quantize_dynamic(model, temporary, nodes_to_quantize=wanted, **settings)
         made = onnx.load(temporary)
         onnx.helper.set_model_props(made, {"quantized": f"int8, ranges found in each call, weights of {bits} bits"})

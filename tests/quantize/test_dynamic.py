@@ -54,7 +54,7 @@ def test_the_engine_computes_what_the_file_means(quantized, tokens, level):
 def test_it_stays_near_the_float_network(plain, quantized, tokens):
     exact, found = (engines.load("onnxruntime", path, tokens, precision=kind)(tokens).numpy()
                     for path, kind in ((plain, "fp32"), (quantized, "int8")))  # fmt: skip
-    assert 15 < sqnr_db(exact, found) < 60
+    assert 15 < sqnr_db(exact, found) < 100  # near, and not the same
 
 
 def test_weights_of_seven_bits_leave_room_for_two_products_in_sixteen(quantized):
