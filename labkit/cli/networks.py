@@ -12,7 +12,7 @@ from labkit.errors import LabError
 @app.command()
 def bench(
     model: Annotated[str, typer.Argument(help="A network of the course, such as cnn-large, or an .onnx file.")],
-    engine: Annotated[str, typer.Option(help=f"{', '.join(names())}.")] = "eager",
+    engine: Annotated[str, typer.Option(help=f"{', '.join(names())}; all: one after the other.")] = "eager",
     batch: Annotated[
         list[int] | None,
         typer.Option(help="Images per call, repeatable; 1 by default.", min=1, max=999_999),
@@ -32,11 +32,30 @@ def bench(
     from labkit.engines.bench import bench as measured
     from labkit.measure import Plan
 
-    sizes = batch or [1]
-    rows = measured(model, sizes, engine=engine, precision=precision, threads=threads, plan=Plan(seconds=seconds))
-    for number, size in enumerate(sizes, start=1):
-        typer.echo(f"{number}/{len(sizes)} {model} {engine}, batch {size} ...")
-        typer.echo(f"    {next(rows).summary()}")
+    sizes, plan = batch or [1], Plan(seconds=seconds)
+    for each in names() if engine == "all" else (engine,):
+        rows = measured(model, sizes, engine=each, precision=precision, threads=threads, plan=plan)
+        for number, size in enumerate(sizes, start=1):
+            typer.echo(f"{number}/{len(sizes)} {model} {each}, batch {size} ...")
+            typer.echo(f"    {next(rows).summary()}")
+
+
+@app.command()
+def search(
+    question: Annotated[str, typer.Argument(help="What you want to know, in your own words.")],
+    count: Annotated[int, typer.Option(help="How many paragraphs to show.", min=1, max=100)] = 5,
+):
+    """Find what the course says about a question.
+
+    It shows the paragraphs that come nearest. MiniLM compares meanings, so the words need not be the same. The first
+    call reads the whole course, about half a minute; it is read again when a lesson has changed.
+
+    Example: labkit search "why does a small batch waste the processor?"
+    """
+    from labkit.text import course_index
+
+    for hit in course_index().search(question, count):
+        typer.echo(f"{hit.cosine:.2f}  {hit.paragraph.lesson}\n      {hit.paragraph.text}")
 
 
 @app.command()

@@ -14,7 +14,7 @@ from labkit.files import atomic
 OPSET = 20
 
 
-def to_onnx(model, example, path, *, opset=None, optimize=True):
+def to_onnx(model, example, path, *, opset=None, optimize=True, longest=None):
     """Write a torch module as an ONNX file, in eval mode, with a batch of any size: the path.
 
     model     a torch module; it is not changed
@@ -22,6 +22,7 @@ def to_onnx(model, example, path, *, opset=None, optimize=True):
               tensors for a module of several inputs, which keep the names they have in its forward
     opset     version of the operator set; None: `OPSET`
     optimize  let the exporter fold constants and fuse batch norm; False keeps the graph as it was traced
+    longest   let the second side vary as well, from 2 to this: sequences of any length
     Source    torch.onnx.export(dynamo=True): the module is traced by torch.export, each operator translated
     """
     import torch
@@ -32,6 +33,9 @@ def to_onnx(model, example, path, *, opset=None, optimize=True):
     names = None if isinstance(example, tuple) else ["input" if example.is_floating_point() else "tokens"]
     # A batch of 1 would be taken for a constant.
     examples = tuple(torch.cat([each, each]) if len(each) < 2 else each for each in examples)
+    sides = {0: torch.export.Dim("batch")}
+    if longest:
+        sides[1] = torch.export.Dim("length", min=2, max=longest)
     with atomic(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own, about itself
         torch.onnx.export(
@@ -39,7 +43,7 @@ def to_onnx(model, example, path, *, opset=None, optimize=True):
             tuple(each.detach().cpu() for each in examples),
             temporary,
             dynamo=True,
-            dynamic_shapes=tuple({0: torch.export.Dim("batch")} for _ in examples),
+            dynamic_shapes=tuple(sides for _ in examples),
             input_names=names,
             output_names=["logits"],
             opset_version=opset or OPSET,

@@ -25,6 +25,7 @@ from labkit.files import sha256
 LARGEST = 2**31  # bytes of the file itself; its external data may be more
 LIMIT_S = 60  # for one file; those of the lessons take less than a second
 ADVICE = "do not use it; export the model anew, or ask where the file comes from"
+INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")
 FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
 _INSPECTORS = {}  # {process that asks: process that opens files for it}; a forked process needs one of its own
 _ONE_AT_A_TIME = threading.Lock()
@@ -98,13 +99,15 @@ def _inspector():
 
 
 def precision_of(model):
-    """What a ModelProto holds: "int8" or "fp8" (with Q/DQ nodes), else the type of most of its weights: "fp32", "fp16"
-    or "bf16"."""
+    """What a ModelProto holds: "int8" or "fp8" (with Q/DQ nodes, or integer products), else the type of most of its
+    weights: "fp32", "fp16" or "bf16"."""
     stored = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     quantized = [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
     if quantized:
         read = {stored.get(name, "") for node in quantized for name in node.input}
         return "fp8" if any(kind.startswith("FLOAT8") for kind in read) else "int8"
+    if any(node.op_type in INTEGER_PRODUCTS for node in model.graph.node):
+        return "int8"
     held = Counter()
     for tensor in model.graph.initializer:
         held[stored[tensor.name]] += tensor.ByteSize()

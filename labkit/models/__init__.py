@@ -31,6 +31,7 @@ RECIPES = {
     "resnet50": Recipe("resnet", "resnet", {"depth": 50}, IMAGENET),
     "efficientnet-lite0": Recipe("efficientnet", "efficientnet_lite0", {}, IMAGENET),
     "encoder-small": Recipe("encoder", "encoder_small", {}, (128,)),
+    "minilm": Recipe("encoder", "minilm", {}, (128,)),
 }
 
 

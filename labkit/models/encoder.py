@@ -1,6 +1,7 @@
-"""A small BERT-like encoder of token sequences, in plain torch.
+"""BERT-like encoders of token sequences, in plain torch: a small one to train, and MiniLM with its real weights.
 
 Source  Devlin et al. 2018, arXiv:1810.04805; pooling by the mean over the tokens instead of the first one
+        MiniLM: Wang et al. 2020, arXiv:2002.10957; trained for sentences: Reimers and Gurevych 2019, arXiv:1908.10084
 """
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 
 PADDING = 0  # the token that fills a short sequence up; it takes part in nothing
 VOCABULARY = 8192
+MINILM = {"width": 384, "layers": 6, "heads": 12, "vocabulary": 30_522, "classes": None, "epsilon": 1e-12}
 NEVER = -1e4  # added to a score before the softmax; fits into float16
 
 
@@ -18,18 +20,20 @@ class Encoder(nn.Module):
     width, layers, heads  of the transformer; the inner width is 4 `width`
     vocabulary            number of tokens; token 0 is padding
     longest               most tokens in a sequence
+    classes               None: no head; the mean itself, with length 1
+    epsilon               of the layer norms
     input                 (N, T) int64 tokens, at least one per row that is not padding, T at most `longest`
-    output                (N, classes) logits
+    output                (N, classes) logits, or (N, width)
     """
 
     def __init__(self, width=256, layers=4, *, heads=4, vocabulary=VOCABULARY, longest=512, classes=2,
-                 activation=nn.GELU):  # fmt: skip
+                 activation=nn.GELU, epsilon=1e-5):  # fmt: skip
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width, padding_idx=PADDING)
         self.positions = nn.Embedding(longest, width)
-        self.norm = nn.LayerNorm(width)
-        self.layers = nn.ModuleList(Layer(width, heads, activation) for _ in range(layers))
-        self.head = nn.Linear(width, classes)
+        self.norm = nn.LayerNorm(width, epsilon)
+        self.layers = nn.ModuleList(Layer(width, heads, activation, epsilon) for _ in range(layers))
+        self.head = UnitLength() if classes is None else nn.Linear(width, classes)
         self.apply(initialize)
 
     def forward(self, tokens):
@@ -49,17 +53,18 @@ class Layer(nn.Module):
     hidden  (N, 1, 1, T), added to the scores: 0 where a token may be looked at, `NEVER` where not
     """
 
-    def __init__(self, width, heads, activation):
+    def __init__(self, width, heads, activation, epsilon=1e-5):
         super().__init__()
         self.heads = heads
         self.query, self.key, self.value, self.mix = (nn.Linear(width, width) for _ in range(4))
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
-        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
 
     def forward(self, x, hidden):
         query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
         seen = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden.to(query.dtype))
-        x = self.attention_norm(x + self.mix(seen.transpose(1, 2).flatten(2)))
+        together = seen.transpose(1, 2).flatten(2)  # (N, heads, T, width / heads) -> (N, T, width)
+        x = self.attention_norm(x + self.mix(together))
         return self.mlp_norm(x + self.mlp(x))
 
     def split(self, x):
@@ -67,9 +72,32 @@ class Layer(nn.Module):
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
+class UnitLength(nn.Module):
+    """(N, width) -> the same directions, with length 1: the product of two is then the cosine of their angle."""
+
+    def forward(self, x):
+        return x / x.square().sum(1, keepdim=True).sqrt()
+
+
 def encoder_small(*, classes=2, activation=nn.GELU):
     """4 layers of width 256 with 4 heads, for up to 512 of 8192 tokens."""
     return Encoder(classes=classes, activation=activation)
+
+
+def minilm(*, classes=None):
+    """all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width 384 with 12 heads.
+
+    Up to 512 tokens of `labkit.models.minilm.tokens` -> (N, 384), of length 1; or (N, classes) logits of an untrained
+    head. Raises Unavailable without the package of the weights, DataError when they are not the published ones.
+    """
+    from labkit.models.minilm import weights
+
+    with torch.device("meta"):  # no random weights first
+        network = Encoder(**MINILM)
+    network.load_state_dict(weights(), assign=True)
+    if classes is not None:
+        network.head = nn.Linear(384, classes)
+    return network.requires_grad_().eval()
 
 
 def initialize(layer):

@@ -1,6 +1,7 @@
 """Small number formats: by hand (`numbers`), and by library, written into the ONNX graph.
 
     static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training images
+    dynamic("net.onnx", "net-int8.onnx")                # ranges found in each call: no data is needed
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
 
     sensitivity("net.onnx", train, images)              # which layers lose accuracy
@@ -10,11 +11,12 @@ computes in it, and it can be verified anywhere.
 """
 
 from labkit.quantize.calibration import METHODS, Calibration, observe, ranges
+from labkit.quantize.dynamic import dynamic
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.named import by_name, images_for
 from labkit.quantize.ptq import RECIPES, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
 
-__all__ = ["METHODS", "RECIPES", "Calibration", "by_name", "images_for", "logits", "observe", "prepared", "ranges"]
-__all__ += ["sensitivity", "static", "to_fp8", "to_fp16"]
+__all__ = ["METHODS", "RECIPES", "Calibration", "by_name", "dynamic", "images_for", "logits", "observe", "prepared"]
+__all__ += ["ranges", "sensitivity", "static", "to_fp8", "to_fp16"]

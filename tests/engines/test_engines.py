@@ -18,7 +18,7 @@ TORCH_ENGINES, GRAPH_ENGINES = (engines.names(runs=kind) for kind in ("torch", "
 SKIP = "not on this machine: {}"
 
 
-LARGE = ("resnet50", "convnext-homebrew", "efficientnet-lite0")  # seconds each, in every engine
+LARGE = ("resnet50", "convnext-homebrew", "efficientnet-lite0", "minilm")  # seconds each, in every engine
 
 
 @pytest.fixture(

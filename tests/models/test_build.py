@@ -12,10 +12,11 @@ from labkit.models.cnn import tiny
 from labkit.models.convnext import convnext_mini
 from labkit.models.resnet import resnet
 
-CLASSES = {"convnext-homebrew": 200, "resnet50": 1000, "efficientnet-lite0": 1000, "encoder-small": 2}
+CLASSES = {"convnext-homebrew": 200, "resnet50": 1000, "efficientnet-lite0": 1000, "encoder-small": 2, "minilm": 384}
 LIGHT = ("cnn-small", "vgg-small", "shufflenet-mini", "convnext-mini", "encoder-small")
-IMAGES = tuple(name for name in models.names() if name != "encoder-small")
-EXCHANGEABLE = tuple(name for name in models.names() if name != "efficientnet-lite0")
+TEXTS = ("encoder-small", "minilm")
+IMAGES = tuple(name for name in models.names() if name not in TEXTS)
+EXCHANGEABLE = tuple(name for name in models.names() if name not in ("efficientnet-lite0", "minilm"))
 
 
 class Marked(nn.Tanh):
@@ -33,7 +34,7 @@ def test_a_network_turns_its_example_into_logits(name):
     net, shape = models.build(name)
     x = models.example(name, 3)
     assert x.shape == (3, *shape)
-    assert x.dtype == (torch.int64 if name == "encoder-small" else torch.float32)
+    assert x.dtype == (torch.int64 if name in TEXTS else torch.float32)
     with torch.inference_mode():
         logits = net.eval()(x)
     assert logits.shape == (3, CLASSES.get(name, 10))

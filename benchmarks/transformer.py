@@ -1,0 +1,264 @@
+"""A real language model, served: how fast against eager, and does it find what it found before?
+
+    python benchmarks/transformer.py [--quick] [--only network|graph|speed|buckets|input|peers|lesson]
+
+Everything is timed on one thread. Full: about ten minutes. Quick: about a minute, on few paragraphs, so that the
+targets of agreement are left out. `peers` takes NNCF too where it is installed. Agreement is the share of the course's
+paragraphs whose nearest other is the same as in float32; a loss is in percentage points of "from which lesson is it?",
+with its paired 95 % interval.
+"""
+
+import argparse
+import importlib.util
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from figures import Figures
+from torch.nn import functional as F
+from transformer_peers import peers
+
+from labkit import device, engines, export, quantize, text
+from labkit.errors import Unavailable
+from labkit.files import root
+from labkit.measure import Plan, compare, latency
+from labkit.measure.stats import bootstrap_paired
+from labkit.models import minilm
+from labkit.models.encoder import minilm as network_of_course
+
+ANY = 2.0  # tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement
+TOKENS = 16  # in each text of a race
+BAD = ("", "word " * 10_000, "日本語 🎉 Ünïcödé", "a\0b", "\ud800", " ")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few paragraphs, under a minute")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    options, figures = parser.parse_args(), Figures()
+    warnings.filterwarnings("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        work = Work(Path(folder), options.quick)
+        for name, part in PARTS.items():
+            if options.only in (None, name):
+                begin = time.perf_counter()
+                figures.add(f"load_average_before_{name}", os.getloadavg()[0])
+                part(figures, work)
+                figures.add(f"seconds_of_{name}", time.perf_counter() - begin, unit="s")
+    figures.exit()
+
+
+class Work:
+    """The network, the paragraphs, the files: each made when it is asked for."""
+
+    def __init__(self, folder, quick):
+        self.folder, self.quick, self.theirs = folder, quick, None
+        self.network = network_of_course()
+        known = text.paragraphs()[:: 12 if quick else 1]
+        self.rows = minilm.tokens([each.text for each in known], longest=24 if quick else 128)
+        self.lessons = np.array([each.lesson for each in known])
+        self.example = text.padded(self.rows[:2])
+        self.plan = Plan(seconds=1 if quick else 8)
+        self.made = {}
+
+    def file(self, name, make):
+        if name not in self.made:
+            self.made[name] = make(self.folder / f"{name}.onnx")
+        return self.made[name]
+
+    @property
+    def plain(self):
+        export_it = partial(export.to_onnx, self.network, self.example, longest=minilm.LONGEST)
+        return self.file("plain", lambda path: export_it(path))
+
+    @property
+    def int8(self):
+        return self.file("int8", partial(quantize.dynamic, self.plain, bits=8 if has_vnni() else 7))
+
+    def served(self, engine, model, precision="fp32"):
+        return engines.load(engine, model, self.example, precision=precision, threads=1)
+
+    def right(self, vectors):
+        return self.lessons[text.nearest(vectors)[:, 0]] == self.lessons
+
+
+def has_vnni():
+    return bool({"avx512_vnni", "avx_vnni", "amx_int8"} & set(device.cpu_isa()))
+
+
+def network(figures, work):
+    """Do the course's encoder and transformers' BERT agree?"""
+    if importlib.util.find_spec("transformers") is None:
+        return
+    from transformers.models.bert.modeling_bert import BertModel
+
+    theirs = BertModel.from_pretrained(minilm.folder()).eval()
+    batch = text.padded(work.rows[:8])
+    there = (batch != 0).long()
+    with torch.inference_mode():
+        hidden = theirs(input_ids=batch, attention_mask=there).last_hidden_state
+        wanted = F.normalize((hidden * there[:, :, None]).sum(1), dim=1)
+        difference = (work.network(batch) - wanted).abs().max()
+    figures.add("encoder_against_transformers", float(difference), at_most=1e-5)
+    if not work.quick:
+        work.theirs = theirs
+
+
+def graph(figures, work):
+    """Nodes before and after, of ours and of theirs."""
+    fused = export.runtime_graph(work.plain, work.folder / "fused.onnx", "extended")
+    figures.add("nodes_as_exported", export.nodes(work.plain))
+    figures.add("nodes_fused", export.nodes(fused))
+    figures.add("bytes_int8_share", 100 * work.int8.stat().st_size / work.plain.stat().st_size, unit="%")
+    if work.theirs is None:
+        return
+
+    class Pooled(torch.nn.Module):
+        """Their network with the same pooling and the same single input."""
+
+        def __init__(self):
+            super().__init__()
+            self.bert = work.theirs
+
+        def forward(self, tokens):
+            share = (tokens != 0).float()
+            hidden = self.bert(input_ids=tokens, attention_mask=share.long()).last_hidden_state
+            mean = (hidden * share[:, :, None]).sum(1) / share.sum(1, keepdim=True)
+            return mean / mean.square().sum(1, keepdim=True).sqrt()
+
+    path = export.to_onnx(Pooled(), work.example, work.folder / "theirs.onnx", longest=minilm.LONGEST)
+    nodes = export.nodes(export.runtime_graph(path, work.folder / "theirs-fused.onnx", "extended"))
+    figures.add("nodes_fused_of_transformers", nodes)
+    figures.add("nodes_more_than_theirs", export.nodes(fused) - nodes, at_most=0)
+
+
+def speed(figures, work):
+    """The engines against eager fp32 in interleaved pairs, with what they keep."""
+    exact, arms = text.encoded(work.rows, work.network), {"eager": work.served("eager", work.network)}
+    for name, engine, file, precision in (
+        ("onnxruntime", "onnxruntime", work.plain, "fp32"),
+        ("openvino", "openvino", work.plain, "fp32"),
+        ("int8", "onnxruntime", work.int8, "int8"),
+    ):
+        try:
+            arms[name] = work.served(engine, file, precision)
+        except Unavailable as error:
+            print(f"# {name}: {error.what}")
+    agreement = {}
+    for name, answer in list(arms.items())[1:]:
+        if work.quick and name == "openvino":
+            continue
+        vectors = text.encoded(work.rows, answer)
+        agreement[name] = quality(figures, work, name, exact, vectors)
+    target = 4 if has_vnni() else 2
+    for batch in (1, 8, 32):
+        ratios = race(figures, work, arms, batch)
+        limits = {"at_least": target}
+        best = max(ratios.values())
+        figures.add(f"best_engine_batch_{batch}", best, unit="x", **limits)
+        exact_ones = [ratio for name, ratio in ratios.items() if agreement.get(name, 1) >= 0.99]
+        figures.add(f"best_engine_that_agrees_batch_{batch}", max(exact_ones), unit="x", **limits)
+
+
+def quality(figures, work, name, exact, vectors):
+    """Figures for what a way of running keeps; its agreement, 0 to 1."""
+    same = float(text.agreement(exact, vectors).mean())
+    limits = ({}, {}) if work.quick else ({"at_least": 99}, {"at_most": 0.5})
+    figures.add(f"agreement_{name}", 100 * same, unit="%", **limits[0])
+    figures.add(f"agreement_of_ten_{name}", 100 * float(text.agreement(exact, vectors, 10).mean()), unit="%")
+    change = bootstrap_paired(work.right(exact), work.right(vectors))
+    lost, least, greatest = (0 - 100 * share for share in (change.median, change.high, change.low))
+    figures.add(f"points_lost_{name}", lost, unit="%", **limits[1])
+    print(f"#     95 % interval {least:.2f} to {greatest:.2f} points, {len(vectors)} paragraphs")
+    return same
+
+
+def race(figures, work, arms, batch):
+    """{arm: times as fast as eager} at a batch size, and a figure for each."""
+    x = torch.randint(1000, 30_000, (batch, TOKENS), generator=torch.Generator().manual_seed(batch))
+    if work.quick and batch > 8:
+        arms = {name: arms[name] for name in ("eager", "int8", "onnxruntime")}
+    result = compare(arms, inputs=[x], tolerance=ANY, device="cpu", plan=work.plan)
+    for name, row in result.ratios.items():
+        figures.add(f"{name}_batch_{batch}", row.median, unit="x")
+        print(f"#     {row.low:.2f} to {row.high:.2f}, floor {row.floor:.2f}, {row.pairs} pairs, {row.arm_ms:.3g} ms")
+    return {name: row.median for name, row in result.ratios.items()}
+
+
+def buckets(figures, work):
+    """Batches of 32 by length against batches as the texts come, each padded to its longest."""
+    texts = [each.text for each in text.paragraphs()]
+    rows = minilm.tokens(texts, longest=minilm.LONGEST)
+    places = np.random.default_rng(0).permutation(len(rows)).tolist()
+    lengths = [len(row) for row in rows]
+    ways = {
+        "as_they_come": [places[at : at + 32] for at in range(0, len(places), 32)],
+        "by_length": text.by_length(lengths, 32),
+    }
+    for way, batches in ways.items():
+        figures.add(f"padding_{way}", 100 * text.padding_share(lengths, batches), unit="%")
+    fewer = np.divide(*(1 - text.padding_share(lengths, ways[way]) for way in ("by_length", "as_they_come")))
+    figures.add("buckets_fewer_tokens", fewer, unit="x", at_least=1.5)
+    part = [places[at] for at in range(24 if work.quick else 128)]
+    size, answer = 8 if work.quick else 32, work.served("onnxruntime", work.int8, "int8")
+    of_part = [lengths[place] for place in part]
+    timed = []
+    for batches in ([list(range(at, at + size)) for at in range(0, len(part), size)], text.by_length(of_part, size)):
+        padded = [text.padded([rows[part[place]] for place in batch]) for batch in batches]
+        once = Plan(seconds=0.2 if work.quick else 20, min_samples=11)
+        timed.append(latency(lambda padded=padded: [answer(x) for x in padded], device="cpu", plan=once).p50_ms)
+    limits = {} if work.quick else {"at_least": 1.5}
+    figures.add("buckets_sentences_per_second", timed[0] / timed[1], unit="x", **limits)
+
+
+def bad_input(figures, work):
+    """Texts that are no texts, and a stream that does not fit in memory as vectors of tokens."""
+    vectors = torch.stack(list(text.embedded(BAD, work.served("onnxruntime", work.int8, "int8"))))
+    figures.add("bad_texts_answered", int(vectors.isfinite().all(1).sum()), at_least=len(BAD))
+
+    def count_only(batch):
+        return (batch != 0).sum(1, keepdim=True).float()
+
+    count = 10_000 if work.quick else 100_000
+    stream = islice(cycle(each.text for each in text.paragraphs()), count)
+    list(text.embedded(["a first text"] * 5000, count_only))  # what it needs at all
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answered = sum(1 for _ in text.embedded(stream, count_only))
+    more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    figures.add("streamed_texts", answered, at_least=count)
+    figures.add("streamed_more_memory", more, unit="MiB", at_most=100)
+
+
+def lesson(figures, work):
+    """How long lesson 12 takes in the profile quick."""
+    if work.quick:
+        return
+    command = [sys.executable, "-m", "labkit.cli", "run", "12", "--profile", "quick", "--fresh"]
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        done = subprocess.run(command, cwd=root(), env={**os.environ, "LABKIT_ARTIFACTS": folder}, capture_output=True)
+        seconds = time.monotonic() - begin if done.returncode == 0 else None
+    figures.add("lesson_12_quick", seconds, at_most=45, unit="s")
+
+
+PARTS = {
+    "network": network,
+    "graph": graph,
+    "speed": speed,
+    "buckets": buckets,
+    "input": bad_input,
+    "peers": lambda figures, work: peers(figures, work, quality, race),
+    "lesson": lesson,
+}
+
+if __name__ == "__main__":
+    main()

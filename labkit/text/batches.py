@@ -1,0 +1,61 @@
+"""Batches of texts. All rows of a batch are as long as its longest: what fills the others up is work on nothing."""
+
+from itertools import islice
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from labkit.models.encoder import PADDING
+from labkit.models.minilm import LONGEST, tokens
+
+AT_ONCE = 4096  # texts of a stream that are sorted together
+
+
+def padded(rows, length=None):
+    """Rows of tokens as one (N, T) int64 tensor, filled up to the longest, or to `length` (what is longer is cut)."""
+    if length is None:
+        return pad_sequence(list(rows), batch_first=True, padding_value=PADDING)
+    filled = torch.full((len(rows), length), PADDING)
+    for place, row in enumerate(rows):
+        filled[place, : len(row)] = row[:length]
+    return filled
+
+
+def by_length(lengths, size):
+    """Places of the texts in batches of at most `size`, of texts of about one length: a list of lists.
+
+    The longest come first: what does not fit in memory is found out at once.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    return [order[at : at + size] for at in range(0, len(order), size)]
+
+
+def padding_share(lengths, batches):
+    """The share of the tokens of these batches that is padding, 0 to 1."""
+    worked = sum(len(places) * max(lengths[place] for place in places) for places in batches)
+    return 1 - sum(lengths[place] for places in batches for place in places) / worked
+
+
+def encoded(rows, answer, size=32):
+    """(N, width): the numbers of each row of tokens, in the order of the rows.
+
+    answer  (N, T) tokens -> (N, width), such as a network, or a `Served` of a file with an open length
+    """
+    found = [None] * len(rows)
+    with torch.inference_mode():
+        for places in by_length([len(row) for row in rows], size):
+            numbers = answer(padded([rows[place] for place in places]))
+            for place, each in zip(places, numbers, strict=True):
+                found[place] = each
+        return torch.stack(found)
+
+
+def embedded(texts, answer, *, size=32, longest=LONGEST):
+    """The numbers of each text, in the order of the texts: yields tensors (width,).
+
+    texts   any iterable, however long: `AT_ONCE` of them are held at a time
+    """
+    stream = iter(texts)
+    while part := list(islice(stream, AT_ONCE)):
+        for numbers in encoded(tokens(part, longest=longest), answer, size):
+            yield numbers.clone()  # not a view, which would keep them all

@@ -1,0 +1,75 @@
+"""Search by meaning: texts as vectors of length 1, whose product is the cosine of the angle between them."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from labkit import engines, export, models
+from labkit.files import artifacts, atomic
+from labkit.models import minilm
+from labkit.text.batches import embedded
+from labkit.text.paragraphs import Paragraph, paragraphs
+
+
+class Hit(NamedTuple):
+    """A paragraph that was found, and how alike it is to the question: cosine, -1 to 1."""
+
+    paragraph: Paragraph
+    cosine: float
+
+
+@dataclass(frozen=True)
+class Index:
+    """Paragraphs, their vectors (N, width), and what makes a vector of a text."""
+
+    paragraphs: list
+    vectors: torch.Tensor
+    answer: object
+
+    def search(self, question, count=5):
+        """The paragraphs nearest to a question, best first: a list of `Hit`."""
+        (vector,) = embedded([question], self.answer)
+        cosines, places = (self.vectors @ vector).topk(min(count, len(self.paragraphs)))
+        return [Hit(self.paragraphs[at], value) for value, at in zip(cosines.tolist(), places.tolist(), strict=True)]
+
+
+def course_index():
+    """The `Index` of the course's own paragraphs, by MiniLM in ONNX Runtime.
+
+    Network and vectors are kept in artifacts/minilm; what changes the vectors makes new ones.
+    """
+    known, folder = paragraphs(), artifacts() / "minilm"
+    made_of = "\n".join([minilm.SHA256["model.safetensors"], *(each.text for each in known)])
+    kept = folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.safetensors"
+    answer = engines.load("onnxruntime", _exported(folder / "minilm.onnx"), torch.zeros(1, 2, dtype=torch.int64))
+    if not kept.is_file():
+        for old in folder.glob("*.safetensors"):
+            old.unlink()
+        with atomic(kept) as temporary:
+            save_file({"vectors": torch.stack(list(embedded((each.text for each in known), answer)))}, temporary)
+    return Index(known, load_file(kept)["vectors"], answer)
+
+
+def _exported(path):
+    """MiniLM as an ONNX file for texts of any length, written once."""
+    if not path.is_file():
+        network, _ = models.build("minilm")
+        export.to_onnx(network, models.example("minilm", 2), path, longest=minilm.LONGEST)
+    return path
+
+
+def nearest(vectors, count=1):
+    """(N, width) of length 1 -> (N, count) int64: for each, the places of the others nearest to it, best first."""
+    alike = vectors @ vectors.T
+    alike.fill_diagonal_(-np.inf)
+    return alike.topk(count).indices
+
+
+def agreement(exact, found, count=1):
+    """(N,) share of each text's `count` nearest others that two (N, width) sets of vectors have in common, 0 to 1."""
+    pairs = zip(nearest(exact, count).tolist(), nearest(found, count).tolist(), strict=True)
+    return np.array([len(set(ours) & set(theirs)) / count for ours, theirs in pairs])
