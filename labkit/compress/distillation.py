@@ -3,8 +3,9 @@
 What     the loss is the divergence of the student's from the teacher's probabilities, both softened by a temperature,
          beside the usual cross-entropy
 When     a good teacher exists, the student is small, or labels are few
-Cost     the teacher's forward pass at every step: it is not cached, so it sees the very pixels the student sees, also
-         after a random crop (arXiv:2106.05237); much more than the student's own step where the student is small
+Cost     the teacher's forward pass at every step, so that it sees the very pixels the student sees, also after a
+         random crop (arXiv:2106.05237); much more than the student's own step where the student is small. Without
+         augmentation its answers can be remembered
 Not when the student is trained long on plenty of labels: the gain is then small, measure it over several seeds; a
          teacher trained with label smoothing teaches less (arXiv:1906.02629)
 Source   Hinton, Vinyals, Dean 2015, arXiv:1503.02531
@@ -37,10 +38,11 @@ class Distillation:
     """The loss of a training: `fit(student, train, config, device=device, loss=Distillation(teacher))`.
 
     teacher  a trained network for the same images and classes; put into eval mode, it learns nothing
+    remember ask it once per image: for few images that come unchanged in every epoch, so not with augmentation
     Raises   LabError for a temperature or weight out of range, and at the first step where the logits do not fit
     """
 
-    def __init__(self, teacher, *, temperature=4.0, weight=0.9):
+    def __init__(self, teacher, *, temperature=4.0, weight=0.9, remember=False):
         if not (temperature > 0 and 0 <= weight <= 1):
             raise LabError(
                 "Such a distillation means nothing.",
@@ -48,10 +50,11 @@ class Distillation:
                 found=f"temperature {temperature}, weight {weight}",
             )
         self.teacher, self.temperature, self.weight = teacher.eval(), temperature, weight
+        self.known = {} if remember else None
 
     def __call__(self, logits, labels, images):
         with torch.no_grad():
-            taught = self.teacher.to(images.device)(images)
+            taught = self._asked(self.teacher.to(images.device), images)
         if taught.shape != logits.shape:
             raise LabError(
                 "Teacher and student do not answer alike.",
@@ -60,3 +63,13 @@ class Distillation:
                 fix="build the student with the teacher's classes",
             )
         return distillation_loss(logits, taught, labels, temperature=self.temperature, weight=self.weight)
+
+    def _asked(self, teacher, images):
+        """The teacher's logits, those of known images from memory."""
+        if self.known is None:
+            return teacher(images)
+        keys = [image.tobytes() for image in images.float().cpu().numpy()]
+        new = [place for place, key in enumerate(keys) if key not in self.known]
+        if new:
+            self.known.update(zip([keys[place] for place in new], teacher(images[new]), strict=True))
+        return torch.stack([self.known[key] for key in keys])

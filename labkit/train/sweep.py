@@ -142,7 +142,7 @@ def tune_one(job):
     return Trained(
         job.name,
         job.config.seed,
-        accuracy=100 * accuracy(network, test, device=job.device),
+        accuracy=np.nan if test is None else 100 * accuracy(network, test, device=job.device),
         loss=history.losses[-1],
         steps=history.steps,
         epochs=job.config.epochs,

@@ -87,3 +87,15 @@ def test_a_teacher_of_other_classes_is_refused():
     teach = Distillation(build("cnn-small", classes=7)[0])
     with pytest.raises(LabError, match="do not answer alike"):
         teach(torch.zeros(2, 10), LABELS, torch.zeros(2, 1, 28, 28))
+
+
+def test_a_teacher_that_is_remembered_is_asked_once_per_image_and_answers_alike():
+    asked, teacher = [], build("cnn-small")[0].eval()
+    teacher.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
+    images, labels = torch.rand(6, 1, 28, 28), torch.arange(6)
+    plain, remembering = Distillation(teacher), Distillation(teacher, remember=True)
+    for order in ([0, 1, 2, 3], [3, 4, 0, 5], [5, 2, 1, 4]):
+        logits = torch.randn(4, 10)
+        wanted = plain(logits, labels[order], images[order])
+        assert float(remembering(logits, labels[order], images[order])) == pytest.approx(float(wanted), rel=1e-5)
+    assert asked == [4, 4, 4, 2, 4]  # by turns: all of a batch, and what is new in it

@@ -152,6 +152,11 @@ def test_flatness_is_measured_for_each_solution(monkeypatch):
     assert abs(without - row.by_skew) < abs(without)  # orders four, six, ... are what is left
 
 
+def test_a_job_of_its_own_loss_may_do_without_test_images():
+    job = sweep.Job(name="untested", make=partial(cnn, 2), config=BASE, data=(images()[0], None))
+    assert math.isnan(sweep.tune_one(job).accuracy)
+
+
 def test_a_job_begins_with_a_given_network_and_takes_hooks_and_a_loss(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     given = cnn(2)
