@@ -15,10 +15,10 @@ help:            ## what can be made
 run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write artifacts/report.html
 	$(BIN)/labkit run --profile $(PROFILE)
 
-test: $(READY)   ## run all tests, on both cores: about ten minutes
+test: $(READY)   ## run all tests, on both cores: about twenty minutes
 	$(TESTS)
 
-test-fast: $(READY)  ## all but lessons, browser, kill drills and large networks: under two minutes
+test-fast: $(READY)  ## all but lessons, browser, kill drills and large networks: about four minutes
 	$(TESTS) -m "not (course or browser or kills or large)"
 
 lab: $(READY)    ## open JupyterLab on the notebooks
