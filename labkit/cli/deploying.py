@@ -42,6 +42,7 @@ def quantize(
     data: Annotated[str | None, typer.Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,
     count: Annotated[int, typer.Option(help="How many of its training images to look at.", min=1)] = 256,
     keep: Annotated[list[str] | None, typer.Option(help="A node to leave in float, repeatable.")] = None,
+    # 15 dB: a thirtieth of the power of the answers is noise
     limit: Annotated[float, typer.Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
 ):
     """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.

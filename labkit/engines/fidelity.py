@@ -21,7 +21,6 @@ from labkit.quantize import logits
 from labkit.quantize.numbers import sqnr_db
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
-FILE_DB = 15.0  # below it, a file does not answer like the network: a thirtieth of the power is noise
 
 
 @dataclass(frozen=True)
