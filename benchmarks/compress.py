@@ -10,8 +10,6 @@ its paired 95 % interval. While it is tuned, a compressed network learns from th
 import argparse
 import copy
 import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -28,7 +26,6 @@ from labkit import device as devices
 from labkit.compress import Distillation, GradualPruning
 from labkit.data import load
 from labkit.engines import load as served
-from labkit.files import root
 from labkit.measure import Plan, compare, multiply_adds
 from labkit.measure.stats import bootstrap_paired, mean_interval
 from labkit.models.trained import trained
@@ -220,14 +217,8 @@ def deep(figures, lab):
 
 def lesson(figures, lab):
     """How long lesson 08 takes in the profile quick."""
-    if lab.quick:
-        return
-    command = [sys.executable, "-m", "labkit.cli", "run", "08", "--profile", "quick", "--fresh"]
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.monotonic()
-        done = subprocess.run(command, cwd=root(), env={**os.environ, "LABKIT_ARTIFACTS": folder}, capture_output=True)
-        seconds = time.monotonic() - begin if done.returncode == 0 else None
-    figures.add("lesson_08_quick", seconds, at_most=40, unit="s")
+    if not lab.quick:
+        figures.lesson("08", at_most=40)
 
 
 PARTS = {

@@ -1,6 +1,12 @@
 """The lines a benchmark prints: `name value target ok|short`, and the exit code they add up to."""
 
+import os
+import subprocess
 import sys
+import tempfile
+import time
+
+from labkit.files import root
 
 
 class Figures:
@@ -22,6 +28,18 @@ class Figures:
         shown = "not-measured" if value is None else f"{value:.4g}{unit}"
         print(f"{name} {shown} {','.join(bounds) or '-'} {'ok' if fits else 'short'}", flush=True)
         self.short += not fits
+
+    def lesson(self, number, *, at_most):
+        """How many seconds a lesson takes in the profile quick; not measured when it does not pass.
+
+        number  such as "08"
+        """
+        command = [sys.executable, "-m", "labkit.cli", "run", number, "--profile", "quick", "--fresh"]
+        with tempfile.TemporaryDirectory() as folder:
+            begin, environment = time.monotonic(), {**os.environ, "LABKIT_ARTIFACTS": folder}
+            done = subprocess.run(command, cwd=root(), env=environment, capture_output=True)
+            seconds = time.monotonic() - begin if done.returncode == 0 else None
+        self.add(f"lesson_{number}_quick", seconds, at_most=at_most, unit="s")
 
     def exit(self):
         """End the program: 0 when every figure met its target, else 1."""

@@ -12,8 +12,6 @@ import argparse
 import importlib.util
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -29,7 +27,6 @@ from transformer_peers import peers
 
 from labkit import device, engines, export, quantize, text
 from labkit.errors import Unavailable
-from labkit.files import root
 from labkit.measure import Plan, compare, latency
 from labkit.measure.stats import bootstrap_paired
 from labkit.models import minilm
@@ -240,14 +237,8 @@ def bad_input(figures, work):
 
 def lesson(figures, work):
     """How long lesson 12 takes in the profile quick."""
-    if work.quick:
-        return
-    command = [sys.executable, "-m", "labkit.cli", "run", "12", "--profile", "quick", "--fresh"]
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.monotonic()
-        done = subprocess.run(command, cwd=root(), env={**os.environ, "LABKIT_ARTIFACTS": folder}, capture_output=True)
-        seconds = time.monotonic() - begin if done.returncode == 0 else None
-    figures.add("lesson_12_quick", seconds, at_most=45, unit="s")
+    if not work.quick:
+        figures.lesson("12", at_most=45)
 
 
 PARTS = {

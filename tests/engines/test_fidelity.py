@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from labkit import cli, engines, ledger
@@ -80,8 +81,8 @@ def test_a_float_engine_is_not_compared(files):
     assert isinstance(engines.load("onnxruntime", files[0], torch.zeros(1, 1, 28, 28)), Served)
 
 
-def quantize(files, out, *words):
-    words = ["quantize", files[0], out, "--data", "fashion-mnist", "--count", 64, "--recipe", "onnxruntime", *words]
+def quantize(files, out, *words, data="fashion-mnist"):
+    words = ["quantize", files[0], out, "--data", data, "--count", 64, "--recipe", "onnxruntime", *words]
     return CliRunner().invoke(cli.app, list(map(str, words)))
 
 
@@ -98,3 +99,17 @@ def test_a_file_below_the_limit_is_an_error_and_is_kept_under_another_name(files
     assert isinstance(done.exception, LabError)
     assert "at least 90 dB" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["q.rejected.onnx"]
+
+
+def test_a_folder_without_test_images_still_quantizes_and_it_is_said_that_nothing_was_compared(files, tmp_path):
+    images = load("fashion-mnist", "train", limit=80).images
+    for place, pixels in enumerate(images.squeeze().numpy()):
+        folder = tmp_path / "mine" / f"class{place % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{place}.png")
+    source = to_onnx(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten()), torch.randn(2, 3, 28, 28),
+                     tmp_path / "colour.onnx")  # fmt: skip
+    done = quantize((source,), tmp_path / "q.onnx", data=f"folder:{tmp_path / 'mine'}")
+    assert done.exit_code == 0, done.output
+    assert "Not compared with fp32" in done.output
+    assert (tmp_path / "q.onnx").is_file()
