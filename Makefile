@@ -29,7 +29,7 @@ lint: $(READY)   ## check code and notebooks
 
 lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and without any host
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	    --extra dev pyproject.toml -o requirements.lock
+	    --extra dev --extra book pyproject.toml -o requirements.lock
 
 # The stamp is written last, so an install that was cut short is taken up again by the next call. Bytecode is compiled
 # here: where Python may not write it beside the packages, every kernel would spend ten seconds on it again.
