@@ -60,7 +60,7 @@ def to_onnx(model, example, path, *, opset=None, optimize=True, longest=None):
 
 @cache
 def _read_operators_once():
-    """Let the exporter keep its list of operators. It parses 500 functions for it, in a third of the time of an export."""
+    """Let the exporter keep its list of operators: to make it takes a third of an export."""
     from torch.onnx._internal.exporter import _registration
 
     operators = getattr(_registration, "onnxscript_apis", None)
