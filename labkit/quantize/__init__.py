@@ -2,6 +2,7 @@
 
     static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training images
     dynamic("net.onnx", "net-int8.onnx")                # ranges found in each call: no data is needed
+    weight_only("net.onnx", "net-w4.onnx", bits=4)      # weights in few bits, by groups; computes in float
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
 
     sensitivity("net.onnx", train, images)              # which layers lose accuracy
@@ -17,6 +18,7 @@ from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.named import by_name, images_for
 from labkit.quantize.ptq import RECIPES, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
+from labkit.quantize.weights import weight_only
 
 __all__ = ["METHODS", "RECIPES", "Calibration", "by_name", "dynamic", "images_for", "logits", "observe", "prepared"]
-__all__ += ["ranges", "sensitivity", "static", "to_fp8", "to_fp16"]
+__all__ += ["ranges", "sensitivity", "static", "to_fp8", "to_fp16", "weight_only"]
