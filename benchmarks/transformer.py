@@ -81,6 +81,10 @@ class Work:
     def int8(self):
         return self.file("int8", partial(quantize.dynamic, self.plain, bits=8 if has_vnni() else 7))
 
+    @property
+    def weights(self):
+        return self.file("weights", partial(quantize.weight_only, self.plain, bits=8))
+
     def served(self, engine, model, precision="fp32"):
         return engines.load(engine, model, self.example, precision=precision, threads=1)
 
@@ -145,6 +149,7 @@ def speed(figures, work):
         ("onnxruntime", "onnxruntime", work.plain, "fp32"),
         ("openvino", "openvino", work.plain, "fp32"),
         ("int8", "onnxruntime", work.int8, "int8"),
+        ("weights_8_bits", "onnxruntime", work.weights, "fp32"),
     ):
         try:
             arms[name] = work.served(engine, file, precision)
