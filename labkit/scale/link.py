@@ -1,0 +1,95 @@
+"""The alpha-beta model: a message of n bytes takes alpha + n / bandwidth seconds.
+
+What     two numbers of a link, fitted to messages of many sizes; from them the time of an all-reduce
+When     before you rent the machines: does a gradient of this size hide behind the backward pass?
+Cost     some seconds of measuring on two workers of the kind you will use
+Not when many senders share a link, or messages are so large that they leave a cache: then alpha and beta change
+Source   Hockney 1994 (Parallel Computing 20); collectives: Thakur, Rabenseifner, Gropp 2005 (IJHPCA 19);
+         the ring: Patarasuk, Yuan 2009 (JPDC 69)
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit.errors import MeasureError
+from labkit.measure.stats import CONFIDENCE, Interval
+
+DRAWS = 400  # bootstrap resamples
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects two workers.
+
+    latency_s    alpha: seconds of a message without content
+    bytes_per_s  bandwidth in one direction
+    """
+
+    latency_s: float
+    bytes_per_s: float
+
+    def message(self, size):
+        """Seconds of one message of `size` bytes."""
+        return self.latency_s + size / self.bytes_per_s
+
+    def ring(self, size, workers):
+        """Seconds of a ring all-reduce: 2 (k - 1) messages of size / k, one after the other."""
+        return 2 * (workers - 1) * self.message(size / workers)
+
+    def tree(self, size, workers):
+        """Seconds of a tree all-reduce: the sums go up and come down ceil(log2 k) levels, whole at each."""
+        return 2 * math.ceil(math.log2(workers)) * self.message(size)
+
+
+def fit(sizes, seconds):
+    """The `Link` that explains the times of messages: least squares of the relative error.
+
+    sizes    (n,) bytes, at least two different ones
+    seconds  (n,) above 0
+    Raises   MeasureError where larger messages do not take longer
+    """
+    from scipy.optimize import nnls
+
+    sizes, seconds = np.asarray(sizes, float), np.asarray(seconds, float)
+    largest = sizes.max()  # the two unknowns should be of one order
+    design = np.stack([1 / seconds, sizes / largest / seconds], axis=1)
+    (latency_s, longest_s), _ = nnls(design, np.ones(len(sizes)))
+    if longest_s <= 0:
+        raise MeasureError(
+            "Larger messages did not take longer: these times have no bandwidth.",
+            expected="two sizes or more, whose times grow with the bytes",
+            found=f"{len(set(sizes.tolist()))} sizes, {seconds.min():.2g} to {seconds.max():.2g} s",
+            fix="measure again on a quieter machine, or send larger messages",
+        )
+    return Link(float(latency_s), float(largest / longest_s))
+
+
+def bootstrap(sizes, samples, predict, *, seed=0):
+    """95 % bootstrap `Interval` of what follows from the fit: whole rounds are drawn again.
+
+    sizes    (n,) bytes
+    samples  (n, rounds) seconds
+    predict  Link -> number
+    """
+    samples, random = np.asarray(samples), np.random.default_rng(seed)
+    rounds = samples.shape[1]
+    draws = (samples[:, random.integers(0, rounds, rounds)] for _ in range(DRAWS))
+    found = [predict(fit(sizes, np.median(draw, axis=1))) for draw in draws]
+    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(float(low), float(high), rounds, predict(fit(sizes, np.median(samples, axis=1))))
+
+
+def two_levels(size, servers, per_server, *, inside, between):
+    """Seconds of an all-reduce on servers of several GPUs, each with one network card.
+
+    inside, between  the `Link` of two GPUs in a server, and of two servers
+    Each server adds up its own, piece by piece; the pieces go round a ring of servers, and are passed on inside.
+    """
+    return inside.ring(size, per_server) + between.ring(size, servers)
+
+
+def exposed(communication_s, backward_s, *, overlap):
+    """Seconds that a step waits for communication, all or none of which may run beside the backward pass."""
+    return max(0.0, communication_s - (backward_s if overlap else 0.0))
