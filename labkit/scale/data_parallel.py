@@ -14,7 +14,7 @@ def ring_all_reduce(x):
     rank, k = dist.get_rank(), dist.get_world_size()
     pieces = x.tensor_split(k)
     for step in range(2 * (k - 1)):
-        sending = dist.isend(pieces[(rank - step) % k].clone(), (rank + 1) % k)
+        sending = dist.isend(pieces[(rank - step) % k], (rank + 1) % k)
         piece = pieces[(rank - step - 1) % k]
         coming = torch.empty_like(piece)
         dist.recv(coming, (rank - 1) % k)

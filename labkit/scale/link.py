@@ -9,6 +9,7 @@ Source   Hockney 1994 (Parallel Computing 20); collectives: Thakur, Rabenseifner
 """
 
 import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from labkit.errors import MeasureError
 from labkit.measure.stats import CONFIDENCE, Interval
 
 DRAWS = 400  # bootstrap resamples
+TOGETHER_BYTES = 2**20  # of small messages in one try
+TRIES = 3  # the fastest of so many is one sample: what else runs on the machine makes messages late, never early
 
 
 @dataclass(frozen=True)
@@ -93,3 +96,58 @@ def two_levels(size, servers, per_server, *, inside, between):
 def exposed(communication_s, backward_s, *, overlap):
     """Seconds that a step waits for communication, all or none of which may run beside the backward pass."""
     return max(0.0, communication_s - (backward_s if overlap else 0.0))
+
+
+def exchange(x):
+    """In each worker: send x to the next one, and add what the one before sends; the step of which rings are made."""
+    import torch
+    import torch.distributed as dist
+
+    rank, k = dist.get_rank(), dist.get_world_size()
+    coming = torch.empty_like(x)
+    sending = dist.isend(x, (rank + 1) % k)
+    dist.recv(coming, (rank - 1) % k)
+    sending.wait()
+    x.copy_(x + coming)
+
+
+def there_and_back(x):
+    """In two workers: x goes to the other one and back, two messages one after the other."""
+    import torch.distributed as dist
+
+    other = 1 - dist.get_rank()
+    for sender in (0, 1):
+        (dist.send if dist.get_rank() == sender else dist.recv)(x, other)
+
+
+def timed(ways, rounds):
+    """In each worker: seconds of each way for each size, {name: (sizes, rounds)}.
+
+    ways  {name: (a function of a float32 tensor that all workers call, [bytes])}
+    Each round goes over all of them in random order; a sample is the fastest of several tries.
+    """
+    import torch
+
+    jobs = [(name, way, place, size) for name, (way, sizes) in ways.items() for place, size in enumerate(sizes)]
+    tensors = {size: torch.zeros(size // 4) for *_, size in jobs}
+    found = {name: np.zeros((len(sizes), rounds)) for name, (_, sizes) in ways.items()}
+    random = np.random.default_rng(0)  # the same order in every worker
+    for _, way, _, size in jobs:
+        way(tensors[size])
+    for turn in range(rounds):
+        for job in random.permutation(len(jobs)):
+            name, way, place, size = jobs[job]
+            found[name][place, turn] = min(_timed(way, tensors[size]) for _ in range(TRIES))
+    return found
+
+
+def _timed(way, x):
+    """Seconds of one call; of small messages the mean of several calls, which all workers begin together."""
+    import torch.distributed as dist
+
+    calls = min(max(TOGETHER_BYTES // (4 * len(x)), 1), 5)
+    dist.barrier()
+    begun = time.perf_counter()
+    for _ in range(calls):
+        way(x)
+    return (time.perf_counter() - begun) / calls

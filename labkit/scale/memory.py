@@ -10,9 +10,7 @@ Source   Rajbhandari, Rasley, Ruwase, He 2019, arXiv:1910.02054
 from labkit.errors import LabError
 
 STAGES = ("all kept by all", "1: optimizer sharded", "2: and gradients", "3: and weights")
-OPTIMIZER = (
-    12  # bytes per weight of Adam in mixed precision: the weight, and two moments of its gradient, in fp32
-)
+OPTIMIZER = 12  # bytes per weight of Adam in mixed precision: the weight, and two moments of its gradient, in fp32
 
 
 def zero_bytes(weights, workers, stage, *, weight=2, gradient=2, optimizer=OPTIMIZER):

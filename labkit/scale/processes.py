@@ -4,7 +4,7 @@
         sums = team.run(function, *args)  # function(*args) in each worker; the answers, by rank
 
 They stay until the team is closed, because each needs a moment to begin. `function` may stand in a notebook: it travels
-by value. What goes wrong in a worker comes back in words, and then all of them end: the others may wait for it for ever.
+by value. What goes wrong in a worker comes back in words, and then all of them end: the others may be waiting for it.
 """
 
 import contextlib
@@ -106,9 +106,7 @@ class Team:
             ready = multiprocessing.connection.wait(list(waiting), timeout=max(0, until - time.monotonic()))
             if not ready:
                 names = ", ".join(map(str, sorted(waiting.values())))
-                raise LabError(
-                    f"Not all workers are done in time: {names}.", fix="does one wait for what nobody sends?"
-                )
+                raise LabError(f"Not done in time: workers {names}.", fix="does one wait for what no other sends?")
             for line in ready:
                 rank = waiting.pop(line)
                 with self._lost(rank):
