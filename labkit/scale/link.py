@@ -69,19 +69,20 @@ def fit(sizes, seconds):
     return Link(float(latency_s), float(largest / longest_s))
 
 
-def bootstrap(sizes, samples, predict, *, seed=0):
-    """95 % bootstrap `Interval` of what follows from the fit: whole rounds are drawn again.
+def bootstrap(statistic, *samples, seed=0):
+    """95 % bootstrap `Interval` of `statistic(*medians)`: whole rounds are drawn again.
 
-    sizes    (n,) bytes
-    samples  (n, rounds) seconds
-    predict  Link -> number
+    statistic  of one array (n,) of medians for each of `samples`, such as the error of a prediction; -> number
+    samples    arrays (n, rounds) of seconds, measured in the same rounds
     """
-    samples, random = np.asarray(samples), np.random.default_rng(seed)
-    rounds = samples.shape[1]
-    draws = (samples[:, random.integers(0, rounds, rounds)] for _ in range(DRAWS))
-    found = [predict(fit(sizes, np.median(draw, axis=1))) for draw in draws]
+    rounds, random = samples[0].shape[1], np.random.default_rng(seed)
+
+    def once(draw):
+        return statistic(*(np.median(each[:, draw], axis=1) for each in samples))
+
+    found = [once(random.integers(0, rounds, rounds)) for _ in range(DRAWS)]
     low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(low), float(high), rounds, predict(fit(sizes, np.median(samples, axis=1))))
+    return Interval(float(low), float(high), rounds, float(once(np.arange(rounds))))
 
 
 def two_levels(size, servers, per_server, *, inside, between):

@@ -1,6 +1,7 @@
 """Answers to the exercises of lesson 13: wrong ones that must be rejected, right ones written differently."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -103,7 +104,7 @@ def floats(count, workers):
 def rest_to_the_last(count, workers):
     size = count // workers
     ends = [*(size * w for w in range(workers)), count]
-    return [(a, b, (b - a) / count) for a, b in zip(ends, ends[1:], strict=False)]
+    return [(a, b, (b - a) / count) for a, b in pairwise(ends)]
 
 
 def drops_images(count, workers):
@@ -118,7 +119,7 @@ def weights_by_count(count, workers):
 def first_get_more(count, workers):
     size, rest = divmod(count, workers)
     ends = np.cumsum([0] + [size + (w < rest) for w in range(workers)]).tolist()
-    return [(a, b, (b - a) / count) for a, b in zip(ends, ends[1:], strict=False)]
+    return [(a, b, (b - a) / count) for a, b in pairwise(ends)]
 
 
 def by_array_split(count, workers):
@@ -127,6 +128,10 @@ def by_array_split(count, workers):
         found.append((begin, begin + len(part), len(part) / count))
         begin += len(part)
     return found
+
+
+def weights_first(weights, workers, stage):
+    return weights * sum(size / workers if place < stage else size for place, size in enumerate((2, 2, 12)))
 
 
 WRONG = {
@@ -157,9 +162,7 @@ WRONG = {
     },
     "zero-memory": {
         "divides everything in stage 1": lambda n, k, stage: 16 * n / k if stage else 16 * n,
-        "shards the weights first": lambda n, k, stage: (
-            n * sum(b / k if i < stage else b for i, b in enumerate((2, 2, 12)))
-        ),
+        "shards the weights first": weights_first,
         "forgets the gradients": lambda n, k, stage: zero_memory(n, k, stage) - (2 * n / k if stage > 1 else 2 * n),
         "counts fp32 weights": lambda n, k, stage: zero_memory(n, k, stage) + (2 * n / k if stage > 2 else 2 * n),
     },
