@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit import device as devices
 from labkit.errors import MeasureError
 from labkit.measure.stats import CONFIDENCE, Interval
 
@@ -106,9 +107,9 @@ def exchange(x):
 
     rank, k = dist.get_rank(), dist.get_world_size()
     coming = torch.empty_like(x)
-    sending = dist.isend(x, (rank + 1) % k)
-    dist.recv(coming, (rank - 1) % k)
-    sending.wait()
+    pair = [dist.P2POp(dist.isend, x, (rank + 1) % k), dist.P2POp(dist.irecv, coming, (rank - 1) % k)]
+    for work in dist.batch_isend_irecv(pair):  # one after the other, NCCL would wait for ever
+        work.wait()
     x.copy_(x + coming)
 
 
@@ -121,16 +122,17 @@ def there_and_back(x):
         (dist.send if dist.get_rank() == sender else dist.recv)(x, other)
 
 
-def timed(ways, rounds):
+def timed(ways, rounds, device="cpu"):
     """In each worker: seconds of each way for each size, {name: (sizes, rounds)}.
 
-    ways  {name: (a function of a float32 tensor that all workers call, [bytes])}
+    ways    {name: (a function of a float32 tensor that all workers call, [bytes])}
+    device  kind of the tensors; a GPU is each worker's own
     Each round goes over all of them in random order; a sample is the fastest of several tries.
     """
     import torch
 
     jobs = [(name, way, place, size) for name, (way, sizes) in ways.items() for place, size in enumerate(sizes)]
-    tensors = {size: torch.zeros(size // 4) for *_, size in jobs}
+    tensors = {size: torch.zeros(size // 4, device=device) for *_, size in jobs}
     found = {name: np.zeros((len(sizes), rounds)) for name, (_, sizes) in ways.items()}
     random = np.random.default_rng(0)  # the same order in every worker
     for _, way, _, size in jobs:
@@ -148,7 +150,9 @@ def _timed(way, x):
 
     calls = min(max(TOGETHER_BYTES // (4 * len(x)), 1), 5)
     dist.barrier()
+    devices.synchronize(x.device)
     begun = time.perf_counter()
     for _ in range(calls):
         way(x)
+    devices.synchronize(x.device)
     return (time.perf_counter() - begun) / calls
