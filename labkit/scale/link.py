@@ -20,7 +20,7 @@ from labkit.measure.stats import CONFIDENCE, Interval
 
 DRAWS = 400  # bootstrap resamples
 TOGETHER_BYTES = 2**20  # of small messages in one try
-TRIES = 3  # the fastest of so many is one sample: what else runs on the machine makes messages late, never early
+TRIES = 5  # the fastest of so many is one sample: what else runs on the machine makes messages late, never early
 
 
 @dataclass(frozen=True)

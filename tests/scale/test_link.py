@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
 from labkit.errors import MeasureError
-from labkit.scale.link import Link, bootstrap, exposed, fit, two_levels
+from labkit.scale.link import Link, bootstrap, exchange, exposed, fit, there_and_back, timed, two_levels
+from labkit.scale.processes import Team
 
 MILLISECOND = Link(latency_s=1e-3, bytes_per_s=1e9)
 SIZES = np.array([2.0**power for power in range(10, 24, 2)])
@@ -65,3 +68,23 @@ def test_what_fits_under_the_backward_pass_is_not_waited_for():
     assert exposed(0.1, 0.3, overlap=True) == 0
     assert exposed(0.4, 0.3, overlap=True) == pytest.approx(0.1)
     assert exposed(0.4, 0.3, overlap=False) == 0.4
+
+
+def exchanged_and_brought_back():
+    """In a worker: its tensor after an exchange, and after a way to the other one and back."""
+    here, there = (torch.full((5,), 1.0 + dist.get_rank()) for _ in range(2))
+    exchange(here)
+    there_and_back(there)
+    return here[0].item(), there[0].item()
+
+
+def test_workers_exchange_messages_and_time_them_in_the_same_order():
+    ways = {"exchange": (exchange, [64, 4096]), "there and back": (there_and_back, [1024])}
+    with Team(2) as team:
+        assert team.run(exchanged_and_brought_back) == [(3.0, 1.0), (3.0, 1.0)]
+        for found in team.run(timed, ways, 4):
+            assert {name: times.shape for name, times in found.items()} == {
+                "exchange": (2, 4),
+                "there and back": (1, 4),
+            }
+            assert all((times > 0).all() for times in found.values())

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import psutil
@@ -89,6 +91,20 @@ def test_closing_leaves_no_process_behind():
     team = Team(2)
     pids = team.run(os.getpid)
     team.close()
+    assert gone(pids)
+
+
+def test_when_the_notebook_is_killed_its_workers_end_too():
+    code = (
+        "import os, signal\n"
+        "from labkit.scale.processes import Team\n"
+        "print(*Team(2).run(os.getpid), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2
     assert gone(pids)
 
 
