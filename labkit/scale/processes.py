@@ -101,6 +101,8 @@ class Team:
 
     def _answers(self, until):
         """What each worker answers; raises for the first that fails."""
+        import cloudpickle
+
         answers, waiting = {}, {line: rank for rank, (_, line) in enumerate(self._workers)}
         while waiting:
             ready = multiprocessing.connection.wait(list(waiting), timeout=max(0, until - time.monotonic()))
@@ -110,8 +112,18 @@ class Team:
             for line in ready:
                 rank = waiting.pop(line)
                 with self._lost(rank):
-                    answers[rank] = _opened(line.recv_bytes(), rank)
+                    answers[rank], problem = cloudpickle.loads(line.recv_bytes())
+                if problem:
+                    self._blame(rank, *problem)
         return [answers[rank] for rank in range(self.size)]
+
+    def _blame(self, rank, what, place):
+        """Raise what a worker raised; or that another has ended, which is what the first one then complains about."""
+        ends = {process.sentinel: other for other, (process, _) in enumerate(self._workers)}
+        for gone in multiprocessing.connection.wait(list(ends), timeout=0.5):
+            with self._lost(ends[gone]):
+                raise EOFError
+        raise LabError(f"Worker {rank} raised {what}", found=place, fix="mend the function, and run the cell again")
 
     @contextlib.contextmanager
     def _lost(self, rank):
@@ -136,17 +148,6 @@ class Team:
         if self._folder:
             self._folder.cleanup()
             self._folder = None
-
-
-def _opened(answer, rank):
-    """What a worker returned; raises what it raised, in words."""
-    import cloudpickle
-
-    value, problem = cloudpickle.loads(answer)
-    if problem:
-        what, place = problem
-        raise LabError(f"Worker {rank} raised {what}", found=place, fix="mend the function, and run the cell again")
-    return value
 
 
 def _serve(line, meeting, rank, size):

@@ -79,6 +79,16 @@ def test_a_worker_that_is_killed_is_named(team):
     assert "-9" in caught.value.found
 
 
+def test_a_worker_that_is_killed_is_named_though_the_other_complains_first(team):
+    def dies():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.all_reduce(torch.ones(1))  # raises: the connection is closed
+
+    with pytest.raises(LabError, match="Worker 1 has ended"):
+        team.run(dies)
+
+
 def test_workers_that_wait_for_ever_are_ended_at_the_deadline():
     with Team(2, deadline_s=30) as team:
         pids = team.run(os.getpid)
