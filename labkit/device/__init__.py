@@ -78,6 +78,16 @@ def runs_triton():
     return "cuda" in kinds()
 
 
+def collectives(rank, size):
+    """The backend of torch.distributed for process `rank` of `size`: NCCL too where each can have a GPU of its own."""
+    import torch
+
+    if not torch.cuda.is_available() or torch.cuda.device_count() < size:
+        return "gloo"
+    torch.cuda.set_device(rank)
+    return "cpu:gloo,cuda:nccl"
+
+
 def selected(device):
     """A context in which kernels start on this device, where a machine has several GPUs."""
     import torch

@@ -23,7 +23,7 @@ def start_workers():
     Workers are then forked from that server, which has never run torch's threads. Where the system has none (Windows)
     or a fork is not safe (macOS) they are spawned, each imports for itself, and this does nothing.
     """
-    if _context().get_start_method() == "forkserver":
+    if context().get_start_method() == "forkserver":
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
@@ -52,8 +52,11 @@ def work(task, jobs, device="cpu"):
 
 
 @functools.cache
-def _context():
-    """How worker processes begin. Never as forks of this process: with torch's threads running, they may hang."""
+def context():
+    """How processes begin that import torch, a context of multiprocessing.
+
+    Never as forks of this process: with torch's threads running, they may hang.
+    """
     server = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     if sys.platform == "linux":
         server.set_forkserver_preload(_NEEDED)
@@ -63,10 +66,10 @@ def _context():
 @functools.cache
 def _pool(count):
     """A pool of processes; they stay, because each may need seconds to import torch."""
-    return ProcessPoolExecutor(count, mp_context=_context(), initializer=_begin)
+    return ProcessPoolExecutor(count, mp_context=context(), initializer=begin)
 
 
-def _begin():
+def begin():
     """In a worker: leave the reader's interrupt to the notebook, and end when the notebook does, even by a kill."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

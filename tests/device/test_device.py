@@ -79,3 +79,15 @@ def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monk
     assert f'logger.warning("{words}' in Path(importlib.util.find_spec(logger.name).origin).read_text(encoding="utf-8")
     for text, told in ((f"{words}, using CUDA_HOME='%s'", False), ("Something else about %s", True)):
         assert bool(logger.filter(logger.makeRecord(logger.name, logging.WARNING, "", 0, text, ("x",), None))) == told
+
+
+@pytest.mark.parametrize(
+    ("gpus", "backend"), [(0, "gloo"), (1, "gloo"), (2, "cpu:gloo,cuda:nccl"), (8, "cpu:gloo,cuda:nccl")]
+)
+def test_nccl_is_used_where_each_of_two_processes_can_have_a_gpu(gpus, backend, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert device.collectives(1, 2) == backend
+    assert chosen == ([1] if gpus > 1 else [])
