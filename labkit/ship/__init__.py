@@ -1,8 +1,8 @@
 """The capstone: an order, submissions that the course itself scores, a leaderboard, and the deployment card.
 
-    score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])     # in a fresh process: a list of `Score`
-    board()                                                                # the leaderboard of this machine kind
-    write_card(score, path, folder)                                        # one page, and a folder that runs on its own
+score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])     # in a fresh process: a list of `Score`
+board()                                                                # the leaderboard of this machine kind
+write_card(score, path, folder)                                        # one page, and a folder that runs on its own
 """
 
 from labkit.ship.card import deployment, precisions, write_card

@@ -38,7 +38,7 @@ class Child:
         theirs, ours = os.pipe(), os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            _live(work, Path(folder), Pipe(theirs[0], ours[1]), readable, cpu_s, (theirs[1], ours[0]))
+            _live(work, Path(folder), Pipe(theirs[0], ours[1]), readable, cpu_s)
         os.close(theirs[0])
         os.close(ours[1])
         self.pipe = Pipe(ours[0], theirs[1])
@@ -148,15 +148,15 @@ def waited(pid="self"):
         return 0.0
 
 
-def _live(work, folder, pipe, readable, cpu_s, others):
+def _live(work, folder, pipe, readable, cpu_s):
     """The life of a child, which never returns."""
     try:
         os.setsid()
-        for end in others:
-            os.close(end)
-        quiet = os.open(os.devnull, os.O_RDWR)
+        quiet, first, last = os.open(os.devnull, os.O_RDWR), *sorted((pipe.source, pipe.sink))
         for number in (0, 1, 2):
             os.dup2(quiet, number)
+        for begin, end in ((3, first), (first + 1, last), (last + 1, 4096)):  # above all where the judge writes results
+            os.closerange(begin, end)
         for name in ("HOME", "TMPDIR", "LABKIT_ARTIFACTS", "XDG_CACHE_HOME"):
             os.environ[name] = str(folder)
         tried = []
@@ -241,6 +241,8 @@ def _serve(pipe, answer):
         found = answer(wanted)
         if type(found) is not np.ndarray or found.dtype != np.float32:
             kind = type(found).__name__
-            raise Refused(f"It answers with {kind}, not with finished float32 numbers: work still to come is not timed.")
+            raise Refused(
+                f"It answers with {kind}, not with finished float32 numbers: work still to come is not timed."
+            )
         sent = found.tobytes()
         pipe.send(b"A", b"!" if late else b"-", sent)

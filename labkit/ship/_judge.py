@@ -58,6 +58,8 @@ def judge(job):
         for entry in (reference, *entries):
             stack.callback(_end, entry)
             _tried(entry, _begin, entry, job["make_s"])
+            if entry is not reference:  # nobody doubts what that one means
+                _tried(entry, _read_meaning, entry, job["make_s"])
         if reference.refused:
             raise LabError("The reference network cannot be served.", found=reference.refused[1])
         exam = draw_exam(job["images"], job["seed"])
@@ -91,8 +93,8 @@ def _tried(entry, step, *arguments):
             entry.refused = step.__name__.strip("_"), f"{what} {found}" if found else what
 
 
-def _begin(entry, make_s=600):
-    """From what was handed in to two children that are ready to answer: the engine, and the file as it is written."""
+def _begin(entry, make_s):
+    """From what was handed in to a child that is ready to answer."""
     box = entry.folder / "box"
     box.mkdir()
     source, engine, path = None, entry.told["engine"], entry.folder / "model.onnx"
@@ -113,10 +115,20 @@ def _begin(entry, make_s=600):
     entry.facts["sha256"] = _digest(path)
     work = own(source, path) if mine else serving(path, _engine(engine, precision), precision)
     entry.served = Child(work, box, readable=[path, *([source] if source else [])])
-    entry.meaning = Child(serving(path, "meaning", precision), box, readable=[path])
-    for child in (entry.served, entry.meaning):
-        child.words(LOAD_S)
-        child.answer(np.zeros((1, *SHAPE), np.float32), LOAD_S)
+    _warm(entry.served, min(make_s, LOAD_S))
+
+
+def _read_meaning(entry, make_s):
+    """A second child, which runs the file as it is written."""
+    path = entry.folder / "model.onnx"
+    entry.meaning = Child(serving(path, "meaning", None), entry.folder / "box", readable=[path])
+    _warm(entry.meaning, min(make_s, LOAD_S))
+
+
+def _warm(child, seconds):
+    child.words(seconds)
+    for _ in range(3):
+        child.answer(np.zeros((1, *SHAPE), np.float32), min(seconds, ANSWER_S))
 
 
 def _engine(name, precision):
@@ -153,7 +165,8 @@ def _ask(entry, parts):
     found = [entry.served.answer(part, ANSWER_S) for part in parts]
     entry.answers = np.concatenate([answer for answer, _ in found])
     entry.late = np.concatenate([np.full(len(answer), late) for answer, late in found])
-    entry.meant = np.concatenate([entry.meaning.answer(part, ANSWER_S)[0] for part in parts])
+    if entry.meaning:
+        entry.meant = np.concatenate([entry.meaning.answer(part, ANSWER_S)[0] for part in parts])
 
 
 def _time(entries, exam, job):
@@ -197,9 +210,9 @@ def _weigh(entry, reference, exam):
         "changed": np.concatenate([exam.changed, exam.changed[twice]]),
         "late": np.concatenate([entry.late, entry.late_single]),
     }
-    gates.require_meaning(meant, found, asked)
     alone = np.concatenate([entry.meaning.answer(exam.pictures[k : k + 1], ANSWER_S)[0] for k in twice[:64]])
     gates.require_steady(entry.meant[twice[:64]], alone)
+    gates.require_meaning(meant, found, asked)
     gates.require_steady(entry.answers[twice], single)
     gates.require_unseen(_right(entry, exam), _right(reference, exam), exam)
     gates.require_inside(entry.computed, sum(spent for spent, _ in entry.times))

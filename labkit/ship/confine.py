@@ -66,8 +66,9 @@ def confine(folder, *, cpu_s, readable=(), tell=lambda words: None):
 
 def _set_limits(cpu_s):
     """Limits that every Unix has; memory counts from what is in use now."""
-    import psutil
     import resource
+
+    import psutil
 
     limits = {"RLIMIT_CPU": int(cpu_s) + 1, "RLIMIT_FSIZE": FILE_BYTES, "RLIMIT_NOFILE": OPEN_FILES, "RLIMIT_CORE": 0}
     if sys.platform == "linux":

@@ -17,7 +17,7 @@ from labkit.ship.order import CLASSES, SHAPE
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 BRANCHES = {"If", "Loop", "Scan", "SequenceMap"}
 ROW_ERROR = 0.5  # of a row's own length: such an answer is another one
-FORGETS = 0.05  # more than the reference network does, when the pictures are changed a little
+FORGETS = 0.2  # more than the reference network does, when pictures are changed a little; a linear classifier: 0.13
 KNOWS = 0.5  # of the pictures that the reference network gets wrong
 OUTSIDE = 1.5, 0.15  # computed seconds per second of a call, and seconds allowed besides
 
@@ -69,6 +69,9 @@ def _pattern(wrong, asked):
     """In words, when answers are other than the file's."""
     if asked["late"].mean() > 0.1:
         return "It hands answers over before they are computed, and fills them in later: timed without synchronisation"
+    thirds = [part.mean() for part in np.array_split(wrong[~asked["alone"]], 3)]
+    if max(thirds) - min(thirds) > 0.3:
+        return "It changes while it is asked: a different network per call"
     shares = {  # where it is wrong, where not: in words
         "Known pictures are answered from memory, changed ones by the file: work moved out of the timed region":
             (~asked["changed"], asked["changed"]),
@@ -82,9 +85,6 @@ def _pattern(wrong, asked):
     words = max(rate, key=rate.get)
     if rate[words] > 0.3:
         return words
-    thirds = [part.mean() for part in np.array_split(wrong, 3)]
-    if max(thirds) - min(thirds) > 0.3:
-        return "It changes while it is asked: a different network per call"
     return "The engine answers something else than the file means"
 
 
@@ -103,7 +103,9 @@ def require_unseen(right, reference, exam):
     hard = ~reference
     share, least = right[hard].mean(), KNOWS + 1.64 * 0.5 / max(hard.sum(), 1) ** 0.5
     if hard.sum() >= 20 and share > least:
-        raise Refused(f"It knows {share:.0%} of what the reference network gets wrong: labels of test images are in it.")
+        raise Refused(
+            f"It knows {share:.0%} of what the reference network gets wrong: labels of test images are in it."
+        )
     order = np.argsort(exam.origin + len(right) * exam.changed)
     kept, copies = (np.split(each[order].astype(float), 2) for each in (right, reference))
     lost = bootstrap_paired(copies[0] - copies[1], kept[0] - kept[1])

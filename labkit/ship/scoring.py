@@ -1,5 +1,6 @@
 """One score with its interval for each submission, measured by the course in a fresh process."""
 
+import functools
 import json
 import math
 import os
@@ -72,7 +73,9 @@ def score(submissions, *, plan=QUICK, seed=None, make_s=MAKE_S):
     jobs = [submission.job() for submission in submissions]
     with tempfile.TemporaryDirectory() as folder:
         job = {"folder": folder, "seed": secrets.randbits(31) if seed is None else seed, "make_s": make_s}
-        job |= {"images": plan.images, "rounds": plan.rounds, "submissions": jobs, "reference": str(_reference(folder))}
+        reference = Path(folder) / "reference.onnx"
+        reference.write_bytes(_reference())
+        job |= {"images": plan.images, "rounds": plan.rounds, "submissions": jobs, "reference": str(reference)}
         seconds = 120 + len(jobs) * (make_s + 60 + 0.1 * plan.images + 0.2 * plan.rounds)
         found = _judged(job, seconds)
         for each in found:
@@ -80,14 +83,16 @@ def score(submissions, *, plan=QUICK, seed=None, make_s=MAKE_S):
     return [_scored(each, job["seed"]) for each in found]
 
 
-def _reference(folder):
-    """The reference network as an ONNX file, made anew for each scoring."""
+@functools.cache
+def _reference():
+    """The reference network as the bytes of an ONNX file."""
     import torch
 
     from labkit.export import to_onnx
     from labkit.models.trained import trained
 
-    return to_onnx(trained(REFERENCE)[0], torch.zeros(1, *SHAPE), Path(folder) / "reference.onnx")
+    with tempfile.TemporaryDirectory() as folder:
+        return to_onnx(trained(REFERENCE)[0], torch.zeros(1, *SHAPE), Path(folder) / "reference.onnx").read_bytes()
 
 
 def _judged(job, seconds):
@@ -96,15 +101,17 @@ def _judged(job, seconds):
     environment = {name: text for name, text in os.environ.items() if name not in _LEFT_OUT} | own
     command = [sys.executable, "-P", "-W", "ignore", "-m", "labkit.ship._judge"]
     try:
-        done = subprocess.run(command, input=json.dumps(job) + "\n", capture_output=True, text=True, timeout=seconds,
+        done = subprocess.run(command, input=json.dumps(job).encode() + b"\n", capture_output=True, timeout=seconds,
                               env=environment, cwd=job["folder"])  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return [
+            {**each, "refused": ("judge", f"It did not end within {seconds:.0f} s.")} for each in job["submissions"]
+        ]
+    try:
         return json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError) as error:
-        if not isinstance(error, subprocess.TimeoutExpired) and "The reference network" in done.stderr:
-            raise LabError("The reference network cannot be served here.", found=done.stderr[-500:]) from error
-        late = isinstance(error, subprocess.TimeoutExpired)
-        why = f"The scoring did not end within {seconds:.0f} s." if late else "The process that scores ended."
-        return [{**each, "refused": ("judge", why)} for each in job["submissions"]]
+    except ValueError as error:
+        found = done.stderr.decode(errors="replace")[-800:]
+        raise LabError("The process that scores did not come to its end.", found=found) from error
 
 
 def _keep_file(found):
