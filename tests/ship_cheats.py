@@ -111,8 +111,9 @@ def first_for_all():
 def by_the_picture():
     """Another branch for some pictures."""
     nodes, tensors = honest("plain")
-    branch = [helper.make_graph([helper.make_node(kind, ["plain"], ["out"])], kind, [],
-              [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["batch", 10])]) for kind in ("Relu", "Neg")]  # fmt: skip
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, ["batch", 10])
+    steps = {kind: [helper.make_node(kind, ["plain"], ["out"])] for kind in ("Relu", "Neg")}
+    branch = [helper.make_graph(each, kind, [], [out]) for kind, each in steps.items()]
     nodes += [
         ("ReduceMax", ["plain"], ["most"], {"keepdims": 0}),
         ("Greater", ["most", "one"], ["go"], {}),
@@ -276,6 +277,7 @@ def cheats(folder):
     return found
 
 
+EVERY_PIPE = "import contextlib, os\nfor n in range(3, 40):\n    with contextlib.suppress(OSError): os.write(n, "
 MAKES = {
     "writes outside": ("write a file outside", "open(TARGET, 'w').write('x')"),
     "writes outside, by the system": ("", "import ctypes; ctypes.CDLL(None).open(TARGET.encode(), 0o101, 0o644)"),
@@ -295,8 +297,8 @@ MAKES = {
     "kills its parent": ("send a signal", "import os; os.kill(os.getppid(), 9)"),
     "kills its parent, by the system": ("", "import ctypes, os; ctypes.CDLL(None).kill(os.getppid(), 9); 1 / 0"),
     "reads the test images": ("PermissionError", "open(TEST, 'rb').read()"),
-    "fills every pipe": ("", "import os\nfor n in range(3, 40):\n    try: os.write(n, b'\\xff' * 999)\n    except OSError: pass"),
-    "answers with words": ("", "import os\nfor n in range(3, 40):\n    try: os.write(n, b'\\x05\\x00\\x00\\x00[[1]]')\n    except OSError: pass"),
+    "fills every pipe": ("", EVERY_PIPE + "b'\\xff' * 999)"),
+    "forges an answer": ("", EVERY_PIPE + "b'\\x05\\x00\\x00\\x00[[1]]')"),
     "closes every pipe": ("process ended", "import os\nos.closerange(3, 99)"),
     "writes nothing": ("must write model.onnx", "return 'onnxruntime'"),
     "is no Python": ("SyntaxError", "this is (no Python"),
@@ -313,7 +315,8 @@ def hostile(folder, *, test_images):
     found, data = {}, honest_file().SerializeToString()
     for number, (name, (says, body)) in enumerate(MAKES.items()):
         path = folder / f"hostile{number}.py"
-        names = f"TARGET, KEPT, TEST, DATA = {str(folder / 'out')!r}, {str(folder / 'kept')!r}, {str(test_images)!r}, {data!r}"
-        path.write_text(f"{names}\ndef make(folder):\n{textwrap.indent(body, '    ')}\n", encoding="utf-8")
+        places = tuple(map(str, (folder / "out", folder / "kept", test_images)))
+        lines = f"TARGET, KEPT, TEST, DATA = {(*places, data)!r}\ndef make(folder):\n{textwrap.indent(body, '    ')}\n"
+        path.write_text(lines, encoding="utf-8")
         found[name] = (path, None, says)
     return found

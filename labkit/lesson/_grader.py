@@ -1,9 +1,9 @@
 """The process that grades what a student wrote, from its source alone. Called as `python -m labkit.lesson._grader`.
 
-It reads [[exercise id, imports of the notebook, source of the cell], ...] as JSON and writes {id: [verdict, message]}. No
-other cell of the notebook has run here, so nothing that one of them changed is here. The answer itself may compute with
-the libraries of the course; it may not reach for the checker: that is looked for in its source, and what it changed in
-the libraries is looked for afterwards.
+It reads [[exercise id, imports of the notebook, source of the cell], ...] as JSON and writes {id: [verdict, message]}.
+No other cell of the notebook has run here, so nothing that one of them changed is here. The answer itself may compute
+with the libraries of the course; it may not reach for the checker: that is looked for in its source, and what it
+changed in the libraries is looked for afterwards.
 """
 
 import ast
@@ -13,99 +13,33 @@ import os
 import sys
 import types
 from contextlib import redirect_stdout, suppress
+from pathlib import Path
 
 from labkit.lesson import exercises
 from labkit.lesson._exercise import judged
 
-LIBRARIES = set(
-    [
-        "torch",
-        "numpy",
-        "math",
-        "statistics",
-        "itertools",
-        "functools",
-        "collections",
-        "heapq",
-        "bisect",
-        "operator",
-        "random",
-        "fractions",
-        "decimal",
-        "dataclasses",
-        "typing",
-        "time",
-        "copy",
-        "re",
-        "string",
-        "struct",
-        "contextlib",
-        "scipy",
-        "pandas",
-        "onnx",
-        "onnxruntime",
-        "triton",
-        "pycuda",
-        "tensorrt",
-        "tensorrt_rtx",
-        "matplotlib",
-        "json",
-        "tempfile",
-        "pathlib",
-        "warnings",
-        "lzma",
-        "labkit",
-    ]
-)
-KEPT_OUT = ("labkit.lesson", "labkit.runner", "labkit.report", "labkit.cli", "labkit.ledger")
-BUILTINS = set(
-    [
-        "__import__",
-        "eval",
-        "exec",
-        "compile",
-        "globals",
-        "locals",
-        "vars",
-        "setattr",
-        "delattr",
-        "open",
-        "input",
-        "breakpoint",
-        "exit",
-        "quit",
-        "get_ipython",
-    ]
-)
-METHODS = {
-    f"__{name}__" for name in ["init", "call", "len", "iter", "next", "getitem", "enter", "exit", "repr", "post_init"]
+# fmt: off
+LIBRARIES = {
+    "torch", "numpy", "math", "statistics", "itertools", "functools", "collections", "heapq", "bisect", "operator",
+    "random", "fractions", "decimal", "dataclasses", "typing", "time", "copy", "re", "string", "struct", "contextlib",
+    "scipy", "pandas", "onnx", "onnxruntime", "triton", "pycuda", "tensorrt", "tensorrt_rtx", "matplotlib", "json",
+    "tempfile", "pathlib", "warnings", "lzma", "labkit",
 }
-INSIDE = set(
-    [
-        "f_back",
-        "f_globals",
-        "f_locals",
-        "gi_frame",
-        "cr_frame",
-        "tb_frame",
-        "modules",
-        "meta_path",
-        "settrace",
-        "setprofile",
-        "sys",
-        "os",
-        "gc",
-        "inspect",
-        "builtins",
-        "importlib",
-        "ctypes",
-        "subprocess",
-        "threading",
-        "reference",
-        "verify",
-        "lesson",
-    ]
-)
+KEPT_OUT = ("labkit.lesson", "labkit.runner", "labkit.report", "labkit.cli", "labkit.ledger")
+BUILTINS = {
+    "__import__", "eval", "exec", "compile", "globals", "locals", "vars", "setattr", "delattr", "open", "input",
+    "breakpoint", "exit", "quit", "get_ipython",
+}
+METHODS = {
+    "__init__", "__call__", "__len__", "__iter__", "__next__", "__getitem__", "__enter__", "__exit__", "__repr__",
+    "__post_init__",
+}
+INSIDE = {
+    "f_back", "f_globals", "f_locals", "gi_frame", "cr_frame", "tb_frame", "modules", "meta_path", "settrace",
+    "setprofile", "sys", "os", "gc", "inspect", "builtins", "importlib", "ctypes", "subprocess", "threading",
+    "reference", "verify", "lesson",
+}
+# fmt: on
 
 
 class Reaches(Exception):
@@ -136,13 +70,18 @@ def grade(exercise_id, imports, source):
     space = _imported(imports)
     place = f"<cell of {exercise_id}>"
     linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         verdict, message = judged(verify, lambda: _run(tree, place, space, name))
     if changed := [name for name, kept in _callables().items() if _is_other(name, before, kept)]:
         return "wrong", f"The answer changes a library: {', '.join(sorted(changed)[:3])}."
     if "NameError" in message:
         message += " (graded alone: the cell must hold all it needs but the notebook's imports)"
     return verdict, message
+
+
+def _is_other(name, before, now):
+    """Whether a library's function is another one than before; torch itself wraps `manual_seed` when it compiles."""
+    return before.get(name, now) is not now and not name.endswith(".manual_seed")
 
 
 def _is_other(name, before, now):
@@ -227,6 +166,7 @@ def _imported(lines):
 def _callables():
     """{where: function or class} of the loaded libraries, and of the classes that checks compare with."""
     found, kinds = {}, (types.FunctionType, types.BuiltinFunctionType, type)
+    watched = {*LIBRARIES, "builtins"}
     watched = {*LIBRARIES, "builtins"}
     places = {name: module for name, module in list(sys.modules.items()) if name.split(".")[0] in watched}
     if "torch" in sys.modules:

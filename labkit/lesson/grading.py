@@ -1,9 +1,9 @@
-"""Grading a notebook: what a student wrote is checked in a fresh process, which no other cell of the notebook can reach.
+"""Grading a notebook: what a student wrote is checked in a fresh process, which no other cell can reach.
 
-What it is   the source of each exercise cell, with the notebook's imports and nothing else of it, checked by the course's
-             own checker; the kernel that ran the notebook is not asked
-What it is not  a proof: the answer and its checker share the fresh process. What reaches for the checker is refused by
-             its source (`_grader`); a way round that is a mistake here, and a reader of the answer sees it
+What    the source of each exercise cell, with the notebook's imports and nothing else of it, is checked by the course's
+        own checker; the kernel that ran the notebook is not asked
+Limits  no proof: an answer and its checker share the fresh process. What reaches for the checker is refused by its
+        source (`_grader`); where somebody finds a way round that, a reader of the answer still sees it
 """
 
 import ast

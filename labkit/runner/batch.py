@@ -33,8 +33,8 @@ class Settings:
     fresh            start over even if an earlier batch can be continued
     solutions        fill the reference answers into the cells tagged `exercise`; "both": run each as it is given, then
                      solved, and keep the first verdicts under the run key `<run key>/as-given`
-    strict           an unsolved or wrong exercise is an error: in the kernel (LABKIT_STRICT=1), and afterwards in a fresh
-                     process, which decides (`labkit.lesson.grading`)
+    strict           an unsolved or wrong exercise is an error: in the kernel (LABKIT_STRICT=1), and afterwards by
+                     `labkit.lesson.grading`, in a fresh process
     together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
                      most two, and those that measure alone
     cell_deadline_s  most seconds for one cell; None means the profile's

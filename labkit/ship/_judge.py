@@ -1,8 +1,7 @@
 """The process that scores: fresh, with its own clock and the labels. Called as `python -m labkit.ship._judge`.
 
 It reads one job as JSON from its input and writes one list of results as JSON. What a stranger sent runs in children
-(`_child`) that were forked before the labels were read; the file itself is only ever opened by the ONNX gate's inspector
-and by them.
+(`_child`) that were forked before the labels were read. It serves no file itself: they do, after the ONNX gate.
 """
 
 import json

@@ -3,9 +3,9 @@
 What     limits of memory, CPU time, file size and open files (everywhere but on Windows); writing and reading by
          Landlock, no other process and no socket by seccomp, no network by a namespace of its own (Linux, where the
          kernel has them); and Python's audit hook, which says in words what was tried
-Not      a virtual machine. A hole in the kernel or in a library that reads the file is a hole here. Where the kernel has
-         neither Landlock nor seccomp (macOS), the audit hook is all there is, and native code passes by it. The GPU's
-         driver is not confined. Score strangers' code on a machine that holds nothing else
+Not      a virtual machine. A hole in the kernel, or in a library that reads the file, is a hole here. Where the
+         kernel has neither Landlock nor seccomp (macOS), the audit hook is all there is, and native code passes by
+         it. The GPU's driver is not confined. Score strangers' code on a machine that holds nothing else
 Sources  kernel.org: Landlock, seccomp_filter; PEP 578 (audit hooks)
 """
 

@@ -102,8 +102,8 @@ def share(path):
 def merge(path):
     """Join somebody's file with this ledger; returns how many rows came, and how many were left out.
 
-    Nothing in the file is executed or trusted: each row must fit its type, texts are cut to one short line, and each row
-    keeps the name of the file it came from. Raises LabError for what is no such file.
+    Nothing in the file is executed or trusted: each row must fit its type, texts are cut to one short line, and each
+    row keeps the name of the file it came from. Raises LabError for what is no such file.
     """
     path = Path(path)
     page = _read(path)

@@ -1,7 +1,7 @@
 """The order, as a customer writes it, and the images it is judged on.
 
-    Classify these pictures of clothes. Ten classes, grey, 28 x 28. We will ask one picture at a time, on our own machine,
-    and we will ask pictures that nobody has seen. Be right often enough, answer fast enough, and send one small file.
+    Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a time, on our machine,
+    and pictures that nobody has seen. Be right often enough, answer fast enough, and send one small file.
 
 "Fast enough" is a share of what the reference network (`vgg-medium` in fp32, as it comes trained with the course) takes
 on the same machine, so that the order is the same everywhere.
