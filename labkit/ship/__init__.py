@@ -7,9 +7,21 @@ write_card(score, path, folder)                                        # one pag
 
 from labkit.ship.card import deployment, precisions, write_card
 from labkit.ship.leaderboard import best, board, merge, share
-from labkit.ship.order import FULL, LEVELS, QUICK, Level
+from labkit.ship.order import FULL, LEVELS, QUICK, Level, Plan
 from labkit.ship.scoring import Score, keep_score, score
 from labkit.ship.submission import Submission
 
-__all__ = ["FULL", "LEVELS", "QUICK", "Level", "Score", "Submission", "best", "board", "deployment", "keep_score"]
+__all__ = [
+    "FULL",
+    "LEVELS",
+    "QUICK",
+    "Level",
+    "Plan",
+    "Score",
+    "Submission",
+    "best",
+    "board",
+    "deployment",
+    "keep_score",
+]
 __all__ += ["merge", "precisions", "score", "share", "write_card"]

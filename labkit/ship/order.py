@@ -42,8 +42,8 @@ class Level:
 
 
 LEVELS = (
-    Level("gold", 0.90, 0.30, 150_000),
-    Level("silver", 0.86, 0.60, 500_000),
+    Level("gold", 0.87, 0.60, 200_000),
+    Level("silver", 0.85, 0.70, 500_000),
     Level("bronze", 0.80, 0.90, 2_000_000),
 )
 
