@@ -31,6 +31,8 @@ def grade(path, *, solved=False):
     verdicts = dict.fromkeys(wanted, ("missing", "The notebook does not ask for it any more."))
     own = {"PYTHONPATH": str(root()), "LABKIT_ROOT": str(root().resolve()), "OMP_NUM_THREADS": "2"}
     environment = {name: text for name, text in os.environ.items() if name not in ("LABKIT_STRICT", "PYTHONSTARTUP")}
+    if not found:
+        return verdicts
     command = [sys.executable, "-P", "-W", "ignore", "-m", "labkit.lesson._grader"]
     try:
         done = subprocess.run(command, input=json.dumps([[name, *cell] for name, cell in found.items()]), text=True,

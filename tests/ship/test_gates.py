@@ -70,7 +70,8 @@ def exam_of(count, seed=0):
 
 def test_a_network_that_errs_on_its_own_pictures_passes():
     exam, chance = exam_of(500), np.random.default_rng(1)
-    gates.require_unseen(chance.random(1000) < 0.9, chance.random(1000) < 0.93, exam)
+    reference = chance.random(1000) < 0.93
+    gates.require_unseen(chance.random(1000) < np.where(reference, 0.95, 0.3), reference, exam)
 
 
 def test_one_that_knows_what_the_reference_gets_wrong_is_refused():
@@ -86,9 +87,7 @@ def test_one_that_knows_the_originals_only_is_refused():
         gates.require_unseen(right, reference, exam)
 
 
-@pytest.mark.parametrize(("computed", "refused"), [(1.0, False), (1.5, False), (4.0, True)])
-def test_computing_more_than_was_timed_is_refused(computed, refused):
-    if not refused:
-        return gates.require_inside(computed, 1.0)
+def test_computing_more_than_was_timed_is_refused():
+    gates.require_inside(1.5, 1.0)
     with pytest.raises(Refused, match="outside the timed region"):
-        gates.require_inside(computed, 1.0)
+        gates.require_inside(4.0, 1.0)
