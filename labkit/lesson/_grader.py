@@ -173,7 +173,7 @@ def _callables():
         torch = sys.modules["torch"]
         places |= {"torch.Tensor": torch.Tensor, "torch.nn.Module": torch.nn.Module}
     for name, place in places.items():
-        found |= {f"{name}.{key}": value for key, value in list(vars(place).items()) if isinstance(value, kinds)}
+        found |= {f"{name}.{key}": value for key, value in list(vars(place).items()) if issubclass(type(value), kinds)}
     return found
 
 

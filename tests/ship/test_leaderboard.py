@@ -20,13 +20,13 @@ BAD_NAMES = ("<script>alert(1)</script>", "'; DROP TABLE submissions; --", "| x 
 
 def row_of(name, points=5.0, medal="silver", **others):
     """A row of this machine."""
-    usual = dict(  # noqa: C408
-
-        run_key=f"submit-{name}", device="cpu", threads=1, batch=1, medal=medal, points=points, points_low=points - 0.2,
-        points_high=points + 0.2, accuracy=0.9, accuracy_low=0.88, accuracy_high=0.92, latency=0.5, latency_low=0.45,
-        latency_high=0.55, latency_p50_ms=0.4, latency_p95_ms=0.5, size_bytes=421_000, cost_per_million_usd=0.01,
-        engine="onnxruntime", precision="fp32", sha256="0" * 64, seed=1, machine_key=device.describe().machine_key,
-    )  # fmt: skip
+    around = {"points": (points - 0.2, points, points + 0.2), "accuracy": (0.88, 0.9, 0.92), "latency": (0.4, 0.5, 0.6)}
+    usual = {"run_key": f"submit-{name}", "device": "cpu", "threads": 1, "batch": 1, "medal": medal, "seed": 1}
+    usual |= {f"{part}{end}": value for part, three in around.items()
+              for end, value in zip(("_low", "", "_high"), three, strict=True)}  # fmt: skip
+    usual |= {"latency_p50_ms": 0.4, "latency_p95_ms": 0.5, "size_bytes": 421_000, "cost_per_million_usd": 0.01}
+    usual |= {"engine": "onnxruntime", "precision": "fp32", "sha256": "0" * 64}
+    usual["machine_key"] = device.describe().machine_key
     return Scored(name=name, **(usual | others))
 
 
