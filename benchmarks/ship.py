@@ -2,8 +2,8 @@
 
     python benchmarks/ship.py [--quick] [--only cheats|hostile|medals|busy|gold|lesson]
 
-Full: about ten minutes on two quiet cores. Quick: under a minute on such a machine, with fewer scorings and without what
-has to be trained.
+Full: about ten minutes on two quiet cores. Quick: under a minute on such a machine, with fewer scorings, and without
+gold and the lesson.
 """
 
 import argparse

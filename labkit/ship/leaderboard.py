@@ -35,7 +35,7 @@ def board(*, everything=False):
     for row in sorted(ledger.find(Scored), key=_rank, reverse=True):
         kind = kind_of(machines.get(row.machine_key))
         if row.points is not None and (everything or kind == here):
-            found.setdefault(kind, {}).setdefault(row.name, row)
+            found.setdefault(kind, {}).setdefault((row.name, row.reported_by), row)
     return {kind: list(rows.values()) for kind, rows in found.items()}
 
 
@@ -116,7 +116,7 @@ def merge(path):
         except (LabError, TypeError, ValueError, AttributeError, OverflowError):
             left += 1
     known = {row.machine_key for row in ledger.find(Machine)}
-    own = {row.run_key for row in ledger.find(Scored, reported_by=None)}
+    own = {_merged(row.run_key) for row in ledger.find(Scored, reported_by=None)}
     scored = [row for row in scored if row.run_key not in own]
     ledger.add(*(row for row in machines if row.machine_key not in known), *scored)
     return len(scored), left
@@ -145,8 +145,13 @@ def _row(kind, values, path):
     check_types(row)
     if kind is Scored:
         _require_possible(row)
-        row = replace(row, reported_by=plain(path.name), run_key=f"merged-{plain(row.run_key)}")
+        row = replace(row, reported_by=plain(path.name), run_key=_merged(row.run_key))
     return row
+
+
+def _merged(run_key):
+    """The key that a row of somebody else gets here: none of theirs can take the place of one of ours."""
+    return f"merged-{plain(run_key)}"
 
 
 def _require_possible(row):

@@ -7,7 +7,7 @@
 on the same machine, so that the order is the same everywhere.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DATASET, REFERENCE = "fashion-mnist", "vgg-medium"
 CLASSES, SHAPE = 10, (1, 28, 28)
@@ -82,18 +82,20 @@ def draw_exam(count, seed):
     which looks at the picture hardly notices, and one that knows the file of test images by heart does.
     """
     import torch
+    from torch.nn.functional import pad
 
     from labkit.data import load
-    from labkit.data._transforms import crop, normalise
 
     test, chance = load(DATASET, "test"), torch.Generator().manual_seed(seed)
     drawn = test.take(torch.randperm(len(test), generator=chance)[:count])
     places = torch.randint(0, 8, (count,), generator=chance)
     places += places >= 4  # 0 to 8 without 4, the place that moves nothing
-    still = torch.zeros(count, dtype=torch.bool)
-    moved = crop(drawn.images, places // 3, places % 3, still, border=(SHIFT, SHIFT)).float()
-    moved = (moved + NOISE * torch.randn(moved.shape, generator=chance)).clamp(0, 255)
-    pictures = normalise(torch.cat([drawn.images.float(), moved]), test.mean, test.std)
+    wide, (_, height, width) = pad(drawn.images, (SHIFT,) * 4), SHAPE
+    corners = zip(wide, (places // 3).tolist(), (places % 3).tolist(), strict=True)
+    moved = torch.stack([image[:, down : down + height, right : right + width] for image, down, right in corners])
+    noisy = (moved + NOISE * torch.randn(moved.shape, generator=chance)).round().clamp(0, 255).to(torch.uint8)
+    both = replace(drawn, images=torch.cat([drawn.images, noisy]), labels=drawn.labels.repeat(2))
+    [(pictures, labels)] = both.batches(2 * count)
     order = torch.randperm(2 * count, generator=chance)
-    return Exam(pictures[order].numpy(), drawn.labels.repeat(2)[order].numpy(), (order % count).numpy(),
+    return Exam(pictures[order].numpy(), labels[order].numpy(), (order % count).numpy(),
                 (order >= count).numpy())  # fmt: skip
