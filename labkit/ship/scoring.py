@@ -16,7 +16,7 @@ import numpy as np
 
 from labkit import device, ledger
 from labkit.errors import LabError
-from labkit.files import artifacts, atomic, root
+from labkit.files import artifacts, atomic
 from labkit.ledger.rows import Scored
 from labkit.measure.stats import Interval, mean_interval
 from labkit.ship.order import LEVELS, QUICK, REFERENCE, SHAPE, USD_PER_HOUR
@@ -97,7 +97,7 @@ def _reference():
 
 def _judged(job, seconds):
     """What the judge says; when it does not come to an end, all of its submissions are refused."""
-    own = {"PYTHONPATH": str(root()), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment = {name: text for name, text in os.environ.items() if name not in _LEFT_OUT} | own
     command = [sys.executable, "-P", "-W", "ignore", "-m", "labkit.ship._judge"]
     try:
