@@ -43,7 +43,7 @@ class Level:
 
 LEVELS = (
     Level("gold", 0.90, 0.60, 200_000),
-    Level("silver", 0.85, 0.70, 500_000),
+    Level("silver", 0.84, 0.80, 500_000),
     Level("bronze", 0.80, 0.90, 2_000_000),
 )
 
