@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from labkit.cli import course, deploying, networks, tables  # noqa: F401 (importing them adds their commands)
+from labkit.cli import course, deploying, networks, shipping, tables  # noqa: F401 (importing them adds their commands)
 from labkit.cli.app import app
 from labkit.errors import LabError, explained
 

@@ -43,9 +43,7 @@ def run(
     check_exercises: Annotated[
         bool, typer.Option(help="Run each exercise as it is given, then with the reference answer.")
     ] = False,
-    strict: Annotated[
-        bool, typer.Option(help="An unsolved or wrong exercise fails its notebook: a self-check, not an exam.")
-    ] = False,
+    strict: Annotated[bool, typer.Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
     together: Annotated[
         int | None, typer.Option(min=1, help="So many notebooks at a time; what they measure then means nothing.")
     ] = None,
@@ -54,8 +52,8 @@ def run(
 
     Ends with 1 when a notebook failed. A batch that was cut short is taken up where it stopped.
 
-    --strict believes the notebook it runs: who wants to can make it say that an exercise passed. To grade, read the
-    answers too.
+    --strict grades in a fresh process: the source of each exercise cell alone, with the notebook's imports. What the
+    other cells did does not reach it.
 
     Example: labkit run 00 01 --profile lab -p seed=1
     """

@@ -277,6 +277,32 @@ class Ratio(_Measured, Shown):
         ]
 
 
+@_row("submissions", key=("run_key", "name"))
+class Scored(_Measured):
+    """What the course said of one submission to the order of the last lesson."""
+
+    name: str
+    medal: str | None = None  # "gold", "silver" or "bronze"
+    points: float | None = None  # times better than the reference network, with its interval
+    points_low: float | None = None
+    points_high: float | None = None
+    accuracy: float | None = None  # share of the pictures, 0 to 1
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
+    latency: float | None = None  # p95 as a share of the reference network's
+    latency_low: float | None = None
+    latency_high: float | None = None
+    latency_p50_ms: float | None = None
+    latency_p95_ms: float | None = None
+    size_bytes: int | None = None
+    cost_per_million_usd: float | None = None
+    engine: str | None = None
+    precision: str | None = None
+    sha256: str | None = None  # of the ONNX file
+    seed: int | None = None  # of the pictures it was asked
+    reported_by: str | None = None  # the file of somebody else that the row came from; None: scored here
+
+
 @_row("memories", key=("run_key", "name", "device", "batch"))
 class Memory(_Measured, Shown):
     """What one call needs beyond what was there before it."""

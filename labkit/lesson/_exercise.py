@@ -67,24 +67,30 @@ class Task:
 
     def _judge(self, answer):
         """("passed" | "wrong" | "unsolved", message)."""
-        try:
+        return judged(self.exercise.verify, lambda: answer)
+
+
+def judged(verify, make):
+    """("passed" | "wrong" | "unsolved", message) of the answer that `make()` returns, whatever it does."""
+    try:
+        with _time_limit(LONGEST_S):
+            answer = make()
             if exercises.is_stub(answer):
                 return "unsolved", "Nothing here yet. The reference answer is used below: read on, and come back."
-            with _time_limit(LONGEST_S):
-                self.exercise.verify(answer)
-        except NotImplementedError:
-            return "unsolved", "Not written yet. The reference answer is used below."
-        except exercises.Wrong as error:
-            return "wrong", _words_of(error)
-        except _TooLong:
-            return "wrong", f"Your answer had not finished after {LONGEST_S} seconds. Does a loop never end?"
-        except KeyboardInterrupt:
-            if not cards.interactive():
-                raise
-            return "wrong", "You stopped your answer before it had finished. The reference answer is used below."
-        except BaseException as error:  # an answer may raise anything, and the lesson goes on
-            return "wrong", f"Your answer raised {type(error).__name__}: {_words_of(error)}"
-        return "passed", ""
+            verify(answer)
+    except NotImplementedError:
+        return "unsolved", "Not written yet. The reference answer is used below."
+    except exercises.Wrong as error:
+        return "wrong", _words_of(error)
+    except _TooLong:
+        return "wrong", f"Your answer had not finished after {LONGEST_S} seconds. Does a loop never end?"
+    except KeyboardInterrupt:
+        if not cards.interactive():
+            raise
+        return "wrong", "You stopped your answer before it had finished. The reference answer is used below."
+    except BaseException as error:  # an answer may raise anything, and the lesson goes on
+        return "wrong", f"Your answer raised {type(error).__name__}: {_words_of(error)}"
+    return "passed", ""
 
 
 def _words_of(error):

@@ -16,6 +16,7 @@ from labkit import device, ledger
 from labkit.errors import LabError
 from labkit.files import artifacts, root
 from labkit.ledger.rows import Attempt, Batch, Completion
+from labkit.lesson import grading
 from labkit.runner import keeper, outcome, process, sources
 from labkit.runner.progress import Progress, expected_seconds
 
@@ -32,7 +33,8 @@ class Settings:
     fresh            start over even if an earlier batch can be continued
     solutions        fill the reference answers into the cells tagged `exercise`; "both": run each as it is given, then
                      solved, and keep the first verdicts under the run key `<run key>/as-given`
-    strict           an unsolved or wrong exercise is an error (LABKIT_STRICT=1)
+    strict           an unsolved or wrong exercise is an error: in the kernel (LABKIT_STRICT=1), and afterwards by
+                     `labkit.lesson.grading`, in a fresh process
     together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
                      most two, and those that measure alone
     cell_deadline_s  most seconds for one cell; None means the profile's
@@ -213,6 +215,8 @@ class _Running:
         target, work = artifacts() / ended.attempt.output, Path(ended.told["work"])
         lost = self.rows.lost()
         reason = outcome.flaw(ended) or lost
+        if reason is None and self.settings.strict:
+            reason = grading.flaw(ended.told["source"], solved=bool(self.settings.solutions))
         try:
             path = outcome.publish(work, target, reason)
         except OSError as error:

@@ -209,6 +209,15 @@ def exercise(place):
     drills.write_workbook(place, {"50_exercise": cells})
 
 
+def test_strict_does_not_believe_the_kernel(place):
+    own = "class exercise:\n    def __init__(self, name): pass\n    def check(self, answer): return answer"
+    wrong = 'def image_bytes(*shape):\n    return 5\n\nimage_bytes = exercise("image-bytes").check(image_bytes)'
+    drills.write_workbook(place, {"51_cheat": [own, (wrong, ["exercise"]), drills.RECORD]})
+    [attempt] = run_batch(["51"], strict=True, show=False).attempts
+    assert attempt.status == "failed"
+    assert "Exercise 'image-bytes' is wrong, graded apart" in attempt.reason
+
+
 def test_solutions_fill_the_cells_tagged_exercise(place, exercise, monkeypatch):
     monkeypatch.chdir(place.parent)  # folders may also be given relative to the current one
     monkeypatch.setenv("LABKIT_ROOT", place.name)

@@ -119,11 +119,16 @@ def registry():
     """{exercise id: Exercise} of all lessons."""
     found = {}
     for lesson in lessons():
-        for task in importlib.import_module(f"labkit.lesson.exercises.{lesson}").EXERCISES:
+        for task in of(lesson):
             if task.id in found:
                 raise LessonError(f"Two exercises are called {task.id!r}.", fix="rename one of them")
             found[task.id] = task
     return found
+
+
+def of(lesson):
+    """The exercises of a lesson's module, such as "l08_smaller_models"."""
+    return importlib.import_module(f"labkit.lesson.exercises.{lesson}").EXERCISES
 
 
 def lessons():

@@ -1,0 +1,133 @@
+"""The deployment card: one page that says what is delivered and how well it is known; and a folder that runs alone."""
+
+import html
+import json
+import shutil
+import sys
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+import onnx
+
+from labkit import device
+from labkit.export.operators import HEAVY
+from labkit.files import write_text
+from labkit.ledger.shown import shown
+from labkit.ship.leaderboard import kind_of
+from labkit.ship.order import DATASET, NOISE, REFERENCE, SHIFT, USD_PER_HOUR
+
+PACKAGES = ("numpy", "onnxruntime")  # all that predict.py needs
+
+
+def precisions(path):
+    """[(node, operator, what its weights are stored in)] of the layers with weights of an ONNX file, in order."""
+    graph = onnx.load(path).graph
+    stored = {tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type).lower() for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+    layers = [node for node in graph.node if node.op_type in HEAVY]
+    return [(node.name, node.op_type, _kind(node, stored)) for node in layers]
+
+
+def _kind(node, stored):
+    return next((stored[name] for name in node.input[1:2] if name in stored), "computed")
+
+
+def facts_of(row, path):
+    """[(heading, text)] of a card for a `rows.Scored`, whose file is `path`."""
+    kinds = Counter(kind for _, _, kind in precisions(path))
+    spread = f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), {shown(row.latency_p95_ms / 1e3, 's')} (p95)"
+    share = f"p95 is {row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of {REFERENCE}'s"
+    hits = [f"{100 * each:.1f}" for each in (row.accuracy, row.accuracy_low, row.accuracy_high)]
+    return [
+        ("Task", "one of ten kinds of clothes for a grey picture of 28 x 28 pixels"),
+        ("Data", f"{DATASET}: trained on training images, judged on test images and on changed copies of them"),
+        ("Accuracy", f"{hits[0]} % (95 %: {hits[1]} to {hits[2]} %), on test images drawn with seed {row.seed}"),
+        ("Latency", f"{spread}, one picture per call, one thread; {share}"),
+        ("Machine", kind_of(device.describe())),
+        ("Size", f"{row.size_bytes / 1e3:,.1f} kB, sha256 {row.sha256}"),
+        ("Engine", f"{row.engine}, {row.precision}"),
+        ("Precision per layer", ", ".join(f"{count} in {kind}" for kind, count in kinds.items())),
+        ("Cost", f"{row.cost_per_million_usd:.3g} USD per million pictures, at {USD_PER_HOUR:g} USD per hour"),
+        ("Medal", f"{row.medal or 'none'}, score {row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]"),
+        ("Limits", f"tried on pictures like those of {DATASET}, moved by up to {SHIFT} pixel, with noise of deviation "
+         f"{NOISE} of 255; nothing is known of photographs, other sizes, or pictures turned round; it always answers "
+         "one of its ten classes"),
+        ("Run it again", f"labkit submit model.onnx --engine {row.engine}, at commit {(row.commit or 'unknown')[:12]}; "
+         "without labkit: pip install -r requirements.txt, then python predict.py"),
+    ]  # fmt: skip
+
+
+def write_card(row, path, folder):
+    """Write the card and all that is delivered into a folder; returns it.
+
+    row   a `rows.Scored` with figures
+    path  its ONNX file
+    The folder holds model.onnx, predict.py, requirements.txt, images.npy and labels.json (ten test images), card.html
+    and card.md. It needs neither labkit nor torch.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, folder / "model.onnx")
+    facts, layers = facts_of(row, path), precisions(path)
+    write_text(folder / "card.md", _markdown(row.name, facts, layers))
+    write_text(folder / "card.html", _page(row.name, facts, layers))
+    template = (Path(__file__).parent.parent / "templates" / "predict.txt").read_text(encoding="utf-8")
+    write_text(folder / "predict.py", template)
+    pinned = [f"{name}=={version(name)}" for name in PACKAGES]
+    write_text(folder / "requirements.txt", "\n".join([f"# Python {sys.version.split()[0]}", *pinned]) + "\n")
+    _write_examples(folder)
+    return folder
+
+
+def _write_examples(folder):
+    """Ten test images as they come (uint8), how a network wants them, and what they show."""
+    import numpy as np
+
+    from labkit.data import load
+
+    test = load(DATASET, "test", limit=10)
+    np.save(folder / "images.npy", test.images.numpy())
+    about = {"classes": test.classes, "mean": test.mean[0], "std": test.std[0], "labels": test.labels.tolist()}
+    write_text(folder / "labels.json", json.dumps(about, indent=1) + "\n")
+
+
+def _markdown(name, facts, layers):
+    """The card as Markdown; what a name holds is text there."""
+    lines = [f"# Deployment card: {_escaped(name)}", ""]
+    lines += [f"- **{heading}**: {_escaped(text)}" for heading, text in facts]
+    lines += ["", "| layer | operator | weights |", "|---|---|---|"]
+    lines += [f"| {_escaped(layer)} | {kind} | {stored} |" for layer, kind, stored in layers]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text):
+    return html.escape(str(text), quote=False).replace("|", "\\|").replace("`", "'").replace("[", "\\[")
+
+
+def _page(name, facts, layers):
+    """The card as one HTML page that asks no other host for anything."""
+    rows = "".join(f"<tr><th>{heading}</th><td>{html.escape(text)}</td></tr>" for heading, text in facts)
+    found = "".join(f"<tr>{''.join(f'<td>{html.escape(each)}</td>' for each in layer)}</tr>" for layer in layers)
+    style = "body{font:15px/1.4 sans-serif;max-width:46em;margin:1em auto;padding:0 1em;background:#fff;color:#111}"
+    style += "th{text-align:left;vertical-align:top;padding-right:1em;white-space:nowrap}td{overflow-wrap:anywhere}"
+    heads = "<tr><th>layer</th><th>operator</th><th>weights</th></tr>"
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>Deployment card</title><style>{style}</style><h1>Deployment card: {html.escape(name)}</h1>"
+        f"<table>{rows}</table><h2>Layers</h2><table>{heads}{found}</table></html>\n"
+    )
+
+
+def deployment(found, row):
+    """A `Score` with its row as a `rows.Deployment`, to stand among those of the other lessons."""
+    from labkit.ledger.rows import Deployment
+
+    return Deployment(
+        device=row.device, threads=row.threads, batch=1, dataset=DATASET, model=f"{REFERENCE}, {found.name}",
+        engine=row.engine, precision=row.precision, accuracy=row.accuracy, latency_p50_ms=row.latency_p50_ms,
+        latency_p95_ms=row.latency_p95_ms, throughput_per_s=1e3 / row.latency_p50_ms, size_bytes=row.size_bytes,
+        cost_per_million_usd=row.cost_per_million_usd, noisy=row.noisy,
+    )  # fmt: skip

@@ -1,0 +1,164 @@
+"""The leaderboard: rows of the ledger, compared within one kind of machine, and joined from a class's files."""
+
+import html
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+from labkit import device, ledger
+from labkit.errors import LabError
+from labkit.files import artifacts, write_text
+from labkit.ledger import check_types
+from labkit.ledger.rows import Machine, Scored
+from labkit.ship.order import LEVELS
+from labkit.ship.submission import plain
+
+LARGEST, MOST_ROWS = 2_000_000, 5_000  # of a file of somebody else
+_MEDALS = [level.name for level in LEVELS]
+_TEXTS = ("name", "medal", "engine", "precision", "sha256", "device", "reason", "commit", "measured_utc")
+_RANGES = {"accuracy": 1, "latency": 1e3, "points": 1e4}  # most that a figure can be
+
+
+def kind_of(machine):
+    """A machine as one line that says what its latencies can be compared with."""
+    if machine is None:
+        return "a machine that is not known"
+    isa = (machine.cpu_isa or "").split()
+    where = plain(machine.gpu or machine.cpu or "CPU")
+    return f"{where}, {machine.logical_cores} cores, {plain(isa[-1]) if isa else 'no vector instructions known'}"
+
+
+def board(*, everything=False):
+    """{kind of machine: rows, the best first}; each name once, with its best row. Only this machine's kind, or all."""
+    machines = {row.machine_key: row for row in ledger.find(Machine)}
+    here, found = kind_of(device.describe()), {}
+    for row in sorted(ledger.find(Scored), key=_rank, reverse=True):
+        kind = kind_of(machines.get(row.machine_key))
+        if row.points is not None and (everything or kind == here):
+            found.setdefault(kind, {}).setdefault((row.name, row.reported_by), row)
+    return {kind: list(rows.values()) for kind, rows in found.items()}
+
+
+def _rank(row):
+    medal = len(_MEDALS) - _MEDALS.index(row.medal) if row.medal in _MEDALS else 0
+    return medal, row.points or 0
+
+
+def best():
+    """The best row that was scored here, whose file is still there; LabError when there is none."""
+    for row in sorted(ledger.find(Scored, reported_by=None), key=_rank, reverse=True):
+        if row.medal and file_of(row).is_file():
+            return row
+    raise LabError("No submission of this machine has a medal yet.", fix="labkit submit FILE --engine onnxruntime")
+
+
+def file_of(row):
+    """Where the ONNX file of a row lies, if it was scored here."""
+    return artifacts() / "ship" / f"{row.sha256}.onnx"
+
+
+def as_html(boards):
+    """The leaderboard as HTML tables; whatever a name holds, it is text there."""
+    heads = ("", "name", "score (95 %)", "right", "p95 / reference", "kB", "engine", "commit", "from")
+    parts = []
+    for kind, rows in boards.items():
+        lines = [_cells([row.medal or "-", row.name, *_figures(row)]) for row in rows]
+        parts.append(f"<h4>{html.escape(kind)}</h4><table>{_cells(heads, 'th')}{''.join(lines)}</table>")
+    return "\n".join(parts) or "<p>No submission has been scored here yet.</p>"
+
+
+def as_text(boards):
+    """The leaderboard as lines for a terminal."""
+    lines = []
+    for kind, rows in boards.items():
+        lines.append(kind)
+        lines += [f"    {row.medal or '-':7} {row.name:30} " + "  ".join(_figures(row)) for row in rows]
+    return "\n".join(lines) or "No submission has been scored here yet."
+
+
+def _figures(row):
+    """The columns behind the name, as text."""
+    return (
+        f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]", f"{100 * row.accuracy:.1f} %",
+        f"{row.latency:.2f}", f"{row.size_bytes / 1e3:,.0f}", f"{row.engine} {row.precision}",
+        (row.commit or "-")[:8], row.reported_by or "here",
+    )  # fmt: skip
+
+
+def _cells(texts, tag="td"):
+    return "<tr>" + "".join(f"<{tag}>{html.escape(str(text))}</{tag}>" for text in texts) + "</tr>"
+
+
+def share(path):
+    """Write this machine's own rows as a file for somebody to merge; returns the path."""
+    rows = [row for row in ledger.find(Scored, reported_by=None) if row.points is not None]
+    keys = {row.machine_key for row in rows}
+    machines = [row for row in ledger.find(Machine) if row.machine_key in keys]
+    page = {"machines": [vars(row) for row in machines], "submissions": [vars(row) for row in rows]}
+    write_text(path, json.dumps(page, indent=1) + "\n")
+    return Path(path)
+
+
+def merge(path):
+    """Join somebody's file with this ledger; returns how many rows came, and how many were left out.
+
+    Nothing in the file is executed or trusted: each row must fit its type, texts are cut to one short line, and each
+    row keeps the name of the file it came from. Raises LabError for what is no such file.
+    """
+    path = Path(path)
+    page = _read(path)
+    machines, scored, left = [], [], 0
+    for values, kind, rows in [(v, Machine, machines) for v in page.get("machines", ())] + [
+        (v, Scored, scored) for v in page.get("submissions", ())
+    ]:
+        try:
+            rows.append(_row(kind, values, path))
+        except (LabError, TypeError, ValueError, AttributeError, OverflowError):
+            left += 1
+    known = {row.machine_key for row in ledger.find(Machine)}
+    own = {_merged(row.run_key) for row in ledger.find(Scored, reported_by=None)}
+    scored = [row for row in scored if row.run_key not in own]
+    ledger.add(*(row for row in machines if row.machine_key not in known), *scored)
+    return len(scored), left
+
+
+def _read(path):
+    """The page in a file of somebody else."""
+    expected = f"a file that `labkit leaderboard --share FILE` wrote, of at most {LARGEST / 1e6:g} MB"
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise ValueError(f"{path.stat().st_size:,} bytes" if path.is_file() else "no file")
+        page = json.loads(path.read_text(encoding="utf-8"))
+        lists = [page.get(name, []) for name in ("machines", "submissions")]
+        if not all(isinstance(rows, list) and len(rows) <= MOST_ROWS for rows in lists):
+            raise ValueError("no lists of rows")
+    except (ValueError, AttributeError, OSError, RecursionError) as error:
+        raise LabError("This is no leaderboard.", expected=expected, found=str(error)[:200]) from error
+    return page
+
+
+def _row(kind, values, path):
+    """A row of somebody else, its texts cut short; raises where a figure cannot be."""
+    names = {field.name for field in fields(kind)}
+    kept = {name: plain(value) if isinstance(value, str) else value for name, value in values.items() if name in names}
+    row = kind(**kept)
+    check_types(row)
+    if kind is Scored:
+        _require_possible(row)
+        row = replace(row, reported_by=plain(path.name), run_key=_merged(row.run_key))
+    return row
+
+
+def _merged(run_key):
+    """The key that a row of somebody else gets here: none of theirs can take the place of one of ours."""
+    return f"merged-{plain(run_key)}"
+
+
+def _require_possible(row):
+    """Raise ValueError for figures that no scoring gives."""
+    for name, most in _RANGES.items():
+        low, middle, high = (getattr(row, each) for each in (f"{name}_low", name, f"{name}_high"))
+        if None in (low, middle, high) or not 0 <= low <= middle <= high <= most:
+            raise ValueError(f"{name} is not possible")
+    if row.medal not in (None, *_MEDALS) or not row.size_bytes or row.size_bytes < 0:
+        raise ValueError("medal or size is not possible")
