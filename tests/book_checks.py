@@ -179,7 +179,7 @@ def _searches(tab, address):
     tab.keyboard.type("quantization")
     tab.keyboard.press("Enter")
     try:
-        tab.locator("#search-results ul.search li a").first.wait_for(timeout=15_000)
+        tab.locator("#search-results ul.search li a").first.wait_for()
         return []
     except Exception as error:
         return [f"the search finds nothing: {str(error).splitlines()[0]}"]
