@@ -27,7 +27,6 @@ html_static_path = [str(Path(__file__).with_name("static"))]
 html_css_files = ["book.css"]
 html_js_files = ["book.js"]
 html_permalinks = html_use_index = False
-html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_theme_options = {
     "home_page_in_toc": True,
     "show_toc_level": 2,
