@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import nbformat
 import pytest
@@ -17,8 +18,10 @@ from rows_made_up import write_attempt, write_lesson
 from test_browser import CHROMIUM, QUIET, need_browser
 from test_cli import COMMANDS
 
-from labkit import report
+from labkit import ledger, report
+from labkit.errors import LabError, Unavailable
 from labkit.files import root
+from labkit.ledger.rows import Attempt
 from labkit.lesson import cards, syllabus
 
 BUILDER = root() / "docs" / "book" / "build.py"
@@ -226,15 +229,57 @@ def test_the_report_leads_into_the_book_as_long_as_the_book_shows_that_run(book,
         executed.write_text(before, encoding="utf-8")
 
 
-def pages_module():
-    spec = importlib.util.spec_from_file_location("pages_of_the_book", BUILDER.with_name("pages.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def part(monkeypatch):
+    """Loads a file of docs/book as a module."""
+    monkeypatch.syspath_prepend(str(BUILDER.parent))
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"book_{name}", BUILDER.with_name(f"{name}.py"))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
-def test_a_card_keeps_signs_that_markdown_would_take_and_links_its_source(tmp_path, monkeypatch):
-    pages = pages_module()
+def test_a_build_that_fails_leaves_the_old_book(part, own_artifacts, monkeypatch):
+    builder = part("build")
+    (own_artifacts / "book").mkdir(parents=True)
+    (own_artifacts / "book" / "index.html").write_text("the old book")
+
+    def give_up(*_, **settings):
+        raise LabError("Sphinx could not build the book.")
+
+    monkeypatch.setattr(builder, "gather", lambda *_: {})
+    monkeypatch.setattr(builder, "sphinx", give_up)
+    with pytest.raises(LabError):
+        builder.build()
+    assert (own_artifacts / "book" / "index.html").read_text() == "the old book"
+
+
+def test_without_sphinx_it_says_what_to_install(part, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sphinx.application", None)
+    with pytest.raises(Unavailable, match="Sphinx is not installed") as missing:
+        part("build").sphinx(tmp_path / "sources", tmp_path / "built")
+    assert "[book]" in missing.value.fix
+
+
+def test_solved_runs_and_runs_whose_notebook_is_gone_are_not_shown(part, own_artifacts):
+    for key, folder in (("old", "quick"), ("new", "lab"), ("solved", "quick-solved"), ("gone", "paper")):
+        path = own_artifacts / "executed" / folder / f"{LESSON}.ipynb"
+        write_attempt(key, output=f"executed/{folder}/{LESSON}.ipynb")
+        if key != "gone":
+            path.parent.mkdir(parents=True)
+            path.write_text("{}")
+    (row,) = ledger.find(Attempt, run_key="new")
+    ledger.add(replace(row, finished_utc="2026-02-01T10:00:00+00:00"))
+    (shown,) = part("build").newest_runs().values()
+    assert shown.run_key == "new"
+
+
+def test_a_card_keeps_signs_that_markdown_would_take_and_links_its_source(part, tmp_path, monkeypatch):
+    pages = part("pages")
     monkeypatch.setattr(pages, "PACKAGE", tmp_path / "labkit")
     path = tmp_path / "labkit" / "methods" / "tiny.py"
     path.parent.mkdir(parents=True)

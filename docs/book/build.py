@@ -15,6 +15,7 @@ from pathlib import Path
 import pages
 
 from labkit import device, ledger
+from labkit.device import packages
 from labkit.errors import LabError
 from labkit.files import artifacts
 from labkit.ledger.rows import Attempt, Run
@@ -46,11 +47,12 @@ def sphinx(sources, built, **settings):
     """Build the pages of the folder `sources` into the folder `built`; returns the warnings.
 
     settings  go before those of conf.py
+    Raises    Unavailable without Sphinx; LabError where it gives up
     """
     # jsonschema would build a grammar for international web addresses, which takes seconds; none is checked here.
     sys.modules.setdefault("rfc3987_syntax", None)
-    from sphinx.application import Sphinx
-
+    what, fix = "Sphinx is not installed: the book cannot be built.", "pip install -e '.[book]'"
+    Sphinx = packages.imported("sphinx.application", package="sphinx", what=what, fix=fix).Sphinx
     options = {"status": None, "warning": io.StringIO(), "parallel": device.usable_cores()}
     app = Sphinx(sources, HERE, built, built.with_name("doctrees"), "html", confoverrides=settings, **options)
     app.build()
@@ -100,5 +102,8 @@ def _did_not_run(lesson):
 
 
 if __name__ == "__main__":
-    print(build(), end="", file=sys.stderr)
+    try:
+        print(build(), end="", file=sys.stderr)
+    except LabError as error:
+        sys.exit(f"make book: {error}")
     print(artifacts() / "book" / "index.html")
