@@ -24,8 +24,8 @@
   every('[tabindex]').forEach((node) => { if (node.tabIndex > 0) say('changes the order of tabs', node); });
   every('th').filter((node) => !shown(node) && node.innerText).forEach((node) => say('hidden heading of a table', node));
 
-  const ids = every('[id]').map((node) => node.id);
-  every('[id]').forEach((node) => { if (ids.filter((id) => id === node.id).length > 1) say('name used twice', node); });
+  const ids = new Set();
+  every('[id]').forEach((node) => { if (ids.has(node.id)) say('name used twice', node); ids.add(node.id); });
 
   const levels = every('h1, h2, h3, h4, h5, h6').filter(shown).map((node) => [Number(node.tagName[1]), node]);
   if (levels.filter(([level]) => level === 1).length !== 1) say('not one main heading', document.body);
@@ -40,9 +40,13 @@
     .forEach((node) => say('can be scrolled by mouse only', node));
 
   const brush = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const known = {};
   const read = (colour) => {  // any colour of CSS as [red, green, blue, alpha], 0 to 1
-    brush.clearRect(0, 0, 1, 1); brush.fillStyle = colour; brush.fillRect(0, 0, 1, 1);
-    return [...brush.getImageData(0, 0, 1, 1).data].map((part) => part / 255);
+    if (!known[colour]) {
+      brush.clearRect(0, 0, 1, 1); brush.fillStyle = colour; brush.fillRect(0, 0, 1, 1);
+      known[colour] = [...brush.getImageData(0, 0, 1, 1).data].map((part) => part / 255);
+    }
+    return known[colour];
   };
   const over = (top, below) => [0, 1, 2].map((part) => top[part] * top[3] + below[part] * (1 - top[3]));
   const ground = (node) => {
