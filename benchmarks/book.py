@@ -2,7 +2,7 @@
 
     python benchmarks/book.py [--quick]
 
-Quick: the book of what has been run here, in about a minute and a half. Full: every lesson is run first, about fifteen
+Quick: the book of what has been run here, about a minute of computing. Full: every lesson is run first, about fifteen
 minutes more.
 """
 
