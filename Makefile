@@ -7,13 +7,16 @@ BIN     := .venv/bin
 READY   := .venv/.ready
 TESTS    = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: run test test-fast lab lint lock clean help
+.PHONY: run book test test-fast lab lint lock clean help
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
 
 run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write artifacts/report.html
 	$(BIN)/labkit run --profile $(PROFILE)
+
+book: $(READY)   ## write the course as a website into artifacts/book, from what was run
+	$(BIN)/python docs/book/build.py
 
 test: $(READY)   ## run all tests, on both cores: about twenty minutes
 	$(TESTS)

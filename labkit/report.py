@@ -4,6 +4,7 @@ Nothing in it is fetched from elsewhere: the styles and pictures are inside, the
 """
 
 import base64
+import filecmp
 import io
 import os
 import re
@@ -53,6 +54,7 @@ def write_report(path=None):
         measured=[_section(title, *about) for title, about in MEASURED.items()],
         pictures=_pictures(),
         left_out={file.name: reason for file, reason in ledger.left_out().items()},
+        book=_book(path.parent),
     )
     write_text(path, page)
     return path
@@ -140,15 +142,34 @@ def _head(name):
 
 
 def _with_page(attempt, folder):
-    """An attempt with a link to a readable page of its executed notebook, made anew when the notebook is newer."""
-    row = asdict(attempt) | {"page": None, "notebook_file": None}
-    source = artifacts() / (attempt.output or "")
-    if source.is_file():
-        page = source.with_suffix(".html")
-        if not page.exists() or page.stat().st_mtime < source.stat().st_mtime:
-            write_text(page, _notebook_page(source))
-        row.update(page=_link(page, folder), notebook_file=_link(source, folder))
-    return row
+    """An attempt with links to its executed notebook and to a readable page of it: the book's, if that shows this run.
+
+    The copy of the report inside the book (see docs/book/build.py) has the book's pages only.
+    """
+    name, source = attempt.notebook, artifacts() / (attempt.output or "")
+    page, shown = (artifacts() / "book" / place for place in (f"lessons/{name}.html", f"_sources/lessons/{name}.ipynb"))
+    links = {"page": None, "notebook_file": None}
+    if (folder / "lessons" / page.name).is_file():
+        links["page"] = f"lessons/{page.name}"
+    elif source.is_file():
+        in_book = page.is_file() and shown.is_file() and filecmp.cmp(source, shown, shallow=False)
+        links["page"] = _link(page if in_book else _page_beside(source), folder)
+        links["notebook_file"] = _link(source, folder)
+    return asdict(attempt) | links
+
+
+def _book(folder):
+    """A link from `folder` to the first page of the course as a book, or None where there is none."""
+    first = next((place for place in (folder, artifacts() / "book") if (place / "index.html").is_file()), None)
+    return _link(first / "index.html", folder) if first else None
+
+
+def _page_beside(source):
+    """The readable page beside an executed notebook, made anew when the notebook is newer."""
+    page = source.with_suffix(".html")
+    if not page.exists() or page.stat().st_mtime < source.stat().st_mtime:
+        write_text(page, _notebook_page(source))
+    return page
 
 
 def _notebook_page(path):

@@ -56,7 +56,8 @@ def test_the_lock_meets_every_declared_requirement(python, system):
         "os_name": "nt" if system == "win32" else "posix",
     }
     pins = locked()
-    for text in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]:
+    extras = PROJECT["optional-dependencies"]
+    for text in PROJECT["dependencies"] + extras["dev"] + extras["book"]:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate(where):
             versions = [version for version, marker in pins[requirement.name] if not marker or marker.evaluate(where)]

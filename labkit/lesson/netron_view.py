@@ -10,6 +10,7 @@ Source   netron, https://github.com/lutzroeder/netron, MIT licence
 import base64
 import functools
 import gzip
+import hashlib
 import html
 import json
 import os
@@ -26,6 +27,7 @@ from labkit.device import packages
 from labkit.errors import LabError, Unavailable
 from labkit.export.gate import parsed
 from labkit.export.walk import tensors
+from labkit.files import artifacts, write_text
 from labkit.lesson import cards
 
 IN_A_NOTEBOOK = 16 * 2**10  # bytes; larger tensors would swell the saved notebook, and the graph is drawn without them
@@ -42,7 +44,10 @@ _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' blob: data:; worker-src data:; style-src 'unsafe-inline'; "
     "img-src data: blob:; connect-src data:; base-uri 'none'; form-action 'none'"
 )
-_HEAD = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><title>{}</title><body style="margin:0">'
+_HEAD = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><link rel="icon" href="data:,"><title>{}</title>'
+    '<body style="margin:0">'
+)
 
 
 def show(path, *others, height=520):
@@ -51,19 +56,28 @@ def show(path, *others, height=520):
     path    an ONNX file; `others` stand to its right
     height  of the drawing, in CSS pixels
     Tensors above 16 KiB are left out of the drawing; `labkit view` shows them too. Without netron the table stands
-    alone, with the reason.
+    alone, with the reason. In a headless run the drawing is kept as a page of its own, and linked.
     Raises  LabError for a file that is not an ONNX model
     """
     from IPython.display import HTML, display
 
     graphs = [read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
     cards.show("facts", *_summary(graphs))
-    if not cards.interactive():
+    if not cards.shell():
         return
     try:
-        display(HTML(page(graphs, height=height)))
+        display(HTML(page(graphs, height=height) if cards.interactive() else _kept(graphs)))
     except Unavailable as error:
         cards.show("note", error.what, error.fix)
+
+
+def _kept(graphs):
+    """A link to the drawing as a page in artifacts/graphs, as seen from where the runner puts the executed notebook."""
+    text = _whole_page(graphs)
+    name = f"{hashlib.sha256(text.encode('utf-8')).hexdigest()[:16]}.html"
+    write_text(artifacts() / "graphs" / name, text)
+    named = html.escape(" and ".join(graph.name for graph in graphs))
+    return f'<a href="../../graphs/{name}">{named}, drawn by netron</a>'
 
 
 def whole_page(path, *others):
@@ -72,8 +86,11 @@ def whole_page(path, *others):
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
     graphs = [read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
-    title = html.escape(" · ".join(graph.name for graph in graphs))
-    return (_HEAD.format(title) + page(graphs)).encode("utf-8")
+    return _whole_page(graphs).encode("utf-8")
+
+
+def _whole_page(graphs):
+    return _HEAD.format(html.escape(" · ".join(graph.name for graph in graphs))) + page(graphs)
 
 
 def open_tab(address):

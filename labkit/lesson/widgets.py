@@ -133,4 +133,6 @@ def _picture(figure):
     page = io.BytesIO()
     figure.savefig(page, format="png", bbox_inches="tight")
     plt.close(figure)
-    return f'<img src="data:image/png;base64,{base64.b64encode(page.getvalue()).decode()}">'
+    return (
+        f'<img alt="picture at these values" src="data:image/png;base64,{base64.b64encode(page.getvalue()).decode()}">'
+    )

@@ -162,12 +162,19 @@ def test_in_a_notebook_the_numbers_stand_above_the_drawing(model, tmp_path, show
     assert drawing.count("<iframe") == 2
 
 
-def test_where_nobody_looks_there_is_the_table_alone(model, shown, monkeypatch):
+def test_in_a_headless_run_the_drawing_lies_beside_the_executed_notebooks_and_is_linked(
+    model, shown, monkeypatch, own_artifacts
+):
     monkeypatch.setenv("LABKIT_HEADLESS", "1")
     netron_view.show(model)
-    (table,) = shown
+    netron_view.show(model)
+    table, link, *again = shown
     assert "Conv 3, Relu 3" in table
-    assert "iframe" not in table
+    assert "iframe" not in table + link
+    assert again == [table, link], "the same graph is the same page"
+    (kept,) = (own_artifacts / "graphs").iterdir()
+    assert (own_artifacts / "executed" / "quick" / re.search('href="(.*?)"', link)[1]).resolve() == kept
+    assert kept.read_text(encoding="utf-8").count("<iframe") == 1
 
 
 def test_outside_a_notebook_the_table_is_printed(model, capsys):

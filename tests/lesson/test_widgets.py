@@ -115,7 +115,7 @@ def test_a_moved_slider_calls_again_and_puts_the_new_text_and_picture_in_the_pla
     assert calls == [0.5, 0.75]
     assert "rate &lt; 0.5" in first.data
     assert "rate &lt; 0.75" in shown[2].data
-    assert '<img src="data:image/png;base64,' in shown[2].data
+    assert 'src="data:image/png;base64,' in shown[2].data
     assert plt.get_fignums() == [mine.number], "its own figures are closed, those of others stay"
     plt.close(mine)
 

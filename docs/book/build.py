@@ -1,0 +1,109 @@
+"""Builds the course as a book: a folder of web pages that opens without a server and asks no other host for anything.
+
+    python docs/book/build.py        (what `make book` does)
+
+A lesson is shown as its newest run that passed, in whatever profile; one that was not run, without outputs. No lesson
+runs here. The old artifacts/book is replaced when the new one is whole.
+"""
+
+import io
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pages
+
+from labkit import device, ledger
+from labkit.device import packages
+from labkit.errors import LabError
+from labkit.files import artifacts
+from labkit.ledger.rows import Attempt, Run
+from labkit.lesson.syllabus import lessons
+from labkit.report import write_report
+
+HERE = Path(__file__).resolve().parent
+PROFILES = ("quick", "lab", "paper")  # not the folders of runs that filled in the solutions
+LEFT_OUT = shutil.ignore_patterns(
+    ".buildinfo*", "objects.inv", "*webpack-macros.html", "*.map"
+)  # of no use to a reader
+
+
+def build():
+    """Write artifacts/book, and the report, whose links lead into it; returns what Sphinx warned of, as one text."""
+    book = artifacts() / "book"
+    with tempfile.TemporaryDirectory() as name:
+        sources, built = Path(name) / "sources", Path(name) / "built"
+        notes = gather(sources, newest_runs())
+        warnings = sphinx(sources, built, lesson_notes=notes, drawings=str(artifacts()))
+        write_report(built / "report.html")
+        shutil.rmtree(book, ignore_errors=True)
+        shutil.copytree(built, book, ignore=LEFT_OUT)
+    write_report()
+    return warnings
+
+
+def sphinx(sources, built, **settings):
+    """Build the pages of the folder `sources` into the folder `built`; returns the warnings.
+
+    settings  go before those of conf.py
+    Raises    Unavailable without Sphinx; LabError where it gives up
+    """
+    # jsonschema would build a grammar for international web addresses, which takes seconds; none is checked here.
+    sys.modules.setdefault("rfc3987_syntax", None)
+    what, fix = "Sphinx is not installed: the book cannot be built.", "pip install -e '.[book]'"
+    Sphinx = packages.imported("sphinx.application", package="sphinx", what=what, fix=fix).Sphinx
+    options = {"status": None, "warning": io.StringIO(), "parallel": device.usable_cores()}
+    app = Sphinx(sources, HERE, built, built.with_name("doctrees"), "html", confoverrides=settings, **options)
+    app.build()
+    if app.statuscode:
+        raise LabError("Sphinx could not build the book.", found=options["warning"].getvalue()[-2000:])
+    return options["warning"].getvalue()
+
+
+def newest_runs():
+    """{lesson: its newest `Attempt` that passed and whose executed notebook is there}."""
+    passed = [
+        row for row in ledger.find(Attempt, status="passed") if row.output and Path(row.output).parent.name in PROFILES
+    ]
+    there = [row for row in passed if (artifacts() / row.output).is_file()]
+    return {row.notebook: row for row in sorted(there, key=lambda row: row.finished_utc)}
+
+
+def gather(sources, runs):
+    """Write all sources of the book into the folder `sources`; returns {page: the note on its run}."""
+    notes = {}
+    (sources / "lessons").mkdir(parents=True)
+    for lesson in lessons():
+        run = runs.get(lesson.name)
+        notebook = artifacts() / run.output if run else lesson.path
+        shutil.copyfile(notebook, sources / "lessons" / f"{lesson.name}.ipynb")
+        notes[f"lessons/{lesson.name}"] = _ran(run) if run else _did_not_run(lesson)
+    for name, text in pages.generated(runs).items():
+        (sources / f"{name}.md").write_text(text, encoding="utf-8")
+    return notes
+
+
+def _ran(attempt):
+    """Which run a lesson shows: text and code in turns."""
+    (run,) = ledger.find(Run, run_key=attempt.run_key) or [None]
+    commit = f", commit {run.commit}" if run and run.commit else ""
+    when = attempt.finished_utc.replace("T", " ")[:16]
+    return (f"All outputs are of one run: profile {attempt.profile}, finished {when} UTC{commit}.",)
+
+
+def _did_not_run(lesson):
+    return (
+        "This lesson was not run here, so it is shown without outputs. To see yours: ",
+        f"labkit run {lesson.name[:2]}",
+        ", then ",
+        "make book",
+    )
+
+
+if __name__ == "__main__":
+    try:
+        print(build(), end="", file=sys.stderr)
+    except LabError as error:
+        sys.exit(f"make book: {error}")
+    print(artifacts() / "book" / "index.html")

@@ -1,0 +1,83 @@
+"""What this book adds to Sphinx, so that any browser shows a lesson, without the network and without JavaScript.
+
+A formula becomes MathML, which browsers draw themselves. Above each lesson stands which run it shows. A picture is
+named after its section. netron's drawing, a page of its own in artifacts/graphs, comes into the book as a frame.
+"""
+
+import re
+import shutil
+from html import escape
+from pathlib import Path
+
+from docutils import nodes
+from latex2mathml.converter import convert
+
+# How an executed notebook names netron's drawing: see labkit.lesson.netron_view.
+_DRAWING = re.compile(r'<a href="(?:\.\./)*(graphs/\w+\.html)">(.*?)</a>')
+_SLIDERS = "In JupyterLab this has sliders. Here you see it at their first positions."
+
+
+def setup(app):
+    app.add_config_value("lesson_notes", {}, "env")  # {page: (text, code, text, code, ...) on its run}
+    app.add_config_value("drawings", "", "env")  # the folder that holds graphs/
+    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
+    app.connect("doctree-read", _adapt)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _inline(translator, node):
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _block(translator, node):
+    drawn = convert(node.astext(), display="block")
+    translator.body.append(f'<div class="math" tabindex="0" role="group" aria-label="formula">{drawn}</div>')
+    raise nodes.SkipNode
+
+
+def _adapt(app, doctree):
+    _say_which_run(doctree, app.config.lesson_notes.get(app.env.docname))
+    for image in doctree.findall(nodes.image):
+        image["alt"] = f"Picture in the section “{_section(image)}”; the text below it says what to see"
+    for raw in list(doctree.findall(nodes.raw)):
+        found = _DRAWING.search(raw.astext())
+        if found:
+            raw.parent.replace(raw, nodes.raw("", _frame(app, found), format="html"))
+    for cell in list(doctree.findall(_has_sliders)):
+        cell.append(nodes.paragraph("", _SLIDERS, classes=["stand-in"]))
+
+
+def _say_which_run(doctree, note):
+    if note:
+        title = next(doctree.findall(nodes.title))
+        words = [nodes.literal("", part) if place % 2 else nodes.Text(part) for place, part in enumerate(note)]
+        title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", "", *words, classes=["of-run"]))
+
+
+def _section(node):
+    while node is not None and not isinstance(node, nodes.section):
+        node = node.parent
+    return node.next_node(nodes.title).astext() if node else ""
+
+
+def _frame(app, found):
+    """netron's drawing in a frame that may run its scripts and reach nothing; its file comes into the book."""
+    place, title = found.groups()
+    target = Path(app.outdir) / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(Path(app.config.drawings) / place, target)
+    up = "../" * app.env.docname.count("/")
+    return (
+        f'<iframe class="drawing" src="{up}{place}" title="{escape(title)}" loading="lazy" '
+        f'sandbox="allow-scripts allow-downloads"></iframe><p class="stand-in">netron draws this with JavaScript; the '
+        f'table above says what the file holds. <a href="{up}{place}">The drawing on a page of its own</a></p>'
+    )
+
+
+def _has_sliders(node):
+    """Whether a node is a cell with an output that calls `explore`."""
+    if not isinstance(node, nodes.container) or node.get("nb_element") != "cell_code":
+        return False
+    parts = {child.get("nb_element"): child for child in node.children if isinstance(child, nodes.container)}
+    return "cell_code_output" in parts and "\nexplore(" in "\n" + parts["cell_code_source"].astext()

@@ -1,0 +1,161 @@
+"""The pages of the book that are made from the package and the lessons, as MyST Markdown."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+from labkit import ledger
+from labkit.ledger.rows import Answer, Claim
+from labkit.lesson.syllabus import lessons
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent.parent / "labkit"
+# A card's lines: a word of at most eight letters, and from the tenth column on what it says.
+_FIELD = re.compile(r"^(?=.{9}\S)(What|When|Cost|Not when|Why so|Source) +(?<=^.{9})(.+(?:\n .+)*)", flags=re.MULTILINE)
+_ARXIV = re.compile(r"(?<![\[/\w])(?:arXiv:)?(\d{4}\.\d{5})(?![\]\d])")
+
+
+def generated(runs):
+    """{name of the page: its text}.
+
+    runs  {lesson: the `Attempt` that the book shows}
+    """
+    return {
+        "index": _index(),
+        "results": _results(runs),
+        "methods": _cards("Methods of training", "methods"),
+        "compression": _cards("Methods of compression", "compress"),
+        "commands": _commands(),
+        "glossary": _glossary(),
+        "reading": _reading(),
+    }
+
+
+def _read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def _plain(text):
+    """Text that Markdown shows as it is, on one line; what stands between backticks is code."""
+    parts = " ".join(text.split()).split("`")
+    marks = re.compile(r"([\\*_\[\]<>|$#~])")
+    shown = [f"`{part}`" if place % 2 else marks.sub(r"\\\1", part) for place, part in enumerate(parts)]
+    return "".join(shown)
+
+
+def _linked(text):
+    """With a link for each number of arXiv that has none."""
+    return _ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
+
+
+def _table(heads, lines):
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def _title(lesson):
+    return f"{lesson.name[:2]} {lesson.title}"
+
+
+def _link(lesson):
+    return f"[{_title(lesson)}](lessons/{lesson.name}.ipynb)"
+
+
+def _index():
+    """index.md with the table of lessons, and all pages in the order of the navigation."""
+    table = _table(["lesson", "its question"], [[_link(lesson), _plain(lesson.question)] for lesson in lessons()])
+    listed = "\n".join(f"{_title(lesson)} <lessons/{lesson.name}>" for lesson in lessons())
+    return _read(HERE / "index.md").replace("LESSONS_TABLE", table).replace("LESSONS_LIST", listed)
+
+
+def _results(runs):
+    """What the runs that the book shows came to, in numbers, and the way to the whole report."""
+    lines = []
+    for lesson in lessons():
+        run = runs.get(lesson.name)
+        key = run.run_key if run else None
+        claims = [row.verdict for row in ledger.find(Claim, run_key=key)] if run else []
+        solved = [row.verdict == "passed" for row in ledger.find(Answer, run_key=key)] if run else []
+        counts = [str(claims.count(verdict)) if run else "–" for verdict in ("holds", "fails", "inconclusive")]
+        exercises = f"{sum(solved)} of {len(lesson.exercises)}" if run else "–"
+        lines.append([_link(lesson), run.profile if run else "not run", *counts, exercises])
+    heads = ["lesson", "profile", "claims that hold", "that fail", "left open", "exercises passed"]
+    return _read(HERE / "results.md").replace("RESULTS_TABLE", _table(heads, lines))
+
+
+def _glossary():
+    """The words of the course, from the table of docs/style.md."""
+    part = _read(HERE.parent / "style.md").partition("## Words\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.strip().splitlines()[2:]]
+    entries = "\n\n".join(f"{word}\n  {meaning}" for word, meaning in sorted(rows, key=lambda row: row[0].lower()))
+    return f"# Words of the course\n\n:::{{glossary}}\n{entries}\n:::\n"
+
+
+def _reading():
+    """What each lesson names at its end."""
+    parts = ["# Further reading\n\nCollected from the ends of the lessons.\n"]
+    for lesson in lessons():
+        texts = ["".join(cell["source"]) for cell in json.loads(_read(lesson.path))["cells"]]
+        found = [re.split(r"\*\*Further reading\.?\*\*", text, maxsplit=1)[1:] for text in texts]
+        named = "\n\n".join(part.strip() for rest in found for part in rest)
+        if named:
+            parts.append(f"## {_title(lesson)}\n\n{_linked(named)}\n")
+    return "\n".join(parts)
+
+
+def _commands():
+    """`labkit --help` and that of each command, by typer's own writer."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from labkit.cli.app import app
+
+    command = typer.main.get_command(app)
+    _say_in_full(command)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="labkit", title="The command line")
+    text = re.sub(r"^\* `--(?:help|install-completion|show-completion)`.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\*\*Options\*\*:\n\s*(?=\*\*|#|\Z)", "", text)
+    text = re.sub(r"^Example: (.+)$", r"Example: `\1`", text, flags=re.MULTILINE)
+    return text.replace("```console", "```text")
+
+
+def _say_in_full(command):
+    """Let a list of commands show the whole first line of each; typer would cut it."""
+    for each in getattr(command, "commands", {}).values():
+        each.short_help = re.split(r"\n| Example:", each.help)[0]
+        _say_in_full(each)
+
+
+def _cards(title, folder):
+    """The cards of all methods of a folder of labkit, each with what its file offers."""
+    files = sorted(path for path in (PACKAGE / folder).rglob("*.py") if _FIELD.search(_docstring(path)))
+    return f"# {title}\n\n" + _read(HERE / f"{folder}.md") + "\n" + "\n".join(map(_card, files))
+
+
+def _docstring(path):
+    return ast.get_docstring(ast.parse(_read(path))) or ""
+
+
+def _card(path):
+    text = _docstring(path)
+    name, _, about = text.partition("\n")[0].partition(": ")
+    about = about[:1].upper() + about[1:]
+    lines = "\n\n".join(f"{field}\n: {_linked(_plain(found))}" for field, found in _FIELD.findall(text))
+    place = path.relative_to(PACKAGE.parent).as_posix()
+    offered = "\n\n\n".join(_offered(path))
+    code = (
+        f"<details><summary>What the file offers</summary>\n\n```python\n{offered}\n```\n\n</details>\n"
+        if offered
+        else ""
+    )
+    return f"## {_plain(name)}\n\n{_plain(about)} In `{place}`.\n\n{lines}\n\n{code}"
+
+
+def _offered(path):
+    """Signature and docstring of each public function and class of a file."""
+    for node in ast.parse(_read(path)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            node.body, node.decorator_list = node.body[:1], []
+            if ast.get_docstring(node):
+                yield ast.unparse(node)

@@ -1,0 +1,400 @@
+"""The course as a book: built offline from what was run, whole, and readable for everybody."""
+
+import base64
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import nbformat
+import pytest
+import yaml
+from book_checks import FINDINGS, book_pages, broken_links, is_outbound, keyboard, survey
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from rows_made_up import write_attempt, write_lesson
+from test_browser import CHROMIUM, QUIET, need_browser
+from test_cli import COMMANDS
+
+from labkit import ledger, report
+from labkit.errors import LabError, Unavailable
+from labkit.files import root
+from labkit.ledger.rows import Attempt
+from labkit.lesson import cards, syllabus
+
+BUILDER = root() / "docs" / "book" / "build.py"
+LESSON, EXECUTED = "00_start_here", "executed/quick/00_start_here.ipynb"
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+NO_NETWORK = """
+import socket
+
+
+def refuse(*_):
+    raise OSError("a build asks no other host for anything")
+
+
+socket.socket.connect = socket.getaddrinfo = refuse
+"""
+
+
+def html(text):
+    return new_output("display_data", {"text/html": text, "text/plain": "its text"})
+
+
+def executed_lesson():
+    """A small notebook with one output of each kind that lessons have."""
+    wide = "<table><tr>" + "".join(f"<td>column-{number}</td>" for number in range(40)) + "</tr></table>"
+    picture = new_output("display_data", {"image/png": base64.b64encode(DOT).decode(), "text/plain": "<Figure>"})
+    drawing = html('<a href="../../graphs/abc123.html">small.onnx, drawn by netron</a>')
+    cells = [
+        new_markdown_cell("# Start here\n\n**A question?**\n\nSo $\\frac{a}{b}$ is\n\n$$y = \\sqrt{x} \\ge 3$$"),
+        new_code_cell("print(6 * 7)", outputs=[new_output("stream", name="stdout", text="forty-two\n")]),
+        new_markdown_cell("## The widest of tables"),
+        new_code_cell("table", outputs=[html(wide), html(cards.card("note", "Read this", "A card."))]),
+        new_code_cell("explore(draw, rate=(0.5, 0.0, 1.0))", outputs=[picture]),
+        new_code_cell("show(path)", outputs=[drawing]),
+    ]
+    return new_notebook(cells=cells, metadata=nbformat.read(syllabus.lessons()[0].path, as_version=4).metadata)
+
+
+def build(artifacts):
+    """Build the book in a Python that cannot reach any other host; returns what it said."""
+    (artifacts / "hook").mkdir(exist_ok=True)
+    (artifacts / "hook" / "sitecustomize.py").write_text(NO_NETWORK)
+    own = {"LABKIT_ARTIFACTS": str(artifacts), "PYTHONPATH": f"{artifacts / 'hook'}{os.pathsep}{root()}"}
+    command = [sys.executable, str(BUILDER)]
+    return subprocess.run(command, cwd=artifacts, env=os.environ | own, capture_output=True, text=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory):
+    """An artifacts folder with the book of the whole course, of which one lesson was run."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    (folder / "graphs").mkdir()
+    (folder / "graphs" / "abc123.html").write_text('<!doctype html><html lang="en"><title>drawn</title><p>a graph')
+    (folder / EXECUTED).parent.mkdir(parents=True)
+    nbformat.write(executed_lesson(), folder / EXECUTED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_ARTIFACTS", str(folder))
+        write_lesson()
+        write_attempt(output=EXECUTED)
+        write_lesson("r2", "01_deployment_fundamentals")
+        write_attempt("r2", "01_deployment_fundamentals", status="failed", reason="cell 2")
+    done = build(folder)
+    assert done.stderr == "", "Sphinx has nothing to warn of"
+    return folder
+
+
+@pytest.fixture
+def book(artifacts, monkeypatch):
+    monkeypatch.setenv("LABKIT_ARTIFACTS", str(artifacts))
+    return artifacts / "book"
+
+
+def page(book, name):
+    return (book / f"{name}.html").read_text(encoding="utf-8")
+
+
+def text_of(page):
+    return re.sub(r"\s+", " ", re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", page, flags=re.DOTALL))
+
+
+def test_every_lesson_has_its_page_and_the_first_page_leads_to_it(book):
+    first = page(book, "index")
+    for lesson in syllabus.lessons():
+        assert f'href="lessons/{lesson.name}.html"' in first
+        assert f"<h1>{lesson.title}</h1>" in page(book, f"lessons/{lesson.name}")
+
+
+def test_a_lesson_that_was_run_is_shown_with_its_outputs_and_says_which_run_that_is(book):
+    text = text_of(page(book, f"lessons/{LESSON}"))
+    assert "All outputs are of one run: profile quick, finished 2026-01-01 10:00 UTC" in text
+    assert "forty-two" in text
+    assert "A card." in text
+
+
+def test_a_lesson_that_was_not_run_or_did_not_pass_is_shown_without_outputs_and_says_so(book):
+    for name in ("01_deployment_fundamentals", "09_onnx_graphs"):
+        shown = page(book, f"lessons/{name}")
+        assert f"not run here, so it is shown without outputs. To see yours: labkit run {name[:2]}" in text_of(shown)
+        assert "cell_output" not in shown
+
+
+def test_formulas_are_drawn_by_the_browser_itself(book):
+    shown = page(book, f"lessons/{LESSON}")
+    assert shown.count("<math") == 2
+    assert "<mfrac>" in shown
+    for lesson in syllabus.lessons():
+        left = re.sub(r"<pre>.*?</pre>", "", page(book, f"lessons/{lesson.name}"), flags=re.DOTALL)
+        assert not re.search(r"\$\$|\\frac|MathJax", left), lesson.name
+
+
+def test_a_picture_is_named_after_its_section_and_sliders_have_a_stand_in(book):
+    shown = page(book, f"lessons/{LESSON}")
+    assert 'alt="Picture in the section “The widest of tables”; the text below it says what to see"' in shown
+    assert "In JupyterLab this has sliders." in shown
+
+
+def test_the_drawing_of_netron_is_a_frame_that_can_reach_nothing(book):
+    (frame,) = re.findall(r"<iframe[^>]*>", page(book, f"lessons/{LESSON}"))
+    assert 'src="../graphs/abc123.html"' in frame
+    assert 'title="small.onnx, drawn by netron"' in frame
+    assert 'sandbox="allow-scripts allow-downloads"' in frame
+    assert (book / "graphs" / "abc123.html").exists()
+
+
+def test_no_link_leads_nowhere(book):
+    assert len(book_pages(book)) > len(syllabus.lessons())
+    assert broken_links(book) == []
+
+
+def test_a_missing_file_a_missing_anchor_and_a_link_out_of_the_folder_are_noticed(tmp_path):
+    (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there"></a><a href="#here"></a><a href="../x"></a>')
+    (tmp_path / "b.html").write_text(
+        '<img src="c.png"><a href="https://example.org"></a><a href="file:///etc/hosts"></a>'
+    )
+    assert sorted(broken_links(tmp_path)) == [
+        ("a.html", "../x"),
+        ("a.html", "b.html#there"),
+        ("b.html", "c.png"),
+        ("b.html", "file:///etc/hosts"),
+    ]
+
+
+def test_no_page_loads_anything_from_another_host(book):
+    loaded = [
+        (name, address)
+        for name in book_pages(book)
+        for tag in re.findall(r"<(?:script|link|img|iframe|source|object)\b[^>]*>", (book / name).read_text("utf-8"))
+        for address in re.findall(r'(?:src|href|data)="([^"]+)"', tag)
+        if address.startswith(("http:", "https:", "//"))
+    ]
+    assert loaded == []
+
+
+def test_the_glossary_has_every_word_of_the_style_guide(book):
+    table = (root() / "docs" / "style.md").read_text(encoding="utf-8").partition("## Words")[2].partition("\n## ")[0]
+    words = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")][1:]
+    terms = re.findall(r'<dt id="term-[^"]*">(.*?)</dt>', page(book, "glossary"))
+    assert sorted(terms) == sorted(words)
+
+
+def test_every_command_and_every_method_is_in_the_book(book):
+    text = text_of(page(book, "commands"))
+    assert [command for command in COMMANDS if f"labkit {command}" not in text] == []
+    assert "Execute notebooks headlessly and write artifacts/report.html." in text, "typer cuts its list of commands"
+    for folder, name in (("methods", "methods"), ("compress", "compression")):
+        files = [
+            path for path in (root() / "labkit" / folder).rglob("*.py") if "\nNot when " in path.read_text("utf-8")
+        ]
+        found = text_of(page(book, name))
+        assert [path.name for path in files if path.relative_to(root()).as_posix() not in found] == []
+        assert len(re.findall("Not when", found)) == len(files) > 5
+
+
+def test_further_reading_has_the_links_of_every_lesson(book):
+    shown = page(book, "reading")
+    for lesson in syllabus.lessons():
+        cells = json.loads(lesson.path.read_text(encoding="utf-8"))["cells"]
+        last = next("".join(cell["source"]) for cell in reversed(cells) if "Further reading" in "".join(cell["source"]))
+        links = re.findall(r"\]\((https?://[^)\s]+)\)", last.partition("Further reading")[2])
+        assert [link for link in links if link.replace("&", "&amp;") not in shown] == []
+        assert f"{lesson.name[:2]} {lesson.title}" in text_of(shown)
+
+
+def test_the_copy_of_the_report_stays_in_the_book_and_the_results_count_its_claims(book):
+    links = re.findall(r'href="([^"]+)"', page(book, "report"))
+    assert links == ["index.html", f"lessons/{LESSON}.html", "lessons/01_deployment_fundamentals.html"]
+    row = next(
+        line for line in page(book, "results").split("<tr") if f"lessons/{LESSON}.html" in line and "<td" in line
+    )
+    assert re.findall(r"<p>([^<]*)</p>", row) == ["quick", "1", "0", "1", "0 of 2"]
+
+
+def test_the_report_leads_into_the_book_as_long_as_the_book_shows_that_run(book, artifacts):
+    links = re.findall(r'href="([^"]+)"', (artifacts / "report.html").read_text(encoding="utf-8"))
+    assert links[:3] == ["book/index.html", f"book/lessons/{LESSON}.html", EXECUTED]
+    executed = artifacts / EXECUTED
+    before = executed.read_text(encoding="utf-8")
+    executed.write_text(before.replace("forty-two", "forty-three"), encoding="utf-8")
+    try:
+        again = report.write_report(artifacts / "again.html").read_text(encoding="utf-8")
+        assert f"{EXECUTED.removesuffix('ipynb')}html" in again
+        assert f"book/lessons/{LESSON}.html" not in again
+    finally:
+        executed.write_text(before, encoding="utf-8")
+
+
+@pytest.fixture
+def part(monkeypatch):
+    """Loads a file of docs/book as a module."""
+    monkeypatch.syspath_prepend(str(BUILDER.parent))
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"book_{name}", BUILDER.with_name(f"{name}.py"))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def test_a_build_that_fails_leaves_the_old_book(part, own_artifacts, monkeypatch):
+    builder = part("build")
+    (own_artifacts / "book").mkdir(parents=True)
+    (own_artifacts / "book" / "index.html").write_text("the old book")
+
+    def give_up(*_, **settings):
+        raise LabError("Sphinx could not build the book.")
+
+    monkeypatch.setattr(builder, "gather", lambda *_: {})
+    monkeypatch.setattr(builder, "sphinx", give_up)
+    with pytest.raises(LabError):
+        builder.build()
+    assert (own_artifacts / "book" / "index.html").read_text() == "the old book"
+
+
+def test_without_sphinx_it_says_what_to_install(part, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sphinx.application", None)
+    with pytest.raises(Unavailable, match="Sphinx is not installed") as missing:
+        part("build").sphinx(tmp_path / "sources", tmp_path / "built")
+    assert "[book]" in missing.value.fix
+
+
+def test_solved_runs_and_runs_whose_notebook_is_gone_are_not_shown(part, own_artifacts):
+    for key, folder in (("old", "quick"), ("new", "lab"), ("solved", "quick-solved"), ("gone", "paper")):
+        path = own_artifacts / "executed" / folder / f"{LESSON}.ipynb"
+        write_attempt(key, output=f"executed/{folder}/{LESSON}.ipynb")
+        if key != "gone":
+            path.parent.mkdir(parents=True)
+            path.write_text("{}")
+    (row,) = ledger.find(Attempt, run_key="new")
+    ledger.add(replace(row, finished_utc="2026-02-01T10:00:00+00:00"))
+    (shown,) = part("build").newest_runs().values()
+    assert shown.run_key == "new"
+
+
+def test_a_card_keeps_signs_that_markdown_would_take_and_links_its_source(part, tmp_path, monkeypatch):
+    pages = part("pages")
+    monkeypatch.setattr(pages, "PACKAGE", tmp_path / "labkit")
+    path = tmp_path / "labkit" / "methods" / "tiny.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        '"""Tiny: a *small* one.\n\nWhat     a * b * c,\n         over two lines, in `code*`\n'
+        'Source   Somebody, arXiv:2101.01321\n"""\n\n\ndef shown(x):\n    """Doubles."""\n    return 2 * x\n\n\n'
+        'def _hidden(x):\n    """Not offered."""\n'
+    )
+    card = pages._card(path)
+    assert card.startswith("## Tiny\n\nA \\*small\\* one. In `labkit/methods/tiny.py`.")
+    assert "What\n: a \\* b \\* c, over two lines, in `code*`\n" in card
+    assert "[arXiv:2101.01321](https://arxiv.org/abs/2101.01321)" in card
+    assert '"""Doubles."""' in card
+    assert "return" not in card
+    assert "_hidden" not in card
+
+
+FAULTS = {
+    "picture without a text": '<img src="data:,">',
+    "frame without a title": "<iframe></iframe>",
+    "control without a name": "<button></button>",
+    "name used twice": '<p id="a">a</p><p id="a">b</p>',
+    "a level of headings is skipped": "<h3>three</h3>",
+    "not one main heading": "<h1>another</h1>",
+    "not one main part": "<main>another</main>",
+    "changes the order of tabs": '<a href="#" tabindex="3">first</a>',
+    "can be scrolled by mouse only": '<div style="width:50px;overflow:auto"><p style="width:900px">wide</p></div>',
+    "contrast 2.85": '<p style="color:#999">pale</p>',
+    "contrast 1.00": '<div style="background:#111;color:#111">dark</div>',
+}
+SOUND = '<!doctype html><html lang="en"><title>t</title><body><nav><a href="#x">x</a></nav><main><h1>One</h1>{}</main>'
+
+
+@pytest.mark.browser
+def test_the_checks_of_a_page_notice_each_fault():
+    need_browser()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        tab = browser.new_page()
+        tab.set_content(SOUND.format("<p>Black on white.</p>"))
+        assert tab.evaluate(FINDINGS) == []
+        for rule, fault in FAULTS.items():
+            tab.set_content(SOUND.format(fault))
+            found = tab.evaluate(FINDINGS)
+            assert {finding.partition(":")[0] for finding in found} == {rule}
+        browser.close()
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(240)
+def test_pages_ask_no_host_and_can_be_read_and_used_by_everybody(book):
+    need_browser()
+    names = [
+        "index.html",
+        f"lessons/{LESSON}.html",
+        "lessons/11_tensorrt_deployment.html",
+        "methods.html",
+        "report.html",
+    ]
+    found = survey(book, names, chromium=CHROMIUM, options=QUIET)
+    assert {what: wrong for what, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.browser
+def test_a_page_that_breaks_the_keyboard_is_noticed(tmp_path):
+    need_browser()
+    from playwright.sync_api import sync_playwright
+
+    path = tmp_path / "page.html"
+    path.write_text(
+        '<!doctype html><main><a href="#a" style="outline:none">unmarked</a><a href="#b" tabindex="-1">never</a>'
+        '<button class="theme-switch-button">no theme</button><button class="primary-toggle">no menu</button></main>'
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        tab = browser.new_page()
+        tab.set_default_timeout(1000)
+        wrong = "\n".join(keyboard(tab, path.as_uri()))
+        browser.close()
+    for part in ("invisible when reached: <a", "does not lead to the text", "theme does not change", "finds nothing"):
+        assert part in wrong
+    assert "does not open and close on a phone" in wrong
+
+
+def test_only_addresses_of_other_hosts_are_outbound():
+    assert is_outbound("https://example.org/x.js")
+    assert is_outbound("http://127.0.0.1/")
+    assert not any(map(is_outbound, ("file:///x.html", "data:,", "blob:x", "about:blank")))
+
+
+def test_the_workflow_that_publishes_the_book_uses_targets_that_exist():
+    text = (root() / "docs" / "publishing.md").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(re.search(r"```yaml\n(.*?)```", text, flags=re.DOTALL)[1])
+    steps = workflow["jobs"]["book"]["steps"]
+    made = [word for step in steps for word in re.findall(r"\bmake ([a-z-]+)", step.get("run", ""))]
+    targets = re.findall(r"^([a-z-]+):", (root() / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert made == ["run", "book"]
+    assert set(made) <= set(targets)
+    assert (
+        next(step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", ""))
+        == "artifacts/book"
+    )
+
+
+def test_the_container_installs_as_the_readme_says_and_its_files_exist():
+    folder = root() / ".devcontainer"
+    settings = json.loads((folder / "devcontainer.json").read_text(encoding="utf-8"))
+    recipe = (folder / settings["build"]["dockerfile"]).read_text(encoding="utf-8")
+    assert (folder / settings["build"]["context"]).resolve() == root().resolve()
+    copied = [name for line in re.findall(r"^COPY (.+) \S+$", recipe, flags=re.MULTILINE) for name in line.split()]
+    assert "requirements.lock" in copied
+    assert [name for name in copied if not (root() / name).exists()] == []
+    readme = (root() / "README.md").read_text(encoding="utf-8")
+    for part in ("--require-hashes --no-deps -r requirements.lock", "--no-deps --no-build-isolation -e ."):
+        assert part in recipe
+        assert part in readme
