@@ -104,7 +104,7 @@ def _begin_lesson(
 
     They are made from a template that keeps the rules of CONTRIBUTING.md.
 
-    Example: labkit new-lesson 14 a_lesson_of_mine
+    Example: labkit new-lesson 15 a_lesson_of_mine
     """
     from labkit.lesson.syllabus import new_lesson
 

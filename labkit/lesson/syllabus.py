@@ -57,7 +57,7 @@ def new_lesson(number, name):
             "A lesson has a number of two digits and a name in lower case.",
             expected="such as 12 transformer_inference",
             found=f"{number} {name}",
-            fix="labkit new-lesson 14 a_lesson_of_mine",
+            fix="labkit new-lesson 15 a_lesson_of_mine",
         )
     for there in (root() / "notebooks").glob(f"{number}_*.ipynb"):
         raise LabError(f"There is a lesson {number} already.", found=there.name, fix="choose another number")
