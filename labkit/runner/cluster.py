@@ -1,0 +1,258 @@
+"""Runs the tasks of a batch on the workers of a dask cluster: `labkit run --cluster ADDRESS`.
+
+Only this process writes into the ledger: what a worker sends back is taken over whole, in one transaction, and once.
+Each task is published on the scheduler under its run key. When this process is killed, the tasks that were sent go on,
+and the same command finds them there. `labkit.runner.remote` is the worker's side.
+"""
+
+import hashlib
+import logging
+import time
+from collections import deque
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+
+from labkit import device, files, ledger
+from labkit.errors import LabError, LedgerError
+from labkit.files import artifacts
+from labkit.ledger.rows import Attempt, Batch, Completion, Machine
+from labkit.runner import process, remote, sources
+from labkit.runner.local import PROFILES
+from labkit.runner.tasks import label
+
+CONNECT_S = 10  # also how long a scheduler that went away is waited for
+NO_WORKER_S = 600
+ALL_REFUSED_S = 30
+LOOK_EVERY_S = 1.0
+POLL_S = 0.05
+GRACE_S = process.HANG_LIMIT_S + 60  # the runner on the worker keeps the notebook's deadline itself
+START_WORKER = "dask worker ADDRESS --nthreads 2 --preload labkit.runner.remote (see docs/cluster.md)"
+GOES_ON = "the same command then goes on, and what has finished is not run again"
+
+
+def run(jobs, settings, *, private, progress, go_on):
+    """Run tasks on a cluster and yield the `Attempt` of each when it has ended; as `labkit.runner.local.run`."""
+    work = private[1]
+    with _connected(settings.cluster) as client:
+        errands = _Errands(client, settings, progress, go_on)
+        errands.forget_older({attempt.batch_key for _, attempt in jobs})
+        try:
+            for sent, parcel in errands.ended(jobs):
+                attempt = _stored(sent, parcel, work)
+                errands.forget(attempt.run_key)
+                progress.end(attempt)
+                yield attempt
+        except (LedgerError, OSError):  # nothing could be stored here: what has finished there is taken next time
+            raise
+        except BaseException:
+            errands.cancel()
+            raise
+
+
+@contextmanager
+def _connected(address):
+    """A dask client; `local` starts two workers on this machine, which only this machine can reach."""
+    try:
+        import distributed
+    except ImportError:
+        fix = "pip install distributed, or leave out --cluster"
+        raise LabError("A cluster needs the package `distributed`.", found="it is not installed", fix=fix) from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is to be known is said here in other words
+    if address == "local":
+        workers = {"n_workers": min(2, device.usable_cores()), "threads_per_worker": 1, "preload": remote.__name__}
+        with (
+            distributed.LocalCluster(host="127.0.0.1", dashboard_address=None, **workers) as cluster,
+            distributed.Client(cluster, set_as_default=False) as client,
+        ):
+            yield client
+        return
+    try:
+        client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise LabError(
+            "No scheduler answers there.",
+            expected="an address such as tcp://127.0.0.1:8786, or local",
+            found=f"{address}: {str(error).splitlines()[0]}",
+            fix="dask scheduler --host 127.0.0.1 (see docs/cluster.md)",
+        ) from error
+    with client:
+        yield client
+
+
+class _Errands:
+    """The tasks that were sent to the cluster and have not come back."""
+
+    def __init__(self, client, settings, progress, go_on):
+        self.client, self.settings, self.progress, self.go_on = client, settings, progress, go_on
+        self.course = sources.course()
+        self.out = {}  # {run key: (job, future)}
+        self.refused, self.seats, self.looked, self.fit_seen = {}, 0, 0.0, None
+
+    def ended(self, jobs):
+        """Send the jobs, a few more at a time than run, and yield (`Attempt` as sent, parcel) of each that ended."""
+        waiting = deque(sorted(jobs, key=lambda job: job[0].source.measures))
+        while waiting or self.out:
+            self.go_on()
+            self.look()
+            self.progress.tick()
+            while waiting and len(self.out) < self.seats:
+                self.send(waiting.popleft())
+            for run_key, (job, future) in list(self.out.items()):
+                if future.cancelled():  # the scheduler was lost for a moment
+                    waiting.appendleft(self.out.pop(run_key)[0])
+                elif future.done():
+                    yield job[1], self.parcel(job, future)
+            time.sleep(POLL_S)
+
+    def send(self, job):
+        """Give a task to the cluster; one that is there already, from before this process, is found again."""
+        task, attempt = job
+        settings, together = self.settings, self.settings.together
+        alone = task.source.measures and not together
+        how = ("profile", "solutions", "strict", "together", "cell_deadline_s")
+        told = {
+            "course": self.course,
+            "attempt": asdict(replace(attempt, started_utc="")),  # the same at each start
+            "notebook": task.source.path.read_text(encoding="utf-8"),
+            "parameters": task.parameters,
+            "settings": {name: getattr(settings, name) for name in how},
+            "alone": alone,
+            "deadline_s": PROFILES[settings.profile][1] + GRACE_S,
+        }
+        share = {remote.resource(self.course): 1.0 if alone else 1 / (together or 2)}
+        future = self.client.submit(remote.run_task, told, key=attempt.run_key, resources=share)
+        self.client.publish_dataset(future, name=attempt.run_key, override=True)
+        self.out[attempt.run_key] = (job, future)
+
+    def parcel(self, job, future):
+        """What came back of a task; where nothing did, a parcel that says why."""
+        del self.out[job[1].run_key]
+        if future.status == "finished":
+            return future.result()
+        error = future.exception()
+        kind = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        reason = f"its worker died, several times: {kind}" if type(error).__name__ == "KilledWorker" else kind
+        return _failed(job[1], reason)
+
+    def look(self):
+        """Once a second: which workers are there, which of them cannot be used, and what began on them."""
+        if self.client.status == "closed":
+            fix = f"start the scheduler and its workers again; {GOES_ON}"
+            raise LabError("The scheduler went away.", found=f"no answer for {CONNECT_S} s", fix=fix)
+        now = time.monotonic()
+        if now - self.looked < LOOK_EVERY_S or self.client.status != "running":
+            return
+        self.looked, workers = now, self.client.scheduler_info()["workers"]
+        flaws = {address: _flaw(worker, self.course) for address, worker in workers.items()}
+        for address in flaws.keys() - self.refused.keys():
+            if flaws[address]:
+                self.progress.say(f"worker {_name(address, workers[address])} is left out: {flaws[address]}")
+        self.refused = {address: flaw for address, flaw in flaws.items() if flaw}
+        fit = [worker for address, worker in workers.items() if not flaws[address]]
+        at_most = self.settings.together or 2
+        self.progress.together = max(1, sum(min(worker["nthreads"], at_most) for worker in fit))
+        self.seats = 2 * self.progress.together if fit else 0  # one waits behind each that runs
+        for worker in fit:
+            for run_key in worker["metrics"]["labkit"]["running"]:
+                self.begin(run_key, worker["metrics"]["labkit"]["host"])
+        self._need_some(fit, now)
+
+    def begin(self, run_key, host):
+        if run_key in self.out and label(self.out[run_key][0][1]) not in self.progress.begun:
+            self.progress.begin(label(self.out[run_key][0][1]), host)
+
+    def _need_some(self, fit, now):
+        """Refuse to go on for ever without a worker that can be used."""
+        if fit:
+            self.fit_seen = now
+        elif self.fit_seen is None and self.refused:
+            self._end("No worker of the cluster can be used.")
+        else:
+            if self.fit_seen is None:
+                self.progress.say(f"no worker is there yet, waiting for one: {START_WORKER}")
+                self.fit_seen = now
+            if now - self.fit_seen > (ALL_REFUSED_S if self.refused else NO_WORKER_S):
+                self._end("The cluster has no worker left that can be used.")
+
+    def _end(self, what):
+        found = "; ".join(f"{address}: {flaw}" for address, flaw in self.refused.items()) or "no worker"
+        fix = f"mend what stands there, or start a worker: {START_WORKER}; {GOES_ON}"
+        raise LabError(what, expected=f"a worker with the course in version {self.course}", found=found, fix=fix)
+
+    def forget(self, run_key):
+        """Let the scheduler drop a result that is stored here."""
+        with suppress(OSError):
+            self.client.unpublish_dataset(run_key)
+
+    def forget_older(self, batch_keys):
+        """Drop tasks of other batches of these artifacts: their client was killed, and nobody will ask for them."""
+        own = {batch.batch_key for batch in ledger.find(Batch)} - batch_keys
+        for name in self.client.list_datasets():
+            if str(name).split("/")[0] in own:
+                self.forget(name)
+
+    def cancel(self):
+        """Stop what still runs there."""
+        with suppress(Exception):  # the scheduler may be what went away
+            if self.client.status == "running":
+                self.client.cancel([future for _, future in self.out.values()], force=True)
+                for run_key in self.out:
+                    self.forget(run_key)
+
+
+def _name(address, worker):
+    about = worker["metrics"].get("labkit")
+    return f"{about['host']} ({address})" if about else address
+
+
+def _flaw(worker, course):
+    """Why a worker cannot be used, or None."""
+    about = worker["metrics"].get("labkit")
+    if about is None:
+        return "it was not started with --preload labkit.runner.remote"
+    if about["course"] != course:
+        return f"it has the course in another version ({about['course']}, here {course}): bring both to one commit"
+    return about["refuses"]
+
+
+def _failed(attempt, reason):
+    ended = replace(attempt, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
+    return {"attempt": asdict(ended), "files": {}, "sha256": {}}
+
+
+def _stored(sent, parcel, work):
+    """Write a parcel: first the notebook, then all rows and the attempt in one transaction; returns the `Attempt`."""
+    content = parcel["files"]
+    damaged = [name for name in content if hashlib.sha256(content[name]).hexdigest() != parcel["sha256"][name]]
+    if damaged:
+        return _stored(sent, _failed(sent, f"what came back is damaged: {', '.join(damaged)}"), work)
+    attempt = replace(Attempt(**parcel["attempt"]), finished_utc=ledger.now())
+    rows = _rows(content["rows"], attempt.run_key, work / "rows.sqlite") if "rows" in content else []
+    if attempt.status == "passed" and not any(isinstance(row, Completion) for row in rows):
+        attempt = replace(attempt, status="failed", reason="its completion record did not come back")
+    if "notebook" in content:
+        target = artifacts() / sent.output
+        failed = target.with_suffix(".failed.ipynb")
+        with files.atomic(target if attempt.status == "passed" else failed) as temporary:
+            temporary.write_bytes(content["notebook"])
+        if attempt.status == "passed":
+            failed.unlink(missing_ok=True)
+    ledger.add(*rows, attempt)
+    return attempt
+
+
+def _rows(content, run_key, path):
+    """The rows of this run, and its machine; `path` is where the worker's ledger may lie meanwhile."""
+    path.write_bytes(content)
+    try:
+        kinds = [kind for kind in ledger.tables().values() if kind is not Attempt]
+        rows = [row for kind in kinds for row in ledger.find(kind, path=path)]
+        return [row for row in rows if isinstance(row, Machine) or _of(row, run_key)]
+    finally:
+        for left in path.parent.glob(f"{path.name}*"):
+            left.unlink()
+
+
+def _of(row, run_key):
+    own = getattr(row, "run_key", "")
+    return own == run_key or own.startswith(f"{run_key}/")
