@@ -60,6 +60,8 @@ def run_task(job):
     from distributed import Reschedule, get_worker
 
     worker = get_worker()
+    if worker.labkit["refuses"]:  # one that was waiting here when the worker had to give up
+        raise Reschedule
     try:
         if (course := sources.course()) != job["course"]:
             raise _Unfit(f"its files changed to another version ({course}) while it ran; {AGAIN}")
@@ -92,11 +94,16 @@ def _need_room(folder):
 
 
 def _take_no_more(worker, reason):
-    """Leave this worker out from now on, and say why to every client."""
+    """Leave this worker out from now on, and say why to every client.
+
+    Only the scheduler is told that the resource is gone. The worker itself keeps it: what waits here for its turn can
+    start, and is sent elsewhere.
+    """
     from distributed.utils import sync
 
     worker.labkit["refuses"] = reason
-    sync(worker.loop, worker.set_resources, **{resource(worker.labkit["course"]): 0.0})
+    offered = {resource(worker.labkit["course"]): 0.0}
+    sync(worker.loop, worker.scheduler.set_resources, resources=offered, worker=worker.contact_address)
 
 
 class _Errand:
