@@ -89,7 +89,7 @@ def _how(run):
 
 
 def _tallies():
-    """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4, 2 machines"} where the newest run's profile has seeds."""
+    """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines"} where there are several seeds."""
     profiles = {run.notebook: run.profile for run in sorted(ledger.find(Run), key=lambda run: run.started_utc)}
     tallies = {profile: by_seed(profile) for profile in set(profiles.values())}
     found = {about: tallies[profiles[about[0]]].get(about) for tally in tallies.values() for about in tally}

@@ -81,8 +81,8 @@ def test_runs_with_several_seeds_say_in_how_many_each_claim_holds_and_on_how_man
         write_attempt(f"r{seed}", seed=seed, host="node-1")
     write_lesson("r4", started="2026-01-05T10:00:00+00:00", seed=4, machine=other)
     html = page()
-    assert "holds in 5 of 5: seeds 0 to 4, 2 machines" in html
-    assert "holds in 0 of 5, open in 5: seeds 0 to 4, 2 machines" in html
+    assert "holds in 5 of 5: seeds 0 to 4 on 2 machines" in html
+    assert "holds in 0 of 5, open in 5: seeds 0 to 4 on 2 machines" in html
     assert html.count("<td>node-1</td>") == 4
 
 

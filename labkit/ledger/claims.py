@@ -30,9 +30,9 @@ class Tally(NamedTuple):
         return ", ".join([f"holds in {counts['holds']} of {total}", *others])
 
     def extent(self):
-        """Over what, such as "seeds 0 to 4, 2 machines"."""
+        """Over what, such as "seeds 0 to 4 on 2 machines"."""
         count = len(self.machines)
-        return f"{_spans(sorted(self.verdicts))}, {count} machine{'s' if count != 1 else ''}"
+        return f"{_spans(sorted(self.verdicts))} on {count} machine{'s' if count != 1 else ''}"
 
 
 def by_seed(profile="lab", *, path=None):
@@ -60,12 +60,12 @@ def by_seed(profile="lab", *, path=None):
 
 
 def _spans(numbers):
-    """Seeds in words: "seed 3", "seeds 0 to 4", "seeds 0, 2, 7"."""
+    """Seeds in words: "seed 3", "seeds 0 to 4", "seeds 0, 2 and 7"."""
     if len(numbers) == 1:
         return f"seed {numbers[0]}"
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"seeds {numbers[0]} to {numbers[-1]}"
-    return f"seeds {', '.join(map(str, numbers))}"
+    return f"seeds {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def as_markdown(profile="lab", *, path=None):

@@ -5,18 +5,16 @@ Each task is published on the scheduler under its run key. When this process is 
 and the same command finds them there. `labkit.runner.remote` is the worker's side.
 """
 
-import hashlib
 import logging
 import time
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 
-from labkit import device, files, ledger
+from labkit import device, ledger
 from labkit.errors import LabError, LedgerError
-from labkit.files import artifacts
-from labkit.ledger.rows import Attempt, Batch, Completion, Machine
-from labkit.runner import process, remote, sources
+from labkit.ledger.rows import Batch
+from labkit.runner import parcels, process, remote, sources
 from labkit.runner.local import PROFILES
 from labkit.runner.tasks import label
 
@@ -26,7 +24,7 @@ ALL_REFUSED_S = 30
 LOOK_EVERY_S = 1.0
 POLL_S = 0.05
 GRACE_S = process.HANG_LIMIT_S + 60  # the runner on the worker keeps the notebook's deadline itself
-START_WORKER = "dask worker ADDRESS --nthreads 2 --preload labkit.runner.remote (see docs/cluster.md)"
+START_WORKER = "dask worker {} --nthreads 2 --preload labkit.runner.remote (see docs/cluster.md)"
 GOES_ON = "the same command then goes on, and what has finished is not run again"
 
 
@@ -38,7 +36,7 @@ def run(jobs, settings, *, private, progress, go_on):
         errands.forget_older({attempt.batch_key for _, attempt in jobs})
         try:
             for sent, parcel in errands.ended(jobs):
-                attempt = _stored(sent, parcel, work)
+                attempt = parcels.store(sent, parcel, work)
                 errands.forget(attempt.run_key)
                 progress.end(attempt)
                 yield attempt
@@ -85,6 +83,7 @@ class _Errands:
     def __init__(self, client, settings, progress, go_on):
         self.client, self.settings, self.progress, self.go_on = client, settings, progress, go_on
         self.course = sources.course()
+        self.worker_command = START_WORKER.format(client.scheduler.address)
         self.out = {}  # {run key: (job, future)}
         self.refused, self.seats, self.looked, self.fit_seen = {}, 0, 0.0, None
 
@@ -98,10 +97,12 @@ class _Errands:
             while waiting and len(self.out) < self.seats:
                 self.send(waiting.popleft())
             for run_key, (job, future) in list(self.out.items()):
-                if future.cancelled():  # the scheduler was lost for a moment
-                    waiting.appendleft(self.out.pop(run_key)[0])
-                elif future.done():
-                    yield job[1], self.parcel(job, future)
+                if future.done():
+                    del self.out[run_key]
+                    if parcel := _parcel(job[1], future):
+                        yield job[1], parcel
+                    else:
+                        waiting.appendleft(job)
             time.sleep(POLL_S)
 
     def send(self, job):
@@ -120,29 +121,20 @@ class _Errands:
             "deadline_s": PROFILES[settings.profile][1] + GRACE_S,
         }
         share = {remote.resource(self.course): 1.0 if alone else 1 / (together or 2)}
-        future = self.client.submit(remote.run_task, told, key=attempt.run_key, resources=share)
-        self.client.publish_dataset(future, name=attempt.run_key, override=True)
+        with _answering():
+            future = self.client.submit(remote.run_task, told, key=attempt.run_key, resources=share)
+            self.client.publish_dataset(future, name=attempt.run_key, override=True)
         self.out[attempt.run_key] = (job, future)
-
-    def parcel(self, job, future):
-        """What came back of a task; where nothing did, a parcel that says why."""
-        del self.out[job[1].run_key]
-        if future.status == "finished":
-            return future.result()
-        error = future.exception()
-        kind = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        reason = f"its worker died, several times: {kind}" if type(error).__name__ == "KilledWorker" else kind
-        return _failed(job[1], reason)
 
     def look(self):
         """Once a second: which workers are there, which of them cannot be used, and what began on them."""
-        if self.client.status == "closed":
-            fix = f"start the scheduler and its workers again; {GOES_ON}"
-            raise LabError("The scheduler went away.", found=f"no answer for {CONNECT_S} s", fix=fix)
         now = time.monotonic()
-        if now - self.looked < LOOK_EVERY_S or self.client.status != "running":
-            return
-        self.looked, workers = now, self.client.scheduler_info()["workers"]
+        with _answering():
+            if self.client.status == "closed":
+                raise OSError(f"no answer for {CONNECT_S} s")
+            if now - self.looked < LOOK_EVERY_S or self.client.status != "running":
+                return
+            self.looked, workers = now, self.client.scheduler_info()["workers"]
         flaws = {address: _flaw(worker, self.course) for address, worker in workers.items()}
         for address in flaws.keys() - self.refused.keys():
             if flaws[address]:
@@ -169,14 +161,14 @@ class _Errands:
             self._end("No worker of the cluster can be used.")
         else:
             if self.fit_seen is None:
-                self.progress.say(f"no worker is there yet, waiting for one: {START_WORKER}")
+                self.progress.say(f"no worker is there yet, waiting for one: {self.worker_command}")
                 self.fit_seen = now
             if now - self.fit_seen > (ALL_REFUSED_S if self.refused else NO_WORKER_S):
                 self._end("The cluster has no worker left that can be used.")
 
     def _end(self, what):
         found = "; ".join(f"{address}: {flaw}" for address, flaw in self.refused.items()) or "no worker"
-        fix = f"mend what stands there, or start a worker: {START_WORKER}; {GOES_ON}"
+        fix = f"mend what stands there, or start a worker: {self.worker_command}; {GOES_ON}"
         raise LabError(what, expected=f"a worker with the course in version {self.course}", found=found, fix=fix)
 
     def forget(self, run_key):
@@ -187,7 +179,9 @@ class _Errands:
     def forget_older(self, batch_keys):
         """Drop tasks of other batches of these artifacts: their client was killed, and nobody will ask for them."""
         own = {batch.batch_key for batch in ledger.find(Batch)} - batch_keys
-        for name in self.client.list_datasets():
+        with _answering():
+            names = self.client.list_datasets()
+        for name in names:
             if str(name).split("/")[0] in own:
                 self.forget(name)
 
@@ -198,6 +192,31 @@ class _Errands:
                 self.client.cancel([future for _, future in self.out.values()], force=True)
                 for run_key in self.out:
                     self.forget(run_key)
+
+
+@contextmanager
+def _answering():
+    """Around a word with the scheduler: where it does not answer, the batch ends in words."""
+    try:
+        yield
+    except OSError as error:
+        fix = f"start the scheduler and its workers again; {GOES_ON}"
+        raise LabError("The scheduler went away.", found=str(error), fix=fix) from error
+
+
+def _parcel(attempt, future):
+    """What came back of a task; where nothing did, a parcel that says why; None when it was lost on the way."""
+    from distributed import CancelledError, KilledWorker
+
+    try:
+        return future.result()
+    except (CancelledError, OSError):  # the scheduler was lost for a moment, or for good
+        return None
+    except KilledWorker as error:
+        reason = f"{error.allowed_failures + 1} workers died while they ran it: see their logs"
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return parcels.failed(asdict(attempt), reason)
 
 
 def _name(address, worker):
@@ -213,46 +232,3 @@ def _flaw(worker, course):
     if about["course"] != course:
         return f"it has the course in another version ({about['course']}, here {course}): bring both to one commit"
     return about["refuses"]
-
-
-def _failed(attempt, reason):
-    ended = replace(attempt, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
-    return {"attempt": asdict(ended), "files": {}, "sha256": {}}
-
-
-def _stored(sent, parcel, work):
-    """Write a parcel: first the notebook, then all rows and the attempt in one transaction; returns the `Attempt`."""
-    content = parcel["files"]
-    damaged = [name for name in content if hashlib.sha256(content[name]).hexdigest() != parcel["sha256"][name]]
-    if damaged:
-        return _stored(sent, _failed(sent, f"what came back is damaged: {', '.join(damaged)}"), work)
-    attempt = replace(Attempt(**parcel["attempt"]), finished_utc=ledger.now())
-    rows = _rows(content["rows"], attempt.run_key, work / "rows.sqlite") if "rows" in content else []
-    if attempt.status == "passed" and not any(isinstance(row, Completion) for row in rows):
-        attempt = replace(attempt, status="failed", reason="its completion record did not come back")
-    if "notebook" in content:
-        target = artifacts() / sent.output
-        failed = target.with_suffix(".failed.ipynb")
-        with files.atomic(target if attempt.status == "passed" else failed) as temporary:
-            temporary.write_bytes(content["notebook"])
-        if attempt.status == "passed":
-            failed.unlink(missing_ok=True)
-    ledger.add(*rows, attempt)
-    return attempt
-
-
-def _rows(content, run_key, path):
-    """The rows of this run, and its machine; `path` is where the worker's ledger may lie meanwhile."""
-    path.write_bytes(content)
-    try:
-        kinds = [kind for kind in ledger.tables().values() if kind is not Attempt]
-        rows = [row for kind in kinds for row in ledger.find(kind, path=path)]
-        return [row for row in rows if isinstance(row, Machine) or _of(row, run_key)]
-    finally:
-        for left in path.parent.glob(f"{path.name}*"):
-            left.unlink()
-
-
-def _of(row, run_key):
-    own = getattr(row, "run_key", "")
-    return own == run_key or own.startswith(f"{run_key}/")

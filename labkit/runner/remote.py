@@ -2,12 +2,11 @@
 
 A worker that was started so offers a dask resource named after the version of the course it has; a client of another
 version therefore never gets it. Each task runs in a process and a folder of its own, with the runner of this package,
-and goes back as one parcel: the `Attempt`, the executed notebook and the rows as bytes, each with its hash.
+and goes back as one parcel (`labkit.runner.parcels`).
 """
 
 import fcntl
 import getpass
-import hashlib
 import json
 import os
 import platform
@@ -28,7 +27,7 @@ from filelock import FileLock, Timeout
 from labkit.errors import LabError, explained
 from labkit.files import artifacts, root
 from labkit.ledger.rows import Attempt
-from labkit.runner import keeper, sources
+from labkit.runner import keeper, parcels, sources
 
 LEAST_FREE_BYTES = 256 * 2**20  # with less, a lesson may not get to its end
 AGAIN = "then start its `dask worker` again"
@@ -54,7 +53,7 @@ def run_task(job):
 
     job      dict: course (digest), attempt (fields of an `Attempt`), notebook (its text), parameters, settings, alone
              (nothing may run beside it on this machine), deadline_s (after which its process counts as hung)
-    returns  dict: attempt (fields), files {name: bytes} and sha256 {name: hex digest} of "notebook" and "rows"
+    returns  see `labkit.runner.parcels`
     errors   dask's `Reschedule` where this worker is not fit for it: the worker then takes no more tasks
     """
     from distributed import Reschedule, get_worker
@@ -111,7 +110,7 @@ class _Errand:
 
     def __init__(self, worker, job, folder):
         self.worker, self.job, self.folder = worker, job, folder
-        self.key = job["attempt"]["run_key"]
+        self.key, self.begun = job["attempt"]["run_key"], None
 
     def parcel(self):
         """Run the task when the machine is free for it."""
@@ -122,7 +121,10 @@ class _Errand:
                 reason = self.ended()
             finally:
                 self.worker.labkit["running"].remove(self.key)
-        return self.failed(reason) if reason else self.packed()
+        if reason:
+            seconds = round(time.monotonic() - self.begun, 3)
+            return parcels.failed(self.job["attempt"], reason, seconds=seconds, host=platform.node())
+        return self.packed()
 
     def still_wanted(self):
         task = self.worker.state.tasks.get(self.key)
@@ -132,16 +134,15 @@ class _Errand:
 
     def ended(self):
         """Wait for the process to end; returns why there is no result, or None."""
-        log, deadline_s = self.folder / "log", self.job["deadline_s"]
+        self.begun, log, deadline_s = time.monotonic(), self.folder / "log", self.job["deadline_s"]
         command = [sys.executable, "-P", "-m", "labkit.runner.remote", str(self.folder)]
         with log.open("wb") as file:
             pipes = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
             process = subprocess.Popen(command, env=_environment(self.folder), start_new_session=True, **pipes)
-        end = time.monotonic() + deadline_s
         try:
             while process.poll() is None:
                 self.still_wanted()
-                if time.monotonic() > end:
+                if time.monotonic() - self.begun > deadline_s:
                     return f"the runner did not end within {deadline_s:g} s and was stopped"
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_S)
@@ -157,12 +158,6 @@ class _Errand:
             raise _Unfit(f"the runner could not do its work: {_last_line(log)}; see to that, {AGAIN}")
         return None
 
-    def failed(self, reason):
-        """The parcel of a task that did not get to an end of its own."""
-        seconds = self.job["deadline_s"] if "did not end" in reason else 0.0
-        ended = {"status": "failed", "reason": reason, "output": None, "seconds": seconds, "cells_done": 0}
-        return {"attempt": self.job["attempt"] | ended | {"host": platform.node()}, "files": {}, "sha256": {}}
-
     def packed(self):
         """The parcel of a task whose runner came to its end; a failure on a full disk is not the notebook's."""
         attempt = json.loads((self.folder / "attempt.json").read_text(encoding="utf-8"))
@@ -171,8 +166,7 @@ class _Errand:
         files = {"rows": (self.folder / "rows.sqlite").read_bytes()}
         if attempt["output"]:
             files["notebook"] = (self.folder / "artifacts" / attempt["output"]).read_bytes()
-        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        return {"attempt": attempt | {"host": platform.node()}, "files": files, "sha256": hashes}
+        return parcels.packed(attempt | {"host": platform.node()}, files)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def test_the_page_counts_verdicts_and_a_bar_in_a_sentence_does_not_break_its_tab
     run(1, {"|w|": "holds"}, at=2)
     page = as_markdown("lab")
     assert "2 holds, 0 fails, 0 inconclusive" in page
-    assert page.splitlines()[-1] == "| 04 | &#124;w&#124; of run 2 | holds in 2 of 2 | seeds 0, 1, 1 machine |"
+    assert page.splitlines()[-1] == "| 04 | &#124;w&#124; of run 2 | holds in 2 of 2 | seeds 0 and 1 on 1 machine |"
 
 
 def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
@@ -57,9 +57,9 @@ def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
     run(9, {"gap": "inconclusive"}, at=4, host="a")
     (tally,) = by_seed("lab").values()
     assert tally.outcome() == "holds in 4 of 6, fails in 1, open in 1"
-    assert tally.extent() == "seeds 0, 1, 2, 3, 4, 9, 3 machines"
-    assert Tally("", dict.fromkeys(range(5), "holds"), frozenset("m")).extent() == "seeds 0 to 4, 1 machine"
-    assert Tally("", {3: "holds"}, frozenset("m")).extent() == "seed 3, 1 machine"
+    assert tally.extent() == "seeds 0, 1, 2, 3, 4 and 9 on 3 machines"
+    assert Tally("", dict.fromkeys(range(5), "holds"), frozenset("m")).extent() == "seeds 0 to 4 on 1 machine"
+    assert Tally("", {3: "holds"}, frozenset("m")).extent() == "seed 3 on 1 machine"
 
 
 def test_without_a_complete_run_the_error_says_which_command_makes_one():
