@@ -5,6 +5,7 @@ Each task is published on the scheduler under its run key. When this process is 
 and the same command finds them there. `labkit.runner.remote` is the worker's side.
 """
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -28,6 +29,10 @@ START_WORKER = "dask worker {} --nthreads 2 --preload labkit.runner.remote (see 
 GOES_ON = "the same command then goes on, and what has finished is not run again"
 
 
+class _SchedulerLost(LabError):
+    """The scheduler does not answer."""
+
+
 def run(jobs, settings, *, private, progress, go_on):
     """Run tasks on a cluster and yield the `Attempt` of each when it has ended; as `labkit.runner.local.run`."""
     work = private[1]
@@ -40,7 +45,7 @@ def run(jobs, settings, *, private, progress, go_on):
                 errands.forget(attempt.run_key)
                 progress.end(attempt)
                 yield attempt
-        except (LedgerError, OSError):  # nothing could be stored here: what has finished there is taken next time
+        except (LedgerError, OSError, _SchedulerLost):  # what has finished there is taken the next time
             raise
         except BaseException:
             errands.cancel()
@@ -65,16 +70,25 @@ def _connected(address):
             yield client
         return
     try:
-        client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, ValueError, RuntimeError) as error:
+        asyncio.run(_reach(address))
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
         raise LabError(
             "No scheduler answers there.",
-            expected="an address such as tcp://127.0.0.1:8786, or local",
+            expected="an address such as tcp://127.0.0.1:8786, or local; with tls://, dask's settings for TLS",
             found=f"{address}: {str(error).splitlines()[0]}",
             fix="dask scheduler --host 127.0.0.1 (see docs/cluster.md)",
         ) from error
-    with client:
+    with distributed.Client(address, timeout=CONNECT_S, set_as_default=False) as client:
         yield client
+
+
+async def _reach(address):
+    """Raise where no scheduler can be reached; a client would leave threads behind that go on trying."""
+    from distributed import Security
+    from distributed.comm import connect
+
+    comm = await connect(address, timeout=CONNECT_S, **Security().get_connection_args("client"))
+    await comm.close()
 
 
 class _Errands:
@@ -136,18 +150,17 @@ class _Errands:
                 return
             self.looked, workers = now, self.client.scheduler_info()["workers"]
         flaws = {address: _flaw(worker, self.course) for address, worker in workers.items()}
-        for address in flaws.keys() - self.refused.keys():
-            if flaws[address]:
-                self.progress.say(f"worker {_name(address, workers[address])} is left out: {flaws[address]}")
-        self.refused = {address: flaw for address, flaw in flaws.items() if flaw}
+        known, self.refused = self.refused, {address: flaw for address, flaw in flaws.items() if flaw}
         fit = [worker for address, worker in workers.items() if not flaws[address]]
+        self._need_some(fit, now)
+        for address in self.refused.keys() - known.keys():
+            self.progress.say(f"worker {_name(address, workers[address])} is left out: {flaws[address]}")
         at_most = self.settings.together or 2
         self.progress.together = max(1, sum(min(worker["nthreads"], at_most) for worker in fit))
         self.seats = 2 * self.progress.together if fit else 0  # one waits behind each that runs
         for worker in fit:
             for run_key in worker["metrics"]["labkit"]["running"]:
                 self.begin(run_key, worker["metrics"]["labkit"]["host"])
-        self._need_some(fit, now)
 
     def begin(self, run_key, host):
         if run_key in self.out and label(self.out[run_key][0][1]) not in self.progress.begun:
@@ -201,7 +214,7 @@ def _answering():
         yield
     except OSError as error:
         fix = f"start the scheduler and its workers again; {GOES_ON}"
-        raise LabError("The scheduler went away.", found=str(error), fix=fix) from error
+        raise _SchedulerLost("The scheduler went away.", found=str(error), fix=fix) from error
 
 
 def _parcel(attempt, future):
@@ -230,5 +243,6 @@ def _flaw(worker, course):
     if about is None:
         return "it was not started with --preload labkit.runner.remote"
     if about["course"] != course:
-        return f"it has the course in another version ({about['course']}, here {course}): bring both to one commit"
+        found = f"it has the course in another version ({about['course']}, here {course})"
+        return f"{found}: bring both to one commit, {remote.AGAIN}"
     return about["refuses"]
