@@ -53,7 +53,8 @@ def pairs(folder, times, first, second):
         ways = {"first": first, "second": second}
         order = list(ways) if number % 2 == 0 else list(ways)[::-1]
         took = {name: seconds_of(folder, **ways[name]) for name in order}
-        print(f"# {took['first']} s and {took['second']} s", flush=True)
+        shown = {name: f"{value:.1f} s" if value else "not passed" for name, value in took.items()}
+        print(f"# {shown['first']} and {shown['second']}", flush=True)
         found.append((took["first"], took["second"]))
     return found if all(all(pair) for pair in found) else None
 
@@ -61,13 +62,13 @@ def pairs(folder, times, first, second):
 def overhead(figures, folder, *, quick):
     """One worker of a cluster that runs, against `labkit run`: notebooks as long as the shortest lesson."""
     seconds = 4 if quick else SHORTEST_LESSON_S
-    names = ["00_waits"] if quick else ["00_waits", "01_waits"]
+    names = ["00_waits"] if quick else ["00_waits", "01_waits", "02_waits"]
     drills.write_workbook(
         folder, {name: [WAITS.format(seconds=seconds), drills.RECORD] for name in names}, measures=names
     )
     with cluster_drills.cluster(folder) as cluster:
         seconds_of(folder, cluster=cluster.address)  # the worker is there from here on
-        found = pairs(folder, 1 if quick else 5, {}, {"cluster": cluster.address})
+        found = pairs(folder, 1 if quick else 3, {}, {"cluster": cluster.address})
     extra = 100 * (statistics.median(there / here for here, there in found) - 1) if found else None
     figures.add("overhead", extra, at_most=None if quick else 5, unit="%")
 
@@ -78,7 +79,7 @@ def sharing(figures, folder, *, quick):
     drills.write_workbook(
         folder, {f"{n:02}_waits": [WAITS.format(seconds=seconds), drills.RECORD] for n in range(count)}
     )
-    found = pairs(folder, 1 if quick else 3, {"together": 1}, {"cluster": "local"})
+    found = pairs(folder, 1 if quick else 2, {"together": 1}, {"cluster": "local"})
     rate = statistics.median(one / two for one, two in found) if found else None
     figures.add("notebooks_per_hour_of_two_workers", rate, at_least=None if quick else 1.6, unit="x")
 

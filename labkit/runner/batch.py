@@ -6,48 +6,17 @@ finds it in `LABKIT_RUN_KEY`. A batch is known by its settings and by the digest
 
 import json
 import uuid
-from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from labkit import device, ledger
+from labkit import ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Attempt, Batch, Completion
 from labkit.runner import keeper, local, outcome, sources, tasks
 from labkit.runner.local import PROFILES
 from labkit.runner.progress import Progress, expected_seconds
+from labkit.runner.settings import Settings  # noqa: F401 (`run` takes them)
 from labkit.runner.tasks import label
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How to run a batch.
-
-    profile          "quick", "lab" or "paper": passed to each notebook as its parameter `profile`
-    parameters       further parameters, as the types of the notebook's defaults
-    seeds            run each notebook once per seed, its parameter `seed`; (): once, with the parameters as they are
-    cluster          the address of a dask scheduler, or "local": see `labkit.runner.cluster`; None: on this machine
-    fresh            start over even if an earlier batch can be continued
-    solutions        fill the reference answers into the cells tagged `exercise`; "both": run each as it is given, then
-                     solved, and keep the first verdicts under the run key `<run key>/as-given`
-    strict           an unsolved or wrong exercise is an error (LABKIT_STRICT=1)
-    together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
-                     most two, and those that measure alone
-    cell_deadline_s  most seconds for one cell; None means the profile's
-    """
-
-    profile: str = "quick"
-    parameters: Mapping = field(default_factory=dict)
-    seeds: tuple[int, ...] = ()
-    cluster: str | None = None
-    fresh: bool = False
-    solutions: bool | str = False
-    strict: bool = False
-    together: int | None = None
-    cell_deadline_s: float | None = None
-
-    def at_a_time(self):
-        return self.together or min(2, device.usable_cores())
 
 
 @dataclass(frozen=True)

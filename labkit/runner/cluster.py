@@ -64,7 +64,7 @@ def _connected(address):
     if address == "local":
         workers = {"n_workers": min(2, device.usable_cores()), "threads_per_worker": 1, "preload": remote.__name__}
         with (
-            distributed.LocalCluster(host="127.0.0.1", dashboard_address=None, **workers) as cluster,
+            distributed.LocalCluster(host="127.0.0.1", dashboard_address="127.0.0.1:0", **workers) as cluster,
             distributed.Client(cluster, set_as_default=False) as client,
         ):
             yield client

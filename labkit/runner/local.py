@@ -19,7 +19,7 @@ def run(jobs, settings, *, private, progress, go_on):
     """Run tasks and yield the `Attempt` of each when it has ended.
 
     jobs      list of (`labkit.runner.tasks.Task`, `Attempt`)
-    settings  `labkit.runner.batch.Settings`
+    settings  `labkit.runner.settings.Settings`
     private   (runtime folder, work folder, token): see `keeper.private_places`
     progress  a `Progress`
     go_on     called now and then; raises when the batch was told to stop
@@ -118,3 +118,19 @@ class _Running:
         finally:
             self.progress.end(attempt)  # also where the disk is full: the reason is said at least
         return attempt
+
+
+class Silent:
+    """A `Progress` that shows nothing; the real one takes a moment to import, too long for each task of a cluster."""
+
+    def __init__(self):
+        self.begun = set()
+
+    def begin(self, name):
+        self.begun.add(name)
+
+    def tick(self, name=None, place=None):
+        pass
+
+    def end(self, attempt):
+        pass

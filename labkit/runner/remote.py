@@ -223,15 +223,15 @@ def main(folder):
 
 def _run(job, folder):
     """The `Attempt` at the job's task, on this machine."""
-    from labkit.runner import batch, local, progress, tasks
+    from labkit.runner import local, tasks
+    from labkit.runner.settings import Settings
 
     path = folder / f"{job['attempt']['notebook']}.ipynb"
     path.write_text(job["notebook"], encoding="utf-8")
     task = tasks.Task(*sources.find([path]), job["parameters"], job["attempt"]["seed"])
-    silent = progress.Progress(False, {tasks.label(task): 0}, 1)
     with keeper.stoppable() as go_on, keeper.only_batch() as lock, keeper.private_places(lock) as private:
-        jobs, settings = [(task, Attempt(**job["attempt"]))], batch.Settings(**job["settings"])
-        (attempt,) = local.run(jobs, settings, private=private, progress=silent, go_on=go_on)
+        jobs, settings = [(task, Attempt(**job["attempt"]))], Settings(**job["settings"])
+        (attempt,) = local.run(jobs, settings, private=private, progress=local.Silent(), go_on=go_on)
     return attempt
 
 

@@ -46,7 +46,7 @@ def listed(found, settings):
     """The tasks of a batch: for each seed all notebooks, in order.
 
     found     list of `Source`
-    settings  `labkit.runner.batch.Settings`
+    settings  `labkit.runner.settings.Settings`
     errors    LabError when a parameter does not fit, or when seeds are given twice
     """
     if settings.seeds and "seed" in settings.parameters:
