@@ -75,7 +75,7 @@ def overhead(figures, folder, *, quick):
 
 def sharing(figures, folder, *, quick):
     """Two local workers against one notebook at a time, on notebooks that do not measure."""
-    count, seconds = (2, 4) if quick else (6, 20)
+    count, seconds = (2, 4) if quick else (6, SHORTEST_LESSON_S)
     drills.write_workbook(
         folder, {f"{n:02}_waits": [WAITS.format(seconds=seconds), drills.RECORD] for n in range(count)}
     )

@@ -109,7 +109,7 @@ def test_what_passed_on_a_cluster_is_kept_by_a_run_here(place):
 
 
 def test_a_lesson_that_measures_has_its_machine_alone_also_where_two_workers_are_there(place):
-    names = {"00_light": False, "01_light": False, "02_measures": True, "03_measures": True}
+    names = {"00_light": False, "01_measures": True, "02_measures": True}
     cells = {name: [f"name = '{name}'\n" + TIMES, drills.RECORD] for name in names}
     drills.write_workbook(place, cells, measures=[name for name, measures in names.items() if measures])
     with threads(workers=2, nthreads=2) as made:
@@ -121,7 +121,7 @@ def test_a_lesson_that_measures_has_its_machine_alone_also_where_two_workers_are
         for other in names
         if one < other and seen[one]["begun"] < seen[other]["ended"] and seen[other]["begun"] < seen[one]["ended"]
     ]
-    assert beside in ([("00_light", "01_light")], [])
+    assert beside == []
     assert seen["02_measures"]["threads"] != "1" or os.environ.get("OMP_NUM_THREADS") == "1"
 
 
@@ -161,7 +161,7 @@ def test_files_that_change_under_a_worker_take_it_out(place, monkeypatch):
 
 
 def test_a_full_disk_takes_a_worker_out_and_another_one_does_the_task(place, capsys, monkeypatch):
-    drills.write_workbook(place, {f"{n:02}_a": [drills.RECORD] for n in range(3)})
+    drills.write_workbook(place, {f"{n:02}_a": [drills.RECORD] for n in range(2)})
     with threads(workers=2) as made:
         full = made.workers[0].local_directory
         room = remote.shutil.disk_usage
@@ -205,12 +205,12 @@ def test_a_runner_that_hangs_on_a_worker_is_stopped_and_nothing_of_it_is_left(pl
     assert keeper.marked("LABKIT_BATCH_KEY", result.batch_key) == []
 
 
-def test_a_notebook_that_kills_its_runner_fails_and_the_worker_goes_on(place):
+def test_a_notebook_that_kills_its_runner_fails_with_the_reason(place):
     kill = "import os, psutil\npsutil.Process(os.getppid()).parent().kill()\nimport time; time.sleep(60)"
-    drills.write_workbook(place, {"00_kills": [kill, drills.RECORD], "01_good": [drills.RECORD]})
+    drills.write_workbook(place, {"00_kills": [kill, drills.RECORD]})
     with threads() as made:
         result = run_batch(cluster=made.scheduler_address, show=False)
-    assert [row.reason for row in result.attempts] == ["the runner was killed by signal 9", None]
+    assert [row.reason for row in result.attempts] == ["the runner was killed by signal 9"]
 
 
 def parcel_of(run_key="b/00_a/1"):
@@ -344,9 +344,9 @@ def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_s
 
 
 def test_kills_at_random_moments_lose_nothing_double_nothing_and_leave_nobody(tmp_path):
-    drill = cluster_drills.KillDrill(tmp_path / "drill", random.Random(4), notebooks=2, seeds=2)
-    count = drill.run(4, within_s=3)
-    assert count.pop("kills") >= 4
+    drill = cluster_drills.KillDrill(tmp_path / "drill", random.Random(4), notebooks=1, seeds=2)
+    count = drill.run(3, within_s=3)
+    assert count.pop("kills") >= 3
     assert drill.runs >= 1
     assert count == {"lost": 0, "doubled": 0, "rerun": 0, "torn": 0}
     assert drills.alive_after(tmp_path / "drill", 10) == 0
