@@ -15,7 +15,8 @@ from pathlib import Path
 
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
-from labkit.ledger.rows import Answer, Attempt, Claim, Prediction, Run
+from labkit.ledger.claims import by_seed
+from labkit.ledger.rows import Answer, Attempt, Claim, Machine, Prediction, Run
 from labkit.ledger.shown import shown
 from labkit.lesson import cards
 
@@ -41,7 +42,7 @@ NOISY = "noisy: other work ran at the same time, or the times spread widely"
 def write_report(path=None):
     """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
     path = Path(path or artifacts() / "report.html")
-    attempts = {row.notebook: row for row in ledger.find(Attempt)}
+    attempts = {(row.notebook, -1 if row.seed is None else row.seed): row for row in ledger.find(Attempt)}
     template = _environment().get_template("report.html")
     page = template.render(
         machine=device.describe(),
@@ -49,8 +50,9 @@ def write_report(path=None):
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
         attempts=[_with_page(attempts[name], path.parent) for name in sorted(attempts)],
         claims=_newest(Claim),
-        predictions=_newest(Prediction, each_way=True),
-        answers=_newest(Answer, each_way=True),
+        tallies=_tallies(),
+        predictions=_newest(Prediction, apart=_how),
+        answers=_newest(Answer, apart=_how),
         measured=[_section(title, *about) for title, about in MEASURED.items()],
         pictures=_pictures(),
         left_out={file.name: reason for file, reason in ledger.left_out().items()},
@@ -69,26 +71,47 @@ def _environment():
     return environment
 
 
-def _newest(kind, *, each_way=False):
-    """[(notebook, how it was run, rows)] in the order of the lessons: of each, the newest run that has such rows.
+def _newest(kind, *, apart=lambda run: ""):
+    """[(notebook, what sets its run apart, rows)] in the order of the lessons: of each, the newest run with such rows.
 
-    each_way  the newest run by hand and the newest by the runner, so that no answer of a reader is hidden by a later
-              run without one
+    apart  words for a `Run`: of runs that differ in them, the newest of each is shown. With `_how`, no answer of a
+           reader is hidden by a later run without one
     """
     rows, newest = defaultdict(list), {}
     for row in ledger.find(kind):
         rows[row.run_key].append(row)
     for run in sorted(ledger.find(Run), key=lambda run: run.started_utc):
         if rows[run.run_key]:
-            how = "by the runner" if run.batch_key else "by hand"
-            newest[run.notebook, how if each_way else ""] = rows[run.run_key]
+            newest[run.notebook, apart(run)] = rows[run.run_key]
     return [(*about, newest[about]) for about in sorted(newest)]
 
 
+def _how(run):
+    return "by the runner" if run.batch_key else "by hand"
+
+
+def _tallies():
+    """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines"} where there are several seeds."""
+    profiles = {run.notebook: run.profile for run in sorted(ledger.find(Run), key=lambda run: run.started_utc)}
+    tallies = {profile: by_seed(profile) for profile in set(profiles.values())}
+    found = {about: tallies[profiles[about[0]]].get(about) for tally in tallies.values() for about in tally}
+    several = {about: tally for about, tally in found.items() if tally and len(tally.verdicts) > 1}
+    return {about: f"{tally.outcome()}: {tally.extent()}" for about, tally in several.items()}
+
+
 def _places(table):
-    """{place: its rows of a table}: this machine first, then the recorded ones."""
-    own = [row for _, _, rows in _newest(ledger.tables()[table]) for row in rows]
-    return {"this machine": own, **ledger.recorded_rows(table)}
+    """{place: its rows of a table}: this machine first, then others that a cluster had, then the recorded ones."""
+    machines = {row.machine_key: _hardware(row) for row in ledger.find(Machine)}
+    here, own = _hardware(device.describe()), {"this machine": []}
+    known = {key: "this machine" if hardware == here else hardware for key, hardware in machines.items()}
+    for _, place, rows in _newest(ledger.tables()[table], apart=lambda run: known.get(run.machine_key, "this machine")):
+        own.setdefault(place, []).extend(rows)
+    return {**own, **ledger.recorded_rows(table)}
+
+
+def _hardware(machine):
+    """A machine for people; two of one kind have the same name, whatever is installed on them."""
+    return f"{machine.gpu or machine.cpu}, {machine.logical_cores} cores"
 
 
 def _section(title, table, columns):

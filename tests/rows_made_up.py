@@ -7,12 +7,18 @@ MODEL = {"dataset": "d", "engine": "eager", "precision": "fp32", "device": "cpu"
 
 
 def write_lesson(
-    run_key="r1", notebook="00_start_here", *, sentence="bf16 is faster", started="2026-01-01T10:00:00+00:00"
+    run_key="r1",
+    notebook="00_start_here",
+    *,
+    sentence="bf16 is faster",
+    started="2026-01-01T10:00:00+00:00",
+    seed=0,
+    machine=None,
 ):
-    """A whole run in the ledger."""
-    machine = device.describe()
+    """A whole run in the ledger, of this machine unless another `Machine` is given."""
+    machine = machine or device.describe()
     at = {"run_key": run_key}
-    run = Run(**at, notebook=notebook, profile="quick", seed=0, started_utc=started, machine_key=machine.machine_key)
+    run = Run(**at, notebook=notebook, profile="quick", seed=seed, started_utc=started, machine_key=machine.machine_key)
     ledger.add(
         machine,
         run,
@@ -28,8 +34,8 @@ def write_lesson(
     )
 
 
-def write_attempt(run_key="r1", notebook="00_start_here", *, status="passed", reason=None, output=None):
-    """What the runner keeps of one try."""
+def write_attempt(run_key="r1", notebook="00_start_here", *, status="passed", reason=None, output=None, **where):
+    """What the runner keeps of one try; `where` is a seed and a host."""
     when = "2026-01-01T10:00:00+00:00"
     row = Attempt(
         run_key=run_key,
@@ -44,5 +50,6 @@ def write_attempt(run_key="r1", notebook="00_start_here", *, status="passed", re
         cells_total=3,
         output=output,
         finished_utc=when,
+        **where,
     )
     ledger.add(row)

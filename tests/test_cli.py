@@ -92,6 +92,17 @@ def test_run_passes_its_options_on_writes_the_report_and_ends_with_the_batch(mon
     assert (own_artifacts / "report.html").exists()
 
 
+def test_run_passes_seeds_and_the_address_of_a_cluster_on(monkeypatch):
+    calls = []
+    monkeypatch.setattr(runner, "run_batch", lambda *names, **settings: calls.append(settings) or Ended(True))
+    call("run", "--seeds", "0:3", "--cluster", "tcp://127.0.0.1:8786")
+    call("run")
+    assert [(settings["seeds"], settings["cluster"]) for settings in calls] == [
+        ((0, 1, 2), "tcp://127.0.0.1:8786"),
+        ((), None),
+    ]
+
+
 def test_ledger_export_writes_csv_and_parquet(tmp_path):
     write_lesson()
     assert "claims.parquet" in call("ledger", "export", "--folder", str(tmp_path))
@@ -200,6 +211,9 @@ def test_stopping_a_command_is_said_in_words(monkeypatch, capfd):
         (["run", "-p", "seed"], "NAME=VALUE"),
         (["run", "-p", "sed=1", "00"], "seed"),
         (["run", "77"], "00_start_here"),
+        (["run", "--seeds", "5:0"], "--seeds 0:5"),
+        (["run", "--seeds", "0:2", "-p", "seed=1"], "given twice"),
+        (["run", "00", "--cluster", "nonsense://x"], "dask scheduler --host 127.0.0.1"),
         (["data", "get", "nothing"], "cifar10"),
     ],
 )

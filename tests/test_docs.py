@@ -35,7 +35,7 @@ def test_every_path_in_the_readme_exists(path):
     assert path in made_by_runs or (root() / path.replace("NN_name", "00_start_here").replace("lNN", "l00")).exists()
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/cluster.md"])
 def test_every_file_that_a_page_names_exists(page):
     text = (root() / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:notebooks|labkit|tests|benchmarks|docs)/[\w./-]*)`", text)

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from rows_made_up import write_attempt, write_lesson
 
-from labkit import ledger, report
+from labkit import device, ledger, report
 from labkit.files import artifacts, write_json
 from labkit.ledger.rows import Answer, Latency, Memory, Prediction, Ratio, Run, Training
 
@@ -72,6 +72,40 @@ def test_only_the_newest_run_of_a_lesson_counts():
     write_lesson("r2", sentence="the new sentence", started="2026-01-02T10:00:00+00:00")
     assert "the new sentence" in page()
     assert "the old sentence" not in page()
+
+
+def test_runs_with_several_seeds_say_in_how_many_each_claim_holds_and_on_how_many_machines():
+    other = replace(device.describe(), machine_key="other", cpu="Ryzen 7950X", gpu=None, logical_cores=32)
+    for seed in range(4):
+        write_lesson(f"r{seed}", started=f"2026-01-0{seed + 1}T10:00:00+00:00", seed=seed)
+        write_attempt(f"r{seed}", seed=seed, host="node-1")
+    write_lesson("r4", started="2026-01-05T10:00:00+00:00", seed=4, machine=other)
+    html = page()
+    assert "holds in 5 of 5: seeds 0 to 4 on 2 machines" in html
+    assert "holds in 0 of 5, open in 5: seeds 0 to 4 on 2 machines" in html
+    assert html.count("<td>node-1</td>") == 4
+
+
+def test_one_run_alone_says_nothing_of_seeds():
+    write_lesson()
+    write_attempt()
+    assert "of 1:" not in page()
+    assert "<th>machine</th>" not in page()
+
+
+def test_rows_of_another_machine_of_a_cluster_stand_apart_and_name_it():
+    other = replace(device.describe(), machine_key="other", cpu="Ryzen 7950X", gpu=None, logical_cores=32)
+    write_lesson("r1")
+    write_lesson("r2", started="2026-01-02T10:00:00+00:00", seed=1, machine=other)
+    ledger.add(Memory(run_key="r2", name="only there", device="cpu", peak_bytes=10**6))
+    html = page()
+    assert re.findall(r"<summary>(.*?): 3 rows</summary>", html)[:2] == ["this machine", "Ryzen 7950X, 32 cores"]
+    assert re.search(r"<summary>Ryzen 7950X, 32 cores: 1 row</summary>.*?only there", html, flags=re.DOTALL)
+
+
+def test_the_same_machine_after_an_update_is_still_this_machine():
+    write_lesson("r1", machine=replace(device.describe(), machine_key="before", torch="2.0"))
+    assert "<summary>this machine: 3 rows</summary>" in page()
 
 
 def test_text_of_a_notebook_cannot_inject_markup():

@@ -38,6 +38,12 @@ def run(
     notebooks: Annotated[list[str] | None, typer.Argument(help="Numbers, names or paths; all by default.")] = None,
     profile: Annotated[str, typer.Option(help="quick, lab or paper.")] = "quick",
     parameter: Annotated[list[str] | None, typer.Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.", show_default=False)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Run on dask workers: tcp://HOST:PORT, or local for two on this machine.")
+    ] = None,
     fresh: Annotated[bool, typer.Option(help="Start over instead of resuming a batch that was cut short.")] = False,
     solutions: Annotated[bool, typer.Option(help="Fill the reference answers into the exercises.")] = False,
     check_exercises: Annotated[
@@ -55,14 +61,18 @@ def run(
     --strict grades in a fresh process: the source of each exercise cell alone, with the notebook's imports. What the
     other cells did does not reach it.
 
-    Example: labkit run 00 01 --profile lab -p seed=1
+    On a cluster, lessons that measure run alone on each machine; docs/cluster.md says how to start one.
+
+    Example: labkit run 00 01 --profile lab --seeds 0:5
     """
     from labkit.runner import run_batch
+    from labkit.runner.tasks import seeds_of
 
     parameters = dict(_split_parameter(text) for text in parameter or [])
     solve = "both" if check_exercises else solutions
+    where = {"seeds": seeds_of(seeds) if seeds else (), "cluster": cluster}
     how = {"profile": profile, "fresh": fresh, "solutions": solve, "strict": strict, "together": together}
-    result = run_batch(notebooks or None, parameters=parameters, **how)
+    result = run_batch(notebooks or None, parameters=parameters, **how, **where)
     typer.echo("Writing the report ...")
     _write_report()
     raise typer.Exit(0 if result.ok else 1)

@@ -76,9 +76,9 @@ def _ledger_claims(
     profile: Annotated[str, typer.Option(help="The profile whose runs are counted.")] = "lab",
     out: Annotated[Path | None, typer.Option(help="Default: artifacts/claims.md.")] = None,
 ):
-    """Say over how many seeds each claim of the lessons holds.
+    """Say over how many seeds and machines each claim holds.
 
-    Run the lessons with several seeds first: labkit run --profile lab -p seed=1
+    Run the lessons with several seeds first: labkit run --profile lab --seeds 0:5
 
     Example: labkit ledger claims --out docs/claims.md
     """

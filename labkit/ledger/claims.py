@@ -1,33 +1,71 @@
-"""How the claims of the lessons fared over several seeds: a table in Markdown, from the ledger."""
+"""How the claims of the lessons fared over several seeds and machines: a table in Markdown, from the ledger."""
 
 from collections import Counter, defaultdict
+from typing import NamedTuple
 
 from labkit.errors import LedgerError
 from labkit.ledger._store import find
-from labkit.ledger.rows import Claim, Completion, Run
+from labkit.ledger.rows import Attempt, Claim, Completion, Run
 
 VERDICTS = ("holds", "fails", "inconclusive")
 
 
+class Tally(NamedTuple):
+    """One claim over several runs.
+
+    sentence  as the newest run says it
+    verdicts  {seed: "holds", "fails" or "inconclusive"}
+    machines  what they ran on, as (machine key, host or None): machines of one kind differ in their host only
+    """
+
+    sentence: str
+    verdicts: dict[int, str]
+    machines: frozenset
+
+    def outcome(self):
+        """In words, such as "holds in 4 of 5, fails in 1"."""
+        counts, total = Counter(self.verdicts.values()), len(self.verdicts)
+        others = [f"{verdict if verdict != 'inconclusive' else 'open'} in {counts[verdict]}" for verdict in VERDICTS[1:]
+                  if counts[verdict]]  # fmt: skip
+        return ", ".join([f"holds in {counts['holds']} of {total}", *others])
+
+    def extent(self):
+        """Over what, such as "seeds 0 to 4 on 2 machines"."""
+        count = len(self.machines)
+        return f"{_spans(sorted(self.verdicts))} on {count} machine{'s' if count != 1 else ''}"
+
+
 def by_seed(profile="lab", *, path=None):
-    """{(notebook, claim id): (sentence of the newest run, {seed: verdict})} over the completed runs of a profile.
+    """{(notebook, claim id): `Tally`} over the completed runs of a profile.
 
     Of each notebook and seed only the newest completed run counts, and only the claims that its newest run makes.
     """
     done = {row.run_key for row in find(Completion, path=path)}
     runs = sorted(find(Run, path=path, profile=profile), key=lambda run: run.started_utc)
-    newest = {(run.notebook, run.seed): run.run_key for run in runs if run.run_key in done}
+    newest = {(run.notebook, run.seed): run for run in runs if run.run_key in done}
     last = {run.notebook: run.run_key for run in runs if run.run_key in done}
+    hosts = {row.run_key: row.host for row in find(Attempt, path=path)}
     rows = defaultdict(dict)
     for row in find(Claim, path=path):
         rows[row.run_key][row.claim_id] = row
     found = {}
     for notebook, run_key in sorted(last.items()):
-        of_seed = {seed: rows[key] for (name, seed), key in sorted(newest.items()) if name == notebook}
+        of_seed = {seed: run for (name, seed), run in sorted(newest.items()) if name == notebook}
         for claim, row in rows[run_key].items():
-            verdicts = {seed: made[claim].verdict for seed, made in of_seed.items() if claim in made}
-            found[notebook, claim] = (row.sentence, verdicts)
+            made = {seed: run for seed, run in of_seed.items() if claim in rows[run.run_key]}
+            verdicts = {seed: rows[run.run_key][claim].verdict for seed, run in made.items()}
+            machines = frozenset((run.machine_key, hosts.get(run.run_key)) for run in made.values())
+            found[notebook, claim] = Tally(row.sentence, verdicts, machines)
     return found
+
+
+def _spans(numbers):
+    """Seeds in words: "seed 3", "seeds 0 to 4", "seeds 0, 2 and 7"."""
+    if len(numbers) == 1:
+        return f"seed {numbers[0]}"
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"seeds {numbers[0]} to {numbers[-1]}"
+    return f"seeds {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def as_markdown(profile="lab", *, path=None):
@@ -37,18 +75,17 @@ def as_markdown(profile="lab", *, path=None):
         raise LedgerError(
             f"No completed run of the profile {profile!r} makes a claim.", fix=f"labkit run --profile {profile}"
         )
-    counts = Counter(verdict for _, verdicts in found.values() for verdict in verdicts.values())
+    counts = Counter(verdict for tally in found.values() for verdict in tally.verdicts.values())
     total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     page = [
         "# The claims of the lessons, over several seeds",
         "",
-        f"Profile `{profile}`. A number says for how many seeds the claim got this verdict. All runs: {total}.",
+        f"Profile `{profile}`, of each lesson and seed the newest run. All verdicts: {total}.",
         "",
-        "| lesson | claim | seeds | holds | fails | inconclusive |",
-        "|---|---|--:|--:|--:|--:|",
+        "| lesson | claim | verdict | over |",
+        "|---|---|---|---|",
     ]
-    for (notebook, _), (sentence, verdicts) in found.items():
-        each = Counter(verdicts.values())
-        numbers = " | ".join(str(each[verdict] or "") for verdict in VERDICTS)
-        page.append(f"| {notebook[:2]} | {sentence.replace('|', '&#124;')} | {len(verdicts)} | {numbers} |")
+    for (notebook, _), tally in found.items():
+        sentence = tally.sentence.replace("|", "&#124;")
+        page.append(f"| {notebook[:2]} | {sentence} | {tally.outcome()} | {tally.extent()} |")
     return "\n".join(page) + "\n"

@@ -180,14 +180,14 @@ class Batch:
     """One call of the runner over several notebooks; `status` is set when it ends."""
 
     batch_key: str
-    settings: str  # JSON: profile, parameters, notebooks, digest of their sources
+    settings: str  # JSON: profile, notebooks with their parameters, digest of their sources
     started_utc: str
     status: str | None = None  # "passed" or "failed"; None while running or after a kill
 
 
 @_row("attempts", key=("run_key",))
 class Attempt(_OfRun):
-    """One try of the runner at one notebook of a batch; the newest of a notebook is the one that counts."""
+    """One try of the runner at one notebook of a batch; the newest of a notebook and seed is the one that counts."""
 
     batch_key: str
     notebook: str
@@ -200,6 +200,8 @@ class Attempt(_OfRun):
     cells_total: int | None = None
     output: str | None = None  # the executed notebook, relative to artifacts/, with forward slashes
     finished_utc: str | None = None
+    seed: int | None = None  # where the batch had seeds
+    host: str | None = None  # the machine of a cluster that it ran on
 
 
 @_row("latencies", key=("run_key", "name", "device", "threads", "batch"))

@@ -10,7 +10,7 @@ def run_batch(notebooks=None, *, show=None, **settings):
 
     notebooks  such as ["00", "01_deployment_fundamentals", "my/own.ipynb"]; None means all of the course
     show       None: progress on standard output; False: nothing
-    settings   fields of `labkit.runner.batch.Settings`, such as profile="lab", parameters={"seed": 1}, fresh=True
+    settings   fields of `labkit.runner.settings.Settings`, such as profile="lab", parameters={"seed": 1}, fresh=True
     returns    `labkit.runner.batch.Result`; its `ok` says whether every notebook's last cell wrote its record
     errors     LabError for unknown notebooks, profiles or parameters, when another batch is running, and when the
                disk is full or may not be written

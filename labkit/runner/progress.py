@@ -7,21 +7,25 @@ from rich.console import Console
 
 from labkit import ledger
 from labkit.ledger.rows import Attempt
+from labkit.runner.tasks import label
 
 LINE_EVERY_S = 10
 
 
-def expected_seconds(names, profile, default):
-    """{name: seconds} each notebook may take: as long as the last time it passed in this profile, else `default`."""
+def expected_seconds(tasks, profile, default):
+    """{label: seconds} each task may take: as long as its notebook took when it last passed in this profile.
+
+    default  seconds of a notebook that never passed
+    """
     known = {row.notebook: row.seconds for row in ledger.find(Attempt, profile=profile, status="passed")}
-    return {name: known.get(name, default) for name in names}
+    return {label(task): known.get(task.notebook, default) for task in tasks}
 
 
 class Progress:
     """Shows how far a batch is.
 
     show      False: nothing
-    expected  {name: seconds} of the notebooks that are to run
+    expected  {label: seconds} of the tasks that are to run
     together  how many run at a time
     """
 
@@ -36,10 +40,10 @@ class Progress:
         """A line that stays."""
         self.console.print(text)
 
-    def begin(self, name):
-        """A notebook starts."""
+    def begin(self, name, host=None):
+        """A task starts, on a machine of a cluster where there is one."""
         self.begun[name] = time.monotonic()
-        self.say(f"{name}  started, {self.left()}")
+        self.say(f"{name}  started{f' on {host}' if host else ''}, {self.left()}")
 
     def tick(self, name=None, place=None):
         """A moment passed, or a notebook came to another place, such as "cell 3/20"."""
@@ -63,16 +67,18 @@ class Progress:
         return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
 
     def end(self, attempt):
-        """A notebook ended: an `Attempt` row."""
-        self.took, self.foreseen = self.took + attempt.seconds, self.foreseen + self.expected.pop(attempt.notebook)
-        self.places.pop(attempt.notebook, None)
+        """A task ended: an `Attempt` row."""
+        name = label(attempt)
+        self.took, self.foreseen = self.took + attempt.seconds, self.foreseen + self.expected.pop(name)
+        self.places.pop(name, None)
         cells = f"{attempt.cells_done}/{attempt.cells_total or '?'}"
-        parts = [attempt.notebook, attempt.status, cells, f"{attempt.seconds:.1f} s", attempt.reason]
+        where = f"on {attempt.host}" if attempt.host else None
+        parts = [name, attempt.status, cells, f"{attempt.seconds:.1f} s", where, attempt.reason]
         self.say("  ".join(filter(None, parts)))
 
     def finish(self, attempts):
-        """All notebooks ended: their `Attempt` rows."""
+        """All tasks ended: their `Attempt` rows."""
         failed = [attempt for attempt in attempts if attempt.status != "passed"]
         self.say(f"\n{len(attempts) - len(failed)} of {len(attempts)} notebooks passed.")
         for attempt in failed:
-            self.say(f"  {attempt.notebook}: {attempt.reason}")
+            self.say(f"  {label(attempt)}: {attempt.reason}")

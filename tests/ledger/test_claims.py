@@ -4,15 +4,19 @@ import pytest
 
 from labkit import ledger
 from labkit.errors import LedgerError
-from labkit.ledger.claims import as_markdown, by_seed
-from labkit.ledger.rows import Claim, Completion, Run
+from labkit.ledger.claims import Tally, as_markdown, by_seed
+from labkit.ledger.rows import Attempt, Claim, Completion, Run
 
 
-def run(seed, verdicts, *, at, notebook="04_batch", profile="lab", complete=True):
+def run(seed, verdicts, *, at, notebook="04_batch", profile="lab", complete=True, machine="m", host=None):
     """One run of a lesson that made these claims."""
     key = f"{notebook}-{seed}-{at}"
     started = f"2026-01-01T10:00:{at:02}+00:00"
-    ledger.add(Run(run_key=key, notebook=notebook, profile=profile, seed=seed, started_utc=started, machine_key="m"))
+    ledger.add(
+        Run(run_key=key, notebook=notebook, profile=profile, seed=seed, started_utc=started, machine_key=machine)
+    )
+    about = {"run_key": key, "batch_key": "b", "notebook": notebook, "profile": profile, "started_utc": started}
+    ledger.add(Attempt(**about, status="passed", seed=seed, host=host))
     for claim, verdict in verdicts.items():
         ledger.add(Claim(run_key=key, claim_id=claim, sentence=f"{claim} of run {at}", verdict=verdict))
     if complete:
@@ -25,13 +29,14 @@ def test_of_each_seed_the_newest_complete_run_of_the_profile_counts():
     run(1, {"gap": "inconclusive"}, at=3)
     run(2, {"gap": "fails"}, at=4, complete=False)
     run(3, {"gap": "fails"}, at=5, profile="quick")
-    assert by_seed("lab") == {("04_batch", "gap"): ("gap of run 3", {0: "holds", 1: "inconclusive"})}
+    one = frozenset({("m", None)})
+    assert by_seed("lab") == {("04_batch", "gap"): ("gap of run 3", {0: "holds", 1: "inconclusive"}, one)}
 
 
 def test_a_claim_that_the_newest_run_no_longer_makes_is_left_out_and_a_new_one_counts_its_own_seeds():
     run(0, {"old": "holds", "both": "holds"}, at=1)
     run(1, {"new": "fails", "both": "holds"}, at=2)
-    assert {claim: verdicts for (_, claim), (_, verdicts) in by_seed("lab").items()} == {
+    assert {claim: tally.verdicts for (_, claim), tally in by_seed("lab").items()} == {
         "new": {1: "fails"},
         "both": {0: "holds", 1: "holds"},
     }
@@ -42,7 +47,19 @@ def test_the_page_counts_verdicts_and_a_bar_in_a_sentence_does_not_break_its_tab
     run(1, {"|w|": "holds"}, at=2)
     page = as_markdown("lab")
     assert "2 holds, 0 fails, 0 inconclusive" in page
-    assert page.splitlines()[-1] == "| 04 | &#124;w&#124; of run 2 | 2 | 2 |  |  |"
+    assert page.splitlines()[-1] == "| 04 | &#124;w&#124; of run 2 | holds in 2 of 2 | seeds 0 and 1 on 1 machine |"
+
+
+def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
+    for seed, host in enumerate(["a", "b", "a", "b"]):
+        run(seed, {"gap": "holds"}, at=seed, host=host)
+    run(4, {"gap": "fails"}, at=5, machine="other")
+    run(9, {"gap": "inconclusive"}, at=4, host="a")
+    (tally,) = by_seed("lab").values()
+    assert tally.outcome() == "holds in 4 of 6, fails in 1, open in 1"
+    assert tally.extent() == "seeds 0, 1, 2, 3, 4 and 9 on 3 machines"
+    assert Tally("", dict.fromkeys(range(5), "holds"), frozenset("m")).extent() == "seeds 0 to 4 on 1 machine"
+    assert Tally("", {3: "holds"}, frozenset("m")).extent() == "seed 3 on 1 machine"
 
 
 def test_without_a_complete_run_the_error_says_which_command_makes_one():

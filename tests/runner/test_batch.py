@@ -14,7 +14,7 @@ from benchmarks import drills
 from labkit import ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Answer, Attempt, Batch, Completion
-from labkit.runner import batch, outcome, run_batch, sources
+from labkit.runner import batch, outcome, run_batch, sources, tasks
 
 pytestmark = pytest.mark.kills
 NOTE = """
@@ -164,9 +164,8 @@ def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_
     assert second.attempts[0] == first.attempts[0] and second.attempts[1].run_key.endswith("/2")
     assert not failed.exists()
 
-    found, settings = sources.find(["10", "11"]), batch.Settings()
-    parameters = {source.name: {"profile": "quick"} for source in found}
-    new, kept = batch._begin(found, settings, parameters)
+    settings = batch.Settings()
+    new, kept = batch._begin(tasks.listed(sources.find(["10", "11"]), settings), settings)
     assert new.batch_key != first.batch_key and not kept
 
 
@@ -301,10 +300,10 @@ def test_a_lock_that_cannot_be_taken_is_said_in_words(place):
 def test_a_stop_at_a_moment_that_swallows_it_is_heard_a_moment_later(place, monkeypatch):
     drills.write_workbook(place, {"83_stays": ["import time; time.sleep(600)", drills.RECORD]})
 
-    def swallow(names, profile, default):
+    def swallow(todo, profile, default):
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        return dict.fromkeys(names, default)
+        return {tasks.label(task): default for task in todo}
 
     monkeypatch.setattr(batch, "expected_seconds", swallow)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background

@@ -1,10 +1,14 @@
 """What a batch shows."""
 
+from dataclasses import replace
+
 import pytest
 
 from labkit import ledger
 from labkit.ledger.rows import Attempt
 from labkit.runner import progress
+from labkit.runner.sources import Source
+from labkit.runner.tasks import Task
 
 PASSED = Attempt(
     run_key="b/00_a/1", batch_key="b", notebook="00_a", profile="quick", started_utc="2026-01-01", status="passed",
@@ -52,8 +56,10 @@ def test_lines_tell_start_place_and_end_and_how_long_the_batch_may_still_take(cl
 
 def test_a_notebook_is_expected_to_take_as_long_as_when_it_last_passed():
     ledger.add(PASSED, FAILED)
-    assert progress.expected_seconds(["00_a", "01_b"], "quick", 45) == {"00_a": 12.34, "01_b": 45}
-    assert progress.expected_seconds(["00_a"], "lab", 300) == {"00_a": 300}
+    passed, failed = (Task(Source(name, None, False, {}), {}) for name in ("00_a", "01_b"))
+    assert progress.expected_seconds([passed, failed], "quick", 45) == {"00_a": 12.34, "01_b": 45}
+    assert progress.expected_seconds([passed], "lab", 300) == {"00_a": 300}
+    assert progress.expected_seconds([replace(passed, seed=3)], "quick", 45) == {"00_a, seed 3": 12.34}
 
 
 def test_where_notebooks_take_longer_than_foreseen_the_rest_is_expected_to_do_so_too(clock):

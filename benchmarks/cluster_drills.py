@@ -1,0 +1,208 @@
+"""Drills for runs on a cluster: a scheduler and workers as processes of their own, killed at random moments.
+
+The tests run them a few times, `benchmarks/cluster.py` many times.
+"""
+
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psutil
+
+from benchmarks import drills
+from labkit import ledger
+from labkit.ledger.rows import Attempt, Ceiling
+
+QUIET = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s", "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "0"}
+ROWS = 10  # of each run of `drills.WORK`
+
+
+def free_port():
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Cluster:
+    """A dask scheduler and its workers on the loopback address, for the workbook in `folder`.
+
+    settings  further environment, such as dask's own settings
+    """
+
+    def __init__(self, folder, **settings):
+        self.folder, self.port = Path(folder), free_port()
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        (self.folder / "temporary").mkdir(exist_ok=True)
+        place = {"TMPDIR": str(self.folder / "temporary")}
+        self.environment = {**drills.environment(folder), **QUIET, **place, **settings}
+        self.scheduler, self.workers = None, {}
+
+    def start_scheduler(self):
+        self.scheduler = self._dask("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard")
+
+    def start_worker(self, name="0", *options, preload=True, **settings):
+        """Start a worker; its nanny is the process that is kept."""
+        words = ["worker", self.address, "--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard", "--name", name]
+        words += ["--preload", "labkit.runner.remote"] if preload else []
+        words += ["--local-directory", str(self.folder / "scratch")]  # a later option of the caller takes its place
+        self.workers[name] = self._dask(*words, *options, **settings)
+
+    def _dask(self, *words, **settings):
+        with (self.folder / "cluster.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "dask", *words], env={**self.environment, **settings},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+            )  # fmt: skip
+
+    def worker_process(self, name="0"):
+        """The process under the nanny that runs tasks, or None when there is none just now."""
+        try:
+            children = psutil.Process(self.workers[name].pid).children()
+            return next((child for child in children if "spawn_main" in " ".join(child.cmdline())), None)
+        except psutil.Error:
+            return None
+
+    def close(self):
+        """End it as a user would, and then whatever is left of it."""
+        processes = [process for process in (*self.workers.values(), self.scheduler) if process]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def cluster(folder, workers=1, **settings):
+    """A running cluster, closed at the end."""
+    made = Cluster(folder, **settings)
+    try:
+        made.start_scheduler()
+        for number in range(workers):
+            made.start_worker(str(number))
+        yield made
+    finally:
+        made.close()
+
+
+class KillDrill:
+    """Kills workers, the client and the scheduler of a run at random moments, and counts what that broke.
+
+    folder  an empty folder for the workbook
+    """
+
+    def __init__(self, folder, rng=None, *, notebooks=12, seeds=3, workers=2):
+        self.folder, self.rng = Path(folder), rng or random.Random(0)
+        (self.folder / "artifacts").mkdir(parents=True)
+        drills.write_workbook(
+            folder, {f"{n:02}_drill": [drills.WORK, "x = 1", drills.RECORD] for n in range(notebooks)}
+        )
+        self.tasks, self.seeds, self.names = notebooks * seeds, tuple(range(seeds)), [str(n) for n in range(workers)]
+        self.cluster, self.client = Cluster(folder), None
+        self.killed = dict.fromkeys(("worker", "nanny", "client", "scheduler"), 0)
+        self.seen, self.runs, self.begun = {}, 0, 0
+
+    def run(self, kills, *, within_s=4.0, limit_s=1200):
+        """Kill `kills` times, then let the run end. Returns the counts.
+
+        within_s  the next kill comes this long after the last, or earlier
+        """
+        end, fresh = time.monotonic() + limit_s, True
+        try:
+            while time.monotonic() < end:
+                self.mend(fresh=fresh)
+                fresh = False
+                self.wait(self.rng.uniform(0.3, within_s))
+                self.note_finished()
+                if self.client.poll() == 0:
+                    self.runs += 1
+                    if sum(self.killed.values()) >= kills:
+                        break
+                    fresh = True
+                elif self.client.poll() is None and sum(self.killed.values()) < kills:
+                    self.kill(self.rng.choices(list(self.killed), [6, 2, 4, 2])[0])
+            return self.counts()
+        finally:
+            if self.client:
+                self.client.kill()
+                self.client.wait()
+            self.cluster.close()
+
+    def mend(self, *, fresh):
+        """Start again what is not there."""
+        if self.cluster.scheduler is None or self.cluster.scheduler.poll() is not None:
+            self.cluster.start_scheduler()
+        for name in self.names:
+            worker = self.cluster.workers.get(name)
+            if worker is None or worker.poll() is not None:
+                self.cluster.start_worker(name)
+        if self.client is None or self.client.poll() is not None:
+            settings = {"cluster": self.cluster.address, "seeds": self.seeds, "fresh": fresh}
+            self.client = drills.start_batch(self.folder, **settings)
+            self.begun += 1
+
+    def wait(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.client.poll() is None:
+            time.sleep(0.05)
+
+    def kill(self, who):
+        """Kill one of them as hard as the system can."""
+        name = self.rng.choice(self.names)
+        if who == "worker":
+            process = self.cluster.worker_process(name)
+        else:
+            process = {"nanny": self.cluster.workers[name], "client": self.client}.get(who, self.cluster.scheduler)
+        if process is None:
+            return
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.Error:
+            return
+        process.wait()
+        self.killed[who] += 1
+
+    def note_finished(self):
+        """Remember how often each finished task had been started by the time it was first seen as finished."""
+        for row in ledger.find(Attempt, path=drills.ledger_of(self.folder), status="passed"):
+            task = row.run_key.rpartition("/")[0]
+            self.seen.setdefault(task, self.starts(task))
+
+    def starts(self, task):
+        path = self.folder / "started.txt"
+        lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+        return sum(line.startswith(f"{task}/") for line in lines)
+
+    def counts(self):
+        """What the newest run has, and what must not be."""
+        passed = [row for row in drills.attempts(self.folder) if row.status == "passed"]
+        keys = {row.run_key for row in passed}
+        rows = ledger.find(Ceiling, path=drills.ledger_of(self.folder))
+        of_newest = [row for row in rows if row.run_key in keys]
+        every = {row.run_key for row in ledger.find(Attempt, path=drills.ledger_of(self.folder))}
+        written = [self.folder / "artifacts" / row.output for row in passed]
+        return {
+            "kills": sum(self.killed.values()),
+            "lost": self.tasks - len(keys) + self.tasks * ROWS - len(of_newest),
+            "doubled": len(rows) - len({(row.run_key, row.name) for row in rows})
+            + len(passed) - len({(row.notebook, row.seed) for row in passed})
+            + sum(row.run_key not in every for row in rows),
+            "rerun": sum(self.starts(task) > count for task, count in self.seen.items()),
+            "torn": len(drills.torn_files(self.folder)) + sum(not path.exists() for path in written)
+            + (damage(drills.ledger_of(self.folder)) != "ok"),
+        }  # fmt: skip
+
+
+def damage(path):
+    """What SQLite finds wrong with a ledger; "ok" when nothing is."""
+    with closing(sqlite3.connect(path)) as stored:
+        return stored.execute("PRAGMA integrity_check").fetchone()[0]
