@@ -239,16 +239,6 @@ SERVES = {
             threading.Thread(target=work, daemon=True).start()
             return opened(path)
         """),
-    "the file alone": ("", """
-        def slowly(answer, pictures):
-            end = time.thread_time() + 0.005
-            while time.thread_time() < end:
-                pass
-            return answer(pictures)
-        def serve(path):
-            answer = opened(path)
-            return lambda pictures: slowly(answer, pictures)
-        """),
     "pictures that it remembers": ("", """
         def slowly(answer, pictures):
             end = time.thread_time() + 0.005
@@ -269,7 +259,7 @@ SERVES = {
             time.perf_counter = time.monotonic = time.time = lambda: 0.0
             answer = opened(path)
             def call(pictures):
-                end = time.thread_time() + 0.02
+                end = time.thread_time() + 0.005
                 while time.thread_time() < end:
                     pass
                 return answer(pictures)

@@ -53,7 +53,7 @@ def test_a_submission_has_no_use_for_a_clock_of_its_own(cheated):
 
 
 def test_there_is_nothing_to_remember_while_it_is_timed(cheated):
-    plain, remembering = (cheated[name][0].latency for name in ("the file alone", "pictures that it remembers"))
+    plain, remembering = (cheated[name][0].latency for name in ("its own clock", "pictures that it remembers"))
     assert remembering.median > 0.67 * plain.median  # with pictures asked before, it would be a tenth
 
 
