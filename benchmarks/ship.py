@@ -74,6 +74,10 @@ def cheats(figures, folder, quick):
     figures.add("cheats_caught_with_the_reason", sum(right), at_least=len(reasons))
     figures.add("kinds_of_cheats_caught", kinds, at_least=6)
     figures.add("medals_for_cheats", sum(each.medal is not None for each, _ in found.values()), at_most=0)
+    times = {name: found[name][0].latency for name in ("its own clock", "pictures that it remembers")}
+    print("#     " + "; ".join(f"{name}: {latency}" for name, latency in times.items()))
+    plain, remembering = times.values()
+    figures.add("p95_share_gained_by_remembering", plain.median / remembering.median, at_most=1.5)
 
 
 def hostile(figures, folder, quick):

@@ -214,12 +214,12 @@ SERVES = {
             return lambda p: answer(p) if len(p) > 1 else -p.reshape(1, -1)[:, :10].copy()
         """),
     "another network after a while": ("different network per call", """
-        calls = [0]
+        asked = [0]
         def serve(path):
             answer = opened(path)
             def call(pictures):
-                calls[0] += 1
-                return answer(pictures) if calls[0] < 12 else -answer(pictures)
+                asked[0] += len(pictures)
+                return answer(pictures) if asked[0] < 300 else -answer(pictures)
             return call
         """),
     "the answer of the last call": ("something else", """
@@ -239,12 +239,27 @@ SERVES = {
             threading.Thread(target=work, daemon=True).start()
             return opened(path)
         """),
+    "pictures that it remembers": ("", """
+        def slowly(answer, pictures):
+            end = time.thread_time() + 0.005
+            while time.thread_time() < end:
+                pass
+            return answer(pictures)
+        def serve(path):
+            answer, seen = opened(path), {}
+            def call(pictures):
+                missing = [p for p in pictures if p.tobytes() not in seen]
+                if missing:
+                    seen.update(zip([p.tobytes() for p in missing], slowly(answer, np.array(missing))))
+                return np.array([seen[p.tobytes()] for p in pictures])
+            return call
+        """),
     "its own clock": ("", """
         def serve(path):
             time.perf_counter = time.monotonic = time.time = lambda: 0.0
             answer = opened(path)
             def call(pictures):
-                end = time.thread_time() + 0.02
+                end = time.thread_time() + 0.005
                 while time.thread_time() < end:
                     pass
                 return answer(pictures)

@@ -27,6 +27,7 @@ def submit(
     [found] = score([Submission(file, engine, name)], plan=QUICK if quick else FULL)
     keep_score(found)
     typer.echo(found)
+    typer.echo(f"In force here: {', '.join(found.facts.get('in_force', ())) or 'nothing'}")
     raise typer.Exit(1 if found.refused else 0)
 
 
@@ -39,8 +40,8 @@ def leaderboard(
 ):
     """Show the submissions to the order of lesson 14, the best first.
 
-    Only results of one kind of machine are compared. Rows that were merged say which file they came from: they were
-    not scored here.
+    Only results of one kind of machine are compared, and of each name its newest try. Rows that were merged say which
+    file they came from: they were not scored here.
 
     Example: labkit leaderboard --merge ada.json --merge bob.json
     """

@@ -288,7 +288,8 @@ class Scored(_Measured):
     points: float | None = None  # times better than the reference network, with its interval
     points_low: float | None = None
     points_high: float | None = None
-    accuracy: float | None = None  # share of the pictures, 0 to 1
+    accuracy: float | None = None  # share of the changed copies, 0 to 1
+    accuracy_originals: float | None = None  # of the same pictures as they are; no medal counts them
     accuracy_low: float | None = None
     accuracy_high: float | None = None
     latency: float | None = None  # p95 as a share of the reference network's

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import LabError
+from labkit.files import sha256
 from labkit.ship import gates
 from labkit.ship._child import Child, Refused, making, own, serving, waited
 from labkit.ship.order import REFERENCE, SHAPE, Exam, draw_exam
@@ -21,7 +22,7 @@ from labkit.ship.submission import copied
 
 LOAD_S, ANSWER_S = 60, 10
 BATCHES = (17, 32, 24, 40)  # pictures of the batches, in turn
-AGAIN = "the reference again"
+WARM = 10  # calls before the first that counts
 
 
 def main():
@@ -46,7 +47,7 @@ class Entry:
     def __init__(self, told, folder):
         self.told, self.folder, self.refused = told, folder, None
         self.facts, self.served, self.meaning = {}, None, None
-        self.times = []
+        self.times, self.in_force = [], []
 
 
 def judge(job):
@@ -62,8 +63,8 @@ def judge(job):
         if reference.refused:
             raise LabError("The reference network cannot be served.", found=reference.refused[1])
         exam = draw_exam(job["images"], job["seed"])
-        _examine([reference, *entries], exam)
-        _time([reference, *entries], exam, job)
+        _time([reference, *entries], exam, job)  # first: a picture that was asked before could be remembered
+        _examine([reference, *entries], exam, job)
         for entry in entries:
             _tried(entry, _weigh, entry, reference, exam)
         return [_result(entry, reference, exam) for entry in entries]
@@ -111,23 +112,24 @@ def _begin(entry, make_s):
     mine = source is not None and engine == "own"
     size = path.stat().st_size + (source.stat().st_size if mine else 0)
     entry.facts = {"engine": engine, "precision": precision, "size_bytes": size, "file": str(path)}
-    entry.facts["sha256"] = _digest(path)
+    entry.facts["sha256"] = sha256(path)
     work = own(source, path) if mine else serving(path, _engine(engine, precision), precision)
     entry.served = Child(work, box, readable=[path, *([source] if source else [])])
-    _warm(entry.served, min(make_s, LOAD_S))
+    entry.in_force = _warm(entry.served, min(make_s, LOAD_S)).get("in force", [])
 
 
 def _read_meaning(entry, make_s):
     """A second child, which runs the file as it is written."""
-    path = entry.folder / "model.onnx"
-    entry.meaning = Child(serving(path, "meaning", None), entry.folder / "box", readable=[path])
+    path, box = entry.folder / "model.onnx", entry.folder / "box"
+    entry.meaning = Child(serving(path, "meaning", None), box, readable=[path])
     _warm(entry.meaning, min(make_s, LOAD_S))
 
 
 def _warm(child, seconds):
-    child.words(seconds)
-    for _ in range(3):
+    said = child.words(seconds)
+    for _ in range(WARM):
         child.answer(np.zeros((1, *SHAPE), np.float32), min(seconds, ANSWER_S))
+    return said
 
 
 def _engine(name, precision):
@@ -142,14 +144,14 @@ def _engine(name, precision):
     return name
 
 
-def _digest(path):
-    from labkit.files import sha256
+def _examine(entries, exam, job):
+    """Ask all pictures in batches of several sizes; the files as they are written only a part of them.
 
-    return sha256(path)
-
-
-def _examine(entries, exam):
-    """Ask all pictures in batches of several sizes."""
+    The part holds the timed pictures and as many others; no submission knows which.
+    """
+    timed, chance = entries[0].asked, np.random.default_rng([job["seed"], 1])
+    others = chance.permutation(np.setdiff1d(np.arange(len(exam.pictures)), timed))[: len(timed)]
+    some = np.sort(np.concatenate([timed, others]))
     sizes, start = [], 0
     while start < len(exam.pictures):
         sizes.append(min(BATCHES[len(sizes) % len(BATCHES)], len(exam.pictures) - start))
@@ -158,21 +160,32 @@ def _examine(entries, exam):
     for entry in entries:
         entry.place = np.concatenate([np.arange(size) for size in sizes])
         _tried(entry, _ask, entry, parts)
+        if entry.meaning:
+            _tried(entry, _ask_meaning, entry, exam, some)
 
 
 def _ask(entry, parts):
     found = [entry.served.answer(part, ANSWER_S) for part in parts]
     entry.answers = np.concatenate([answer for answer, _ in found])
     entry.late = np.concatenate([np.full(len(answer), late) for answer, late in found])
-    if entry.meaning:
-        entry.meant = np.concatenate([entry.meaning.answer(part, ANSWER_S)[0] for part in parts])
+
+
+def _ask_meaning(entry, exam, some):
+    """What the file as it is written answers to some pictures; the other rows stay unknown."""
+    entry.some, entry.meant = some, np.full_like(entry.answers, np.nan)
+    for part in np.array_split(some, max(len(some) // max(BATCHES), 1)):
+        entry.meant[part] = entry.meaning.answer(exam.pictures[part], ANSWER_S)[0]
 
 
 def _time(entries, exam, job):
-    """Rounds of one picture each: every entry in random order, the reference a second time; each picture comes once."""
+    """Rounds of one picture each: every entry in random order, the reference a second time.
+
+    No picture was asked before and none comes twice, nor do both forms of one: there is nothing to remember.
+    """
     chance = np.random.default_rng(job["seed"])
-    rounds = min(job["rounds"], len(exam.pictures))
-    asked = chance.permutation(len(exam.pictures))[:rounds]
+    order = chance.permutation(len(exam.pictures))
+    one_form = order[np.unique(exam.origin[order], return_index=True)[1]]
+    asked = chance.permutation(one_form)[: job["rounds"]]
     for entry in entries:
         entry.asked, entry.single, entry.late_single, entry.again = asked, [], [], []
         entry.computed = entry.served.computed() if entry.served else 0
@@ -199,35 +212,32 @@ def _time_one(entry, picture, times):
 
 def _weigh(entry, reference, exam):
     """The gates that look at the answers."""
-    single, twice = np.array(entry.single), entry.asked
-    meant = np.concatenate([entry.meant, entry.meant[twice]])
-    found = np.concatenate([entry.answers, single])
-    count, again = len(entry.answers), len(single)
+    single, twice, some = np.array(entry.single), entry.asked, entry.some
+    meant = entry.meant[np.concatenate([some, twice])]
+    found = np.concatenate([entry.answers[some], single])
     asked = {
-        "place": np.concatenate([entry.place, np.zeros(again, int)]),
-        "alone": np.arange(count + again) >= count,
-        "changed": np.concatenate([exam.changed, exam.changed[twice]]),
-        "late": np.concatenate([entry.late, entry.late_single]),
+        "place": np.concatenate([entry.place[some], np.zeros(len(twice), int)]),
+        "alone": np.arange(len(found)) >= len(some),
+        "changed": exam.changed[np.concatenate([some, twice])],
+        "late": np.concatenate([entry.late[some], entry.late_single]),
     }
     alone = np.concatenate([entry.meaning.answer(exam.pictures[k : k + 1], ANSWER_S)[0] for k in twice[:64]])
     gates.require_steady(entry.meant[twice[:64]], alone)
     gates.require_meaning(meant, found, asked)
     gates.require_steady(entry.answers[twice], single)
-    gates.require_unseen(_right(entry, exam), _right(reference, exam), exam)
+    gates.require_unseen(*(each.answers.argmax(1) == exam.labels for each in (entry, reference)), exam)
     gates.require_inside(entry.computed, sum(spent for spent, _ in entry.times))
-
-
-def _right(entry, exam):
-    return entry.answers.argmax(1) == exam.labels
+    gates.require_ready(entry.times, reference.times)
 
 
 def _result(entry, reference, exam: Exam):
     """What the parent is told of a submission: facts, the samples behind the score, and why it is out."""
-    result = {**entry.told, **entry.facts, "refused": entry.refused}
+    result = {**entry.told, **entry.facts, "refused": entry.refused, "in_force": reference.in_force}
     if entry.refused is None or entry.refused[0] == "weigh":
-        right = _right(entry, exam)
-        shares = np.bincount(exam.origin, right) / 2  # of the two forms of each picture
-        result |= {"right": shares.tolist(), "times": entry.times}
+        for who, key in ((entry, "right"), (reference, "reference_right")):
+            before, copies = exam.forms(who.answers.argmax(1) == exam.labels)
+            result |= {key: copies.tolist(), f"{key}_before": before.tolist()}
+        result["times"] = entry.times
         result |= {"reference": reference.times, "again": reference.again}
         result["reference_bytes"] = reference.facts["size_bytes"]
     return result

@@ -4,13 +4,14 @@ import html
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from labkit import device, ledger
 from labkit.errors import LabError
 from labkit.files import artifacts, write_text
 from labkit.ledger import check_types
 from labkit.ledger.rows import Machine, Scored
-from labkit.ship.order import LEVELS
+from labkit.ship.order import LEVELS, medal_of
 from labkit.ship.submission import plain
 
 LARGEST, MOST_ROWS = 2_000_000, 5_000  # of a file of somebody else
@@ -28,15 +29,40 @@ def kind_of(machine):
     return f"{where}, {machine.logical_cores} cores, {plain(isa[-1]) if isa else 'no vector instructions known'}"
 
 
+class Standing(NamedTuple):
+    """The newest row of a name that has a score, and how often it was tried, refused tries included."""
+
+    row: Scored
+    tries: int
+
+
 def board(*, everything=False):
-    """{kind of machine: rows, the best first}; each name once, with its best row. Only this machine's kind, or all."""
+    """{kind of machine: a `Standing` per name, the best first}. Only this machine's kind, or all.
+
+    The newest try counts, not the best: of many tries the best one is luck. The medal is that of today's limits.
+    """
     machines = {row.machine_key: row for row in ledger.find(Machine)}
     here, found = kind_of(device.describe()), {}
-    for row in sorted(ledger.find(Scored), key=_rank, reverse=True):
+    for row in ledger.find(Scored):  # oldest first
         kind = kind_of(machines.get(row.machine_key))
-        if row.points is not None and (everything or kind == here):
-            found.setdefault(kind, {}).setdefault((row.name, row.reported_by), row)
-    return {kind: list(rows.values()) for kind, rows in found.items()}
+        if everything or kind == here:
+            found.setdefault(kind, {}).setdefault((row.name, row.reported_by), []).append(row)
+    standings = {kind: _standings(names.values()) for kind, names in found.items()}
+    return {kind: each for kind, each in standings.items() if each}
+
+
+def _standings(names):
+    """A `Standing` for each list of rows of one name, oldest first; none where nothing has a score."""
+    scored = [(rows, [row for row in rows if row.points is not None]) for rows in names]
+    found = [Standing(_today(valid[-1]), len(rows)) for rows, valid in scored if valid]
+    return sorted(found, key=lambda each: _rank(each.row), reverse=True)
+
+
+def _today(row):
+    """The row with the medal that its figures earn by today's limits; what was too noisy to judge stays so."""
+    if row.noisy and row.medal is None:
+        return row
+    return replace(row, medal=medal_of(row.accuracy, row.latency, row.size_bytes))
 
 
 def _rank(row):
@@ -45,11 +71,15 @@ def _rank(row):
 
 
 def best():
-    """The best row that was scored here, whose file is still there; LabError when there is none."""
-    for row in sorted(ledger.find(Scored, reported_by=None), key=_rank, reverse=True):
+    """The best of the newest rows that were scored here, whose file is still there; LabError when there is none."""
+    for row, _ in _standings([ledger.find(Scored, reported_by=None, name=name) for name in _names()]):
         if row.medal and file_of(row).is_file():
             return row
     raise LabError("No submission of this machine has a medal yet.", fix="labkit submit FILE --engine onnxruntime")
+
+
+def _names():
+    return {row.name for row in ledger.find(Scored, reported_by=None)}
 
 
 def file_of(row):
@@ -59,10 +89,10 @@ def file_of(row):
 
 def as_html(boards):
     """The leaderboard as HTML tables; whatever a name holds, it is text there."""
-    heads = ("", "name", "score (95 %)", "right", "p95 / reference", "kB", "engine", "commit", "from")
+    heads = ("", "name", "tries", "score (95 %)", "right", "p95 / reference", "kB", "engine", "commit", "from")
     parts = []
     for kind, rows in boards.items():
-        lines = [_cells([row.medal or "-", row.name, *_figures(row)]) for row in rows]
+        lines = [_cells([row.medal or "-", row.name, tries, *_figures(row)]) for row, tries in rows]
         parts.append(f"<h4>{html.escape(kind)}</h4><table>{_cells(heads, 'th')}{''.join(lines)}</table>")
     return "\n".join(parts) or "<p>No submission has been scored here yet.</p>"
 
@@ -72,7 +102,9 @@ def as_text(boards):
     lines = []
     for kind, rows in boards.items():
         lines.append(kind)
-        lines += [f"    {row.medal or '-':7} {row.name:30} " + "  ".join(_figures(row)) for row in rows]
+        for row, tries in rows:
+            begin = f"    {row.medal or '-':7} {row.name:30} {tries} {'try' if tries == 1 else 'tries'}"
+            lines.append("  ".join([begin, *_figures(row)]))
     return "\n".join(lines) or "No submission has been scored here yet."
 
 
@@ -81,7 +113,7 @@ def _figures(row):
     return (
         f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]", f"{100 * row.accuracy:.1f} %",
         f"{row.latency:.2f}", f"{row.size_bytes / 1e3:,.0f}", f"{row.engine} {row.precision}",
-        (row.commit or "-")[:8], row.reported_by or "here",
+        (row.commit or "-")[:8], f"{row.reported_by}: reported, not scored here" if row.reported_by else "here",
     )  # fmt: skip
 
 

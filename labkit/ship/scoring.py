@@ -34,7 +34,7 @@ class Score:
     medal     "gold", "silver", "bronze", or None
     points    how many times better than the reference network: the geometric mean of "times as fast at p95" and "times
               as small", an `Interval`; None when it was refused
-    accuracy  share of the pictures answered right, an `Interval` of 0 to 1
+    accuracy  share of the changed copies answered right, an `Interval` of 0 to 1; the pictures as they are do not count
     latency   p95 as a share of the reference network's, an `Interval`
     reasons   why there is no medal, or not the next one
     facts     {"name", "engine", "precision", "size_bytes", "sha256", "file", "times", ...}: all that was seen
@@ -57,7 +57,9 @@ class Score:
     def __str__(self):
         if self.points is None:
             return f"{self.name}: refused. {self.reasons[0]}"
-        figures = f"{100 * self.accuracy.median:.1f} % right, p95 {self.latency} of the reference's"
+        figures = (
+            f"{100 * self.accuracy.median:.1f} % of the changed copies right, p95 {self.latency} of the reference's"
+        )
         size = f"{self.facts['size_bytes'] / 1e3:,.0f} kB"
         next_step = f"\n    {'; '.join(self.reasons)}" if self.reasons else ""
         return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {figures}, {size}{next_step}"
@@ -74,7 +76,7 @@ def score(submissions, *, plan=QUICK, seed=None, make_s=MAKE_S):
     with tempfile.TemporaryDirectory() as folder:
         job = {"folder": folder, "seed": secrets.randbits(31) if seed is None else seed, "make_s": make_s}
         reference = Path(folder) / "reference.onnx"
-        reference.write_bytes(_reference())
+        reference.write_bytes(reference_bytes())
         job |= {"images": plan.images, "rounds": plan.rounds, "submissions": jobs, "reference": str(reference)}
         seconds = 120 + len(jobs) * (make_s + 60 + 0.1 * plan.images + 0.2 * plan.rounds)
         found = _judged(job, seconds)
@@ -84,7 +86,7 @@ def score(submissions, *, plan=QUICK, seed=None, make_s=MAKE_S):
 
 
 @functools.cache
-def _reference():
+def reference_bytes():
     """The reference network as the bytes of an ONNX file."""
     import torch
 
@@ -176,10 +178,15 @@ def keep_score(found, *, run_key=None):
         cost_per_million_usd=USD_PER_HOUR / 3600 * p50 * 1e3 if p50 else None,
         noisy=found.noisy, reason="; ".join(found.reasons)[:500] or None, seed=facts.get("seed"),
         machine_key=machine.machine_key, commit=device.commit(), measured_utc=ledger.now(),
+        accuracy_originals=_mean(facts.get("right_before")),
         **_spread("points", found.points), **_spread("accuracy", found.accuracy), **_spread("latency", found.latency),
     )  # fmt: skip
     ledger.add(machine, row)
     return row
+
+
+def _mean(values):
+    return float(np.mean(values)) if values else None
 
 
 def _spread(name, interval):

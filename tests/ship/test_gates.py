@@ -91,3 +91,11 @@ def test_computing_more_than_was_timed_is_refused():
     gates.require_inside(1.5, 1.0)
     with pytest.raises(Refused, match="outside the timed region"):
         gates.require_inside(4.0, 1.0)
+
+
+def test_waiting_more_than_the_reference_for_a_core_is_refused():
+    quick, gives_way = [(1.0, 0.9)] * 100, [(1.0, 0.1)] * 100
+    gates.require_ready(quick, quick)
+    gates.require_ready(gives_way, gives_way)  # a busy machine: both wait
+    with pytest.raises(Refused, match="waited for a core"):
+        gates.require_ready(gives_way, quick)

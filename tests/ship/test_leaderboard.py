@@ -37,18 +37,27 @@ def machine(own_artifacts):
     return found
 
 
-def test_a_medal_comes_first_then_the_score_and_each_name_once(machine):
-    ledger.add(row_of("a", 9.0, "bronze"), row_of("b", 3.0), row_of("c", 4.0), row_of("c", 6.0, run_key="later"))
-    [(kind, rows)] = ship.board().items()
-    assert [(row.name, row.points) for row in rows] == [("c", 6.0), ("b", 3.0), ("a", 9.0)]
+def test_a_medal_comes_first_then_the_score_and_each_name_once_with_its_newest_try(machine):
+    large = row_of("a", 9.0, "bronze", size_bytes=1_000_000)
+    ledger.add(large, row_of("b", 3.0), row_of("c", 6.0), row_of("c", 4.0, run_key="later"))
+    ledger.add(Scored(run_key="last", name="c", device="cpu", reason="a gate", machine_key=machine.machine_key))
+    [(kind, standings)] = ship.board().items()
+    assert [(row.name, row.points, tries) for row, tries in standings] == [("c", 4.0, 3), ("b", 3.0, 1), ("a", 9.0, 1)]
     assert kind == ship.kind_of(machine)
+    assert "3 tries" in ship.as_text(ship.board())
+
+
+def test_a_medal_is_that_of_todays_limits(machine):
+    ledger.add(row_of("once gold", medal="gold"), row_of("noise", medal=None, noisy=True), row_of("told", medal=None))
+    [standings] = ship.board().values()
+    assert {row.name: row.medal for row, _ in standings} == {"once gold": "silver", "told": "silver", "noise": None}
 
 
 def test_another_kind_of_machine_stands_apart(machine):
     other = replace(machine, machine_key="other", cpu="Another CPU", gpu=None)
     ledger.add(other, row_of("a"), row_of("far", 99.0, machine_key="other"))
-    assert [row.name for rows in ship.board().values() for row in rows] == ["a"]
-    assert {kind: [row.name for row in rows] for kind, rows in ship.board(everything=True).items()} == {
+    assert [row.name for rows in ship.board().values() for row, _ in rows] == ["a"]
+    assert {kind: [row.name for row, _ in rows] for kind, rows in ship.board(everything=True).items()} == {
         ship.kind_of(machine): ["a"],
         ship.kind_of(other): ["far"],
     }
@@ -69,6 +78,7 @@ def test_a_shared_file_joins_another_ledger_once_and_says_where_it_came_from(mac
     [row] = ledger.find(Scored)
     assert (row.name, row.points, row.reported_by) == ("Ada", 5.0, "ada.json")
     assert ledger.find(Machine) == [machine]
+    assert "ada.json: reported, not scored here" in ship.as_html(ship.board())
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
@@ -131,6 +141,14 @@ def test_only_what_was_scored_here_and_is_still_there_can_be_delivered(machine):
     assert ship.best().name == "gone"
 
 
+def test_what_is_delivered_is_the_newest_try_of_a_name(machine):
+    ledger.add(row_of("c", 9.0, sha256="1" * 64), row_of("c", 4.0, run_key="later"))
+    ship.file_of(row_of("c")).parent.mkdir()
+    for digest in "01":
+        ship.file_of(row_of("c", sha256=digest * 64)).write_bytes(b"x")
+    assert ship.best().points == 4.0
+
+
 def test_a_card_says_what_each_layer_is_stored_in(tmp_path):
     onnx.save(ship_cheats.honest_file(), tmp_path / "model.onnx")
     assert [(kind, stored) for _, kind, stored in precisions(tmp_path / "model.onnx")] == [("Gemm", "float")]
@@ -138,8 +156,9 @@ def test_a_card_says_what_each_layer_is_stored_in(tmp_path):
 
 def test_the_delivered_folder_answers_without_labkit_and_torch(machine, tmp_path):
     onnx.save(ship_cheats.honest_file(), tmp_path / "model.onnx")
-    folder = write_card(row_of("Ada"), tmp_path / "model.onnx", tmp_path / "delivery")
+    folder = write_card(row_of("Ada", accuracy_originals=0.93), tmp_path / "model.onnx", tmp_path / "delivery")
     card = (folder / "card.md").read_text(encoding="utf-8")
+    assert "90.0 % (95 %: 88.0 to 92.0 %) of changed copies of test images; 93.0 % as they are" in card
     for heading in ("Task", "Data", "Accuracy", "Latency", "Size", "Engine", "Precision per layer", "Limits", "again"):
         assert heading in card
     assert len((folder / "predict.py").read_text(encoding="utf-8").splitlines()) <= 36

@@ -35,7 +35,7 @@ def cheated(tmp_path_factory):
 def test_an_honest_linear_classifier_is_scored_and_not_refused(cheated):
     found, _ = cheated["honest"]
     assert not found.refused
-    assert 0.65 < found.accuracy.median < 0.85
+    assert 0.5 < found.accuracy.median < 0.8
     assert found.latency.low <= found.latency.median <= found.latency.high < 1
     assert found.points.median > 3
 
@@ -50,6 +50,21 @@ def test_a_cheat_gets_no_medal_and_the_reason(cheated, name):
 
 def test_a_submission_has_no_use_for_a_clock_of_its_own(cheated):
     assert cheated["its own clock"][0].latency.low > 2 * cheated["honest"][0].latency.high
+
+
+def test_there_is_nothing_to_remember_while_it_is_timed(cheated):
+    plain, remembering = (cheated[name][0].latency for name in ("its own clock", "pictures that it remembers"))
+    assert remembering.median > 0.67 * plain.median  # with pictures asked before, it would be a tenth
+
+
+def test_the_medal_counts_the_changed_copies_alone(cheated):
+    facts = cheated["honest"][0].facts
+    assert cheated["honest"][0].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
+    assert len(facts["right"]) == SMALL.images
+
+
+def test_a_score_says_what_confined_the_submissions(cheated):
+    assert {"limits", "audit hook"} <= set(cheated["honest"][0].facts["in_force"])
 
 
 def test_hostile_submissions_do_no_harm_and_get_the_reason(tmp_path):
