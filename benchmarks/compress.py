@@ -9,9 +9,7 @@ its paired 95 % interval. While it is tuned, a compressed network learns from th
 
 import argparse
 import copy
-import os
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -47,10 +45,7 @@ def main():
     lab = Lab(options.quick)
     for name, part in PARTS.items():
         if options.only in (None, name):
-            begin = time.perf_counter()
-            figures.add(f"load_average_before_{name}", os.getloadavg()[0])
-            part(figures, lab)
-            figures.add(f"seconds_of_{name}", time.perf_counter() - begin, unit="s")
+            figures.part(name, part, lab)
     figures.exit()
 
 

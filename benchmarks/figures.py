@@ -29,6 +29,13 @@ class Figures:
         print(f"{name} {shown} {','.join(bounds) or '-'} {'ok' if fits else 'short'}", flush=True)
         self.short += not fits
 
+    def part(self, name, run, *args):
+        """Run one part, `run(figures, *args)`, between the load average before it and the seconds it took."""
+        begin = time.perf_counter()
+        self.add(f"load_average_before_{name}", os.getloadavg()[0])
+        run(self, *args)
+        self.add(f"seconds_of_{name}", time.perf_counter() - begin, unit="s")
+
     def lesson(self, number, *, at_most):
         """How many seconds a lesson takes in the profile quick; not measured when it does not pass.
 

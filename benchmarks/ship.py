@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -51,10 +50,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, part in PARTS.items():
             if options.only == name or (options.only is None and not (options.quick and name in ("gold", "lesson"))):
-                begin = time.perf_counter()
-                figures.add(f"load_average_before_{name}", os.getloadavg()[0])
-                part(figures, Path(folder), options.quick)
-                figures.add(f"seconds_of_{name}", time.perf_counter() - begin, unit="s")
+                figures.part(name, part, Path(folder), options.quick)
     figures.exit()
 
 

@@ -10,10 +10,8 @@ with its paired 95 % interval.
 
 import argparse
 import importlib.util
-import os
 import resource
 import tempfile
-import time
 import warnings
 from functools import partial
 from itertools import cycle, islice
@@ -47,10 +45,7 @@ def main():
         work = Work(Path(folder), options.quick)
         for name, part in PARTS.items():
             if options.only in (None, name):
-                begin = time.perf_counter()
-                figures.add(f"load_average_before_{name}", os.getloadavg()[0])
-                part(figures, work)
-                figures.add(f"seconds_of_{name}", time.perf_counter() - begin, unit="s")
+                figures.part(name, part, work)
     figures.exit()
 
 
