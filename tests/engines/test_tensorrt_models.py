@@ -11,11 +11,11 @@ from labkit.engines.tensorrt import build, compared
 
 pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
 # One network of each family, the small ones; `benchmarks/deploy.py --only tensorrt` builds all networks of the course.
-pytestmark = pytest.mark.large
 NETWORKS = ("cnn-small", "vgg-small", "convnext-mini", "encoder-small")
 PRECISIONS = ("fp32", "fp16", "int8", "int8+fp16")
 
-pytestmark = pytest.mark.filterwarnings("default")  # of the quantizer and the converter, about themselves
+# The warnings are of the quantizer and the converter, about themselves.
+pytestmark = [pytest.mark.large, pytest.mark.filterwarnings("default")]
 
 
 def calibration(name):

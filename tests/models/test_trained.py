@@ -25,12 +25,14 @@ def copied(tmp_path, monkeypatch):
     return tmp_path / "data" / "trained"
 
 
+@pytest.mark.large
 def test_its_accuracy_is_what_the_manifest_says_and_at_least_92_percent():
     network, manifest = trained()
     assert not network.training
     test = load("fashion-mnist", "test")
     assert len(test) == manifest["images"] == 10_000
-    found = 100 * accuracy(network, test, device="cpu")
+    network.to(memory_format=torch.channels_last)  # in half the time
+    found = 100 * accuracy(network, test, device="cpu", batch=100)
     assert found >= 92
     assert found == pytest.approx(100 * manifest["accuracy"], abs=0.05)  # processors round differently
 
