@@ -165,3 +165,10 @@ def test_a_subset_of_none_or_more_than_all_is_refused(n):
 
 def test_a_set_says_what_it_is():
     assert repr(some()) == "some train: 50 colour images 16 x 16, 5 classes"
+
+
+def test_where_nobody_reads_what_is_learned_a_shuffled_pass_ends_early_and_one_in_order_does_not(monkeypatch):
+    monkeypatch.setenv("LABKIT_BRIEF", "1")
+    shuffled, in_order = some().batches(5, seed=0), some().batches(5)
+    assert len(list(shuffled)) == len(shuffled) == 3
+    assert len(list(in_order)) == len(in_order) == 10
