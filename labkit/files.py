@@ -23,7 +23,7 @@ def artifacts():
 def brief():
     """Whether a run only has to show that every path works: a test set LABKIT_BRIEF=1, and no number of it is read.
 
-    Then a measurement has 0.02 s (`measure.Plan`) and a shuffled pass over images three batches (`ImageSet.batches`).
+    Then a measurement has 0.02 s (`measure.Plan`) and a shuffled pass over images 256 of them (`ImageSet.batches`).
     """
     return os.environ.get("LABKIT_BRIEF") == "1"
 

@@ -12,7 +12,7 @@ from labkit.files import brief
 if TYPE_CHECKING:
     import torch
 
-BRIEF_BATCHES = 3  # of an epoch, where nobody reads what the network learns
+BRIEF_IMAGES = 256  # of an epoch, where nobody reads what the network learns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -100,7 +100,7 @@ class _Batches:
 
     def __len__(self):
         count = len(self.images) // self.batch if self.drop_last else -(-len(self.images) // self.batch)
-        return min(count, BRIEF_BATCHES) if self.seed is not None and brief() else count
+        return min(count, -(-BRIEF_IMAGES // self.batch)) if self.seed is not None and brief() else count
 
     def __iter__(self):
         import torch
