@@ -132,6 +132,14 @@ def alive_after(folder, seconds=5.0):
     return len(left)
 
 
+def wait_for(condition, seconds=90):
+    """Wait until `condition()` is true; an AssertionError when it does not become so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen within {seconds} s"
+        time.sleep(0.05)
+
+
 def torn_files(folder):
     """Executed notebooks that are not whole."""
     return [

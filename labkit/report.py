@@ -3,10 +3,8 @@
 Nothing in it is fetched from elsewhere: the styles and pictures are inside, the executed notebooks lie beside it.
 """
 
-import base64
 import filecmp
 import io
-import os
 import re
 from collections import defaultdict
 from dataclasses import asdict
@@ -18,7 +16,7 @@ from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
 from labkit.ledger.rows import Answer, Attempt, Claim, Machine, Prediction, Run
 from labkit.ledger.shown import shown
-from labkit.lesson import cards
+from labkit.lesson import cards, pages
 
 # The tables of measured rows and their columns; what nobody measured is no column. Long ones are folded.
 MEASURED = {
@@ -43,8 +41,8 @@ def write_report(path=None):
     """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
     path = Path(path or artifacts() / "report.html")
     attempts = {(row.notebook, -1 if row.seed is None else row.seed): row for row in ledger.find(Attempt)}
-    template = _environment().get_template("report.html")
-    page = template.render(
+    filters = {"badge": _badge, "evidence": cards.evidence, "readable": cards.readable, "shown": shown, "when": _when}
+    page = cards.template("report.html", **filters).render(
         machine=device.describe(),
         commit=device.commit(),
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
@@ -60,15 +58,6 @@ def write_report(path=None):
     )
     write_text(path, page)
     return path
-
-
-def _environment():
-    import jinja2
-
-    loader = jinja2.PackageLoader("labkit", "templates")
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(badge=_badge, evidence=cards.evidence, readable=cards.readable, shown=shown, when=_when)
-    return environment
 
 
 def _newest(kind, *, apart=lambda run: ""):
@@ -101,17 +90,12 @@ def _tallies():
 
 def _places(table):
     """{place: its rows of a table}: this machine first, then others that a cluster had, then the recorded ones."""
-    machines = {row.machine_key: _hardware(row) for row in ledger.find(Machine)}
-    here, own = _hardware(device.describe()), {"this machine": []}
+    machines = {row.machine_key: row.title for row in ledger.find(Machine)}
+    here, own = device.describe().title, {"this machine": []}
     known = {key: "this machine" if hardware == here else hardware for key, hardware in machines.items()}
     for _, place, rows in _newest(ledger.tables()[table], apart=lambda run: known.get(run.machine_key, "this machine")):
         own.setdefault(place, []).extend(rows)
     return {**own, **ledger.recorded_rows(table)}
-
-
-def _hardware(machine):
-    """A machine for people; two of one kind have the same name, whatever is installed on them."""
-    return f"{machine.gpu or machine.cpu}, {machine.logical_cores} cores"
 
 
 def _section(title, table, columns):
@@ -176,62 +160,15 @@ def _with_page(attempt, folder):
         links["page"] = f"lessons/{page.name}"
     elif source.is_file():
         in_book = page.is_file() and shown.is_file() and filecmp.cmp(source, shown, shallow=False)
-        links["page"] = _link(page if in_book else _page_beside(source), folder)
-        links["notebook_file"] = _link(source, folder)
+        links["page"] = pages.link(page if in_book else pages.beside(source), folder)
+        links["notebook_file"] = pages.link(source, folder)
     return asdict(attempt) | links
 
 
 def _book(folder):
     """A link from `folder` to the first page of the course as a book, or None where there is none."""
     first = next((place for place in (folder, artifacts() / "book") if (place / "index.html").is_file()), None)
-    return _link(first / "index.html", folder) if first else None
-
-
-def _page_beside(source):
-    """The readable page beside an executed notebook, made anew when the notebook is newer."""
-    page = source.with_suffix(".html")
-    if not page.exists() or page.stat().st_mtime < source.stat().st_mtime:
-        write_text(page, _notebook_page(source))
-    return page
-
-
-def _notebook_page(path):
-    """An executed notebook as one HTML page; nbconvert's own full page would fetch scripts from the web."""
-    import nbformat
-    from nbconvert import HTMLExporter
-
-    notebook = nbformat.read(path, as_version=4)
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = re.sub(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", _formula, cell.source, flags=re.DOTALL)
-    body, _ = HTMLExporter(template_name="basic").from_notebook_node(notebook)
-    report = _link(artifacts() / "report.html", path.parent)
-    return _environment().get_template("notebook.html").render(title=path.stem, body=body, report=report)
-
-
-def _formula(found):
-    """A formula as a picture: what draws formulas in JupyterLab is not at hand in a page that fetches nothing."""
-    from matplotlib import rc_context
-    from matplotlib.mathtext import math_to_image
-
-    text = (found[1] or found[2]).replace("\n", " ")
-    known = {r"\begin{cases}": r"\left\{\substack{", r"\end{cases}": r"}\right.", "&": r"\quad"}
-    known |= {r"\ge ": r"\geq ", r"\le ": r"\leq "}  # inside \substack, matplotlib knows only the long names
-    for latex, mathtext in known.items():
-        text = text.replace(latex, mathtext)
-    drawn = io.BytesIO()
-    try:
-        with rc_context({"savefig.transparent": True}):
-            depth = math_to_image(f"${text}$", drawn, format="svg")
-    except ValueError:  # not of the part of LaTeX that matplotlib knows
-        return f"<code>{cards.escape(found[1] or found[2])}</code>"
-    kind, style = ("formula", "") if found[1] else ("inline formula", f' style="vertical-align:-{depth:.0f}pt"')
-    return f'<img class="{kind}"{style} alt="{cards.escape(found[1] or found[2])}" src="{_data_uri(drawn)}">'
-
-
-def _link(path, folder):
-    """A link from a page in `folder` to `path`."""
-    return Path(os.path.relpath(path, folder)).as_posix()
+    return pages.link(first / "index.html", folder) if first else None
 
 
 def _pictures():
@@ -262,12 +199,7 @@ def _picture(rows):
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", bbox_inches="tight")
     plt.close(figure)
-    return _data_uri(buffer)
-
-
-def _data_uri(svg):
-    """A drawn SVG as text that an <img> can hold."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.getvalue()).decode()
+    return pages.data_uri(buffer)
 
 
 def _badge(word):

@@ -17,9 +17,19 @@ def own_artifacts(tmp_path, monkeypatch):
     return tmp_path / "artifacts"
 
 
-def pytest_collection_modifyitems(items):
-    """Whole lessons first: the other core does the rest meanwhile."""
-    items.sort(key=lambda item: item.get_closest_marker("course") is None)
+def pytest_collection_modifyitems(config, items):
+    """Whole lessons first, as many for each process as for the others: the short tests then fill up the end.
+
+    pytest-xdist gives each process an equal run of the list to begin with; who is done takes from the end of another's.
+    """
+    lessons = [item for item in items if item.get_closest_marker("course")]
+    short = [item for item in items if not item.get_closest_marker("course")]
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    share, items[:] = -(-len(items) // count), []
+    for number in range(count):
+        own = lessons[number::count]
+        items += own + [short.pop(0) for _ in range(min(share - len(own), len(short)))]
+    items += short
 
 
 def pytest_configure(config):

@@ -6,6 +6,8 @@ As far as Python can tell, a hidden package was never there: importing it fails 
 import os
 import shutil
 
+from labkit.files import root
+
 # part: (top-level modules, beginnings of the names under which they are installed)
 PACKAGES = {
     "tensorrt": (("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt_bindings"), ("tensorrt",)),
@@ -52,7 +54,7 @@ def environment_without(parts, folder):
     modules, names = (tuple(sum(column, ())) for column in zip(*hidden, strict=True)) if hidden else ((), ())
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(HOOK.format(modules=modules, names=names), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(root())])}
     if "gpu" in parts:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if "compiler" in parts:

@@ -10,6 +10,7 @@ from rows_made_up import write_attempt, write_lesson
 from labkit import device, ledger, report
 from labkit.files import artifacts, write_json
 from labkit.ledger.rows import Answer, Latency, Memory, Prediction, Ratio, Run, Training
+from labkit.lesson import pages
 
 
 def page():
@@ -192,14 +193,14 @@ def test_a_malformed_recorded_file_is_named_and_does_not_stop_the_report(monkeyp
 def test_formulas_are_pictures_where_they_can_be_drawn_and_code_otherwise(tmp_path, source, drawn):
     path = tmp_path / "lesson.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(source)]), path)
-    shown = report._notebook_page(path)
+    shown = pages._page(path)
     assert ("data:image/svg+xml;base64," in shown) == (drawn is True)
     assert ("<code>" in shown) == (drawn is False)
     assert "$" not in shown.partition("<body>")[2]
 
 
 def test_a_link_never_leaves_the_folder_in_an_absolute_way(tmp_path):
-    assert report._link(tmp_path / "a" / "b.html", tmp_path / "c") == "../a/b.html"
+    assert pages.link(tmp_path / "a" / "b.html", tmp_path / "c") == "../a/b.html"
 
 
 def test_a_page_can_be_written_elsewhere(tmp_path):

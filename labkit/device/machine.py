@@ -43,6 +43,11 @@ class Machine:
     torch: str | None = None
     torch_threads: int | None = None
 
+    @property
+    def title(self):
+        """For people; machines of one kind share it, whatever is installed on them."""
+        return f"{self.gpu or self.cpu}, {self.logical_cores} cores"
+
 
 def _cpu_model():
     """The CPU's own name for itself, or None."""

@@ -33,7 +33,7 @@ def record(hardware=None, *, folder=None):
         raise LabError("The ledger has no completed run of this machine to record.", fix="labkit run --profile lab")
     keys = {*newest.values(), machine.machine_key}
     page = {
-        "hardware": hardware or f"{machine.gpu or machine.cpu}, {machine.logical_cores} cores",
+        "hardware": hardware or machine.title,
         "date": datetime.now(UTC).date().isoformat(),
         "commit": device.commit(),
         "versions": {"python": machine.python, "torch": machine.torch, "driver": machine.gpu_driver},

@@ -48,15 +48,20 @@ def plain(card):
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-@functools.cache
-def macros():
-    """The template's macros, and its `colours` of verdicts."""
+def template(name, **filters):
+    """A template of labkit/templates, in which all that is filled in is text unless it is marked as HTML."""
     import jinja2
 
     loader = jinja2.PackageLoader("labkit", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(number=number, readable=readable, span=span, known=_known)
-    return environment.get_template("cards.html").module
+    environment.filters.update(filters)
+    return environment.get_template(name)
+
+
+@functools.cache
+def macros():
+    """The template's macros, and its `colours` of verdicts."""
+    return template("cards.html", number=number, readable=readable, span=span, known=_known).module
 
 
 def number(value, unit=None):

@@ -197,9 +197,6 @@ def page(graphs, *, height=None):
 
 def _document(graph):
     """netron's page with one graph in it, which draws itself when opened."""
-    import jinja2
-
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("labkit", "templates"), autoescape=True)
     style, body = _shell()
     used = [entry for entry in _operators() if entry["name"] in graph.operators]  # those of all operators take 5 MB
     weights = len(graph.packed) > 2**20  # they would take seconds and hardly shrink
@@ -208,9 +205,8 @@ def _document(graph):
         "operators": _packed(json.dumps(used).encode("utf-8")),
         "model": _packed(graph.packed, level=0 if weights else 9),
     }
-    return environment.get_template("netron.html").render(
-        name=graph.name, policy=_POLICY, style=style, body=body, packed=parts
-    )
+    page = cards.template("netron.html")
+    return page.render(name=graph.name, policy=_POLICY, style=style, body=body, packed=parts)
 
 
 def _netron_folder():

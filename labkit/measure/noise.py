@@ -69,18 +69,17 @@ def read_usage(device=None):
         busy=everything - idle,
         own=time.process_time(),
         stolen=sum(getattr(t, "steal", 0) for t in mine),
-        waited=_waited_s(),
+        waited=waited_s(),
         computed=time.thread_time(),
         throttled=_counters.throttle_events(),
         **(_counters.gpu_state(gpu) if gpu else {"clock_mhz": _counters.cpu_mhz()}),
     )
 
 
-def _waited_s():
-    """Seconds the current thread was ready to run and had to wait (Linux), else None."""
-    path = Path("/proc/thread-self/schedstat")
+def waited_s(task="thread-self"):
+    """Seconds a thread was ready to run and had to wait (Linux), else None: the current one, or the first of a pid."""
     try:
-        return int(path.read_text().split()[1]) / 1e9
+        return int(Path(f"/proc/{task}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return None
 

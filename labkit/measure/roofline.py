@@ -8,7 +8,7 @@ from labkit import device as devices
 from labkit.errors import MeasureError
 from labkit.ledger.rows import Ceiling
 from labkit.ledger.shown import shown
-from labkit.measure.clock import clock_of, provenance
+from labkit.measure.clock import Plan, clock_of, provenance
 from labkit.measure.noise import judge
 
 PRECISIONS = ("fp32", "bf16", "int8")
@@ -26,7 +26,7 @@ def ceilings(*, device=None, seconds=6.0):
     What cannot run here is a row with a reason. On a busy machine they take up to twice the seconds, and may be low.
     """
     clock = clock_of(device)
-    share = seconds / (1 + len(PRECISIONS))
+    share = Plan(seconds=seconds).seconds / (1 + len(PRECISIONS))
     measured = [_copy_ceiling(clock, share), *(_matmul_ceiling(clock, share, name) for name in PRECISIONS)]
     where = {key: provenance(clock)[key] for key in ("device", "threads")}
     return tuple(Ceiling(run_key="", **where, **fields) for fields in measured)

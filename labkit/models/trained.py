@@ -15,7 +15,7 @@ def trained(name="vgg-medium"):
     The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...}; accuracy is that on
     the test set, 0 to 1. Raises DataError when the weights are missing or are not those of the manifest.
     """
-    manifest = manifest_of(name)
+    manifest = _manifest_of(name)
     path = root() / "data" / "trained" / manifest["file"]
     found = sha256(path) if path.is_file() else "no such file"
     if found != manifest["sha256"]:
@@ -30,7 +30,7 @@ def trained(name="vgg-medium"):
     return network.eval(), manifest
 
 
-def manifest_of(name):
+def _manifest_of(name):
     """What is known of a network that comes trained, as in `trained`; DataError when there is none of the name."""
     path = root() / "data" / "trained" / f"{name}.json"
     if not path.is_file():

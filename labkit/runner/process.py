@@ -10,6 +10,7 @@ from collections import deque
 from pathlib import Path
 
 from labkit.runner.keeper import RUN_MARK, reap
+from labkit.runner.worker import how_it_ended
 
 HANG_LIMIT_S = 300  # a worker keeps the notebook's deadline itself; one that hangs is stopped so much later
 
@@ -58,10 +59,15 @@ class Process:
         self.kill()
         self.seconds = round(time.monotonic() - self.begun, 3)
         if "error" not in self.state:
-            lines, code = self.log.read_text(encoding="utf-8", errors="replace").split("\n"), self.worker.returncode
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
-            last = next((f": {line}" for line in reversed(lines) if line.strip()), "")
-            self.state["error"] = f"the worker {how} in code cell {self.state['started']}{last}"
+            how, last = how_it_ended(self.worker), last_line(self.log)
+            place = f"in code cell {self.state['started']}"
+            self.state["error"] = f"the worker {how} {place}{f': {last}' if last else ''}"
+
+
+def last_line(log):
+    """The last line of a log that is not blank, or ""."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def run(processes, *, together, note):

@@ -28,6 +28,7 @@ from labkit.errors import LabError, explained
 from labkit.files import artifacts, root
 from labkit.ledger.rows import Attempt
 from labkit.runner import keeper, parcels, sources
+from labkit.runner.process import last_line
 
 LEAST_FREE_BYTES = 256 * 2**20  # with less, a lesson may not get to its end
 AGAIN = "then start its `dask worker` again"
@@ -155,7 +156,8 @@ class _Errand:
             return f"the runner was killed by signal {-process.returncode}"
         if process.returncode:
             _need_room(self.folder)
-            raise _Unfit(f"the runner could not do its work: {_last_line(log)}; see to that, {AGAIN}")
+            said = last_line(log) or "it said nothing"
+            raise _Unfit(f"the runner could not do its work: {said}; see to that, {AGAIN}")
         return None
 
     def packed(self):
@@ -200,11 +202,6 @@ def _wait_for_keeper(folder):
     """Wait until nothing is left of a run: its keeper holds a lock as long."""
     with suppress(Timeout, OSError), FileLock(folder / ".keeper.lock", timeout=keeper.WAIT_FOR_KEEPER_S):
         pass
-
-
-def _last_line(log):
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def main(folder):

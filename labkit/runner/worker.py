@@ -84,7 +84,7 @@ class _Run:
             limit = self.job["notebook_s" if whole else "cell_s"]
             why = f"the {'notebook' if whole else 'cell'} ran longer than its deadline of {limit:g} s"
         except DeadKernelError:
-            why = f"the kernel {_how_it_died(self.kernel)}"
+            why = f"the kernel {how_it_ended(self.kernel)}"
         finally:
             self.save()
         return f"{why}, in code cell {self.state['started']} of {self.state['total']}"
@@ -150,8 +150,8 @@ def _keep_first_verdicts(run_key):
     ledger.add(*(replace(row, run_key=first) for row in new))
 
 
-def _how_it_died(process):
-    """How the kernel process ended, in words."""
+def how_it_ended(process):
+    """How a process ended, in words; None is one that nobody knows."""
     code = None if process is None else process.poll()
     if code is None:
         return "died"

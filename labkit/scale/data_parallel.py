@@ -42,7 +42,7 @@ def tree_all_reduce(x):
     return x
 
 
-def loss_of_share(network, images, labels):
+def _loss_of_share(network, images, labels):
     """This worker's part of the loss: the mean over workers is the mean over all images, whatever the shares' sizes."""
     rank, k = dist.get_rank(), dist.get_world_size()
     x, y = (each.tensor_split(k)[rank] for each in (images, labels))
@@ -56,29 +56,29 @@ def alone(network, images, labels):
 
 def by_hand(network, images, labels):
     """The mean over the workers of their gradients, (weights,), by `ring_all_reduce`."""
-    slopes = torch.autograd.grad(loss_of_share(network, images, labels), list(network.parameters()))
+    slopes = torch.autograd.grad(_loss_of_share(network, images, labels), list(network.parameters()))
     return ring_all_reduce(_flat(slopes)) / dist.get_world_size()
 
 
-def by_ddp(network, images, labels, *, bucket_mb=25):
+def _by_ddp(network, images, labels, *, bucket_mb=25):
     """The same by torch: buckets of gradients are averaged as soon as they are there."""
     twin = torch.nn.parallel.DistributedDataParallel(network, bucket_cap_mb=bucket_mb)
-    loss_of_share(twin, images, labels).backward()
+    _loss_of_share(twin, images, labels).backward()
     return _taken(network)
 
 
-def by_fsdp(network, images, labels):
+def _by_fsdp(network, images, labels):
     """The same with every tensor cut into k parts, each kept by one worker. The network stays in parts."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     kind = next(network.parameters()).device.type
     fully_shard(network, mesh=init_device_mesh(kind, (dist.get_world_size(),)))
-    loss_of_share(network, images, labels).backward()
+    _loss_of_share(network, images, labels).backward()
     return _flat([weight.grad.full_tensor() for weight in network.parameters()])
 
 
-WAYS = {"by hand": by_hand, "DDP": by_ddp, "FSDP2": by_fsdp}
+WAYS = {"by hand": by_hand, "DDP": _by_ddp, "FSDP2": _by_fsdp}
 
 
 def _taken(network):

@@ -11,17 +11,5 @@ from labkit.ship.order import FULL, LEVELS, QUICK, Level, Plan
 from labkit.ship.scoring import Score, keep_score, score
 from labkit.ship.submission import Submission
 
-__all__ = [
-    "FULL",
-    "LEVELS",
-    "QUICK",
-    "Level",
-    "Plan",
-    "Score",
-    "Submission",
-    "best",
-    "board",
-    "deployment",
-    "keep_score",
-]
-__all__ += ["merge", "precisions", "score", "share", "write_card"]
+__all__ = ["FULL", "LEVELS", "QUICK", "Level", "Plan", "Score", "Submission", "best", "board", "deployment"]
+__all__ += ["keep_score", "merge", "precisions", "score", "share", "write_card"]

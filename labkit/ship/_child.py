@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from labkit.errors import LabError
+from labkit.measure.noise import waited_s
 from labkit.ship import confine
 from labkit.ship.order import CLASSES, SHAPE
 
@@ -75,7 +76,7 @@ class Child:
 
     def waited(self):
         """Seconds for which it was ready to run and had no core; 0 where the system does not tell."""
-        return waited(self.pid)
+        return waited_s(self.pid) or 0.0
 
     def computed(self):
         """Seconds that all its threads have computed."""
@@ -139,14 +140,6 @@ class Pipe:
                 raise EOFError("no answer")
             count -= len(parts[-1])
         return b"".join(parts)
-
-
-def waited(pid="self"):
-    """Seconds for which the first thread of a process was ready to run and had no core (Linux; else 0)."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 def _live(work, folder, pipe, readable, cpu_s):

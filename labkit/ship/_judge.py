@@ -15,8 +15,9 @@ import numpy as np
 
 from labkit.errors import LabError
 from labkit.files import sha256
+from labkit.measure.noise import waited_s
 from labkit.ship import gates
-from labkit.ship._child import Child, Refused, making, own, serving, waited
+from labkit.ship._child import Child, Refused, making, own, serving
 from labkit.ship.order import REFERENCE, SHAPE, Exam, draw_exam
 from labkit.ship.submission import copied
 
@@ -200,14 +201,19 @@ def _time(entries, exam, job):
 
 def _time_one(entry, picture, times):
     """One timed call, by this process's clock, without the time in which one of the two had no core."""
-    idle, begin = entry.served.waited() + waited("thread-self"), time.perf_counter()
+    idle, begin = _idle(entry), time.perf_counter()
     answer, late = entry.served.answer(picture, ANSWER_S)
     spent = time.perf_counter() - begin
-    idle = entry.served.waited() + waited("thread-self") - idle
+    idle = _idle(entry) - idle
     times.append((spent, max(spent - idle, 0.0)))
     if times is entry.times:
         entry.single.append(answer[0])
         entry.late_single.append(late)
+
+
+def _idle(entry):
+    """Seconds for which this process, or that of the entry, was ready to run and had no core."""
+    return entry.served.waited() + (waited_s() or 0.0)
 
 
 def _weigh(entry, reference, exam):

@@ -35,7 +35,7 @@ def _kind(node, stored):
     return next((stored[name] for name in node.input[1:2] if name in stored), "computed")
 
 
-def facts_of(row, path):
+def _facts_of(row, path):
     """[(heading, text)] of a card for a `rows.Scored`, whose file is `path`."""
     kinds = Counter(kind for _, _, kind in precisions(path))
     spread = f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), {shown(row.latency_p95_ms / 1e3, 's')} (p95)"
@@ -73,7 +73,7 @@ def write_card(row, path, folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, folder / "model.onnx")
-    facts, layers = facts_of(row, path), precisions(path)
+    facts, layers = _facts_of(row, path), precisions(path)
     write_text(folder / "card.md", _markdown(row.name, facts, layers))
     write_text(folder / "card.html", _page(row.name, facts, layers))
     template = (Path(__file__).parent.parent / "templates" / "predict.txt").read_text(encoding="utf-8")

@@ -16,7 +16,6 @@ from labkit.ship.submission import plain
 
 LARGEST, MOST_ROWS = 2_000_000, 5_000  # of a file of somebody else
 _MEDALS = [level.name for level in LEVELS]
-_TEXTS = ("name", "medal", "engine", "precision", "sha256", "device", "reason", "commit", "measured_utc")
 _RANGES = {"accuracy": 1, "latency": 1e3, "points": 1e4}  # most that a figure can be
 
 
@@ -72,14 +71,11 @@ def _rank(row):
 
 def best():
     """The best of the newest rows that were scored here, whose file is still there; LabError when there is none."""
-    for row, _ in _standings([ledger.find(Scored, reported_by=None, name=name) for name in _names()]):
+    names = {row.name for row in ledger.find(Scored, reported_by=None)}
+    for row, _ in _standings([ledger.find(Scored, reported_by=None, name=name) for name in names]):
         if row.medal and file_of(row).is_file():
             return row
     raise LabError("No submission of this machine has a medal yet.", fix="labkit submit FILE --engine onnxruntime")
-
-
-def _names():
-    return {row.name for row in ledger.find(Scored, reported_by=None)}
 
 
 def file_of(row):
@@ -139,18 +135,17 @@ def merge(path):
     """
     path = Path(path)
     page = _read(path)
-    machines, scored, left = [], [], 0
-    for values, kind, rows in [(v, Machine, machines) for v in page.get("machines", ())] + [
-        (v, Scored, scored) for v in page.get("submissions", ())
-    ]:
-        try:
-            rows.append(_row(kind, values, path))
-        except (LabError, TypeError, ValueError, AttributeError, OverflowError):
-            left += 1
+    rows, left = {Machine: [], Scored: []}, 0
+    for kind, name in ((Machine, "machines"), (Scored, "submissions")):
+        for values in page.get(name, ()):
+            try:
+                rows[kind].append(_row(kind, values, path))
+            except (LabError, TypeError, ValueError, AttributeError, OverflowError):
+                left += 1
     known = {row.machine_key for row in ledger.find(Machine)}
     own = {_merged(row.run_key) for row in ledger.find(Scored, reported_by=None)}
-    scored = [row for row in scored if row.run_key not in own]
-    ledger.add(*(row for row in machines if row.machine_key not in known), *scored)
+    scored = [row for row in rows[Scored] if row.run_key not in own]
+    ledger.add(*(row for row in rows[Machine] if row.machine_key not in known), *scored)
     return len(scored), left
 
 

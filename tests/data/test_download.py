@@ -20,8 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 
 @pytest.fixture
 def connections_closed():
+    gc.freeze()  # what is there already need not be looked through
     yield
     gc.collect()
+    gc.unfreeze()
 
 
 class Publisher(BaseHTTPRequestHandler):

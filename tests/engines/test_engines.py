@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 
-from labkit import engines, export, models
+from labkit import engines, models
 from labkit.engines.tensorrt.libraries import MODULES
 from labkit.errors import LabError, Unavailable
 
@@ -18,23 +18,21 @@ TORCH_ENGINES, GRAPH_ENGINES = (engines.names(runs=kind) for kind in ("torch", "
 SKIP = "not on this machine: {}"
 
 
-LARGE = ("resnet50", "convnext-homebrew", "efficientnet-lite0", "minilm")  # seconds each, in every engine
+SMALL = ("cnn-small", "encoder-small", "vgg-small")  # the others take seconds each, to export and in every engine
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.large] if name in LARGE else []) for name in models.names()],
+    params=[pytest.param(name, marks=[] if name in SMALL else [pytest.mark.large]) for name in models.names()],
 )
-def network(request, tmp_path_factory):
+def network(request, exported):
     """(the ONNX file of a network, [(a batch, its answers)] at two batch sizes)"""
     name = request.param
     torch.manual_seed(0)
     model = models.build(name)[0].eval()
-    file = tmp_path_factory.mktemp("onnx") / f"{name}.onnx"
-    export.to_onnx(model, models.example(name, 2), file)
     with torch.inference_mode():
         pairs = [(batch, model(batch)) for batch in (models.example(name, 2), models.example(name, 1, seed=1))]
-    return file, pairs
+    return exported(name), pairs
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +42,8 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def small_file(small, tmp_path_factory):
-    return export.to_onnx(small, models.example("cnn-small", 2), tmp_path_factory.mktemp("onnx") / "small.onnx")
+def small_file(exported):
+    return exported("cnn-small")
 
 
 def load_or_skip(*args, **settings):

@@ -16,16 +16,13 @@ from labkit.engines.served import Served
 from labkit.errors import LabError
 from labkit.export import to_onnx
 from labkit.measure import Plan
-from labkit.models import build
 from labkit.quantize import static
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(exported, tmp_path_factory):
     """(fp32, int8) files of a small network."""
-    folder = tmp_path_factory.mktemp("fidelity")
-    torch.manual_seed(0)
-    source = to_onnx(build("cnn-small")[0], torch.randn(2, 1, 28, 28), folder / "net.onnx")
+    source, folder = exported("cnn-small"), tmp_path_factory.mktemp("fidelity")
     train = load("fashion-mnist", "train", limit=200)
     return source, static(source, folder / "int8.onnx", train, recipe="onnxruntime")
 

@@ -5,17 +5,17 @@ from functools import cache
 import pytest
 import torch
 
-from labkit import export, models, quantize
+from labkit import models, quantize
 from labkit.data import load
 from labkit.engines.tensorrt import build, compared
 
 pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
 # One network of each family, the small ones; `benchmarks/deploy.py --only tensorrt` builds all networks of the course.
-pytestmark = pytest.mark.large
 NETWORKS = ("cnn-small", "vgg-small", "convnext-mini", "encoder-small")
 PRECISIONS = ("fp32", "fp16", "int8", "int8+fp16")
 
-pytestmark = pytest.mark.filterwarnings("default")  # of the quantizer and the converter, about themselves
+# The warnings are of the quantizer and the converter, about themselves.
+pytestmark = [pytest.mark.large, pytest.mark.filterwarnings("default")]
 
 
 def calibration(name):
@@ -26,7 +26,7 @@ def calibration(name):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(exported, tmp_path_factory):
     """(network, precision) -> an ONNX file that holds this precision."""
     folder = tmp_path_factory.mktemp("onnx")
 
@@ -34,8 +34,7 @@ def files(tmp_path_factory):
     def file(name, precision):
         path = folder / f"{name}-{precision}.onnx"
         if precision == "fp32":
-            torch.manual_seed(0)
-            return export.to_onnx(models.build(name)[0], models.example(name, 2), path)
+            return exported(name)
         if precision == "int8":
             return quantize.static(file(name, "fp32"), path, calibration(name))
         return quantize.to_fp16(file(name, {"fp16": "fp32", "int8+fp16": "int8"}[precision]), path)

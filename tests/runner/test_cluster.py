@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, replace
 
 import psutil
@@ -31,15 +30,6 @@ facts = {"begun": begun, "ended": time.time(), "seed": seed, "threads": os.envir
 (pathlib.Path(os.environ["LABKIT_ROOT"]) / f"{name}.json").write_text(json.dumps(facts))
 """
 STAY = "import time\ntime.sleep(600)"
-WAIT_S = 90
-
-
-def wait_for(condition):
-    """Wait until `condition()` is true; fails after a while."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -144,7 +134,7 @@ def test_a_worker_of_another_version_and_one_without_the_course_are_left_out_wit
         assert f"another version (another, here {course()})" in caught.value.found
         made.scale(2)
         made.sync(made._correct_state)
-        wait_for(lambda: len(made.scheduler_info["workers"]) == 2)
+        drills.wait_for(lambda: len(made.scheduler_info["workers"]) == 2)
         assert run_batch(cluster=made.scheduler_address).ok
     assert "is left out: it has the course in another version (another" in capsys.readouterr().out
 
@@ -287,7 +277,7 @@ def test_a_local_cluster_listens_on_the_loopback_address_only_and_stops_with_its
     (tmp_path / "artifacts").mkdir()
     drills.write_workbook(tmp_path, {"00_stay": [drills.WORK, STAY, drills.RECORD]})
     batch = drills.start_batch(tmp_path, cluster="local")
-    wait_for(lambda: drills.lines(tmp_path, "started.txt"))
+    drills.wait_for(lambda: drills.lines(tmp_path, "started.txt"))
     heard = {
         connection.laddr.ip
         for process in keeper.marked("LABKIT_ROOT", str(tmp_path))
@@ -306,11 +296,11 @@ def test_what_was_sent_goes_on_without_its_client_and_is_found_again(tmp_path):
     drills.write_workbook(tmp_path, {"00_drill": [drills.WORK, slow, drills.RECORD]})
     with cluster_drills.cluster(tmp_path) as made:
         first = drills.start_batch(tmp_path, cluster=made.address)
-        wait_for(lambda: drills.lines(tmp_path, "started.txt"))
+        drills.wait_for(lambda: drills.lines(tmp_path, "started.txt"))
         first.kill()
         first.wait()
-        wait_for(lambda: len(drills.lines(tmp_path, "acknowledged.txt")) == cluster_drills.ROWS)
-        assert drills.start_batch(tmp_path, cluster=made.address).wait(timeout=WAIT_S) == 0
+        drills.wait_for(lambda: len(drills.lines(tmp_path, "acknowledged.txt")) == cluster_drills.ROWS)
+        assert drills.start_batch(tmp_path, cluster=made.address).wait(timeout=90) == 0
     assert len((tmp_path / "started.txt").read_text().splitlines()) == 1
     assert len(ledger.find(Ceiling, path=drills.ledger_of(tmp_path))) == cluster_drills.ROWS
     assert drills.alive_after(tmp_path, 10) == 0
@@ -323,23 +313,23 @@ def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_s
     drills.write_workbook(tmp_path, {"00_drill": [drills.WORK, once, drills.RECORD]})
     with cluster_drills.cluster(tmp_path, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="4s") as made:
         first = drills.start_batch(tmp_path, cluster=made.address)
-        wait_for((tmp_path / "once").exists)
+        drills.wait_for((tmp_path / "once").exists)
         made.worker_process().suspend()
         made.start_worker("1")
-        assert first.wait(timeout=WAIT_S) == 0
+        assert first.wait(timeout=90) == 0
 
         drills.write_workbook(tmp_path, {"00_drill": [drills.WORK, STAY, drills.RECORD]})
         for name in made.workers:
             made.workers[name].kill()
         made.start_worker("2")
         second = drills.start_batch(tmp_path, cluster=made.address)
-        wait_for(lambda: len((tmp_path / "started.txt").read_text().splitlines()) == 3)
+        drills.wait_for(lambda: len((tmp_path / "started.txt").read_text().splitlines()) == 3)
         made.scheduler.kill()
-        assert second.wait(timeout=WAIT_S) == 1
+        assert second.wait(timeout=90) == 1
         said = (tmp_path / "batch.log").read_text(encoding="utf-8")
         assert "The scheduler went away." in said
         assert "the same command then goes on" in said
-        wait_for(lambda: drills.alive_after(tmp_path, 0) <= 1)
+        drills.wait_for(lambda: drills.alive_after(tmp_path, 0) <= 1)
     assert drills.alive_after(tmp_path, 10) == 0
 
 

@@ -19,15 +19,6 @@ from labkit.runner import keeper, run_batch
 pytestmark = pytest.mark.kills
 
 STAY = "import time\ntime.sleep(600)"
-WAIT_S = 60
-
-
-def wait_for(condition):
-    """Wait until `condition()` is true; fails after a minute."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within a minute"
-        time.sleep(0.05)
 
 
 def test_kills_at_random_moments_lose_nothing_tear_nothing_and_leave_nobody(tmp_path):
@@ -46,7 +37,7 @@ def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refuse
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     batch = drills.start_batch(tmp_path)
-    wait_for(lambda: drills.lines(tmp_path, "started.txt"))
+    drills.wait_for(lambda: drills.lines(tmp_path, "started.txt"))
     for name in ("LABKIT_ROOT", "LABKIT_ARTIFACTS"):
         monkeypatch.setenv(name, drills.environment(tmp_path)[name])
     with pytest.raises(LabError, match="Another batch is running"):
@@ -76,7 +67,7 @@ def test_reaping_kills_children_of_children_and_leaves_others_alone():
     marked = subprocess.Popen([sys.executable, "-c", nested], env={**os.environ, "LABKIT_DRILL": "mine"})
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"LABKIT_DRILL": "not mine"})
     try:
-        wait_for(lambda: len(keeper.marked("LABKIT_DRILL", "mine")) >= 2)
+        drills.wait_for(lambda: len(keeper.marked("LABKIT_DRILL", "mine")) >= 2)
         keeper.reap("LABKIT_DRILL", "mine")
         assert marked.wait(timeout=5) == -signal.SIGKILL
         assert other.poll() is None

@@ -29,6 +29,7 @@ def counting(folder, dies_in):
     return elastic.attempt(), int(first), total
 
 
+@pytest.mark.kills
 def test_after_a_kill_all_go_on_from_the_checkpoint_and_the_handlers_of_this_process_stay(tmp_path):
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     found = elastic.run(counting, tmp_path, 7)

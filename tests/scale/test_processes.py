@@ -104,6 +104,7 @@ def test_closing_leaves_no_process_behind():
     assert gone(pids)
 
 
+@pytest.mark.kills
 def test_when_the_notebook_is_killed_its_workers_end_too():
     code = (
         "import os, signal\n"

@@ -67,6 +67,7 @@ def test_a_score_says_what_confined_the_submissions(cheated):
     assert {"limits", "audit hook"} <= set(cheated["honest"][0].facts["in_force"])
 
 
+@pytest.mark.kills
 def test_hostile_submissions_do_no_harm_and_get_the_reason(tmp_path):
     found = scored(ship_cheats.hostile(tmp_path, test_images=TEST_IMAGES), plan=Plan(images=20, rounds=20), make_s=3)
     assert len(found) >= 20

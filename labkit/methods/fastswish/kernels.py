@@ -17,7 +17,7 @@ A, B, K, V = (tl.constexpr(number) for number in (formula.A, formula.B, formula.
 
 
 @triton.jit
-def forward_kernel(x_pointer, y_pointer, count, BLOCK: tl.constexpr):
+def _forward_kernel(x_pointer, y_pointer, count, BLOCK: tl.constexpr):
     places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
     x = _wide(tl.load(x_pointer + places, mask=inside))
@@ -55,7 +55,7 @@ def forward(x, *, block=BLOCK):
     """FastSwish of x; any shape and strides, fp16, bf16, fp32 or fp64."""
     x = _dense(x)
     y = torch.empty_like(x)
-    _launch(forward_kernel, x, y, block=block)
+    _launch(_forward_kernel, x, y, block=block)
     return y
 
 

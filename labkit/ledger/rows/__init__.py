@@ -1,0 +1,11 @@
+"""The typed rows of the ledger.
+
+A row is a frozen dataclass: units stand in the field names, and None means unknown, never 0.
+TABLE names its table, KEY the fields that make it unique: writing the same key again replaces the row,
+so that running a cell twice does not count twice.
+"""
+
+from labkit.device.machine import Machine  # noqa: F401 (a row of the ledger like those below)
+from labkit.ledger.rows._delivered import EngineFile, Scored  # noqa: F401
+from labkit.ledger.rows._measured import Ceiling, Deployment, Energy, Latency, Memory, Ratio, Training  # noqa: F401
+from labkit.ledger.rows._runs import Answer, Attempt, Batch, Claim, Completion, Prediction, Run  # noqa: F401

@@ -1,0 +1,47 @@
+"""What was built or handed in: engine files of TensorRT, and submissions to the order of the last lesson."""
+
+from labkit.ledger.rows._base import Measured, row
+
+
+@row("engine_files", key=("sha256",))
+class EngineFile:
+    """A file that TensorRT made here. It is machine code: only bytes that match such a row are ever loaded again."""
+
+    sha256: str  # of the file
+    file: str  # its name
+    bytes: int
+    onnx_sha256: str  # of the model it was built from, weights included
+    settings: str  # JSON: how it was built
+    library: str  # "tensorrt" or "tensorrt-rtx"
+    library_version: str
+    gpu: str | None = None  # it was built on; None: on a machine without one
+    compute_capability: str | None = None
+    driver: str | None = None
+    built_utc: str
+
+
+@row("submissions", key=("run_key", "name"))
+class Scored(Measured):
+    """What the course said of one submission to the order of the last lesson."""
+
+    name: str
+    medal: str | None = None  # "gold", "silver" or "bronze"
+    points: float | None = None  # times better than the reference network, with its interval
+    points_low: float | None = None
+    points_high: float | None = None
+    accuracy: float | None = None  # share of the changed copies, 0 to 1
+    accuracy_originals: float | None = None  # of the same pictures as they are; no medal counts them
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
+    latency: float | None = None  # p95 as a share of the reference network's
+    latency_low: float | None = None
+    latency_high: float | None = None
+    latency_p50_ms: float | None = None
+    latency_p95_ms: float | None = None
+    size_bytes: int | None = None
+    cost_per_million_usd: float | None = None
+    engine: str | None = None
+    precision: str | None = None
+    sha256: str | None = None  # of the ONNX file
+    seed: int | None = None  # of the pictures it was asked
+    reported_by: str | None = None  # the file of somebody else that the row came from; None: scored here

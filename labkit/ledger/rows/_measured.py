@@ -1,0 +1,164 @@
+"""What was measured on a machine."""
+
+from labkit.ledger.rows._base import Measured, row
+from labkit.ledger.shown import Shown, shown
+
+
+@row("ceilings", key=("run_key", "name", "device", "threads"))
+class Ceiling(Measured):
+    """The best this machine was seen to do at one thing: the roof of later rooflines."""
+
+    name: str  # "copy", "matmul-fp32", "matmul-bf16", "matmul-int8"
+    bytes_per_s: float | None = None
+    ops_per_s: float | None = None
+    samples: int | None = None
+
+
+@row("latencies", key=("run_key", "name", "device", "threads", "batch"))
+class Latency(Measured, Shown):
+    """How long one call takes."""
+
+    name: str = ""
+    batch: int = 1
+    p50_ms: float | None = None
+    low_ms: float | None = None  # 95 % interval of the median
+    high_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    tail_reason: str | None = None  # why a percentile is missing
+    throughput_per_s: float | None = None  # items
+    cold_ms: float | None = None  # the very first call
+    warmup_calls: int | None = None
+    warm: bool | None = None  # False: the time for warming up was over before calls were stable
+    samples_ms: tuple = ()
+    calls_per_sample: int | None = None
+    peak_bytes: int | None = None  # GPU allocator
+    noise: str | None = None  # why it is noisy
+    other_load: float | None = None  # share of the cores' time that other processes used, 0 to 1
+    clock_mhz: float | None = None
+    throttle: str | None = None
+    sqnr_db: float | None = None  # of an INT8 engine's answers, against the file run as it is written
+
+    def facts(self):
+        if self.p50_ms is None:
+            return [("not measured", self.reason or "")]
+        low, high = shown(self.low_ms / 1e3, "s"), shown(self.high_ms / 1e3, "s")
+        tail = [(name, shown(ms / 1e3, "s")) for name, ms in (("p95", self.p95_ms), ("p99", self.p99_ms)) if ms]
+        return [
+            ("median", f"{shown(self.p50_ms / 1e3, 's')} (95 %: {low} to {high})"),
+            *tail,
+            *([("no tail", self.tail_reason)] if self.tail_reason else []),
+            *([("answers as the file means", f"{self.sqnr_db:.0f} dB")] if self.sqnr_db is not None else []),
+            ("first call", shown(self.cold_ms / 1e3, "s")),
+            ("throughput", f"{shown(self.throughput_per_s)} items/s at batch {self.batch}"),
+            ("samples", f"{len(self.samples_ms)} after {self.warmup_calls} warm-up calls"),
+            ("on", f"{self.device}, {self.threads} threads"),
+            ("noise", self.noise or "quiet"),
+        ]
+
+
+@row("ratios", key=("run_key", "name", "baseline", "arm", "device", "threads"))
+class Ratio(Measured, Shown):
+    """How many times faster `arm` is than `baseline`: time of baseline / time of arm, from interleaved pairs."""
+
+    name: str = ""
+    baseline: str
+    arm: str
+    median: float
+    low: float  # 95 % bootstrap interval
+    high: float
+    verdict: str  # "faster", "slower", "not distinguishable" or "too few pairs"
+    floor: float  # what the same run says of two identical arms: a ratio within 1 ± floor is no difference
+    pairs: int
+    baseline_ms: float
+    arm_ms: float
+    tolerance: float  # the outputs agreed within this, relative to the baseline's largest value
+    ratios: tuple = ()  # one a pair
+    noise: str | None = None
+
+    def __iter__(self):
+        return iter((self.low, self.high))
+
+    def facts(self):
+        return [
+            (f"{self.arm} against {self.baseline}", f"{self.median:.3f}x (95 %: {self.low:.3f} to {self.high:.3f})"),
+            ("verdict", self.verdict),
+            ("noise floor", f"±{100 * self.floor:.2f} %"),
+            ("pairs", str(self.pairs)),
+            ("noise", self.noise or "quiet"),
+        ]
+
+
+@row("memories", key=("run_key", "name", "device", "batch"))
+class Memory(Measured, Shown):
+    """What one call needs beyond what was there before it."""
+
+    name: str = ""
+    batch: int = 1
+    peak_bytes: int | None = None  # most the GPU's allocator held, the model included
+    tensor_bytes: int | None = None  # most bytes of new tensors alive at once
+    saved_bytes: int | None = None  # kept for the backward pass; each storage counted once, parameters not
+
+    def facts(self):
+        names = ("peak_bytes", "tensor_bytes", "saved_bytes")
+        known = [(name, getattr(self, name)) for name in names]
+        facts = [(name.removesuffix("_bytes").replace("_", " "), shown(v, "B")) for name, v in known if v is not None]
+        return facts + ([("unknown", self.reason)] if self.reason else [])
+
+
+@row("energies", key=("run_key", "name", "device", "threads", "batch"))
+class Energy(Measured, Shown):
+    """Energy of a window of calls, the idle draw of the device included."""
+
+    name: str = ""
+    batch: int = 1
+    joules_per_item: float | None = None
+    joules: float | None = None
+    seconds: float | None = None
+    items: int | None = None
+    source: str | None = None  # "NVML" or "RAPL"
+    fix: str | None = None
+
+    def facts(self):
+        if self.joules_per_item is None:
+            return [("not measured", self.reason or ""), *([("next", self.fix)] if self.fix else [])]
+        return [
+            ("energy", f"{shown(self.joules_per_item, 'J')} an item"),
+            ("power", f"{shown(self.joules / self.seconds, 'W')} over {self.seconds:.1f} s ({self.source})"),
+        ]
+
+
+@row("trainings", key=("run_key", "study", "variant", "device"))
+class Training(Measured):
+    """One way to train one network; `variant` says what is different from the study's baseline."""
+
+    study: str  # such as "training-phases"
+    variant: str
+    model: str
+    dataset: str
+    images: int | None = None  # seen in the time of `total_s`
+    data_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
+    total_s: float | None = None
+    accuracy: float | None = None  # fraction of the test images, 0 to 1
+    memory_bytes: int | None = None  # the most that was needed at once
+
+
+@row("deployments", key=("run_key", "model", "engine", "precision", "device", "threads", "batch"))
+class Deployment(Measured):
+    """One way to serve one model: a point in the accuracy/latency/size picture."""
+
+    dataset: str
+    model: str
+    engine: str
+    precision: str
+    accuracy: float | None = None  # fraction of the test images, 0 to 1
+    latency_p50_ms: float | None = None
+    latency_p95_ms: float | None = None
+    throughput_per_s: float | None = None
+    energy_per_item_j: float | None = None
+    size_bytes: int | None = None  # on disk
+    memory_bytes: int | None = None  # in use while serving
+    cost_per_million_usd: float | None = None

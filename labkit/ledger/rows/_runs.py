@@ -1,0 +1,98 @@
+"""What runs leave behind: batches and their attempts, and what the words of a lesson said."""
+
+from labkit.ledger.rows._base import OfRun, row
+
+
+@row("runs", key=("run_key",))
+class Run(OfRun):
+    """One execution of one notebook (or of one command)."""
+
+    notebook: str
+    profile: str
+    seed: int
+    started_utc: str
+    machine_key: str
+    commit: str | None = None
+    batch_key: str | None = None
+
+
+@row("completions", key=("run_key",))
+class Completion(OfRun):
+    """Written by the last cell of a notebook: the only proof that the run went to its end.
+
+    `cell_count` is the number of code cells the kernel had executed by then: a record written by
+    an earlier cell does not match the notebook's length and proves nothing.
+    """
+
+    notebook: str
+    cell_count: int
+    seconds: float
+    finished_utc: str
+
+
+@row("predictions", key=("run_key", "prediction_id"))
+class Prediction(OfRun):
+    """What the reader expected, and (once revealed) what was measured."""
+
+    prediction_id: str
+    question: str
+    unit: str | None = None
+    answer: str  # as text: an option, or a number in `unit`
+    source: str  # "reader" or "default"
+    result: str | None = None
+    low: float | None = None  # what the run allows, where the result is a number with an interval
+    high: float | None = None
+    verdict: str | None = None  # "right", "close", "off" or "open" once revealed
+    reason: str | None = None  # why it is open
+
+
+@row("claims", key=("run_key", "claim_id"))
+class Claim(OfRun):
+    """A sentence of the text, and whether this run bears it out."""
+
+    claim_id: str
+    sentence: str
+    verdict: str  # "holds", "fails" or "inconclusive"
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str | None = None
+    reason: str | None = None  # why there is no value
+
+
+@row("answers", key=("run_key", "exercise_id"))
+class Answer(OfRun):
+    """The verdict on one exercise."""
+
+    exercise_id: str
+    verdict: str  # "passed", "wrong" or "unsolved"
+    message: str | None = None
+
+
+@row("batches", key=("batch_key",))
+class Batch:
+    """One call of the runner over several notebooks; `status` is set when it ends."""
+
+    batch_key: str
+    settings: str  # JSON: profile, notebooks with their parameters, digest of their sources
+    started_utc: str
+    status: str | None = None  # "passed" or "failed"; None while running or after a kill
+
+
+@row("attempts", key=("run_key",))
+class Attempt(OfRun):
+    """One try of the runner at one notebook of a batch; the newest of a notebook and seed is the one that counts."""
+
+    batch_key: str
+    notebook: str
+    profile: str
+    started_utc: str
+    status: str  # "running", "passed", "failed" or "interrupted"
+    reason: str | None = None  # why it did not pass
+    seconds: float | None = None
+    cells_done: int | None = None  # code cells that ran to their end
+    cells_total: int | None = None
+    output: str | None = None  # the executed notebook, relative to artifacts/, with forward slashes
+    finished_utc: str | None = None
+    seed: int | None = None  # where the batch had seeds
+    host: str | None = None  # the machine of a cluster that it ran on
