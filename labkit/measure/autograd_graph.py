@@ -49,16 +49,16 @@ def _kept_by(step):
 
 
 def draw_autograd(outputs):
-    """The graphs of {title: output} side by side; orange steps keep tensors as large as the output."""
+    """The graphs of {title: output} side by side; orange steps keep a tensor of its size, blue ones a mask."""
     figure, axes = canvas(2.6 * len(outputs), 5.4, columns=len(outputs))
     for ax, (name, output) in zip([axes] if len(outputs) == 1 else axes, outputs.items(), strict=True):
-        _draw_one(ax, *autograd(output), output.numel())
+        _draw_one(ax, *autograd(output), output)
         ax.set_title(name, fontsize=11)
-    figure.supxlabel("orange: keeps a tensor as large as the input", fontsize=10)
+    figure.supxlabel("orange: keeps a tensor as large as the input; blue: keeps a mask", fontsize=10)
     return figure
 
 
-def _draw_one(ax, nodes, edges, size):
+def _draw_one(ax, nodes, edges, output):
     rows = {}
     for number, node in sorted(nodes.items(), key=lambda item: item[1].depth):
         rows.setdefault(node.depth, []).append(number)
@@ -66,14 +66,21 @@ def _draw_one(ax, nodes, edges, size):
         number: (index - (len(row) - 1) / 2, -depth) for depth, row in rows.items() for index, number in enumerate(row)
     }
     for start, end in edges:
-        ax.annotate("", places[end], places[start], arrowprops={"arrowstyle": "->", "color": GREY, "shrinkB": 8})
+        far = abs(places[end][1] - places[start][1]) > 1  # around the steps between them
+        arrow = {"arrowstyle": "->", "color": GREY, "shrinkB": 8, "connectionstyle": f"arc3,rad={0.2 * far}"}
+        ax.annotate("", places[end], places[start], arrowprops=arrow)
     for number, node in nodes.items():
-        keeps = any(tensor.numel() >= size for tensor in node.kept)
-        box = {"boxstyle": "round", "fc": COLOURS[4] if keeps else "white", "ec": GREY}
+        box = {"boxstyle": "round", "fc": _colour(node, output), "ec": GREY}
         ax.text(*places[number], node.name, ha="center", va="center", fontsize=9, bbox=box)
     widest = max(2, *map(len, rows.values()))
     ax.set(xlim=(-widest / 2 - 0.1, widest / 2 + 0.1), ylim=(-max(rows) - 0.6, 0.6))
     ax.axis("off")
+
+
+def _colour(node, output):
+    if any(tensor.nbytes >= output.nbytes for tensor in node.kept):
+        return COLOURS[4]
+    return COLOURS[5] if any(tensor.numel() >= output.numel() for tensor in node.kept) else "white"
 
 
 @dataclass(frozen=True)

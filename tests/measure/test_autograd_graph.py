@@ -35,6 +35,14 @@ def test_graphs_are_drawn_side_by_side():
     assert draw_autograd({"alone": output()})._repr_png_()[:4] == b"\x89PNG"
 
 
+def test_a_step_that_keeps_a_tensor_looks_different_from_one_that_keeps_a_mask_or_nothing():
+    x = torch.ones(6, requires_grad=True)
+    (ax,) = draw_autograd({"": (torch.where(x > 0, x, 0.0) + 1).exp()}).axes
+    colours = {text.get_text(): text.get_bbox_patch().get_facecolor() for text in ax.texts if text.get_text()}
+    assert colours["Add"] == colours["AccumulateGrad"]
+    assert len({colours[name] for name in ("Exp", "Where", "Add")}) == 3
+
+
 @pytest.mark.large
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_two_operators_become_one_kernel_that_can_be_read():
