@@ -13,7 +13,6 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch_pruning
 from compress_files import files
@@ -27,7 +26,7 @@ from labkit.engines import load as served
 from labkit.measure import Plan, compare, multiply_adds
 from labkit.measure.stats import bootstrap_paired, mean_interval
 from labkit.models.trained import trained
-from labkit.train import TrainConfig, fit
+from labkit.train import TrainConfig, fit, right_answers
 
 NAME, SHAPE = "vgg-medium", (1, 28, 28)
 STUDENT, SEEDS = "vgg-small", 5
@@ -62,10 +61,7 @@ class Lab:
 
     def right(self, network):
         """(N,) bool: which test images a network gets right."""
-        with torch.inference_mode():
-            return np.concatenate(
-                [(network.eval()(x).argmax(1) == y).numpy() for x, y in self.test.batches(500, channels_last=True)]
-            )
+        return right_answers(network, self.test)
 
     def some(self, count):
         """So many of the training images, or all there are."""

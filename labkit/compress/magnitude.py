@@ -41,11 +41,13 @@ def lamp_scores(weight):
 
     Where the smaller ones have gone, it is the relative error that the layer suffers when this weight goes too.
     """
-    sizes, order = weight.flatten().abs().sort()  # before doubling: half the bytes to move
+    flat = weight.flatten().abs()
+    kept = flat.nonzero()[:, 0]  # what has gone already scores 0 and need not be sorted
+    sizes, order = flat[kept].sort()  # before doubling: half the bytes to move
     squares = sizes.double().square()
     no_smaller = squares.flip(0).cumsum(0).flip(0)
-    scores = torch.empty_like(squares)
-    scores[order] = squares / no_smaller.clamp(min=torch.finfo(squares.dtype).tiny)
+    scores = torch.zeros_like(flat, dtype=torch.double)
+    scores[kept[order]] = squares / no_smaller.clamp(min=torch.finfo(squares.dtype).tiny)
     return scores.view(weight.shape)
 
 

@@ -81,7 +81,7 @@ class SharedWeights(Hooks):
     def before_update(self, model):
         """Each weight gets the gradient of its centroid; what was pruned gets none."""
         for name, weight in prunable(model).items():
-            (places, index), gradient = self.groups[name], torch.zeros_like(weight.grad).flatten()
+            (places, index, _), gradient = self.groups[name], torch.zeros_like(weight.grad).flatten()
             gradient[places] = torch.bincount(index, weight.grad.flatten()[places]).to(gradient)[index]
             weight.grad.copy_(gradient.view(weight.shape))
 
@@ -89,10 +89,8 @@ class SharedWeights(Hooks):
     def after_update(self, model):
         """Give each group the value of its first weight: vector units may round its last bit otherwise."""
         for name, weight in prunable(model).items():
-            (places, index), flat = self.groups[name], torch.zeros_like(weight).flatten()
-            if len(places):
-                values = weight.flatten()[places]
-                flat[places] = values[_first_of_each(index)][index]
+            (places, index, first), flat = self.groups[name], torch.zeros_like(weight).flatten()
+            flat[places] = weight.flatten()[places[first]][index]
             weight.copy_(flat.view(weight.shape))
 
     def state_dict(self):
@@ -104,12 +102,10 @@ class SharedWeights(Hooks):
 
 
 def _groups(weight):
-    """(places of the weights other than 0 in the flat tensor, the group of each), by equal values."""
+    """By equal values: (places of the weights other than 0 in the flat tensor, the group of each, and for groups
+    0, 1, ... which of the places is the first)."""
     places = weight.flatten().nonzero()[:, 0]
-    return places, weight.flatten()[places].unique(return_inverse=True)[1]
-
-
-def _first_of_each(index):
-    """For groups 0, 1, ...: the place of the first member of each."""
+    index = weight.flatten()[places].unique(return_inverse=True)[1]
     order = index.argsort(stable=True)
-    return order[torch.cat([order.new_ones(1, dtype=torch.bool), index[order].diff() != 0])]
+    starts = torch.cat([order.new_ones(len(order[:1]), dtype=torch.bool), index[order].diff() != 0])
+    return places, index, order[starts]

@@ -160,12 +160,20 @@ def train_step(model, optimizer, images, labels):
     return loss.detach()
 
 
-@torch.inference_mode()
 def accuracy(model, data, *, device, batch=500, size=None):
     """Fraction of `data` (an ImageSet) the model gets right, 0 to 1; the model is left in eval mode.
 
     size  of the images, as in `ImageSet.batches`
     """
+    return float(right_answers(model, data, device=device, batch=batch, size=size).mean())
+
+
+@torch.inference_mode()
+def right_answers(model, data, *, device="cpu", batch=500, size=None):
+    """(N,) bool: which of `data` (an ImageSet) the model gets right; it is left on the device, in eval mode.
+
+    size  of the images, as in `ImageSet.batches`
+    """
     model.to(device).eval()
     batches = data.batches(batch, device=device, size=size)
-    return sum(int((model(images).argmax(1) == labels).sum()) for images, labels in batches) / len(data)
+    return torch.cat([model(images).argmax(1) == labels for images, labels in batches]).cpu().numpy()

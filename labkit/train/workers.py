@@ -15,17 +15,21 @@ from labkit.errors import LabError
 
 _MOST = 16
 _NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would import it
+# most of what an export to ONNX imports
+EXPORT = ("torch.onnx", "torch._inductor.decomposition", "onnxscript.function_libs.torch_lib.ops")
 
 
-def start_workers():
+def start_workers(*modules):
     """Let a server import torch for the workers while this process goes on; called first of all, it saves seconds.
 
+    modules  names of others that the jobs will import, such as `EXPORT`; none that starts threads
     Workers are then forked from that server, which has never run torch's threads. Where the system has none (Windows)
     or a fork is not safe (macOS) they are spawned, each imports for itself, and this does nothing.
     """
     if context().get_start_method() == "forkserver":
         from multiprocessing import forkserver
 
+        context().set_forkserver_preload([*_NEEDED, *modules])
         forkserver.ensure_running()
 
 

@@ -13,7 +13,7 @@ from labkit import device as devices
 from labkit.data import ImageSet
 from labkit.errors import DataError, LabError, Unavailable
 from labkit.methods import Hooks
-from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, fit, scripted, train_step
+from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, fit, right_answers, scripted, train_step
 from labkit.train.watch import Losses
 
 
@@ -111,6 +111,7 @@ def test_accuracy_counts_what_a_plain_loop_counts(images):
     with torch.inference_mode():
         right = [int(model.eval()(x).argmax()) == int(y) for x, y in images.batches(1)]
     assert accuracy(model.train(), images, device="cpu", batch=50) == pytest.approx(sum(right) / len(images))
+    assert right_answers(model, images, batch=50).tolist() == right
     assert not model.training
 
 

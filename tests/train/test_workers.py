@@ -47,6 +47,18 @@ def test_a_worker_is_forked_from_a_server_that_has_imported_torch_and_uses_one_t
     assert workers.work(imported, [0, 1]) == [(True, 1), (True, 1)]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")
+def test_the_server_imports_further_modules_on_request():
+    code = """if True:
+        from labkit.train.workers import start_workers, work
+        start_workers("wave")
+        import torch
+        torch.set_num_threads(2)
+        assert work(eval, ["'wave' in __import__('sys').modules"] * 2) == [True, True]
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 def test_starting_the_workers_costs_the_reader_no_import():
     code = (
         "import sys; from labkit.train.workers import start_workers; start_workers(); assert 'torch' not in sys.modules"
