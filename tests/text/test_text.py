@@ -2,6 +2,7 @@
 
 import itertools
 
+import psutil
 import pytest
 import torch
 
@@ -56,6 +57,21 @@ def test_an_endless_stream_is_read_in_parts(monkeypatch):
     found = list(itertools.islice(text.embedded(stream(), lengths_of), 20))
     assert [int(each) for each in found] == [2 + number % 5 for number in range(20)]
     assert len(taken) == 24
+
+
+def test_a_hundred_thousand_texts_take_no_more_memory_than_a_few_thousand():
+    def wide(batch):
+        return batch[:, :1].expand(-1, 384).float()
+
+    def mebibytes():
+        return psutil.Process().memory_info().rss / 2**20
+
+    stream = text.embedded((f"text {number}" for number in range(100_000)), wide)
+    sum(1 for _ in itertools.islice(stream, 10_000))  # what it needs at all
+    before = mebibytes()
+    assert sum(1 for _ in itertools.islice(stream, 89_999)) == 89_999
+    assert mebibytes() - before < 50  # all vectors would be 138
+    assert len(list(stream)) == 1
 
 
 def test_agreement_by_hand():
