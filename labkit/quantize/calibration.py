@@ -5,7 +5,9 @@ of the data the network will see. Random numbers have other ranges and give a ne
 wrongly, so there is no default here and noise is refused.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,25 +25,44 @@ PERCENTILE = 99.99
 
 
 @dataclass(frozen=True)
+class Again:
+    """Batches that are made anew each time they are iterated: only one of them is in memory.
+
+    make  () -> an iterable of batches
+    """
+
+    make: Callable
+
+    def __iter__(self):
+        return iter(self.make())
+
+
+@dataclass(frozen=True)
 class Calibration:
     """Real inputs of a network, and where they come from.
 
-    batches  float32 (n, C, H, W) or int64 (n, T) arrays, as the network wants them
+    batches  what can be iterated again and again: a tuple, or `Again` for more than fits into memory. A batch is an
+             array, float32 (n, C, H, W) or int64 (n, T); for a network of several inputs it is {name: array}
     source   in words, such as "fashion-mnist train"; it is written into the quantized file
+    count    examples in all batches
     """
 
-    batches: tuple
+    batches: tuple | Again
     source: str
+    count: int = field(init=False)
 
     def __post_init__(self):
-        if wrong := _problem(self):
+        count, wrong = _looked_at(self)
+        if wrong:
             raise _refused(*wrong)
+        object.__setattr__(self, "count", count)
 
     @classmethod
     def of(cls, data, *, count=256, batch=32, size=None, seed=0):
         """From an `ImageSet`; of training images, for the test must stay unseen. A Calibration comes back as it is.
 
         count  images, each class in proportion; all of them where there are fewer
+        batch  images that are in memory at once, with all activations of the network
         size   pixels a side, for networks that want larger images
         """
         if isinstance(data, cls):
@@ -49,33 +70,68 @@ class Calibration:
         if not hasattr(data, "subset"):
             raise _refused("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
         part = data.subset(min(count, len(data)), seed=seed).batches(batch, seed=seed, size=size)
-        return cls(tuple(images.cpu().numpy() for images, _ in part), f"{data.name} {data.split}")
+        return cls(Again(lambda: (images.cpu().numpy() for images, _ in part)), f"{data.name} {data.split}")
 
-    @property
-    def count(self):
-        return sum(map(len, self.batches))
+    def first(self, count):
+        """The first batches, with at least `count` examples: a `Calibration`."""
+        end = self._batches_of(count)
+        return Calibration(Again(lambda: islice(self.batches, end)), self.source)
+
+    def after(self, count):
+        """All batches but those of `first`."""
+        begin = self._batches_of(count)
+        return Calibration(Again(lambda: islice(self.batches, begin, None)), self.source)
+
+    def _batches_of(self, count):
+        """How many batches hold the first `count` examples."""
+        held = np.cumsum([_examples(batch) for batch in self.batches])
+        return int(np.searchsorted(held, count)) + 1
 
     @property
     def note(self):
         return f"{self.count} examples of {self.source}"
 
 
-def _problem(data):
-    """(what a network is calibrated with, what is here instead), or None.
+def named(batch):
+    """{name of the input: array} of a batch; the name is None where there is one input."""
+    return batch if isinstance(batch, dict) else {None: np.asarray(batch)}
 
-    Only batches of images are looked at closely: there is no telling random tokens from text of an unknown language.
+
+def _examples(batch):
+    return len(next(iter(named(batch).values())))
+
+
+def _looked_at(data):
+    """(how many examples, what is wrong): that is (what a network is calibrated with, what is here instead), or None.
+
+    One batch at a time is in memory. Only images are looked at closely, the first of them: there is no telling random
+    tokens from text of an unknown language.
     """
     if not data.source.strip():
-        return "where the batches come from, in words", "no source"
-    if data.count < FEWEST:
-        return f"at least {FEWEST} examples; 256 are usual", f"{data.count} examples"
-    values = np.concatenate([np.asarray(batch) for batch in data.batches])
-    if not np.isfinite(values).all():
-        return "finite numbers", "NaN or infinity"
-    if (values == values[:1]).all():
-        return "different examples", "the same example again and again"
-    if values.ndim != 4 or min(values.shape[2:]) < 3:
-        return None
+        return 0, ("where the batches come from, in words", "no source")
+    count, same, first, few = 0, True, None, []
+    for batch in data.batches:
+        arrays = named(batch)
+        if not all(np.isfinite(values).all() for values in arrays.values()):
+            return count, ("finite numbers", "NaN or infinity")
+        first = first or {name: values[:1] for name, values in arrays.items()}
+        same = same and all(_repeats(values, first[name]) for name, values in arrays.items())
+        few += [arrays] if count < FEWEST else []
+        count += _examples(batch)
+    if count < FEWEST:
+        return count, (f"at least {FEWEST} examples; 256 are usual", f"{count} examples")
+    if same:
+        return count, ("different examples", "the same example again and again")
+    images = [name for name, values in few[0].items() if values.ndim == 4 and min(values.shape[2:]) >= 3]
+    wrong = [_wrong_images(np.concatenate([arrays[name] for arrays in few])) for name in images]
+    return count, next(filter(None, wrong), None)
+
+
+def _repeats(values, first):
+    return values.shape[1:] == first.shape[1:] and bool((values == first).all())
+
+
+def _wrong_images(values):
     if values.std() > WIDEST:
         return "normalised images, as ImageSet.batches makes them", f"a standard deviation of {values.std():.0f}"
     if max(neighbours(values, 2), neighbours(values, 3)) < NOISE:
@@ -104,15 +160,18 @@ class Histogram:
     reach      the histogram goes from 0 to here; it doubles when a larger value comes
     low, high  smallest and largest value seen, and 0
     counts     (BINS,)
+    shape      of the tensor in the last batch
     """
 
     reach: float = 0.0
     low: float = 0.0
     high: float = 0.0
     counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    shape: tuple = ()
 
     def add(self, values):
         """Count the values of an array of any shape."""
+        self.shape = values.shape
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         largest = max(-self.low, self.high)
         self.reach = self.reach or largest
@@ -135,23 +194,52 @@ class Histogram:
 def observe(model, data):
     """Run an ONNX model in fp32 on the data and keep a `Histogram` of each float activation: {name: Histogram}.
 
-    model  a path or a ModelProto, of one input
+    model  a path or a ModelProto
+    data   a `Calibration`; one batch of it is in memory at a time, with the activations that it makes
+    Raises LabError: batches that do not have the inputs of the model
+    """
+    found = {}
+    for values in activations(model, data):
+        for name, array in values.items():
+            found.setdefault(name, Histogram()).add(array)
+    return found
+
+
+def activations(model, data, names=None):
+    """Run an ONNX model as it is written and yield {name: array} for each batch.
+
+    model  a path or a ModelProto
+    data   a `Calibration`
+    names  of tensors; None: all float activations and inputs
     """
     import onnx
 
     model = onnx.load(model) if isinstance(model, (str, Path)) else model
     model = onnx.shape_inference.infer_shapes(model)  # a copy
     graph = model.graph
-    made = {name for node in graph.node for name in node.output} | {graph.input[0].name}
+    made = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
     known = {value.name: value for value in (*graph.output, *graph.value_info, *graph.input)}
     floats = {name for name, value in known.items() if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
-    names = sorted(floats & made)
-    graph.output.extend(known[name] for name in set(names) - {value.name for value in graph.output})
-    opened, found = session(model), {name: Histogram() for name in names}
+    names = sorted(floats & made) if names is None else list(names)
+    graph.output.extend(known[name] for name in sorted(set(names) - {value.name for value in graph.output}))
+    opened = session(model)
     for batch in data.batches:
-        for name, values in zip(names, answers(opened, batch, outputs=names), strict=True):
-            found[name].add(values)
-    return found
+        yield dict(zip(names, answers(opened, *in_order(opened, batch), outputs=names), strict=True))
+
+
+def in_order(opened, batch):
+    """The arrays of a batch in the order of a session's inputs.
+
+    Raises  LabError: {name: array} with other names
+    """
+    names = [node.name for node in opened.get_inputs()]
+    if not isinstance(batch, dict):
+        return [batch]
+    if set(batch) != set(names):
+        fix = "name each array as the input of the model is named"
+        what = "These batches do not have the inputs of the model."
+        raise LabError(what, expected=", ".join(names), found=", ".join(map(str, batch)), fix=fix)
+    return [batch[name] for name in names]
 
 
 def ranges(histograms, method="minmax"):
