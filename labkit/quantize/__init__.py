@@ -13,13 +13,15 @@ computes in it, and it can be verified anywhere.
 """
 
 from labkit.quantize.automatic import Limit, automatic, kept
-from labkit.quantize.calibration import METHODS, Again, Calibration, observe, ranges
+from labkit.quantize.calibration import Again, Calibration
 from labkit.quantize.dynamic import dynamic
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.named import by_name, images_for
+from labkit.quantize.observed import METHODS, observe, ranges
 from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
+from labkit.quantize.smoothing import smoothed
 from labkit.quantize.weights import weight_only
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ += [
     "prepared",
     "ranges",
     "sensitivity",
+    "smoothed",
     "static",
     "to_fp8",
     "to_fp16",

@@ -1,7 +1,8 @@
 """Partial quantization: INT8 that leaves as little in float as the answers allow.
 
-What     each layer is put into INT8 alone and its noise in the answers is measured; those with the most noise per
-         multiply-add stay in float, as many as it takes; then each of them is tried in INT8 once more
+What     the network is smoothed where that pays (`smoothing`); each layer is put into INT8 alone and its noise in the
+         answers is measured; those with the most noise per multiply-add stay in float, as many as it takes; then each
+         of them is tried in INT8 once more
 When     all layers in INT8 change too many answers: few channels, depthwise convolutions, attention
 Cost     one quantization and one run of the network per layer, a minute or more; float layers give up their speed
 Not when half of the multiply-adds would stay in float: FP16 is simpler then, and closer
@@ -18,12 +19,14 @@ from labkit.errors import LabError
 from labkit.export.runtime import explained
 from labkit.files import atomic
 from labkit.ledger.shown import shown
-from labkit.quantize.calibration import observe
 from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.observed import observe
 from labkit.quantize.ptq import BETWEEN, in_int8, prepared
 from labkit.quantize.sensitivity import logits, multiply_adds, sensitivity
+from labkit.quantize.smoothing import smoothed
 
 AUTO = "auto"
+WORTH = 1.0  # dB that smoothing must win: it may bring multiplications of its own
 SCANNED = 64  # examples that the noise of a single layer is measured on
 RETRIED = 12  # layers in float that are tried in INT8 once more, those with the most multiply-adds
 KEPT, SHARE = "kept_in_float", "multiply_adds_in_int8"  # keys of the file's metadata
@@ -67,17 +70,31 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
             found = logits(in_int8(model, seen, keep=keep, **settings), held_out)
             return limit.holds(exact, found)
 
-        work = multiply_adds(model, seen)
-        reasons = {} if holds(()) else _fewest(model, holds, work, lambda: _scan(model, seen, data, settings))
+        reasons, note = {}, "no"
+        if not holds(()):
+            model, seen, note = _flatter(model, seen, data, settings)
+            reasons = _fewest(model, holds, multiply_adds(model, seen), lambda: _scan(model, seen, data, settings))
+    work = multiply_adds(model, seen)
     if set(work) <= set(reasons):
         raise _refused(src, limit)
     made = in_int8(model, seen, keep=reasons, **settings)
-    props = {entry.key: entry.value for entry in made.metadata_props}
+    props = {entry.key: entry.value for entry in made.metadata_props} | {"smoothed": note}
     share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
     onnx.helper.set_model_props(made, props | {KEPT: json.dumps(reasons), SHARE: f"{share:.4f}"})
     with atomic(dst) as temporary:
         onnx.save(made, temporary)
     return Path(dst)
+
+
+def _flatter(model, seen, data, settings):
+    """(the model, what was observed, a note): smoothed where that is worth `WORTH` dB on calibration data, or as is."""
+    some, flat = data.first(SCANNED), smoothed(model, data)
+    exact, flat_seen = logits(model, some), observe(flat, data)
+    pairs = ((model, seen), (flat, flat_seen))
+    before, after = (sqnr_db(exact, logits(in_int8(*pair, **settings), some)) for pair in pairs)
+    if after < before + WORTH:
+        return model, seen, "no"
+    return flat, flat_seen, f"alpha 0.5, {after - before:.1f} dB better"
 
 
 def kept(path):

@@ -19,7 +19,8 @@ from labkit.export import runtime_graph
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained
 from labkit.files import atomic
-from labkit.quantize.calibration import Calibration, observe, ranges
+from labkit.quantize.calibration import Calibration
+from labkit.quantize.observed import observe, ranges
 
 BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
 RECIPES = ("tensorrt", "onnxruntime")

@@ -11,8 +11,9 @@ import numpy as np
 from labkit.export import session
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import answers
-from labkit.quantize.calibration import Calibration, in_order, observe
+from labkit.quantize.calibration import Calibration
 from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.observed import in_order, observe
 from labkit.quantize.ptq import in_int8, prepared
 
 

@@ -71,17 +71,26 @@ def test_the_choice_keeps_the_fewest_multiply_adds_of_all_choices_that_hold(nois
 
 
 def test_the_file_holds_the_limit_and_says_what_stays_in_float_and_why(noisy, parts, tmp_path):
-    limit = Limit(points=100, db=35)
+    limit = Limit(points=100, db=40)
     path = automatic(noisy, tmp_path / "q.onnx", *parts, limit=limit)
     assert limit.holds(logits(noisy, parts[1]), logits(path, parts[1]))
     reasons, share = kept(path)
-    depthwise = [node.name for node in onnx.load(path).graph.node if node.op_type == "Conv"][1]
-    assert "grouped convolution" in reasons[depthwise]
-    assert "of the noise" in reasons[depthwise]
+    assert reasons
+    assert all("of the noise, with" in reason for reason in reasons.values())
     assert 0 < share < 1
     facts = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
     assert json.loads(facts["kept_in_float"]) == reasons
     assert facts["quantized"] == "int8, recipe tensorrt, ranges by minmax"
+
+
+def test_smoothing_takes_the_outlier_out_of_the_depthwise_convolution_and_no_layer_stays(noisy, parts, tmp_path):
+    limit = Limit(points=100, db=30)
+    model = prepared(noisy)
+    assert not limit.holds(logits(noisy, parts[1]), logits(in_int8(model, observe(model, parts[0])), parts[1]))
+    path = automatic(noisy, tmp_path / "q.onnx", *parts, limit=limit)
+    assert kept(path) == ({}, 1.0)
+    assert {entry.key: entry.value for entry in onnx.load(path).metadata_props}["smoothed"].startswith("alpha 0.5")
+    assert limit.holds(logits(noisy, parts[1]), logits(path, parts[1]))
 
 
 def test_nothing_is_kept_where_eight_bits_are_enough(onnx_file, parts, tmp_path):
@@ -128,6 +137,11 @@ def test_each_layer_of_the_scan_has_its_reason(onnx_file, parts):
     reasons = list(_reasons(prepared(onnx_file), table))
     assert len(reasons) == len(table)
     assert reasons[-1].startswith("Gemm: alone it makes")
+
+
+def test_a_depthwise_convolution_is_called_one(noisy, parts):
+    table = sensitivity(noisy, parts[0], parts[0])
+    assert ["grouped" in reason for reason in _reasons(prepared(noisy), table)] == [False, True, False, False]
 
 
 def test_the_command_prints_the_layers_that_stay_with_their_reasons(noisy, tmp_path):

@@ -11,7 +11,8 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 
 from labkit.errors import LabError
 from labkit.quantize import Again, Calibration, observe, ranges
-from labkit.quantize.calibration import BINS, Histogram, _entropy_threshold, _percentile_threshold, neighbours
+from labkit.quantize.calibration import neighbours
+from labkit.quantize.observed import BINS, Histogram, _entropy_threshold, _percentile_threshold
 
 RANDOM = np.random.default_rng(0)
 
