@@ -22,7 +22,7 @@ def smoothed(model, data, *, alpha=0.5, insert=True):
     """A `prepared` ModelProto that computes the same and is easier to quantize: a copy. Observe its ranges anew.
 
     data    a `Calibration`: the largest value of each channel is observed on it
-    alpha   0 leaves the activations to the weights, 1 makes all their channels alike. A depthwise convolution has a
+    alpha   0.5 is usual, 0.7 to 0.85 where the outliers are large; 0 leaves the activations to the weights, 1 makes all their channels alike. A depthwise convolution has a
             grid for each channel of its weights, so there it is always 1
     insert  where no layer before can take in the division, make it a node; False: leave those layers as they are
     """
@@ -74,14 +74,14 @@ def _reach(model, data, axes):
 
 
 def _factor(reach, weights, alpha):
-    """(C,) what each channel is divided by: 1 where nothing was seen, and 1 in the geometric mean."""
+    """(C,) what each channel is divided by; a channel that counts for nothing must not reach beyond the others."""
     seen = (reach > 0) & (weights > 0)
     if not seen.any():
         return np.ones_like(reach)
-    factor = reach[seen] ** alpha / weights[seen] ** (1 - alpha)
-    whole = np.ones_like(reach)
-    whole[seen] = factor / np.exp(np.log(factor).mean())
-    return whole
+    factor = np.where(seen, reach, 1) ** alpha / np.where(seen, weights, 1) ** (1 - alpha)
+    factor /= np.exp(np.log(factor[seen]).mean())
+    furthest = (reach[seen] / factor[seen]).max()
+    return np.where(seen, factor, np.maximum(reach / furthest, 1))
 
 
 def _takers(graph, name, axis, readers):

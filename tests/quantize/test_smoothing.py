@@ -101,6 +101,14 @@ def test_the_factors_are_those_of_the_paper_up_to_a_common_one():
     assert stored["w_of_layer"] == pytest.approx(scaled)
 
 
+def test_a_channel_that_no_weight_reads_does_not_set_the_grid():
+    x = np.zeros((64, 3), np.float32)
+    x[0] = (1, 2, 5000)
+    data = Calibration((x,), "by hand")
+    found = smoothed(one_layer([[1, 1], [2, 2], [0, 0]]), data)
+    assert observe(found, data)["x_smooth"].reach <= 2
+
+
 def test_channels_that_are_always_0_are_left_alone():
     x = np.zeros((64, 2), np.float32)
     x[:, 0] = np.arange(64)
