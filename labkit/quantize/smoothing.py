@@ -22,8 +22,8 @@ def smoothed(model, data, *, alpha=0.5, insert=True):
     """A `prepared` ModelProto that computes the same and is easier to quantize: a copy. Observe its ranges anew.
 
     data    a `Calibration`: the largest value of each channel is observed on it
-    alpha   0.5 is usual, 0.7 to 0.85 where the outliers are large; 0 leaves the activations to the weights, 1 makes all their channels alike. A depthwise convolution has a
-            grid for each channel of its weights, so there it is always 1
+    alpha   0 leaves the activations to the weights, 1 makes all their channels alike; 0.5 is usual, 0.7 to 0.85 where
+            outliers are large. A depthwise convolution has a grid for each channel of its weights: there it is always 1
     insert  where no layer before can take in the division, make it a node; False: leave those layers as they are
     """
     graph = Graph(model)

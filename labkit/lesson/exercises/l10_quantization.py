@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: onto the grid and back, an integer product, layers to keep in FP16, a bias, straight-through."""
+"""Exercises of lesson 10: onto the grid and back, an integer product, layers in FP16, a bias, straight-through."""
 
 from itertools import islice
 
