@@ -41,25 +41,41 @@ def quantize(
     method: Annotated[str, typer.Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
     data: Annotated[str | None, typer.Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,
     count: Annotated[int, typer.Option(help="How many of its training images to look at.", min=1)] = 256,
-    keep: Annotated[list[str] | None, typer.Option(help="A node to leave in float, repeatable.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A node to leave in float, repeatable; auto: find them.")
+    ] = None,
+    loss: Annotated[float, typer.Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
     # 15 dB: a thirtieth of the power of the answers is noise
     limit: Annotated[float, typer.Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
 ):
     """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.
 
     INT8 and FP8 take their ranges from real images; `int8+fp16` is both. An INT8 file is compared with the original on
-    test images: as it is written, and in each engine that can run it here. One below the limit is an error.
+    test images: as it is written, and in each engine that can run it here. One below the limit is an error. With
+    `--keep auto` the layers that lose most stay in float: as few as the loss and the limit allow.
 
-    Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime
+    Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime --keep auto
     """
-    from labkit.quantize import by_name
+    from labkit.quantize import Limit, by_name
 
-    settings = {"recipe": recipe, "method": method, "keep": keep or ()}
+    settings = {"recipe": recipe, "method": method, "keep": keep or (), "limit": Limit(loss, limit)}
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
     typer.echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
+    if "auto" in (keep or ()):
+        _tell_what_stays(path)
     if "int8" in precision:
         _tell_what_is_kept(model, path, data, limit)
+
+
+def _tell_what_stays(path):
+    """The layers that a file says it keeps in float, and why."""
+    from labkit.quantize import kept
+
+    reasons, share = kept(path)
+    typer.echo(f"{share:.1%} of the multiply-adds in INT8; {len(reasons) or 'no'} nodes stay in float:")
+    for node, reason in reasons.items():
+        typer.echo(f"    {node}: {reason}")
 
 
 def _tell_what_is_kept(model, path, data, limit):
@@ -79,7 +95,7 @@ def _tell_what_is_kept(model, path, data, limit):
         typer.echo(f"Not compared with fp32, for there are no test images: expected {error.expected}, {error.found}")
         return
     typer.echo(f"Against fp32, on {seen.note}:")
-    found = list(fidelity.quantized(model, path, np.concatenate(seen.batches)))
+    found = list(fidelity.quantized(model, path, np.concatenate(list(seen.batches))))
     for who, kept, meant in found:
         if kept is None:
             typer.echo(f"    {who}: not compared. {meant}")

@@ -87,6 +87,6 @@ def require(found, path, limit):
         "The quantized network does not answer like the original.",
         expected=f"at least {limit:g} dB",
         found=f"{found}; the file is kept as {aside.name}",
-        fix="try --method percentile; leave the layers in float that lose most: `labkit.quantize.sensitivity` lists "
-        "them, --keep NODE takes them; or --precision fp16. --limit sets what you accept",
+        fix="leave the layers in float that lose most: --keep auto finds them; try --method percentile, or --precision "
+        "fp16. --limit sets what you accept",
     )

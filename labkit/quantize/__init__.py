@@ -6,19 +6,46 @@
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
 
     sensitivity("net.onnx", train, images)              # which layers lose accuracy
+    automatic("net.onnx", "net-int8.onnx", seen, other) # the fewest layers in float that hold a limit
 
 `qat` trains a network on the grid it will run on. Precision lives in the file: every engine that reads ONNX then
 computes in it, and it can be verified anywhere.
 """
 
-from labkit.quantize.calibration import METHODS, Calibration, observe, ranges
+from labkit.quantize.automatic import Limit, automatic, kept
+from labkit.quantize.calibration import Again, Calibration
 from labkit.quantize.dynamic import dynamic
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.named import by_name, images_for
-from labkit.quantize.ptq import RECIPES, prepared, static
+from labkit.quantize.observed import METHODS, observe, ranges
+from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
+from labkit.quantize.smoothing import smoothed
 from labkit.quantize.weights import weight_only
 
-__all__ = ["METHODS", "RECIPES", "Calibration", "by_name", "dynamic", "images_for", "logits", "observe", "prepared"]
-__all__ += ["ranges", "sensitivity", "static", "to_fp8", "to_fp16", "weight_only"]
+__all__ = [
+    "METHODS",
+    "RECIPES",
+    "Again",
+    "Calibration",
+    "Limit",
+    "automatic",
+    "by_name",
+    "dynamic",
+    "images_for",
+    "in_int8",
+]
+__all__ += [
+    "kept",
+    "logits",
+    "observe",
+    "prepared",
+    "ranges",
+    "sensitivity",
+    "smoothed",
+    "static",
+    "to_fp8",
+    "to_fp16",
+    "weight_only",
+]

@@ -15,7 +15,8 @@ from labkit.export import checked
 from labkit.export.runtime import explained
 from labkit.files import atomic
 from labkit.quantize._quiet import quiet
-from labkit.quantize.calibration import Calibration, observe
+from labkit.quantize.calibration import Calibration
+from labkit.quantize.observed import observe
 
 LARGEST = float(np.finfo(np.float16).max)  # 65,504
 # Sums of exponentials, of squares: float32 keeps them exact and costs little.

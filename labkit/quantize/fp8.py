@@ -13,7 +13,8 @@ import numpy as np
 from labkit.errors import LabError
 from labkit.export.operators import QUANTIZED
 from labkit.files import atomic
-from labkit.quantize.calibration import Calibration, observe
+from labkit.quantize.calibration import Calibration
+from labkit.quantize.observed import observe
 from labkit.quantize.ptq import prepared
 
 LARGEST = 448.0  # of E4M3

@@ -1,32 +1,37 @@
 """Quantization from names, as the command line has them."""
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from labkit.errors import LabError
 from labkit.export import checked
-from labkit.quantize.calibration import Calibration
+from labkit.quantize.automatic import AUTO, Limit, automatic
+from labkit.quantize.calibration import Again, Calibration
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.ptq import static
 
 PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16")
+HELD_OUT = 512  # training images more, that "auto" judges its choice on
 
 
-def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
+def by_name(src, dst, precision="int8", *, data=None, count=256, limit=None, **settings):
     """Write an ONNX file in a smaller precision: the path `dst`.
 
     precision  one of `PRECISIONS`
     data       name of a data set, or "folder:<path>": its training images are observed; INT8 and FP8 need them
+    limit      `automatic.Limit` for keep=("auto",), which leaves in float what it takes to hold it
     settings   of `static`: recipe, method, keep
     Raises     LabError: a file that is not sound, an unknown name, no data
     """
     if precision not in PRECISIONS:
         raise LabError(f"There is no precision {precision!r}.", expected=" or ".join(PRECISIONS), found=precision)
     model = checked(src)
-    seen = None if data is None else images_for(model, data, count)
+    keep = settings.pop("keep", ())
+    seen = None if data is None else images_for(model, data, count + HELD_OUT * (AUTO in keep))
     if precision == "fp16":
         return to_fp16(src, dst, seen)
     if seen is None:
@@ -38,10 +43,21 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
         )
     if precision == "fp8":
         return to_fp8(src, dst, seen)
+    write = _chosen(keep, seen, count, limit, settings)
     if precision == "int8":
-        return static(src, dst, seen, **settings)
+        return write(src, dst)
     with tempfile.TemporaryDirectory() as folder:
-        return to_fp16(static(src, Path(folder) / "int8.onnx", seen, **settings), dst)
+        return to_fp16(write(src, Path(folder) / "int8.onnx"), dst)
+
+
+def _chosen(keep, seen, count, limit, settings):
+    """(src, dst) -> the path of an INT8 file, with the layers in float that were named, or that "auto" finds."""
+    if AUTO not in keep:
+        return partial(static, data=seen, keep=keep, **settings)
+    if len(keep) > 1:
+        found = ", ".join(keep)
+        raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
+    return partial(automatic, data=seen.first(count), held_out=seen.after(count), limit=limit or Limit(), **settings)
 
 
 def images_for(model, name, count, split="train"):
@@ -59,10 +75,10 @@ def images_for(model, name, count, split="train"):
             found=f"{len(sizes)} dimensions",
             fix="in Python: static(src, dst, Calibration(batches, source))",
         )
-    data = Calibration.of(load(name, split), count=count, size=sizes[2] or None)
-    channels = data.batches[0].shape[1]
+    images = load(name, split)
+    data, channels = Calibration.of(images, count=count, size=sizes[2] or None), images.images.shape[1]
     if channels == 1 and sizes[1] > 1:
-        grey = tuple(np.repeat(batch, sizes[1], axis=1) for batch in data.batches)
+        grey = Again(lambda: (np.repeat(batch, sizes[1], axis=1) for batch in data.batches))
         return Calibration(grey, f"{data.source}, grey as colour")
     if sizes[1] not in (0, channels):
         found, wanted = f"{channels} channels", f"{sizes[1]} channels"

@@ -19,7 +19,8 @@ from labkit.export import runtime_graph
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained
 from labkit.files import atomic
-from labkit.quantize.calibration import Calibration, observe, ranges
+from labkit.quantize.calibration import Calibration
+from labkit.quantize.observed import observe, ranges
 
 BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
 RECIPES = ("tensorrt", "onnxruntime")
@@ -38,18 +39,31 @@ def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
     import onnx
 
     model = prepared(src)
+    seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
+    with explained(Path(src).name, "quantized"):
+        quantized = in_int8(model, seen, recipe=recipe, method=method, keep=keep)
+    with atomic(dst) as temporary:
+        onnx.save(quantized, temporary)
+    return Path(dst)
+
+
+def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
+    """A copy of a `prepared` ModelProto in INT8, in memory.
+
+    seen  what `observe` returned; the rest is as in `static`
+    """
+    import onnx
+
     settings = _recipe_settings(recipe, model)
     unknown = set(keep) - {node.name for node in model.graph.node}
     if unknown:
         names = ", ".join(node.name for node in model.graph.node if node.op_type in QUANTIZED)
         raise LabError("There are no such nodes to keep in float.", expected=names, found=", ".join(sorted(unknown)))
-    seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
-    with explained(Path(src).name, "quantized"):
-        quantized = _insert(model, ranges(seen, method), settings, keep)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    quantized = _insert(copy, ranges(seen, method), settings, keep)
     onnx.helper.set_model_props(quantized, {"quantized": f"int8, recipe {recipe}, ranges by {method}"})
-    with atomic(dst) as temporary:
-        onnx.save(quantized, temporary)
-    return Path(dst)
+    return quantized
 
 
 def _recipe_settings(recipe, model):

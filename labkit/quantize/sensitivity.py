@@ -4,49 +4,79 @@ One layer alone shows how much noise it brings; all but one shows what keeping i
 where errors of several layers add up or cancel.
 """
 
-import tempfile
-from pathlib import Path
+import math
 
 import numpy as np
 
 from labkit.export import session
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import answers
-from labkit.quantize.calibration import Calibration, observe
+from labkit.quantize.calibration import Calibration
 from labkit.quantize.numbers import sqnr_db
-from labkit.quantize.ptq import prepared, static
+from labkit.quantize.observed import in_order, observe
+from labkit.quantize.ptq import in_int8, prepared
 
 
 def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="minmax"):
     """How much quantizing each heavy layer disturbs the answers: a DataFrame, one line per layer in the order they run.
 
-    path    an fp32 ONNX file
+    path    an fp32 ONNX file, or what `prepared` made of it
     data    what to calibrate with: an `ImageSet`, a `Calibration`, or what `observe` returned
-    images  (N, C, H, W) floats to compare the answers on; real ones, not those of the final test
+    images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of the final test
     way     "only": this layer in INT8, all others in float; "all but": this one in float, all others in INT8
-    returns columns layer, kind, weights (how many, 0 for a product of two activations), sqnr_db (of the logits against
-            fp32) and same_answer (0 to 1)
+    returns columns layer, kind, weights (how many, 0 for a product of two activations), multiply_adds (share of the
+            network's), sqnr_db (of the logits against fp32) and same_answer (0 to 1)
     """
     import pandas as pd
 
-    model = prepared(path)
+    model = path if hasattr(path, "graph") else prepared(path)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
     layers = [node for node in model.graph.node if node.op_type in QUANTIZED]
-    exact, rows = logits(path, images), []
-    with tempfile.TemporaryDirectory() as folder:
-        for layer in layers:
-            others = [other.name for other in layers if other.name != layer.name]
-            keep = others if way == "only" else [layer.name]
-            file = static(path, Path(folder) / "q.onnx", seen, recipe=recipe, method=method, keep=keep)
-            found = logits(file, images)
-            same = float((found.argmax(1) == exact.argmax(1)).mean())
-            rows.append((layer.name, layer.op_type, sizes.get(layer.input[1], 0), sqnr_db(exact, found), same))
-    return pd.DataFrame(rows, columns=["layer", "kind", "weights", "sqnr_db", "same_answer"])
+    work, exact, rows = multiply_adds(model, seen), logits(path, images), []
+    for layer in layers:
+        others = [other.name for other in layers if other.name != layer.name]
+        keep = others if way == "only" else [layer.name]
+        found = logits(in_int8(model, seen, recipe=recipe, method=method, keep=keep), images)
+        same = float((found.argmax(-1) == exact.argmax(-1)).mean())
+        share = work[layer.name] / sum(work.values())
+        rows.append((layer.name, layer.op_type, sizes.get(layer.input[1], 0), share, sqnr_db(exact, found), same))
+    return pd.DataFrame(rows, columns=["layer", "kind", "weights", "multiply_adds", "sqnr_db", "same_answer"])
 
 
-def logits(path, images, *, batch=500):
-    """(N, classes) float32: the answers of an ONNX file whose Q/DQ nodes round, and nothing else: without the integer
-    kernels of this CPU, which may saturate."""
-    opened, images = session(path, "none"), np.asarray(images)
-    return np.concatenate([answers(opened, images[at : at + batch])[0] for at in range(0, len(images), batch)])
+def multiply_adds(model, seen):
+    """{name of a heavy node: its multiplications and additions}, for the last batch that was observed.
+
+    model  a ModelProto
+    seen   what `observe` returned for it
+    """
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    shapes |= {name: histogram.shape for name, histogram in seen.items()}
+    found = {}
+    for node in model.graph.node:
+        if node.op_type in QUANTIZED:
+            first, second, *_ = (shapes[name] for name in node.input)
+            terms = math.prod(second[1:]) if node.op_type == "Conv" else first[-1]  # of the sum that makes one output
+            found[node.name] = math.prod(shapes[node.output[0]]) * terms
+    return found
+
+
+def logits(path, items, *, batch=500):
+    """(N, ...) float32: the first output of an ONNX file whose Q/DQ nodes round, and nothing else: without the integer
+    kernels of this CPU, which may saturate.
+
+    path   a file, or a ModelProto
+    items  (N, ...) for a network of one input, {name: (N, ...)} for several, or a `Calibration`
+    """
+    opened = session(path, "none")
+    batches = items.batches if isinstance(items, Calibration) else _slices(items, batch)
+    return np.concatenate([answers(opened, *in_order(opened, part))[0] for part in batches])
+
+
+def _slices(items, size):
+    """Batches of arrays: what enters is one array, or {name: array}."""
+    if not isinstance(items, dict):
+        items = np.asarray(items)
+        return [items[at : at + size] for at in range(0, len(items), size)]
+    parts = [_slices(values, size) for values in items.values()]
+    return [dict(zip(items, each, strict=True)) for each in zip(*parts, strict=True)]

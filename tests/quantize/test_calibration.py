@@ -1,14 +1,18 @@
 """Ranges observed on real data: against ONNX Runtime's calibrators and by hand; and data that is refused."""
 
+import tracemalloc
+
 import numpy as np
+import onnx
 import pytest
 import torch
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator
 from onnxruntime.quantization.calibrate import HistogramCollector
 
 from labkit.errors import LabError
-from labkit.quantize import Calibration, observe, ranges
-from labkit.quantize.calibration import BINS, Histogram, _entropy_threshold, _percentile_threshold, neighbours
+from labkit.quantize import Again, Calibration, observe, ranges
+from labkit.quantize.calibration import neighbours
+from labkit.quantize.observed import BINS, Histogram, _entropy_threshold, _percentile_threshold
 
 RANDOM = np.random.default_rng(0)
 
@@ -107,6 +111,36 @@ def test_an_image_set_is_taken_class_by_class_and_says_where_it_comes_from(train
     assert [batch.shape for batch in data.batches] == [(40, 1, 28, 28), (40, 1, 28, 28), (20, 1, 28, 28)]
     assert data.note == "100 examples of fashion-mnist train"
     assert Calibration.of(data) is data
+
+
+def test_first_and_after_share_out_the_batches(train):
+    data = Calibration.of(train, count=200, batch=40)
+    whole, (first, after) = list(data.batches), (data.first(70), data.after(70))
+    assert (first.count, after.count) == (80, 120)
+    np.testing.assert_array_equal(np.concatenate([*first.batches, *after.batches]), np.concatenate(whole))
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_ten_times_as_many_batches_take_no_more_memory(observed):
+    peaks = []
+    for count in (10, 100):
+        tracemalloc.start()
+        data = Calibration(Again(lambda: (np.full((8, 9000), i, np.float32) for i in range(count))), "x")  # noqa: B023
+        assert data.count == 8 * count
+        if observed:
+            assert observe(sums(9000), data)["input"].high == count - 1
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def sums(width):
+    """A model that adds each row to itself."""
+    make = onnx.helper.make_tensor_value_info
+    ports = [make(name, onnx.TensorProto.FLOAT, ["N", width]) for name in ("input", "output")]
+    node = onnx.helper.make_node("Add", ["input", "input"], ["output"])
+    graph = onnx.helper.make_graph([node], "sums", ports[:1], ports[1:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
 
 
 def test_neighbouring_pixels_tell_images_from_noise(images):

@@ -7,8 +7,8 @@ import torch
 
 from labkit.errors import LabError
 from labkit.export import parity, to_onnx
-from labkit.quantize import RECIPES, Calibration, observe, prepared, static
-from labkit.quantize.numbers import quantize, scale_zero_point, value_range
+from labkit.quantize import RECIPES, Calibration, logits, observe, prepared, static
+from labkit.quantize.numbers import quantize, scale_zero_point, sqnr_db, value_range
 
 METHODS = ("minmax", "percentile", "entropy")
 
@@ -115,18 +115,68 @@ def test_a_file_whose_weights_lie_in_a_file_of_their_own_is_quantized(recipe, ne
     assert parity(network, path, [images]).cosine > 0.98
 
 
-def test_a_network_of_two_inputs_cannot_be_calibrated_and_the_error_says_so(train, images, tmp_path):
-    class Two(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(784, 3)
+class Two(torch.nn.Module):
+    """Two inputs and two outputs."""
 
-        def forward(self, left, right):
-            return self.layer(left.flatten(1)) + self.layer(right.flatten(1))
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = torch.nn.Linear(784, 3), torch.nn.Linear(784, 3)
 
-    source = to_onnx(Two(), (images[:2], images[:2]), tmp_path / "two.onnx")
+    def forward(self, left, right):
+        left, right = self.left(left.flatten(1)), self.right(right.flatten(1))
+        return left + right, left - right
+
+
+@pytest.fixture(scope="module")
+def two(images, tmp_path_factory):
+    torch.manual_seed(0)
+    network = Two()
+    path = to_onnx(network, (images[:2], images[:2]), tmp_path_factory.mktemp("two") / "two.onnx")
+    names = [value.name for value in onnx.load(path).graph.input]
+    return network, path, dict(zip(names, (images.numpy(), 2 * images.numpy()[::-1]), strict=True))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_network_of_two_inputs_is_calibrated_with_an_array_for_each(recipe, two, tmp_path):
+    network, source, arrays = two
+    batches = tuple({name: part[at : at + 50] for name, part in arrays.items()} for at in range(0, 200, 50))
+    data = Calibration(batches, "pairs of images")
+    assert data.count == 200
+    seen = observe(prepared(source), data)
+    for name, array in arrays.items():
+        assert (seen[name].low, seen[name].high) == (array.min(), array.max())
+    path = static(source, tmp_path / "q.onnx", data, recipe=recipe)
+    left, right = map(torch.from_numpy, map(np.ascontiguousarray, arrays.values()))
+    with torch.inference_mode():
+        wanted = network(left, right)[0].numpy()
+    assert sqnr_db(wanted, logits(path, arrays)) > 25
+    np.testing.assert_array_equal(logits(path, data), logits(path, arrays))
+
+
+def test_batches_without_the_inputs_of_the_network_are_refused(two, train, tmp_path):
+    _, source, arrays = two
+    first, second = arrays
     with pytest.raises(LabError, match="1 arrays for 2 inputs"):
         static(source, tmp_path / "q.onnx", train)
+    wrong = Calibration(({first: arrays[first], "other": arrays[second]},), "pairs of images")
+    with pytest.raises(LabError, match=f"do not have the inputs(?s:.*){first}, {second}(?s:.*){first}, other"):
+        static(source, tmp_path / "q.onnx", wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_texts_of_several_lengths_calibrate_one_network(tmp_path):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Embedding(50, 16), torch.nn.Linear(16, 8)).eval()
+    shapes = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("length")},)
+    source = tmp_path / "net.onnx"
+    torch.onnx.export(net, (torch.zeros(2, 5, dtype=torch.int64),), source, dynamo=True, dynamic_shapes=shapes,
+                      verbose=False)  # fmt: skip
+    texts = [np.random.default_rng(length).integers(0, 50, (32, length)) for length in (4, 9, 6)]
+    data = Calibration(tuple(texts), "random tokens")
+    path = static(source, tmp_path / "q.onnx", data)
+    with torch.inference_mode():
+        wanted = net(torch.from_numpy(texts[1])).numpy()
+    assert sqnr_db(wanted, logits(path, texts[1])) > 25
 
 
 def test_no_data_an_unknown_recipe_and_a_missing_file_are_refused(onnx_file, train, tmp_path):

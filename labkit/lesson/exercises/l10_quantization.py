@@ -1,4 +1,4 @@
-"""Exercises of lesson 10: onto the grid and back, an integer product, layers to keep in FP16, straight-through."""
+"""Exercises of lesson 10: onto the grid and back, an integer product, layers in FP16, a bias, straight-through."""
 
 from itertools import islice
 
@@ -123,6 +123,25 @@ def check_choice(name, layers, budget, kept):
     expect(size(kept) <= best, f"{name}: you keep {size(kept):,} weights in FP16; {best:,} are enough.")
 
 
+def corrected_bias(bias, wanted, found):
+    return bias + (wanted - found).mean((0, 2, 3))
+
+
+def verify_corrected_bias(answer):
+    answer, random = untouched(answer), np.random.default_rng(3)
+    for shape in ((4, 3, 5, 6), (2, 7, 1, 1), (1, 2, 9, 4)):
+        bias, wanted = random.normal(size=shape[1]), random.normal(size=shape)
+        found = wanted + random.normal(size=(1, shape[1], 1, 1)) + 0.1 * random.normal(size=shape)
+        yours = answer(bias.copy(), wanted.copy(), found.copy())
+        what = f"Outputs of the shape {shape}"
+        expect(isinstance(yours, np.ndarray), f"{what}: expected an array, found {shorten(yours)}.")
+        expect(yours.shape == bias.shape, f"{what}: expected the shape {bias.shape}, found {yours.shape}.")
+        moved = found + (yours - bias)[:, None, None]
+        for channel, off in enumerate((moved - wanted).mean((0, 2, 3))):
+            reason = f"with your bias, channel {channel} is off by {off:.3g} on average; 0 is wanted."
+            expect(abs(off) < 1e-5, f"{what}: {reason}")
+
+
 def straight_through(x, scale, top):
     steps = (x / scale).clamp(-top, top)
     return (steps + (steps.round() - steps).detach()) * scale
@@ -191,6 +210,15 @@ EXERCISES = (
         hint="There are few layers: try every subset. A greedy choice is sometimes wrong.",
         reference=keep_in_fp16,
         verify=verify_keep_in_fp16,
+    ),
+    Exercise(
+        id="corrected-bias",
+        task="Find the biases that give the outputs of a rounded convolution the right mean in each channel.",
+        difficulty=1,
+        minutes=5,
+        hint="A bias moves all outputs of its channel. Take the mean of wanted - found over images, rows and columns.",
+        reference=corrected_bias,
+        verify=verify_corrected_bias,
     ),
     Exercise(
         id="straight-through",

@@ -170,6 +170,40 @@ def never_ends(layers, budget):
         yield layers[0]["name"]
 
 
+def moved_the_wrong_way(bias, wanted, found):
+    return bias - (wanted - found).mean((0, 2, 3))
+
+
+def only_what_is_missing(bias, wanted, found):
+    return (wanted - found).mean((0, 2, 3))
+
+
+def one_mean_for_all_channels(bias, wanted, found):
+    return bias + (wanted - found).mean()
+
+
+def mean_over_the_images_only(bias, wanted, found):
+    return bias + (wanted - found).mean(0)[:, 0, 0]
+
+
+def sum_of_the_differences(bias, wanted, found):
+    return bias + (wanted - found).sum((0, 2, 3))
+
+
+def size_of_the_differences(bias, wanted, found):
+    return bias + np.abs(wanted - found).mean((0, 2, 3))
+
+
+def channel_by_channel(bias, wanted, found):
+    return np.array([each + (wanted[:, c] - found[:, c]).mean() for c, each in enumerate(bias)])
+
+
+def difference_of_two_means(bias, wanted, found):
+    _images, channels, *_ = wanted.shape
+    means = [np.moveaxis(each, 1, 0).reshape(channels, -1).mean(1) for each in (wanted, found)]
+    return bias + means[0] - means[1]
+
+
 def rounded_with_its_true_derivative(x, scale, top):
     return (x / scale).round().clamp(-top, top) * scale
 
@@ -260,6 +294,14 @@ WRONG = {
         "keeps the first and the last": first_and_last,
         "returns the layers to quantize": swap_the_sides,
     },
+    "corrected-bias": {
+        "moves the wrong way": moved_the_wrong_way,
+        "forgets the old bias": only_what_is_missing,
+        "has one mean for all channels": one_mean_for_all_channels,
+        "looks at one pixel": mean_over_the_images_only,
+        "adds up instead of taking the mean": sum_of_the_differences,
+        "takes absolute differences": size_of_the_differences,
+    },
     "straight-through": {
         "has the true derivative, which is 0": rounded_with_its_true_derivative,
         "does not saturate": no_saturation,
@@ -283,6 +325,10 @@ RIGHT = {
     "keep-in-fp16": {
         "by bits": by_bits,
         "layer by layer": layer_by_layer,
+    },
+    "corrected-bias": {
+        "channel by channel": channel_by_channel,
+        "as the difference of two means": difference_of_two_means,
     },
     "straight-through": {
         "as an autograd.Function": as_an_autograd_function,

@@ -1,0 +1,155 @@
+"""Partial quantization: INT8 that leaves as little in float as the answers allow.
+
+What     the network is smoothed where that pays (`smoothing`); each layer is put into INT8 alone and its noise in the
+         answers is measured; those with the most noise per multiply-add stay in float, as many as it takes; then each
+         of them is tried in INT8 once more
+When     all layers in INT8 change too many answers: few channels, depthwise convolutions, attention
+Cost     one quantization and one run of the network per layer, a minute or more; float layers give up their speed
+Not when half of the multiply-adds would stay in float: FP16 is simpler then, and closer
+Source   Wu et al. 2020, arXiv:2004.09602, section 6
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from labkit.errors import LabError
+from labkit.export.runtime import explained
+from labkit.files import atomic
+from labkit.ledger.shown import shown
+from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.observed import observe
+from labkit.quantize.ptq import BETWEEN, in_int8, prepared
+from labkit.quantize.sensitivity import logits, multiply_adds, sensitivity
+from labkit.quantize.smoothing import smoothed
+
+AUTO = "auto"
+ALPHAS = (0.5, 0.7, 0.85)  # of smoothing; 0.5 is the paper's, and some transformers want more
+WORTH = 1.0  # dB that smoothing must win: it may bring multiplications of its own
+SCANNED = 64  # examples that the noise of a single layer is measured on
+RETRIED = 12  # layers in float that are tried in INT8 once more, those with the most multiply-adds
+KEPT, SHARE = "kept_in_float", "multiply_adds_in_int8"  # keys of the file's metadata
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What INT8 may change on held-out examples.
+
+    points  most items, in points of a hundred, whose largest output moves to another place; it counts only where a
+            network puts out (N, classes)
+    db      least SQNR of the outputs
+    """
+
+    points: float = 0.5
+    db: float = 15.0
+
+    def holds(self, exact, found):
+        """Whether `found` may stand for `exact`, both (N, ...)."""
+        moved = 100 * np.mean(exact.argmax(-1) != found.argmax(-1)) if exact.ndim == 2 else 0
+        return bool(moved <= self.points and sqnr_db(exact, found) >= self.db)
+
+
+def automatic(src, dst, data, held_out, *, limit=None, **settings):
+    """Quantize an ONNX file to INT8 and keep in float what it takes to hold the limit: the path `dst`.
+
+    data      a `Calibration`: ranges and the noise of single layers are measured on it
+    held_out  another one, of other examples: the limit is judged on it
+    limit     a `Limit`; None: its defaults
+    settings  of `in_int8`: recipe, method
+    The file's metadata says what stays in float, with a reason per layer: `kept` reads it.
+    Raises    LabError: no layer bears INT8 within the limit
+    """
+    import onnx
+
+    model, limit = prepared(src), limit or Limit()
+    with explained(Path(src).name, "quantized"):
+        seen, exact = observe(model, data), logits(model, held_out)
+
+        def holds(keep):
+            found = logits(in_int8(model, seen, keep=keep, **settings), held_out)
+            return limit.holds(exact, found)
+
+        reasons, note = {}, "no"
+        if not holds(()):
+            model, seen, note = _flatter(model, seen, data, settings)
+            reasons = _fewest(model, holds, multiply_adds(model, seen), lambda: _scan(model, seen, data, settings))
+    work = multiply_adds(model, seen)
+    if set(work) <= set(reasons):
+        raise _refused(src, limit)
+    made = in_int8(model, seen, keep=reasons, **settings)
+    props = {entry.key: entry.value for entry in made.metadata_props} | {"smoothed": note}
+    share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
+    onnx.helper.set_model_props(made, props | {KEPT: json.dumps(reasons), SHARE: f"{share:.4f}"})
+    with atomic(dst) as temporary:
+        onnx.save(made, temporary)
+    return Path(dst)
+
+
+def _flatter(model, seen, data, settings):
+    """(the model, what was observed, a note): smoothed where that wins `WORTH` dB on calibration data, or as it is."""
+    some = data.first(SCANNED)
+    exact = logits(model, some)
+
+    def db(*pair):
+        return sqnr_db(exact, logits(in_int8(*pair, **settings), some))
+
+    before, found = db(model, seen), []
+    for alpha in ALPHAS:
+        flat = smoothed(model, data, alpha=alpha)
+        flat_seen = observe(flat, data)
+        found.append((db(flat, flat_seen) - before, alpha, flat, flat_seen))
+    gain, alpha, flat, flat_seen = max(found, key=lambda each: each[0])
+    return (flat, flat_seen, f"alpha {alpha}, {gain:.1f} dB better") if gain >= WORTH else (model, seen, "no")
+
+
+def kept(path):
+    """({node: why it stayed in float}, share of the multiply-adds in INT8) of a file that `automatic` wrote."""
+    import onnx
+
+    found = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
+    return json.loads(found.get(KEPT, "{}")), float(found.get(SHARE, "nan"))
+
+
+def _scan(model, seen, data, settings):
+    return sensitivity(model, seen, data.first(SCANNED), **settings)
+
+
+def _fewest(model, holds, work, scan):
+    """{node to keep in float: reason}: the fewest multiply-adds, found by noise per multiply-add and then by trying."""
+    table = scan()
+    reasons = dict(zip(table["layer"], _reasons(model, table), strict=True))
+    noise = 10 ** (-table["sqnr_db"] / 10)
+    ranked = table["layer"][(-noise / table["multiply_adds"]).argsort()].tolist()
+    between = [node.name for node in model.graph.node if node.op_type in BETWEEN]
+    free = [] if holds(ranked) else between  # they multiply nothing: all or none
+    low, high = 0, len(ranked)  # more than `low` layers stay in float, at most `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds([*free, *ranked[:middle]]) else (middle, high)
+    keep = ranked[:high]
+    for name in sorted(keep, key=work.get, reverse=True)[:RETRIED]:
+        fewer = [other for other in keep if other != name]
+        keep = fewer if holds([*free, *fewer]) else keep
+    return {name: reasons[name] for name in keep} | dict.fromkeys(free, "between two layers, and it multiplies nothing")
+
+
+def _reasons(model, table):
+    """A sentence per layer of the scan: what INT8 for it alone costs."""
+    noise = 10 ** (-table["sqnr_db"] / 10)
+    groups = {node.name: attribute.i for node in model.graph.node for attribute in node.attribute
+              if attribute.name == "group" and attribute.i > 1}  # fmt: skip
+    for row, part in zip(table.itertuples(), noise / noise.sum(), strict=True):
+        kind = "depthwise or grouped convolution" if row.layer in groups else row.kind
+        cost = f"{shown(100 * row.multiply_adds, '%')} of the multiply-adds"
+        yield f"{kind}: alone it makes {shown(100 * part, '%')} of the noise, with {cost}"
+
+
+def _refused(src, limit):
+    return LabError(
+        f"No layer of {Path(src).name} bears INT8 within the limit.",
+        expected=f"at most {limit.points:g} points of other answers and at least {limit.db:g} dB",
+        found="every layer would stay in float",
+        fix="allow more with --loss and --limit, calibrate on more images with --count, or use --precision fp16",
+    )

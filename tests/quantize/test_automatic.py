@@ -1,0 +1,158 @@
+"""Partial quantization: the limit by hand, the choice against every other choice, what the file and the command say."""
+
+import json
+from itertools import combinations
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from labkit import cli
+from labkit.errors import LabError
+from labkit.export import to_onnx
+from labkit.quantize import Calibration, Limit, automatic, by_name, in_int8, kept, logits, observe, prepared
+from labkit.quantize.automatic import _fewest, _reasons
+from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.sensitivity import multiply_adds, sensitivity
+
+
+@pytest.fixture(scope="module")
+def parts(train):
+    """(what ranges are observed on, what the limit is judged on)"""
+    data = Calibration.of(train, count=320)
+    return data.first(64), data.after(64)
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory, train):
+    """A network whose first layer has one channel that drowns all others on a common grid, and the data."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 3, stride=2), torch.nn.Conv2d(8, 8, 3, groups=8), torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 16, 3, stride=2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(400, 10))  # fmt: skip
+    net[0].weight.data[0] *= 300
+    net[1].weight.data[0] /= 300
+    return to_onnx(net, torch.randn(2, 1, 28, 28), tmp_path_factory.mktemp("noisy") / "net.onnx")
+
+
+def test_the_limit_counts_answers_that_move_and_decibels():
+    exact = np.eye(4, dtype=np.float32)
+    found = exact.copy()
+    found[0] = [0.9, 1.0, 0, 0]  # one answer of four moves
+    assert sqnr_db(exact, found) == pytest.approx(10 * np.log10(4 / 1.01))
+    assert not Limit(points=24.9, db=0).holds(exact, found)
+    assert Limit(points=25, db=5.9).holds(exact, found)
+    assert not Limit(points=25, db=6).holds(exact, found)
+    assert Limit(points=0, db=5.9).holds(exact[:, None], found[:, None])  # no classes: decibels alone
+
+
+def test_multiply_adds_by_hand(noisy, parts):
+    model = prepared(noisy)
+    seen = observe(model, parts[0])
+    wanted = [13 * 13 * 8 * 9, 11 * 11 * 8 * 9, 5 * 5 * 16 * 8 * 9, 10 * 400]
+    assert list(multiply_adds(model, seen).values()) == [32 * each for each in wanted]  # a batch of 32
+
+
+def test_the_choice_keeps_the_fewest_multiply_adds_of_all_choices_that_hold(noisy, parts):
+    model, exact = prepared(noisy), logits(noisy, parts[1])
+    seen = observe(model, parts[0])
+    work = multiply_adds(model, seen)
+
+    def holds(keep):
+        return Limit(points=100, db=35).holds(exact, logits(in_int8(model, seen, keep=keep), parts[1]))
+
+    assert not holds(())
+    found = _fewest(model, holds, work, lambda: sensitivity(model, seen, parts[0].first(64)))
+    every = [each for count in range(5) for each in combinations(work, count) if holds(each)]
+    assert sum(map(work.get, found)) == min(sum(map(work.get, each)) for each in every)
+    assert 0 < len(found) < 4
+
+
+def test_the_file_holds_the_limit_and_says_what_stays_in_float_and_why(noisy, parts, tmp_path):
+    limit = Limit(points=100, db=40)
+    path = automatic(noisy, tmp_path / "q.onnx", *parts, limit=limit)
+    assert limit.holds(logits(noisy, parts[1]), logits(path, parts[1]))
+    reasons, share = kept(path)
+    assert reasons
+    assert all("of the noise, with" in reason for reason in reasons.values())
+    assert 0 < share < 1
+    facts = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert json.loads(facts["kept_in_float"]) == reasons
+    assert facts["quantized"] == "int8, recipe tensorrt, ranges by minmax"
+
+
+def test_smoothing_takes_the_outlier_out_of_the_depthwise_convolution_and_no_layer_stays(noisy, parts, tmp_path):
+    limit = Limit(points=100, db=30)
+    model = prepared(noisy)
+    assert not limit.holds(logits(noisy, parts[1]), logits(in_int8(model, observe(model, parts[0])), parts[1]))
+    path = automatic(noisy, tmp_path / "q.onnx", *parts, limit=limit)
+    assert kept(path) == ({}, 1.0)
+    assert {entry.key: entry.value for entry in onnx.load(path).metadata_props}["smoothed"].endswith("dB better")
+    assert limit.holds(logits(noisy, parts[1]), logits(path, parts[1]))
+
+
+def test_nothing_is_kept_where_eight_bits_are_enough(onnx_file, parts, tmp_path):
+    path = automatic(onnx_file, tmp_path / "q.onnx", *parts, limit=Limit(points=5))
+    assert kept(path) == ({}, 1.0)
+
+
+def test_what_stands_between_layers_stays_in_float_where_layers_alone_are_not_enough(parts, tmp_path):
+    class Residual(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = torch.nn.Conv2d(1, 8, 3, stride=2), torch.nn.Conv2d(8, 8, 3, padding=1)
+            self.last = torch.nn.Linear(8 * 13 * 13, 10)
+
+        def forward(self, x):
+            x = self.one(x)
+            return self.last((x + self.two(x)).flatten(1))
+
+    torch.manual_seed(0)
+    source = to_onnx(Residual(), torch.randn(2, 1, 28, 28), tmp_path / "net.onnx")
+    model, exact = prepared(source), logits(source, parts[1])
+    seen = observe(model, parts[0])
+
+    def alone(layer):
+        """The decibels with this layer in INT8, and what stands between layers."""
+        keep = [node.name for node in model.graph.node if node.op_type in ("Conv", "Gemm") and node.name != layer]
+        return sqnr_db(exact, logits(in_int8(model, seen, recipe="onnxruntime", keep=keep), parts[1]))
+
+    limit = Limit(points=100, db=alone(None) + 1)
+    path = automatic(source, tmp_path / "q.onnx", *parts, limit=limit, recipe="onnxruntime")
+    assert limit.holds(exact, logits(path, parts[1]))
+    assert "between two layers, and it multiplies nothing" in kept(path)[0].values()
+
+
+def test_a_limit_that_no_layer_bears_is_refused(onnx_file, parts, tmp_path):
+    with pytest.raises(LabError, match="bears INT8 within the limit"):
+        automatic(onnx_file, tmp_path / "q.onnx", *parts, limit=Limit(points=0, db=200))
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_layer_of_the_scan_has_its_reason(onnx_file, parts):
+    table = sensitivity(onnx_file, parts[0], parts[0])
+    assert table["multiply_adds"].sum() == pytest.approx(1)
+    reasons = list(_reasons(prepared(onnx_file), table))
+    assert len(reasons) == len(table)
+    assert reasons[-1].startswith("Gemm: alone it makes")
+
+
+def test_a_depthwise_convolution_is_called_one(noisy, parts):
+    table = sensitivity(noisy, parts[0], parts[0])
+    assert ["grouped" in reason for reason in _reasons(prepared(noisy), table)] == [False, True, False, False]
+
+
+def test_the_command_prints_the_layers_that_stay_with_their_reasons(noisy, tmp_path):
+    words = ["quantize", noisy, tmp_path / "q.onnx", "--data", "fashion-mnist", "--count", 64, "--keep", "auto"]
+    done = CliRunner().invoke(cli.app, list(map(str, [*words, "--loss", 100, "--limit", 35])))
+    assert done.exit_code == 0, done.output
+    assert "of the multiply-adds in INT8; " in done.output
+    for node, reason in kept(tmp_path / "q.onnx")[0].items():
+        assert f"    {node}: {reason}" in done.output
+
+
+def test_auto_and_names_together_are_refused(onnx_file, tmp_path):
+    with pytest.raises(LabError, match="auto chooses the layers by itself"):
+        by_name(onnx_file, tmp_path / "q.onnx", data="fashion-mnist", count=64, keep=("auto", "node_conv2d"))
