@@ -33,10 +33,13 @@ def start_workers(*modules):
         forkserver.ensure_running()
 
 
-def work(task, jobs, device="cpu"):
-    """[task(job) for job in jobs], side by side where that pays; `task` is a function of a module, or a partial."""
-    side_by_side = min(threads(), _MOST)
-    if str(device) != "cpu" or min(side_by_side, len(jobs)) < 2:
+def work(task, jobs, device="cpu", *, apart=False):
+    """[task(job) for job in jobs], side by side where that pays; `task` is a function of a module, or a partial.
+
+    apart  give a single job to a worker too, which may have imported already what the job needs
+    """
+    side_by_side, fewest = min(threads(), _MOST), 1 if apart else 2
+    if str(device) != "cpu" or side_by_side < 2 or len(jobs) < fewest:
         return [task(job) for job in jobs]
     from labkit.train.watch import progress_bar
 

@@ -40,6 +40,14 @@ def test_on_a_gpu_or_a_single_core_jobs_run_here(monkeypatch):
     assert workers.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
 
 
+def test_a_single_job_runs_here_unless_it_is_to_run_apart(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 2)
+    assert workers.work(process_number, [0]) == [(0, os.getpid())]
+    [(_, elsewhere)] = workers.work(process_number, [0], apart=True)
+    assert elsewhere != os.getpid()
+    assert workers.work(process_number, [], apart=True) == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")
 def test_a_worker_is_forked_from_a_server_that_has_imported_torch_and_uses_one_thread(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 2)
