@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from figures import Figures
 from torch.nn import functional as F
-from transformer_peers import peers
+from transformer_peers import Pooled, attention_fused, peers
 
 from labkit import device, engines, export, quantize, text
 from labkit.errors import Unavailable
@@ -114,26 +114,14 @@ def graph(figures, work):
     fused = export.runtime_graph(work.plain, work.folder / "fused.onnx", "extended")
     figures.add("nodes_as_exported", export.nodes(work.plain))
     figures.add("nodes_fused", export.nodes(fused))
+    figures.add("attention_fused_by_optimizer", attention_fused(work.plain))
     figures.add("bytes_int8_share", 100 * work.int8.stat().st_size / work.plain.stat().st_size, unit="%")
     if work.theirs is None:
         return
-
-    class Pooled(torch.nn.Module):
-        """Their network with the same pooling and the same single input."""
-
-        def __init__(self):
-            super().__init__()
-            self.bert = work.theirs
-
-        def forward(self, tokens):
-            share = (tokens != 0).float()
-            hidden = self.bert(input_ids=tokens, attention_mask=share.long()).last_hidden_state
-            mean = (hidden * share[:, :, None]).sum(1) / share.sum(1, keepdim=True)
-            return mean / mean.square().sum(1, keepdim=True).sqrt()
-
-    path = export.to_onnx(Pooled(), work.example, work.folder / "theirs.onnx", longest=minilm.LONGEST)
+    path = export.to_onnx(Pooled(work.theirs), work.example, work.folder / "theirs.onnx", longest=minilm.LONGEST)
     nodes = export.nodes(export.runtime_graph(path, work.folder / "theirs-fused.onnx", "extended"))
     figures.add("nodes_fused_of_transformers", nodes)
+    figures.add("attention_fused_by_optimizer_of_transformers", attention_fused(path))
     figures.add("nodes_more_than_theirs", export.nodes(fused) - nodes, at_most=0)
 
 

@@ -12,10 +12,9 @@ def peers(figures, work, quality, race):
     if work.quick:
         return
     from onnxruntime.quantization import quantize_dynamic
-    from onnxruntime.transformers.optimizer import optimize_model
 
     exact = text.encoded(work.rows, work.network)
-    optimized = optimize_model(str(work.plain), model_type="bert", num_heads=12, hidden_size=384, opt_level=0)
+    optimized = optimized_for_bert(work.plain)
     optimized.save_model_to_file(str(work.folder / "peer.onnx"))
     quantize_dynamic(work.folder / "peer.onnx", work.folder / "peer-int8.onnx")
     files = {"peer_optimizer": "peer.onnx", "peer_optimizer_int8": "peer-int8.onnx"}
@@ -29,6 +28,33 @@ def peers(figures, work, quality, race):
         quality(figures, work, name, exact, text.encoded(work.rows, answer))
     for batch in (1, 8, 32):
         race(figures, work, {"ours, int8": arms["int8"], **{name: arms[name] for name in list(arms)[1:]}}, batch)
+
+
+def optimized_for_bert(path):
+    """What ONNX Runtime's optimizer for transformers makes of a file."""
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    return optimize_model(str(path), model_type="bert", num_heads=12, hidden_size=384, opt_level=0)
+
+
+def attention_fused(path):
+    """How many of the six attentions that optimizer finds in a file."""
+    found = optimized_for_bert(path).get_fused_operator_statistics()
+    return found["Attention"] + found["MultiHeadAttention"]
+
+
+class Pooled(torch.nn.Module):
+    """BERT of `transformers` with the pooling and the single input of the course's encoder."""
+
+    def __init__(self, bert):
+        super().__init__()
+        self.bert = bert
+
+    def forward(self, tokens):
+        share = (tokens != 0).float()
+        hidden = self.bert(input_ids=tokens, attention_mask=share.long()).last_hidden_state
+        mean = (hidden * share[:, :, None]).sum(1) / share.sum(1, keepdim=True)
+        return mean / mean.square().sum(1, keepdim=True).sqrt()
 
 
 def nncf_int8(work):
