@@ -74,4 +74,5 @@ def initialize(layer):
     """The initial weights of the paper: a normal distribution of width 0.02, cut off; no bias."""
     if isinstance(layer, (nn.Conv2d, nn.Linear)):
         nn.init.trunc_normal_(layer.weight, std=0.02)
-        nn.init.zeros_(layer.bias)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
