@@ -143,6 +143,8 @@ def throughput(curve):
     figure, (left, right) = canvas(8, 3.2, columns=2)
     sizes = [row.batch for row in rows]
     left.plot(sizes, [row.throughput_per_s for row in rows], "o-", color=COLOURS[0])
+    ends = [[1e3 * row.batch / getattr(row, end) for row in rows] for end in ("high_ms", "low_ms")]
+    left.fill_between(sizes, *ends, color=COLOURS[0], alpha=0.3)
     left.set_ylabel("throughput (items/s)")
     right.plot(sizes, [row.p50_ms for row in rows], "o-", color=COLOURS[1])
     right.fill_between(sizes, [row.low_ms for row in rows], [row.high_ms for row in rows], color=COLOURS[1], alpha=0.3)

@@ -74,7 +74,13 @@ def test_the_roofline_compares_each_result_with_the_roof_that_is_drawn():
 def test_throughput_and_latency_stand_side_by_side_with_units():
     machine = SimulatedMachine(0)
     curve = throughput_curve(lambda n: machine.work(n * 1e-3), [1, 2], device=machine.clock)
-    assert [ax.get_ylabel() for ax in curve.plot().axes] == ["throughput (items/s)", "time of one batch (ms)"]
+    axes = curve.plot().axes
+    assert [ax.get_ylabel() for ax in axes] == ["throughput (items/s)", "time of one batch (ms)"]
+    for ax, row_value in zip(axes, (lambda row: row.throughput_per_s, lambda row: row.p50_ms), strict=True):
+        (band,) = ax.collections
+        inside = band.get_paths()[0].get_extents()
+        assert inside.ymin <= min(map(row_value, curve.rows)) * 1.001
+        assert inside.ymax >= max(map(row_value, curve.rows)) * 0.999
 
 
 FRAME = pd.DataFrame(

@@ -7,21 +7,21 @@ import numpy as np
 from labkit.lesson.exercises.l01_deployment_fundamentals import pick_deployment
 
 
-def pick_fastest(offers, max_p95_ms, max_size_mb, min_accuracy):
-    fitting = [o for o in offers if o["p95_ms"] <= max_p95_ms and o["size_mb"] <= max_size_mb]
+def pick_fastest(offers, max_p99_ms, max_size_mb, min_accuracy):
+    fitting = [o for o in offers if o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb]
     fitting = [o for o in fitting if o["accuracy"] >= min_accuracy]
-    return min(fitting, key=lambda offer: offer["p95_ms"])["name"] if fitting else None
+    return min(fitting, key=lambda offer: offer["p99_ms"])["name"] if fitting else None
 
 
-def pick_most_accurate(offers, max_p95_ms, max_size_mb, min_accuracy):
-    fitting = [o for o in offers if o["p95_ms"] <= max_p95_ms and o["size_mb"] <= max_size_mb]
+def pick_most_accurate(offers, max_p99_ms, max_size_mb, min_accuracy):
+    fitting = [o for o in offers if o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb]
     fitting = [o for o in fitting if o["accuracy"] >= min_accuracy]
     return max(fitting, key=lambda offer: offer["accuracy"])["name"] if fitting else None
 
 
-def pick_first_that_fits(offers, max_p95_ms, max_size_mb, min_accuracy):
+def pick_first_that_fits(offers, max_p99_ms, max_size_mb, min_accuracy):
     for o in offers:
-        if o["p95_ms"] <= max_p95_ms and o["size_mb"] <= max_size_mb and o["accuracy"] >= min_accuracy:
+        if o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb and o["accuracy"] >= min_accuracy:
             return o["name"]
     return None
 
@@ -35,18 +35,18 @@ def pick_the_offer_itself(offers, *budget):
     return next((offer for offer in offers if offer["name"] == name), None)
 
 
-def pick_without_size(offers, max_p95_ms, max_size_mb, min_accuracy):
-    return pick_deployment(offers, max_p95_ms, float("inf"), min_accuracy)
+def pick_without_size(offers, max_p99_ms, max_size_mb, min_accuracy):
+    return pick_deployment(offers, max_p99_ms, float("inf"), min_accuracy)
 
 
-def pick_strictly_below(offers, max_p95_ms, max_size_mb, min_accuracy):
-    fitting = [o for o in offers if o["p95_ms"] < max_p95_ms and o["size_mb"] < max_size_mb]
+def pick_strictly_below(offers, max_p99_ms, max_size_mb, min_accuracy):
+    fitting = [o for o in offers if o["p99_ms"] < max_p99_ms and o["size_mb"] < max_size_mb]
     fitting = [o for o in fitting if o["accuracy"] > min_accuracy]
-    return min(fitting, key=lambda offer: offer["usd_per_million"])["name"] if fitting else None
+    return min(fitting, key=lambda offer: offer["usd_per_month"])["name"] if fitting else None
 
 
-def pick_cheapest_of_all(offers, max_p95_ms, max_size_mb, min_accuracy):
-    return min(offers, key=lambda offer: offer["usd_per_million"])["name"]
+def pick_cheapest_of_all(offers, max_p99_ms, max_size_mb, min_accuracy):
+    return min(offers, key=lambda offer: offer["usd_per_month"])["name"]
 
 
 def sweep(points):
@@ -72,31 +72,31 @@ def drop_the_beaten(points):
     return frozenset(front)
 
 
-def pick_in_a_loop(offers, max_p95_ms, max_size_mb, min_accuracy):
+def pick_in_a_loop(offers, max_p99_ms, max_size_mb, min_accuracy):
     best = None
     for offer in offers:
-        if offer["p95_ms"] > max_p95_ms or offer["size_mb"] > max_size_mb or offer["accuracy"] < min_accuracy:
+        if offer["p99_ms"] > max_p99_ms or offer["size_mb"] > max_size_mb or offer["accuracy"] < min_accuracy:
             continue
-        if best is None or offer["usd_per_million"] < best["usd_per_million"]:
+        if best is None or offer["usd_per_month"] < best["usd_per_month"]:
             best = offer
     return best and best["name"]
 
 
-def pick_from_a_table(offers, max_p95_ms, max_size_mb, min_accuracy):
+def pick_from_a_table(offers, max_p99_ms, max_size_mb, min_accuracy):
     import pandas as pd
 
     table = pd.DataFrame(offers)
-    table = table[(table.p95_ms <= max_p95_ms) & (table.size_mb <= max_size_mb) & (table.accuracy >= min_accuracy)]
-    return table.sort_values("usd_per_million")["name"].iloc[0] if len(table) else None
+    table = table[(table.p99_ms <= max_p99_ms) & (table.size_mb <= max_size_mb) & (table.accuracy >= min_accuracy)]
+    return table.sort_values("usd_per_month")["name"].iloc[0] if len(table) else None
 
 
 def never_ends(points):
     return (name for name in itertools.cycle(points))
 
 
-def sort_the_offers_themselves(offers, max_p95_ms, max_size_mb, min_accuracy):
-    found = pick_deployment(offers, max_p95_ms, max_size_mb, min_accuracy)
-    offers.sort(key=lambda offer: -offer["usd_per_million"])
+def sort_the_offers_themselves(offers, max_p99_ms, max_size_mb, min_accuracy):
+    found = pick_deployment(offers, max_p99_ms, max_size_mb, min_accuracy)
+    offers.sort(key=lambda offer: -offer["usd_per_month"])
     return found
 
 
