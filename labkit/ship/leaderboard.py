@@ -89,7 +89,8 @@ def as_html(boards):
     parts = []
     for kind, rows in boards.items():
         lines = [_cells([row.medal or "-", row.name, tries, *_figures(row)]) for row, tries in rows]
-        parts.append(f"<h4>{html.escape(kind)}</h4><table>{_cells(heads, 'th')}{''.join(lines)}</table>")
+        title = f"<caption style='text-align: left; font-weight: bold'>{html.escape(kind)}</caption>"
+        parts.append(f"<table>{title}{_cells(heads, 'th')}{''.join(lines)}</table>")
     return "\n".join(parts) or "<p>No submission has been scored here yet.</p>"
 
 
