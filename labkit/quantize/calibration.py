@@ -7,7 +7,7 @@ wrongly, so there is no default here and noise is refused.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 
 import numpy as np
 
@@ -78,8 +78,8 @@ class Calibration:
 
     def _batches_of(self, count):
         """How many batches hold the first `count` examples."""
-        held = np.cumsum([_examples(batch) for batch in self.batches])
-        return int(np.searchsorted(held, count)) + 1
+        held = accumulate(map(_examples, self.batches))  # no batch is made beyond those that are counted
+        return 1 + sum(1 for _ in takewhile(lambda so_far: so_far < count, held))
 
     @property
     def note(self):
