@@ -106,19 +106,11 @@ def told(figures, case, way, exact, found, **target):
     """SQNR, and other answers in points; or nearest neighbours kept in per cent."""
     figures.add(f"{case.name}_{way}_sqnr", sqnr_db(exact, found), unit="dB")
     if case.vectors:
-        figures.add(
-            f"{case.name}_{way}_same_nearest", 100 * np.mean(nearest(exact) == nearest(found)), unit="%", **target
-        )
+        same = text.agreement(torch.from_numpy(exact), torch.from_numpy(found))
+        figures.add(f"{case.name}_{way}_same_nearest", 100 * same.mean(), unit="%", **target)
     else:
         moved = 100 * np.mean(exact.argmax(-1) != found.argmax(-1))
         figures.add(f"{case.name}_{way}_other_answers", moved, unit="points", **target)
-
-
-def nearest(vectors):
-    """(N,) for each vector of length 1, the place of the other one that is nearest."""
-    likeness = vectors @ vectors.T
-    np.fill_diagonal(likeness, -np.inf)
-    return likeness.argmax(1)
 
 
 def trained(name, folder, quick):

@@ -106,10 +106,10 @@ def run(settings, make, data, *, seeds, device="cpu", target=None, step=train_st
     """
     job = Job(name="", make=make, config=TrainConfig(), data=data, device=str(device), target=target, step=step)
     seeded = [(name, replace(config, seed=seed)) for name, config in settings.items() for seed in seeds]
-    return work(train_one, [replace(job, name=name, config=config) for name, config in seeded], device)
+    return work(_train_one, [replace(job, name=name, config=config) for name, config in seeded], device)
 
 
-def train_one(job):
+def _train_one(job):
     """Train one network: a `Trained`. Batch norm's running statistics are taken anew at the end."""
     torch.manual_seed(job.config.seed)
     (train, _), network, begin = job.data, job.make().to(job.device), time.perf_counter()
