@@ -132,13 +132,17 @@ def on_the_way(train, seeds):
 
 
 def predict(networks, train):
-    """Geometric mean of the gradient noise scale of these networks."""
+    """Geometric mean of the gradient noise scale of these networks, without the estimates that failed (below 0)."""
     with using_threads(1):
-        return np.exp(np.mean([np.log(abs(noise_scale(network, train))) for network in networks]))
+        scales = np.array([noise_scale(network, train) for network in networks])
+    if (scales <= 0).any():
+        print(f"# {(scales <= 0).sum()} of {len(scales)} estimates of the noise scale failed: below 0, left out")
+    return np.exp(np.log(scales[scales > 0]).mean())
 
 
 def noise_scale(network, train, few=16, many=256):
-    """tr(covariance) / |gradient|^2, from the mean squared gradients of two batch sizes (arXiv:1812.06162)."""
+    """tr(covariance) / |gradient|^2, from E|g_B|^2 = |gradient|^2 + tr(covariance) / B at two sizes B
+    (arXiv:1812.06162). Below 0 the estimate has failed. With batch norm the gradient depends on B itself: a bias."""
     x, y = next(iter(train.batches(len(train))))
 
     def square(batch, times):
@@ -149,7 +153,7 @@ def noise_scale(network, train, few=16, many=256):
     network.train()
     at_few, at_many = square(few, 48), square(many, 8)
     noise = (at_few - at_many) / (1 / few - 1 / many)
-    return noise / ((many * at_many - few * at_few) / (many - few))
+    return noise / (at_many - noise / many)
 
 
 if __name__ == "__main__":
