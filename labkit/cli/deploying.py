@@ -112,7 +112,7 @@ def compress(
     out: Annotated[Path, typer.Argument(help="The file to write; end it in .small.")],
     sparsity: Annotated[float, typer.Option(help="Share of the weights that goes.", min=0, max=1)] = 0.91,
     bits: Annotated[int, typer.Option(help="A layer has 2^bits shared weights.", min=1, max=8)] = 4,
-    epochs: Annotated[int, typer.Option(help="Of fine-tuning after pruning; then half as many.", min=1)] = 3,
+    epochs: Annotated[int, typer.Option(help="Of fine-tuning after pruning; then a quarter as many.", min=1)] = 4,
     dataset: Annotated[str | None, typer.Option(help="Images to fine-tune on; its own by default.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many images.")] = None,
 ):
@@ -125,7 +125,7 @@ def compress(
     """
     from labkit.compress import DeepRecipe, compress_by_name
 
-    recipe = DeepRecipe(sparsity=sparsity, bits=bits, prune_epochs=epochs, share_epochs=max(1, epochs // 2))
+    recipe = DeepRecipe(sparsity=sparsity, bits=bits, prune_epochs=epochs, share_epochs=max(1, epochs // 4))
     stages, before, after, images = compress_by_name(checkpoint, out, recipe, dataset=dataset, limit=limit)
     for stage in stages:
         times = stages[0].bytes / stage.bytes

@@ -44,7 +44,7 @@ class DeepRecipe:
     sparsity: float = 0.91
     scope: str = "lamp"
     bits: int = 4
-    prune_epochs: int = 3
+    prune_epochs: int = 4
     share_epochs: int = 1
     learning_rate: float = 1e-3
     centroid_rate: float = 5e-4

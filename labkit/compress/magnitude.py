@@ -41,13 +41,14 @@ def lamp_scores(weight):
 
     Where the smaller ones have gone, it is the relative error that the layer suffers when this weight goes too.
     """
-    flat = weight.flatten().abs()
+    flat = weight.flatten().abs().float()
     kept = flat.nonzero()[:, 0]  # what has gone already scores 0 and need not be sorted
-    sizes, order = flat[kept].sort()  # before doubling: half the bytes to move
-    squares = sizes.double().square()
+    # The bits of floats above 0, read as integers, have the same order, and torch sorts integers five times as fast.
+    sizes, order = flat[kept].view(torch.int32).sort()
+    squares = sizes.view(torch.float32).double().square()
     no_smaller = squares.flip(0).cumsum(0).flip(0)
     scores = torch.zeros_like(flat, dtype=torch.double)
-    scores[kept[order]] = squares / no_smaller.clamp(min=torch.finfo(squares.dtype).tiny)
+    scores.scatter_(0, kept[order], squares / no_smaller.clamp(min=torch.finfo(squares.dtype).tiny))
     return scores.view(weight.shape)
 
 

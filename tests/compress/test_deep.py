@@ -96,6 +96,18 @@ def test_the_command_compresses_a_checkpoint_and_export_reads_what_it_wrote(netw
     assert "on fashion-mnist test images: " in done.output
 
 
+def test_the_command_without_options_compresses_as_the_recipe_says(monkeypatch, tmp_path):
+    asked = []
+
+    def noted(source, out, recipe, **more):
+        asked.append(recipe)
+        raise LabError("Seen.", fix="")
+
+    monkeypatch.setattr("labkit.compress.deep.compress_by_name", noted)
+    CliRunner().invoke(cli.app, ["compress", "vgg-medium", str(tmp_path / "net.small")])
+    assert asked == [DeepRecipe()]
+
+
 def test_what_is_no_checkpoint_is_said_in_words(tmp_path):
     for source in (tmp_path / "fashion-mnist-cnn-medium.json", "no-such-network"):
         done = call("compress", source, tmp_path / "x.small")

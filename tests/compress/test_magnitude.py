@@ -36,6 +36,15 @@ def test_lamp_compares_a_weight_with_the_larger_ones_of_its_layer_by_hand():
     assert masks["2.weight"].tolist() == [[False, True], [True, False]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_lamp_scores_are_those_of_the_sum_over_all_that_are_no_smaller(dtype):
+    weight = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    squares = weight.float().flatten().double().square()  # no two are equal, or the order among them would matter
+    assert len(squares.unique()) == len(squares)
+    wanted = squares / (squares * (squares >= squares[:, None])).sum(1)
+    torch.testing.assert_close(lamp_scores(weight).flatten(), wanted, rtol=1e-12, atol=0)
+
+
 def test_lamp_is_blind_to_the_scale_of_a_layer_and_never_empties_one():
     model = two_layers()
     before = magnitude_masks(model, 0.7, scope="lamp")
