@@ -1,7 +1,8 @@
 # The workbook's commands. Each sets itself up first; a second call reinstalls nothing.
 PYTHON  ?= python3
 PROFILE ?= quick
-JOBS    ?= 2
+# tests wait a third of their time for processes, browsers and kills: three at a time keep two cores busy
+JOBS    ?= 3
 UV      := uv==0.13.8
 BIN     := .venv/bin
 READY   := .venv/.ready

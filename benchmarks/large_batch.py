@@ -26,7 +26,8 @@ from labkit.device import using_threads
 from labkit.measure.stats import mean_interval, mean_ratio
 from labkit.models.cnn import tiny
 from labkit.train import TrainConfig
-from labkit.train.sweep import difference, flatness, halved, ratio, run, values
+from labkit.train.flatness import flatness
+from labkit.train.sweep import difference, halved, ratio, run, values
 
 SMALL, LARGE = 16, 256
 BASE = TrainConfig(optimizer="sgd", momentum=0.0, learning_rate=0.25, weight_decay=0.0)

@@ -98,14 +98,20 @@ def test_prose_states_no_measured_result(lesson):
 
 
 # A notebook costs up to a minute even in its quick profile, so each is run once: every exercise as it is given, and
-# then solved. What only asks whether another tool can run a notebook takes the cheapest.
+# then solved. No number of such a run is read, so its measurements are brief; the first lesson is run in full below, as
+# `make run` does it. What only asks whether another tool can run a notebook takes the cheapest.
 CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    monkeypatch.setenv("LABKIT_BRIEF", "1")
 
 
 @each_lesson
 @pytest.mark.course
 @pytest.mark.timeout(1200)
-def test_a_lesson_runs_to_its_end_with_every_exercise_as_it_is_given_and_then_solved(lesson, own_artifacts):
+def test_a_lesson_runs_to_its_end_with_every_exercise_as_it_is_given_and_then_solved(lesson, own_artifacts, brief):
     result = run_batch([lesson.name], profile="quick", solutions="both")
     assert result.ok, result
     answers = ledger.load("answers")
@@ -131,7 +137,7 @@ def test_what_make_run_calls_runs_a_lesson_and_writes_the_report(own_artifacts):
 
 
 @pytest.mark.course
-def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
+def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path, brief):
     command = [*(sys.executable, "-m", "nbconvert"), "--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
     source = CHEAPEST.read_text(encoding="utf-8")
@@ -144,7 +150,7 @@ def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path):
 
 
 @pytest.mark.course
-def test_an_ordinary_papermill_from_another_folder_runs_a_lesson(tmp_path):
+def test_an_ordinary_papermill_from_another_folder_runs_a_lesson(tmp_path, brief):
     command = [sys.executable, "-m", "papermill", str(CHEAPEST), "out.ipynb", "-p", "profile", "quick"]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

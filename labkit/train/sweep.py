@@ -1,4 +1,4 @@
-"""One network trained under many settings and several seeds, how far the settings are apart, and how flat they end.
+"""One network trained under many settings and several seeds, and how far the settings are apart.
 
 Every training is a job of its own; on a CPU each runs in a process with one thread, as many at once as torch has
 threads here, because small networks gain more from a core of their own than from a second thread.
@@ -7,7 +7,6 @@ threads here, because small networks gain more from a core of their own than fro
 import copy
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,6 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from labkit.landscape import Landscape, hessian_product, sharpness, top_eigenvalue, with_gradient
 from labkit.measure.stats import mean_interval, mean_ratio
 from labkit.train.config import TrainConfig
 from labkit.train.loop import accuracy, fit, train_step
@@ -78,22 +76,6 @@ class Trained(NamedTuple):
     seconds: float
     model: torch.nn.Module
     looks: tuple = ()
-
-
-class Flatness(NamedTuple):
-    """sharpness: in the box of `labkit.landscape.sharpness`; by_slope and by_curvature: what the gradient and the
-    Hessian alone contribute to it; by_skew: what the odd orders beyond the gradient contribute, the third above all;
-    eigenvalue: the largest of the Hessian; length: of the vector of all weights that have filters, so without biases
-    and batch norm."""
-
-    name: str
-    seed: int
-    sharpness: float
-    by_slope: float
-    by_curvature: float
-    by_skew: float
-    eigenvalue: float
-    length: float
 
 
 def run(settings, make, data, *, seeds, device="cpu", target=None, step=train_step):
@@ -215,31 +197,6 @@ def halved(data):
     """The set with images of half the side, each pixel the mean of four: a quarter of the work."""
     small = torch.nn.functional.avg_pool2d(data.images.float(), 2).round().to(torch.uint8)
     return replace(data, images=small)
-
-
-def flatness(trained, data, *, epsilon=1e-3, device="cpu"):
-    """How flat the loss on `data` is around each of the solutions: a list of `Flatness`, in the same order."""
-    solutions = [each._replace(looks=()) for each in trained]  # they travel to the workers
-    return work(partial(_flatness_of, data=data, epsilon=epsilon, device=str(device)), solutions, device)
-
-
-def _flatness_of(each, *, data, epsilon, device):
-    loss = Landscape(each.model, data, device=device)
-    weights, filters = loss.weights, [part for part in loss.split(loss.weights).values() if part.dim() > 1]
-    rise, slope = sharpness(loss, weights, epsilon=epsilon), with_gradient(loss, weights)[1]
-    per_cent, product = 100 / (1 + rise.loss), hessian_product(loss, weights)
-    with torch.no_grad():
-        opposite = float(loss(weights - rise.step))  # even orders are the same there, odd ones have the other sign
-    return Flatness(
-        each.name,
-        each.seed,
-        sharpness=rise.value,
-        by_slope=per_cent * float(slope @ rise.step),
-        by_curvature=per_cent * float(rise.step @ product(rise.step)) / 2,
-        by_skew=per_cent * ((rise.highest - opposite) / 2 - float(slope @ rise.step)),
-        eigenvalue=top_eigenvalue(loss, weights, tolerance=1e-2).value,
-        length=float(torch.cat([part.flatten() for part in filters]).norm()),
-    )
 
 
 def values(trained, name, what="accuracy"):

@@ -137,21 +137,6 @@ def test_running_statistics_are_those_of_the_training_images_afterwards():
     torch.testing.assert_close(network[0][1].running_mean, seen.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
 
 
-def test_flatness_is_measured_for_each_solution(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 1)
-    found = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0])
-    (row,) = sweep.flatness(found, images()[0].subset(64))
-    weights = [weight for weight in found[0].model.parameters() if weight.dim() > 1]
-    assert row.length == pytest.approx(
-        math.sqrt(sum(float(weight.detach().square().sum()) for weight in weights)), rel=1e-5
-    )
-    assert (row.name, row.seed) == ("a", 0)
-    assert row.sharpness > 0
-    assert row.by_slope + row.by_curvature == pytest.approx(row.sharpness, rel=0.3)  # the box is small
-    without = row.sharpness - row.by_slope - row.by_curvature
-    assert abs(without - row.by_skew) < abs(without)  # orders four, six, ... are what is left
-
-
 def test_a_job_of_its_own_loss_may_do_without_test_images():
     job = sweep.Job(name="untested", make=partial(cnn, 2), config=BASE, data=(images()[0], None))
     assert math.isnan(sweep.tune_one(job).accuracy)
