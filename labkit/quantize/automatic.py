@@ -10,12 +10,14 @@ Source   Wu et al. 2020, arXiv:2004.09602, section 6
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from labkit.errors import LabError
+from labkit.export.operators import HEAVY, QUANTIZED
 from labkit.export.runtime import explained
 from labkit.files import atomic
 from labkit.ledger.shown import shown
@@ -76,6 +78,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
             model, seen, note = _flatter(model, seen, data, settings)
             reasons = _fewest(model, holds, multiply_adds(model, seen), lambda: _scan(model, seen, data, settings))
     work = multiply_adds(model, seen)
+    reasons |= dict(_never_in_integers(model, work))
     if set(work) <= set(reasons):
         raise _refused(src, limit)
     made = in_int8(model, seen, keep=reasons, **settings)
@@ -144,6 +147,17 @@ def _reasons(model, table):
         kind = "depthwise or grouped convolution" if row.layer in groups else row.kind
         cost = f"{shown(100 * row.multiply_adds, '%')} of the multiply-adds"
         yield f"{kind}: alone it makes {shown(100 * part, '%')} of the noise, with {cost}"
+
+
+def _never_in_integers(model, work):
+    """(node, reason) of each heavy operator that no recipe quantizes."""
+    for node in model.graph.node:
+        if node.op_type in HEAVY and node.op_type not in QUANTIZED:
+            share = 100 * work.get(node.name, math.nan) / sum(work.values())
+            yield (
+                node.name,
+                f"{node.op_type}: no recipe puts it into integers; {shown(share, '%')} of the multiply-adds",
+            )
 
 
 def _refused(src, limit):
