@@ -15,6 +15,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
 from figures import Figures
 from quantization_networks import CASES
@@ -24,8 +25,9 @@ from quantization_speed import speed
 from labkit import text
 from labkit.errors import LabError
 from labkit.measure.stats import bootstrap_paired
-from labkit.quantize import Limit, automatic, kept, logits, static
+from labkit.quantize import Limit, automatic, kept, logits, observe, static
 from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.sensitivity import multiply_adds
 
 POINTS, LEAST_IN_INT8 = 0.5, 80  # at most so many points of other answers, with at least so many % in INT8
 AGREEMENT = 99  # % of nearest neighbours kept, for sentence vectors
@@ -52,7 +54,7 @@ def one(figures, make, name, folder, quick):
     if case.labels is not None:
         figures.add(f"{name}_accuracy", 100 * np.mean(exact.argmax(-1) == case.labels), unit="%")
     files = {"plain": static(case.path, folder / "plain.onnx", case.seen)}
-    for peer in PEERS:
+    for peer in PEERS[:1] if quick else PEERS:
         try:
             seconds = run(peer, case.path, folder / f"{peer}.onnx", case.seen)
         except Exception as error:  # a peer that fails is a line, and not the end
@@ -63,11 +65,14 @@ def one(figures, make, name, folder, quick):
     found = {way: logits(path, case.tested) for way, path in files.items()}
     for way, answers in found.items():
         told(figures, case, way, exact, answers)
-    beside_the_best(figures, case, exact, found)
+    shares = {way: share_in_int8(path, case.seen) for way, path in files.items()}
+    for way, share in shares.items():
+        figures.add(f"{name}_{way}_in_int8", 100 * share, unit="%")
+    beside_the_best(figures, case, exact, {way: found[way] for way in found if shares[way] > shares["plain"] - 0.01})
     ours(figures, case, exact, folder / "auto.onnx")
     served = ours(figures, case, exact, folder / "served.onnx", recipe="onnxruntime")
     files = {way: path for way, path in files.items() if way in PEERS} | ({"served": served} if served else {})
-    speed(figures, case, exact, files, seconds=1 if quick else 3)
+    speed(figures, case, exact, files, seconds=0.5 if quick else 3)
 
 
 def ours(figures, case, exact, path, **recipe):
@@ -122,8 +127,17 @@ def with_interval(figures, name, before, after, *, unit="points", **target):
     print(f"#     95 % interval {whole + change.low:.2f} to {whole + change.high:.2f} {unit}")
 
 
+def share_in_int8(path, data):
+    """Share of the multiply-adds, 0 to 1, of the nodes of a file that read both factors from a DequantizeLinear."""
+    model = onnx.load(path)
+    work = multiply_adds(model, observe(model, data.first(64)))
+    back = {name for node in model.graph.node if node.op_type == "DequantizeLinear" for name in node.output}
+    done = {node.name for node in model.graph.node if back.issuperset(node.input[:2])}
+    return sum(work[name] for name in work if name in done) / sum(work.values())
+
+
 def beside_the_best(figures, case, exact, found):
-    """All layers in INT8: how many more answers ours changes than the peer that changes fewest; 0 must be possible."""
+    """As much in INT8: how many more answers ours changes than the peer that changes fewest; 0 must be possible."""
     changed = {way: changes(case, exact, answers) for way, answers in found.items()}
     best = min((way for way in changed if way in PEERS), key=lambda way: changed[way].mean(), default=None)
     if best is not None:

@@ -80,7 +80,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     work = multiply_adds(model, seen)
     reasons |= dict(_never_in_integers(model, work))
     if set(work) <= set(reasons):
-        raise _refused(src, limit)
+        raise _refused(src, limit, {node.op_type for node in model.graph.node if node.name in work})
     made = in_int8(model, seen, keep=reasons, **settings)
     props = {entry.key: entry.value for entry in made.metadata_props} | {"smoothed": note}
     share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
@@ -160,10 +160,10 @@ def _never_in_integers(model, work):
             )
 
 
-def _refused(src, limit):
+def _refused(src, limit, kinds):
     return LabError(
         f"No layer of {Path(src).name} bears INT8 within the limit.",
         expected=f"at most {limit.points:g} points of other answers and at least {limit.db:g} dB",
-        found="every layer would stay in float",
+        found=f"every {', '.join(sorted(kinds))} would stay in float",
         fix="allow more with --loss and --limit, calibrate on more images with --count, or use --precision fp16",
     )
