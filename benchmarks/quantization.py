@@ -31,6 +31,7 @@ from labkit.quantize.sensitivity import multiply_adds
 
 POINTS, LEAST_IN_INT8 = 0.5, 80  # at most so many points of other answers, with at least so many % in INT8
 AGREEMENT = 99  # % of nearest neighbours kept, for sentence vectors
+MOVING = ("Flatten", "Gather", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")  # integers stay such
 QUICK = ("cnn-medium", "gru")
 
 
@@ -72,7 +73,7 @@ def one(figures, make, name, folder, quick):
     ours(figures, case, exact, folder / "auto.onnx")
     served = ours(figures, case, exact, folder / "served.onnx", recipe="onnxruntime")
     files = {way: path for way, path in files.items() if way in PEERS} | ({"served": served} if served else {})
-    speed(figures, case, exact, files, seconds=0.5 if quick else 3)
+    speed(figures, case, exact, files, seconds=0.5 if quick else 2)
 
 
 def ours(figures, case, exact, path, **recipe):
@@ -128,10 +129,13 @@ def with_interval(figures, name, before, after, *, unit="points", **target):
 
 
 def share_in_int8(path, data):
-    """Share of the multiply-adds, 0 to 1, of the nodes of a file that read both factors from a DequantizeLinear."""
+    """Share of the multiply-adds, 0 to 1, of the nodes of a file that read two factors from integers."""
     model = onnx.load(path)
     work = multiply_adds(model, observe(model, data.first(64)))
-    back = {name for node in model.graph.node if node.op_type == "DequantizeLinear" for name in node.output}
+    back = set()
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear" or (node.op_type in MOVING and node.input[0] in back):
+            back.update(node.output)
     done = {node.name for node in model.graph.node if back.issuperset(node.input[:2])}
     return sum(work[name] for name in work if name in done) / sum(work.values())
 

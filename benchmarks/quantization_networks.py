@@ -21,7 +21,7 @@ from labkit.quantize import Again, Calibration
 SEEN, JUDGED, TESTED = 128, 512, 1000
 TOKENS = 32  # of a paragraph
 READY = ("vgg-medium",)  # comes trained
-IMAGES = {"resnet18": 2000, "mobilenet_v3_small": 4000, "shufflenet_v2_x0_5": 4000}  # their steps are long
+IMAGES = {"resnet18": 1500, "mobilenet_v3_small": 3000, "shufflenet_v2_x0_5": 3000}  # their steps are long
 EPOCHS = 6  # of the encoder, whose paragraphs are few
 
 
@@ -90,7 +90,7 @@ def trained(name, folder, quick):
     if name in READY:
         network, _ = ready.trained(name)
     else:
-        images = load("fashion-mnist", "train", limit=2000 if quick else IMAGES.get(name, 8000))
+        images = load("fashion-mnist", "train", limit=2000 if quick else IMAGES.get(name, 5000))
         fit_images(network, images, channels, side)
     path = export.to_onnx(network.eval(), torch.zeros(2, channels, side, side), folder / "fp32.onnx")
     test = load("fashion-mnist", "test")
