@@ -21,7 +21,7 @@ from labkit.quantize import Again, Calibration
 SEEN, JUDGED, TESTED = 128, 512, 1000
 TOKENS = 32  # of a paragraph
 READY = ("vgg-medium",)  # comes trained
-IMAGES = {"resnet18": 1500, "mobilenet_v3_small": 3000, "shufflenet_v2_x0_5": 3000}  # their steps are long
+IMAGES = {"resnet18": 1500, "mobilenet_v3_small": 8000, "shufflenet_v2_x0_5": 8000}  # to train on
 EPOCHS = 6  # of the encoder, whose paragraphs are few
 
 
