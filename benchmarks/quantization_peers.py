@@ -1,10 +1,13 @@
 """Other tools for INT8 after training, as `quantization.py` asks them: (file, where to, batches) -> seconds.
 
 Each has its own defaults for a file that TensorRT or OpenVINO shall read, and the same calibration data. Each runs in a
-process of its own: modelopt changes ONNX Runtime's quantizer for all that comes after it.
+process of its own: modelopt changes ONNX Runtime's quantizer for all that comes after it. NNCF is installed by
+`pip install -e '.[peers]'`; it is no part of the course.
 """
 
+import contextlib
 import importlib.util
+import io
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -53,8 +56,10 @@ def nncf(path, dst, batches):
 
     model = onnx.load(path)
     name = model.graph.input[0].name
-    dataset = library.Dataset(batches, lambda batch: {name: batch})
-    onnx.save(library.quantize(model, dataset), dst)
+    singles = [example[None] for batch in batches for example in batch]  # it takes the mean of their ranges
+    dataset = library.Dataset(singles, lambda example: {name: example})
+    with quiet(), contextlib.redirect_stdout(io.StringIO()):
+        onnx.save(library.quantize(model, dataset), dst)
 
 
 KNOWN = {"onnxruntime": onnxruntime, "modelopt": modelopt, "nncf": nncf}

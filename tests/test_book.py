@@ -187,7 +187,7 @@ def test_every_command_and_every_method_is_in_the_book(book):
     text = text_of(page(book, "commands"))
     assert [command for command in COMMANDS if f"labkit {command}" not in text] == []
     assert "Execute notebooks headlessly and write artifacts/report.html." in text, "typer cuts its list of commands"
-    for folder, name in (("methods", "methods"), ("compress", "compression")):
+    for folder, name in (("methods", "methods"), ("compress", "compression"), ("quantize", "quantization")):
         files = [
             path for path in (root() / "labkit" / folder).rglob("*.py") if "\nNot when " in path.read_text("utf-8")
         ]

@@ -81,3 +81,7 @@ def test_the_gpu_extra_stays_out_of_the_lock():
     names = {Requirement(text).name for text in PROJECT["optional-dependencies"]["gpu"]}
     assert names == {"tensorrt", "pycuda"}
     assert names.isdisjoint(locked())
+
+
+def test_what_only_a_comparison_needs_stays_out_of_the_lock():
+    assert {Requirement(text).name for text in PROJECT["optional-dependencies"]["peers"]}.isdisjoint(locked())

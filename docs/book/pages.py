@@ -26,6 +26,7 @@ def generated(runs):
         "results": _results(runs),
         "methods": _cards("Methods of training", "methods"),
         "compression": _cards("Methods of compression", "compress"),
+        "quantization": _cards("Ways of quantization", "quantize"),
         "commands": _commands(),
         "glossary": _glossary(),
         "reading": _reading(),

@@ -10,12 +10,14 @@ Source   Wu et al. 2020, arXiv:2004.09602, section 6
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from labkit.errors import LabError
+from labkit.export.operators import HEAVY, QUANTIZED
 from labkit.export.runtime import explained
 from labkit.files import atomic
 from labkit.ledger.shown import shown
@@ -76,8 +78,9 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
             model, seen, note = _flatter(model, seen, data, settings)
             reasons = _fewest(model, holds, multiply_adds(model, seen), lambda: _scan(model, seen, data, settings))
     work = multiply_adds(model, seen)
+    reasons |= dict(_never_in_integers(model, work))
     if set(work) <= set(reasons):
-        raise _refused(src, limit)
+        raise _refused(src, limit, {node.op_type for node in model.graph.node if node.name in work})
     made = in_int8(model, seen, keep=reasons, **settings)
     props = {entry.key: entry.value for entry in made.metadata_props} | {"smoothed": note}
     share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
@@ -146,10 +149,21 @@ def _reasons(model, table):
         yield f"{kind}: alone it makes {shown(100 * part, '%')} of the noise, with {cost}"
 
 
-def _refused(src, limit):
+def _never_in_integers(model, work):
+    """(node, reason) of each heavy operator that no recipe quantizes."""
+    for node in model.graph.node:
+        if node.op_type in HEAVY and node.op_type not in QUANTIZED:
+            share = 100 * work.get(node.name, math.nan) / sum(work.values())
+            yield (
+                node.name,
+                f"{node.op_type}: no recipe puts it into integers; {shown(share, '%')} of the multiply-adds",
+            )
+
+
+def _refused(src, limit, kinds):
     return LabError(
         f"No layer of {Path(src).name} bears INT8 within the limit.",
         expected=f"at most {limit.points:g} points of other answers and at least {limit.db:g} dB",
-        found="every layer would stay in float",
+        found=f"every {', '.join(sorted(kinds))} would stay in float",
         fix="allow more with --loss and --limit, calibrate on more images with --count, or use --precision fp16",
     )

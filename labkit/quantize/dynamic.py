@@ -1,9 +1,11 @@
-"""INT8 with ranges found anew in each call: no data is needed, and no range can be wrong.
+"""Dynamic quantization: INT8 with ranges found anew in each call.
 
-Weights are stored as integers, one grid per output channel. What enters a matrix product is put on a grid of 0 to 255
-when it arrives, one for the whole tensor, so an answer depends a little on what else is in its batch.
-Convolutions stay float: for them ONNX Runtime is no faster this way.
-Source  ONNX Runtime's quantize_dynamic; Zafrir et al. 2019, arXiv:1910.06188
+What     weights are stored as integers, one grid per output channel; what enters a matrix product is put on a grid of
+         0 to 255 when it arrives, one for the whole tensor
+When     no data is at hand, or ranges differ much from one input to the next, as those of a transformer do
+Cost     each call looks for the ranges; an answer depends a little on what else is in its batch
+Not when the network consists of convolutions: they stay float, for ONNX Runtime is no faster with them this way
+Source   ONNX Runtime's quantize_dynamic; Zafrir et al. 2019, arXiv:1910.06188
 """
 
 from pathlib import Path

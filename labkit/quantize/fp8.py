@@ -1,9 +1,11 @@
 """FP8 (E4M3) written into an ONNX file: eight bits that keep an exponent.
 
-A sign, four bits of exponent, three of mantissa: from 2**-9 to 448, with a step that grows with the number, so that
-rounding moves it by a sixteenth at most. Small values keep their precision next to large ones, and one scale per tensor
-is enough; where all values are of one size, INT8 is finer. GPUs from SM89 (Ada, Hopper) on compute in it.
-Source  Micikevicius et al. 2022, arXiv:2209.05433; ONNX operator set 19
+What     a sign, four bits of exponent, three of mantissa: from 2**-9 to 448, with a step that grows with the number, so
+         that rounding moves it by a sixteenth at most; one scale per tensor is enough
+When     small values must keep their precision next to large ones, and the GPU is of SM89 (Ada, Hopper) or later
+Cost     calibration data, for the largest value of each activation
+Not when all values are of one size: INT8 is finer then; on a CPU or an older GPU, which cannot compute in it
+Source   Micikevicius et al. 2022, arXiv:2209.05433; ONNX operator set 19
 """
 
 from pathlib import Path

@@ -1,5 +1,13 @@
 """Quantization after training: an fp32 ONNX file becomes one with Q/DQ nodes, on ranges observed on real data.
 
+What     weights and activations are rounded to integers of 8 bits, with ranges fixed beforehand
+When     convolutions and matrix products take the time, and the CPU or GPU multiplies integers faster than floats
+Cost     some hundred real examples and one run on them; some answers change: count them before you use the file
+Not when channels of an activation reach unequally far, as in transformers and after depthwise convolutions: see
+         smoothing and partial quantization; GRU, LSTM and ConvTranspose always stay in float
+Source   Jacob et al. 2017, arXiv:1712.05877; ONNX Runtime's quantizer. Which settings each engine accepts was tried,
+         not read
+
 One network needs two files, because the engines want different integers:
 
 tensorrt     for TensorRT and OpenVINO: activations and weights int8 and symmetric, weights per channel, only the heavy
@@ -7,8 +15,6 @@ tensorrt     for TensorRT and OpenVINO: activations and weights int8 and symmetr
 onnxruntime  for ONNX Runtime on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what
              stands between the heavy operators too. On a CPU without VNNI instructions OpenVINO wants it as well: it
              adds pairs of products in int16, which weights of 8 bits overflow (look at `labkit doctor`)
-
-Source of both: ONNX Runtime's quantizer; which settings each engine accepts was tried, not read.
 """
 
 import tempfile
@@ -54,6 +60,10 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
     """
     import onnx
 
+    kinds = {node.op_type for node in model.graph.node}
+    if kinds.isdisjoint(QUANTIZED):
+        expected, found = " or ".join(QUANTIZED), ", ".join(sorted(kinds))
+        raise LabError("There is nothing to quantize.", expected=expected, found=found, fix="use --precision fp16")
     settings = _recipe_settings(recipe, model)
     unknown = set(keep) - {node.name for node in model.graph.node}
     if unknown:

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from labkit.export import session
-from labkit.export.operators import QUANTIZED
+from labkit.export.operators import HEAVY, QUANTIZED, RECURRENT
 from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.numbers import sqnr_db
@@ -47,18 +47,25 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
 def multiply_adds(model, seen):
     """{name of a heavy node: its multiplications and additions}, for the last batch that was observed.
 
+    Those that no recipe puts into integers, such as a GRU, are among them; an Einsum is not.
+
     model  a ModelProto
     seen   what `observe` returned for it
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     shapes |= {name: histogram.shape for name, histogram in seen.items()}
-    found = {}
-    for node in model.graph.node:
-        if node.op_type in QUANTIZED:
-            first, second, *_ = (shapes[name] for name in node.input)
-            terms = math.prod(second[1:]) if node.op_type == "Conv" else first[-1]  # of the sum that makes one output
-            found[node.name] = math.prod(shapes[node.output[0]]) * terms
-    return found
+    heavy = [node for node in model.graph.node if node.op_type in HEAVY and node.op_type != "Einsum"]
+    return {node.name: _multiply_adds_of(node, shapes) for node in heavy}
+
+
+def _multiply_adds_of(node, shapes):
+    first, second = (shapes[name] for name in node.input[:2])
+    if node.op_type in RECURRENT:  # in each step of each row, all weights: those of the input and those of the state
+        return math.prod(first[:2]) * (math.prod(second) + math.prod(shapes[node.input[2]]))
+    if node.op_type == "ConvTranspose":  # each number that enters is spread by the weights of its channel
+        return math.prod(first) * math.prod(second[1:])
+    terms = math.prod(second[1:]) if node.op_type == "Conv" else first[-1]  # of the sum that makes one output
+    return math.prod(shapes[node.output[0]]) * terms
 
 
 def logits(path, items, *, batch=500):

@@ -1,4 +1,4 @@
-"""Weights in 8 or 4 bits, with a grid for each group; everything is computed in float.
+"""Weight-only quantization: weights in 8 or 4 bits, with a grid for each group; everything is computed in float.
 
 What     each run of `block` weights of one output shares a scale; the kernel turns them back into floats as it goes
 When     activations have outliers that no grid bears; or loading the weights is what takes the time, as in large

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from labkit import cli
 from labkit.errors import LabError
 from labkit.export import to_onnx
-from labkit.quantize import Calibration, Limit, automatic, by_name, in_int8, kept, logits, observe, prepared
+from labkit.quantize import Calibration, Limit, automatic, by_name, in_int8, kept, logits, observe, prepared, static
 from labkit.quantize.automatic import _fewest, _reasons
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.sensitivity import multiply_adds, sensitivity
@@ -53,6 +53,44 @@ def test_multiply_adds_by_hand(noisy, parts):
     seen = observe(model, parts[0])
     wanted = [13 * 13 * 8 * 9, 11 * 11 * 8 * 9, 5 * 5 * 16 * 8 * 9, 10 * 400]
     assert list(multiply_adds(model, seen).values()) == [32 * each for each in wanted]  # a batch of 32
+
+
+class RowByRow(torch.nn.Module):
+    """Reads an image row by row, in two directions."""
+
+    def __init__(self, *last):
+        super().__init__()
+        self.rows, self.last = torch.nn.GRU(28, 8, bidirectional=True, batch_first=True), torch.nn.Sequential(*last)
+
+    def forward(self, x):
+        return self.last(self.rows(x.flatten(1, 2))[0][:, -1])
+
+
+def test_multiply_adds_of_a_gru_and_of_a_transposed_convolution_by_hand(parts, tmp_path):
+    model = prepared(to_onnx(RowByRow(torch.nn.Linear(16, 10)), torch.zeros(2, 1, 28, 28), tmp_path / "gru.onnx"))
+    work = list(multiply_adds(model, observe(model, parts[0])).values())
+    assert work == [32 * 28 * 2 * 3 * 8 * (28 + 8), 32 * 16 * 10]  # a batch of 32; steps, directions, gates, width
+    up = torch.nn.ConvTranspose2d(1, 6, 3, stride=2)
+    model = prepared(to_onnx(up, torch.zeros(2, 1, 28, 28), tmp_path / "up.onnx"))
+    assert list(multiply_adds(model, observe(model, parts[0])).values()) == [32 * 28 * 28 * 6 * 9]
+
+
+def test_a_gru_stays_in_float_and_the_file_says_so(parts, tmp_path):
+    torch.manual_seed(0)
+    net = RowByRow(torch.nn.Linear(16, 10))
+    source = to_onnx(net, torch.zeros(2, 1, 28, 28), tmp_path / "net.onnx")
+    reasons, share = kept(automatic(source, tmp_path / "q.onnx", *parts, limit=Limit(points=100, db=0)))
+    assert [reason.partition(";")[0] for reason in reasons.values()] == ["GRU: no recipe puts it into integers"]
+    assert share == pytest.approx(160 / (160 + 28 * 2 * 3 * 8 * (28 + 8)), abs=1e-4)
+
+
+def test_a_network_of_a_gru_alone_is_refused_by_the_name_of_the_operator(parts, tmp_path):
+    source = to_onnx(RowByRow(), torch.zeros(2, 1, 28, 28), tmp_path / "net.onnx")
+    for write in (lambda to: automatic(source, to, *parts), lambda to: static(source, to, parts[0])):
+        with pytest.raises(LabError, match="There is nothing to quantize") as refused:
+            write(tmp_path / "q.onnx")
+        assert "GRU" in refused.value.found
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
 
 
 def test_the_choice_keeps_the_fewest_multiply_adds_of_all_choices_that_hold(noisy, parts):
@@ -126,7 +164,7 @@ def test_what_stands_between_layers_stays_in_float_where_layers_alone_are_not_en
 
 
 def test_a_limit_that_no_layer_bears_is_refused(onnx_file, parts, tmp_path):
-    with pytest.raises(LabError, match="bears INT8 within the limit"):
+    with pytest.raises(LabError, match=r"bears INT8 within the limit(?s:.)*every Conv, Gemm would"):
         automatic(onnx_file, tmp_path / "q.onnx", *parts, limit=Limit(points=0, db=200))
     assert not list(tmp_path.iterdir())
 

@@ -1,0 +1,171 @@
+"""The networks of `quantization.py`, each as a file with three parts of its data.
+
+Their weights are trained here for one or two minutes at most, but those of the VGG, which comes trained, and those of
+EfficientNet-Lite0 and MiniLM, which are real. So other answers count, not the accuracy of a published network.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from deploy_inputs import crops
+from torch import nn
+
+from labkit import export, models, text
+from labkit.data import load
+from labkit.models import minilm
+from labkit.models import trained as ready
+from labkit.quantize import Again, Calibration
+
+SEEN, JUDGED, TESTED = 128, 512, 1000
+TOKENS = 32  # of a paragraph
+READY = ("vgg-medium",)  # comes trained
+IMAGES = {"resnet18": 1500, "mobilenet_v3_small": 8000, "shufflenet_v2_x0_5": 8000}  # to train on
+EPOCHS = 6  # of the encoder, whose paragraphs are few
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network as a file, and three parts of its data that share no example.
+
+    seen    what ranges are observed on
+    judged  what `automatic` judges its choice on
+    tested  what the figures are measured on
+    labels  (N,) the right answers to `tested`, or None where there are none
+    vectors the outputs are vectors of sentences, and no classes
+    """
+
+    name: str
+    path: Path
+    seen: Calibration
+    judged: Calibration
+    tested: Calibration
+    labels: np.ndarray | None = None
+    vectors: bool = False
+
+
+class RowByRow(nn.Module):
+    """A GRU that reads an image row by row: (N, 1, 28, 28) -> (N, 10)."""
+
+    def __init__(self, width=128):
+        super().__init__()
+        self.rows, self.head = nn.GRU(28, width, batch_first=True), nn.Linear(width, 10)
+
+    def forward(self, images):
+        return self.head(self.rows(images.flatten(1, 2))[0][:, -1])
+
+
+def vision_transformer():
+    """4 layers of width 96 on 16 patches: (N, 3, 32, 32) -> (N, 10)."""
+    import torchvision
+
+    sizes = {"image_size": 32, "patch_size": 8, "num_layers": 4, "num_heads": 4, "hidden_dim": 96, "mlp_dim": 384}
+    return torchvision.models.VisionTransformer(**sizes, num_classes=10)
+
+
+def torchvision_network(name):
+    import torchvision
+
+    network = getattr(torchvision.models, name)(num_classes=10)
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = 0.1  # a few seconds are too short for slower averages
+    return network
+
+
+def made(name):
+    """(a network for images, its channels, pixels a side)."""
+    if name in models.names():
+        return models.build(name)[0], 1, 28
+    if name == "gru":
+        return RowByRow(), 1, 28
+    return (vision_transformer(), 3, 32) if name == "vit" else (torchvision_network(name), 3, 64)
+
+
+def trained(name, folder, quick):
+    """A network for images, trained on Fashion-MNIST."""
+    torch.manual_seed(0)
+    network, channels, side = made(name)
+    if name in READY:
+        network, _ = ready.trained(name)
+    else:
+        images = load("fashion-mnist", "train", limit=2000 if quick else IMAGES.get(name, 5000))
+        fit_images(network, images, channels, side)
+    path = export.to_onnx(network.eval(), torch.zeros(2, channels, side, side), folder / "fp32.onnx")
+    test = load("fashion-mnist", "test")
+    others = load("fashion-mnist", "train").subset(SEEN + JUDGED, seed=1)
+    images, tested = pictures(others, side, channels), test.subset(TESTED)
+    labels = torch.cat([labels for _, labels in tested.batches(32, seed=0)]).numpy()
+    return Case(name, path, images.first(SEEN), images.after(SEEN), pictures(tested, side, channels), labels)
+
+
+def fit_images(network, images, channels, side):
+    form = {"memory_format": torch.channels_last}  # several times faster with grouped convolutions
+    batches = images.batches(64, seed=0, size=side)
+    shown = ((part.expand(-1, channels, -1, -1).contiguous(**form), labels) for part, labels in batches)
+    fit(network.to(**form), shown)
+
+
+def fit(network, batches):
+    optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(inputs), labels).backward()
+        optimizer.step()
+
+
+def pictures(images, side, channels):
+    """A `Calibration` with images of this size; grey as colour where there are three channels."""
+    parts = images.batches(32, seed=0, size=side)
+    return Calibration(Again(lambda: (np.repeat(part.numpy(), channels, 1) for part, _ in parts)), "fashion-mnist")
+
+
+def lite0(name, folder, quick):
+    """EfficientNet-Lite0 with its ImageNet weights, on pieces of one photograph."""
+    network, _ = models.build(name)
+    path = export.to_onnx(network.eval(), torch.zeros(2, 3, 224, 224), folder / "fp32.onnx")
+    parts = [
+        Again(lambda seed=seed, n=n: np.split(crops(n, 224, seed), n // 16)) for seed, n in enumerate((64, 96, 96))
+    ]
+    return Case(name, path, *(Calibration(part, "pieces of a photograph") for part in parts))
+
+
+def encoder(name, folder, quick):
+    """The encoder of the course, trained to tell in which half of the course a paragraph stands."""
+    tokens, labels = paragraphs()
+    vocabulary = models.encoder.VOCABULARY - 1
+    tokens = np.where(tokens, tokens % vocabulary + 1, models.encoder.PADDING)  # MiniLM's tokens are more
+    torch.manual_seed(0)
+    network, generator = models.build(name)[0], torch.Generator().manual_seed(0)
+    learned, wanted = torch.from_numpy(tokens[400:]), torch.from_numpy(labels[400:])
+    orders = (torch.randperm(len(learned), generator=generator).split(32) for _ in range(EPOCHS))
+    fit(network, ((learned[some], wanted[some]) for order in orders for some in order))
+    path = export.to_onnx(network.eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx")
+    return Case(name, path, *read(tokens[400:496], tokens[496:], tokens[:400]), labels[:400])
+
+
+def sentences(name, folder, quick):
+    """MiniLM with its real weights, on the paragraphs of the course."""
+    tokens, _ = paragraphs()
+    path = export.to_onnx(models.build(name)[0].eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx")
+    return Case(name, path, *read(tokens[:96], tokens[96:224], tokens[224:624]), vectors=True)
+
+
+def paragraphs():
+    """((N, TOKENS) int64, (N,) 1 for the second half of the lessons): the course's paragraphs in random order."""
+    held = text.paragraphs()
+    rows = minilm.tokens([each.text for each in held], longest=TOKENS)
+    order = np.random.default_rng(0).permutation(len(rows))
+    return text.padded(rows, TOKENS).numpy()[order], np.array([each.lesson >= "08" for each in held], np.int64)[order]
+
+
+def read(*parts):
+    """Each part as a `Calibration` of batches of about 32."""
+    return [Calibration(tuple(np.array_split(part, len(part) // 32)), "paragraphs of the course") for part in parts]
+
+
+CASES = dict.fromkeys(("cnn-medium", "gru", "mobilenet-mini", "shufflenet-mini", "vit"), trained)
+CASES |= {"encoder-small": encoder}
+CASES |= dict.fromkeys(("resnet18", "vgg-medium", "mobilenet_v3_small", "shufflenet_v2_x0_5"), trained)
+CASES |= {"efficientnet-lite0": lite0, "minilm": sentences}
