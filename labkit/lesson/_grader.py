@@ -84,11 +84,6 @@ def _is_other(name, before, now):
     return before.get(name, now) is not now and not name.endswith(".manual_seed")
 
 
-def _is_other(name, before, now):
-    """Whether a library's function is another one than before; torch itself wraps `manual_seed` when it compiles."""
-    return before.get(name, now) is not now and not name.endswith(".manual_seed")
-
-
 def _run(tree, place, space, name):
     """The answer that the cell leaves under the exercise's name; None when there is none."""
     exec(compile(tree, place, "exec"), space)
@@ -166,7 +161,6 @@ def _imported(lines):
 def _callables():
     """{where: function or class} of the loaded libraries, and of the classes that checks compare with."""
     found, kinds = {}, (types.FunctionType, types.BuiltinFunctionType, type)
-    watched = {*LIBRARIES, "builtins"}
     watched = {*LIBRARIES, "builtins"}
     places = {name: module for name, module in list(sys.modules.items()) if name.split(".")[0] in watched}
     if "torch" in sys.modules:
