@@ -26,7 +26,10 @@ def verify_fold_batch_norm(answer):
     for name, traits in cases.items():
         case, x, wanted = batch_norm_case(**traits)
         found = answer(**{key: np.copy(value) if key != "eps" else value for key, value in case.items()})
-        expect(isinstance(found, tuple) and len(found) == 2, f"Expected a weight and a bias, found {shorten(found)}.")
+        expect(
+            isinstance(found, (tuple, list)) and len(found) == 2,
+            f"Expected a weight and a bias, found {shorten(found)}.",
+        )
         weight, bias = (np.asarray(each, np.float64) for each in found)
         expect(weight.shape == case["weight"].shape, f"{name}: the weight has the shape {weight.shape}.")
         expect(bias.shape == case["bias"].shape, f"{name}: the bias has the shape {bias.shape}.")
@@ -139,6 +142,8 @@ def verify_repair_graph(answer):
     }.items():
         found = answer(with_swish(betas))
         expect(isinstance(found, onnx.ModelProto), f"Expected the model, found {shorten(found)}.")
+        left = sum(node.op_type == "Swish" for node in found.graph.node)
+        expect(not left, f"{name}: nodes of the kind Swish still in the graph: {left}.")
         x = np.linspace(-4, 4, 24, dtype=np.float32).reshape(6, 4)
         error = np.abs(run(found, x) - swish_network(x, betas)).max()
         expect(error < 1e-5, f"{name}: the repaired graph is off by {error:.3g}.")
