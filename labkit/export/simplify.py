@@ -27,7 +27,8 @@ def _slim(model, *skip):
     """What onnxslim does, but for the optimisations to skip."""
     import onnxslim
 
-    return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"])
+    known = bool(model.graph.value_info)  # files of torch bring their shapes; to infer them again takes a second
+    return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"], no_shape_infer=known)
 
 
 def _remove_redundant(model):
