@@ -119,7 +119,8 @@ def test_a_lesson_runs_to_its_end_with_every_exercise_as_it_is_given_and_then_so
     for rows, verdict in ((answers[given], "unsolved"), (answers[~given], "passed")):
         assert sorted(rows["exercise_id"]) == sorted(task.id for task in lesson.exercises)
         assert set(rows["verdict"]) == {verdict}
-    assert set(ledger.load("predictions")["verdict"]) == {"no answer"}
+    verdicts = ledger.load("predictions")["verdict"]
+    assert set(verdicts.dropna()) == {"no answer"}  # none where a brief measurement gave no number
     assert len(list((own_artifacts / "executed" / "quick-solved").glob("*.ipynb"))) == 1
 
 

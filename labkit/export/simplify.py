@@ -27,8 +27,8 @@ def _slim(model, *skip):
     """What onnxslim does, but for the optimisations to skip."""
     import onnxslim
 
-    known = bool(model.graph.value_info)  # files of torch bring their shapes; to infer them again takes a second
-    return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"], no_shape_infer=known)
+    # It infers all shapes anew, which takes most of its time; without them it writes graphs that compute something else.
+    return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"])
 
 
 def _remove_redundant(model):
