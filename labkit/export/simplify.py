@@ -27,7 +27,7 @@ def _slim(model, *skip):
     """What onnxslim does, but for the optimisations to skip."""
     import onnxslim
 
-    # It infers all shapes anew, which takes most of its time; without them it writes graphs that compute something else.
+    # It infers all shapes anew, which takes most of its time. Told not to, it wrote FastSwish as something else.
     return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"])
 
 
