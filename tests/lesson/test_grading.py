@@ -1,6 +1,7 @@
 """Grading a notebook apart from its kernel: the cheats that the kernel believes do not pass, honest answers do."""
 
 import json
+import math
 
 import pytest
 from answers import l01_deployment_fundamentals as others
@@ -67,7 +68,8 @@ def test_a_notebook_is_graded_in_a_process_of_its_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("way", INSIDE)
-def test_an_answer_that_reaches_for_its_checker_is_refused(way):
+def test_an_answer_that_reaches_for_its_checker_is_refused(way, monkeypatch):
+    monkeypatch.setattr(math, "isclose", math.isclose)  # one of them replaces it: put back afterwards, for every test
     verdict, message = grade("image-bytes", [], INSIDE[way] + CHECK)
     assert verdict == "wrong"
     assert "library" in message or "answer" in message
