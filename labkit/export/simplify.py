@@ -27,7 +27,7 @@ def _slim(model, *skip):
     """What onnxslim does, but for the optimisations to skip."""
     import onnxslim
 
-    # It infers all shapes anew, which takes most of its time. Told not to, it wrote FastSwish as something else.
+    # It infers all shapes anew, which takes most of its time. Without, ConvNeXt keeps 28 additions more.
     return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"])
 
 
