@@ -115,10 +115,9 @@ def test_the_product_agrees_with_a_difference_of_gradients():
 )
 def test_the_largest_eigenvalue_of_a_quadratic_is_found_even_where_a_negative_one_is_larger_in_size(eigenvalues, top):
     loss, at, matrix = quadratic(eigenvalues)
-    found = top_eigenvalue(loss, at, steps=300, tolerance=1e-9)
+    found = top_eigenvalue(loss, at, tolerance=1e-9)
     assert found.value == pytest.approx(top, rel=1e-5)
-    assert found.residual < 1e-2
-    torch.testing.assert_close(matrix @ found.vector, found.value * found.vector, rtol=0, atol=1e-2)
+    torch.testing.assert_close(matrix @ found.vector, found.value * found.vector, rtol=0, atol=1e-4)
 
 
 def test_a_flat_function_has_eigenvalue_zero():
@@ -128,7 +127,7 @@ def test_a_flat_function_has_eigenvalue_zero():
 def test_a_networks_largest_eigenvalue_is_that_of_its_whole_hessian():
     view = exact()
     hessian = torch.autograd.functional.hessian(view, view.weights)
-    found = top_eigenvalue(view, view.weights, steps=500, tolerance=1e-8)
+    found = top_eigenvalue(view, view.weights, tolerance=1e-8)
     assert found.value == pytest.approx(float(torch.linalg.eigvalsh(hessian)[-1]), rel=1e-4)
 
 
@@ -141,11 +140,6 @@ def test_scaling_a_filter_under_batch_norm_changes_curvature_but_no_prediction()
     after = Landscape(net, data)
     assert float(after(after.weights)) == pytest.approx(float(before(before.weights)), abs=1e-3)
     assert top_eigenvalue(after, after.weights).value > 3 * top_eigenvalue(before, before.weights).value
-
-
-def test_the_products_are_counted_and_end_at_the_limit():
-    loss, at, _ = quadratic([7.0, 6.9, 0.5])
-    assert top_eigenvalue(loss, at, steps=4, tolerance=0).products == 4
 
 
 def parabola(curvature, at):
