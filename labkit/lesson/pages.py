@@ -1,7 +1,6 @@
 """An executed notebook as a readable page that fetches nothing from elsewhere."""
 
 import base64
-import io
 import os
 import re
 from pathlib import Path
@@ -33,23 +32,13 @@ def _page(path):
 
 
 def _formula(found):
-    """A formula as a picture: what draws formulas in JupyterLab is not at hand in a page that fetches nothing."""
-    from matplotlib import rc_context
-    from matplotlib.mathtext import math_to_image
+    """A formula as MathML, which browsers draw themselves; what is no LaTeX stays as it is typed."""
+    from latex2mathml.converter import convert
 
-    text = (found[1] or found[2]).replace("\n", " ")
-    known = {r"\begin{cases}": r"\left\{\substack{", r"\end{cases}": r"}\right.", "&": r"\quad"}
-    known |= {r"\ge ": r"\geq ", r"\le ": r"\leq "}  # inside \substack, matplotlib knows only the long names
-    for latex, mathtext in known.items():
-        text = text.replace(latex, mathtext)
-    drawn = io.BytesIO()
     try:
-        with rc_context({"savefig.transparent": True}):
-            depth = math_to_image(f"${text}$", drawn, format="svg")
-    except ValueError:  # not of the part of LaTeX that matplotlib knows
+        return convert(found[1] or found[2], display="block" if found[1] else "inline")
+    except Exception:  # it raises half a dozen kinds of its own
         return f"<code>{cards.escape(found[1] or found[2])}</code>"
-    kind, style = ("formula", "") if found[1] else ("inline formula", f' style="vertical-align:-{depth:.0f}pt"')
-    return f'<img class="{kind}"{style} alt="{cards.escape(found[1] or found[2])}" src="{data_uri(drawn)}">'
 
 
 def link(path, folder):
