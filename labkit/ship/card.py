@@ -8,6 +8,7 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
+import jinja2
 import onnx
 
 from labkit import device
@@ -75,9 +76,10 @@ def write_card(row, path, folder):
     shutil.copyfile(path, folder / "model.onnx")
     facts, layers = _facts_of(row, path), precisions(path)
     write_text(folder / "card.md", _markdown(row.name, facts, layers))
-    write_text(folder / "card.html", _page(row.name, facts, layers))
-    template = (Path(__file__).parent.parent / "templates" / "predict.txt").read_text(encoding="utf-8")
-    write_text(folder / "predict.py", template)
+    templates = Path(__file__).parent.parent / "templates"
+    page = jinja2.Template((templates / "card.html").read_text(encoding="utf-8"), autoescape=True)
+    write_text(folder / "card.html", page.render(name=row.name, facts=facts, layers=layers))
+    shutil.copyfile(templates / "predict.txt", folder / "predict.py")
     pinned = [f"{name}=={version(name)}" for name in PACKAGES]
     write_text(folder / "requirements.txt", "\n".join([f"# Python {sys.version.split()[0]}", *pinned]) + "\n")
     _write_examples(folder)
@@ -107,20 +109,6 @@ def _markdown(name, facts, layers):
 
 def _escaped(text):
     return html.escape(str(text), quote=False).replace("|", "\\|").replace("`", "'").replace("[", "\\[")
-
-
-def _page(name, facts, layers):
-    """The card as one HTML page that asks no other host for anything."""
-    rows = "".join(f"<tr><th>{heading}</th><td>{html.escape(text)}</td></tr>" for heading, text in facts)
-    found = "".join(f"<tr>{''.join(f'<td>{html.escape(each)}</td>' for each in layer)}</tr>" for layer in layers)
-    style = "body{font:15px/1.4 sans-serif;max-width:46em;margin:1em auto;padding:0 1em;background:#fff;color:#111}"
-    style += "th{text-align:left;vertical-align:top;padding-right:1em;white-space:nowrap}td{overflow-wrap:anywhere}"
-    heads = "<tr><th>layer</th><th>operator</th><th>weights</th></tr>"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>Deployment card</title><style>{style}</style><h1>Deployment card: {html.escape(name)}</h1>"
-        f"<table>{rows}</table><h2>Layers</h2><table>{heads}{found}</table></html>\n"
-    )
 
 
 def deployment(found, row):

@@ -85,37 +85,35 @@ def file_of(row):
 
 def as_html(boards):
     """The leaderboard as HTML tables; whatever a name holds, it is text there."""
-    heads = ("", "name", "tries", "score (95 %)", "right", "p95 / reference", "kB", "engine", "commit", "from")
-    parts = []
-    for kind, rows in boards.items():
-        lines = [_cells([row.medal or "-", row.name, tries, *_figures(row)]) for row, tries in rows]
-        title = f"<caption style='text-align: left; font-weight: bold'>{html.escape(kind)}</caption>"
-        parts.append(f"<table>{title}{_cells(heads, 'th')}{''.join(lines)}</table>")
+    parts = [f"<b>{html.escape(kind)}</b>{_table(rows).to_html(index=False)}" for kind, rows in boards.items()]
     return "\n".join(parts) or "<p>No submission has been scored here yet.</p>"
 
 
 def as_text(boards):
     """The leaderboard as lines for a terminal."""
-    lines = []
-    for kind, rows in boards.items():
-        lines.append(kind)
-        for row, tries in rows:
-            begin = f"    {row.medal or '-':7} {row.name:30} {tries} {'try' if tries == 1 else 'tries'}"
-            lines.append("  ".join([begin, *_figures(row)]))
-    return "\n".join(lines) or "No submission has been scored here yet."
+    parts = [f"{kind}\n{_table(rows).to_string(index=False)}" for kind, rows in boards.items()]
+    return "\n".join(parts) or "No submission has been scored here yet."
 
 
-def _figures(row):
-    """The columns behind the name, as text."""
-    return (
-        f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]", f"{100 * row.accuracy:.1f} %",
-        f"{row.latency:.2f}", f"{row.size_bytes / 1e3:,.0f}", f"{row.engine} {row.precision}",
-        (row.commit or "-")[:8], f"{row.reported_by}: reported, not scored here" if row.reported_by else "here",
-    )  # fmt: skip
+def _table(rows):
+    """A list of `Standing` as a DataFrame of texts."""
+    import pandas as pd
 
-
-def _cells(texts, tag="td"):
-    return "<tr>" + "".join(f"<{tag}>{html.escape(str(text))}</{tag}>" for text in texts) + "</tr>"
+    return pd.DataFrame(
+        {
+            "medal": row.medal or "-",
+            "name": row.name,
+            "tries": tries,
+            "score (95 %)": f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]",
+            "right": f"{100 * row.accuracy:.1f} %",
+            "p95 / reference": f"{row.latency:.2f}",
+            "kB": f"{row.size_bytes / 1e3:,.0f}",
+            "engine": f"{row.engine} {row.precision}",
+            "commit": (row.commit or "-")[:8],
+            "from": f"{row.reported_by}: reported, not scored here" if row.reported_by else "here",
+        }
+        for row, tries in rows
+    )
 
 
 def share(path):
