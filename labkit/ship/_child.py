@@ -7,10 +7,9 @@ What comes back is a length and bytes: JSON, or float32 numbers. It is never unp
 import contextlib
 import json
 import os
-import select
 import signal
-import struct
-import time
+from functools import partial
+from multiprocessing.connection import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -28,21 +27,21 @@ class Refused(LabError):
 
 
 class Child:
-    """A process apart. `work(pipe, folder)` runs there, confined; here are its other end and its clock.
+    """A process apart. `work(serve, folder)` runs there, confined; here are its other end and its clock.
 
+    work      `serve(answer)` asks the function `answer` for pictures until there are no more
     folder    the only one it may write
     readable  other files it may read
     cpu_s     most seconds of computing
     """
 
     def __init__(self, work, folder, *, readable=(), cpu_s=120):
-        theirs, ours = os.pipe(), os.pipe()
+        (theirs, self.asks), (self.hears, says) = Pipe(duplex=False), Pipe(duplex=False)
         self.pid = os.fork()
         if self.pid == 0:
-            _live(work, Path(folder), Pipe(theirs[0], ours[1]), readable, cpu_s)
-        os.close(theirs[0])
-        os.close(ours[1])
-        self.pipe = Pipe(ours[0], theirs[1])
+            _live(work, Path(folder), (theirs, says), readable, cpu_s)
+        theirs.close()
+        says.close()
 
     def words(self, seconds):
         """What it says next, as a dict; Refused when it says that it failed, ends, or takes longer."""
@@ -53,10 +52,8 @@ class Child:
 
     def answer(self, pictures, seconds):
         """(N, 1, 28, 28) float32 -> ((N, 10) float32, whether its last answer changed after it was handed over)."""
-        try:
-            self.pipe.send(struct.pack("I", len(pictures)), pictures.tobytes(), seconds=seconds)
-        except OSError:  # it reads no more: what it said last tells why
-            seconds = 1
+        with contextlib.suppress(OSError), _within(seconds):  # it reads no more: what it said last tells why
+            self.asks.send_bytes(pictures.tobytes())
         expected = 2 + 4 * CLASSES * len(pictures)
         data = self._next(seconds, max(expected, MOST_WORDS))
         if data[:1] != b"A":
@@ -68,10 +65,11 @@ class Child:
 
     def _next(self, seconds, most):
         try:
-            return self.pipe.receive(seconds, most)
+            with _within(seconds):
+                return self.hears.recv_bytes(most)
         except TimeoutError:
             raise Refused(f"It did not answer within {seconds:g} s.") from None
-        except (EOFError, OSError, ValueError) as error:
+        except (EOFError, OSError) as error:
             raise Refused(f"Its process ended ({self.end() or error}).") from None
 
     def waited(self):
@@ -103,50 +101,26 @@ class Child:
         return code if code is None else f"signal {-code}" if code < 0 else f"exit status {code}"
 
 
-class Pipe:
-    """Two ends: what is sent has its length before it."""
+@contextlib.contextmanager
+def _within(seconds):
+    """Raise TimeoutError inside after so many seconds."""
 
-    in_force = ()  # what confines the process that holds it
+    def late(signum, frame):
+        raise TimeoutError
 
-    def __init__(self, source, sink):
-        self.source, self.sink = source, sink
-        os.set_blocking(sink, False)
-
-    def send(self, *parts, seconds=None):
-        """Raises OSError when the other end does not take it, within so many seconds."""
-        data = b"".join(parts)
-        data, ends = memoryview(struct.pack("I", len(data)) + data), time.monotonic() + (seconds or 3600)
-        while data:
-            try:
-                data = data[os.write(self.sink, data) :]
-            except BlockingIOError:
-                if not select.select([], [self.sink], [], max(ends - time.monotonic(), 0))[1]:
-                    raise TimeoutError from None
-
-    def receive(self, seconds=None, most=2**24):
-        (length,) = struct.unpack("I", self._exactly(4, seconds))
-        if length > most:
-            raise ValueError(f"{length:,} bytes where {most:,} are allowed")
-        return self._exactly(length, seconds)
-
-    def _exactly(self, count, seconds):
-        parts, ends = [], None if seconds is None else time.monotonic() + seconds
-        while count:
-            left = None if ends is None else max(ends - time.monotonic(), 0)
-            if not select.select([self.source], [], [], left)[0]:
-                raise TimeoutError
-            parts.append(os.read(self.source, count))
-            if not parts[-1]:
-                raise EOFError("no answer")
-            count -= len(parts[-1])
-        return b"".join(parts)
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _live(work, folder, pipe, readable, cpu_s):
-    """The life of a child, which never returns."""
+def _live(work, folder, pipes, readable, cpu_s):
+    """The life of a child, which never returns. `pipes`: where it is asked, and where it answers."""
     try:
         os.setsid()
-        quiet, first, last = os.open(os.devnull, os.O_RDWR), *sorted((pipe.source, pipe.sink))
+        quiet, first, last = os.open(os.devnull, os.O_RDWR), *sorted(pipe.fileno() for pipe in pipes)
         for number in (0, 1, 2):
             os.dup2(quiet, number)
         for begin, end in ((3, first), (first + 1, last), (last + 1, 4096)):  # above all where the judge writes results
@@ -155,24 +129,24 @@ def _live(work, folder, pipe, readable, cpu_s):
             os.environ[name] = str(folder)
         tried = []
         found = confine.confine(folder, cpu_s=cpu_s, readable=readable, tell=tried.append)
-        pipe.in_force = [protection for protection, there in found.items() if there]
+        serve = partial(_serve, *pipes, [protection for protection, there in found.items() if there])
         with np.errstate(all="ignore"):
-            _work(work, pipe, folder, tried)
+            _work(partial(work, serve, folder), pipes[1], tried)
     finally:
         os._exit(0)
 
 
-def _work(work, pipe, folder, tried):
+def _work(work, says, tried):
     """Do the work; what goes wrong is said in words."""
     try:
-        said, problem = work(pipe, folder), None
+        said, problem = work(), None
     except Refused as error:
         problem = error.what
     except BaseException as error:
         problem = f"It raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if tried:
         problem = f"It tried to {tried[0]}."
-    pipe.send(json.dumps({"refused": problem[:900]} if problem else said).encode())
+    says.send_bytes(json.dumps({"refused": problem[:900]} if problem else said).encode())
 
 
 def serving(path, engine, precision):
@@ -192,22 +166,19 @@ def serving(path, engine, precision):
         served = engines.get(engine).load(path, example, precision=precision, threads=1)
         return lambda pictures: np.ascontiguousarray(served(torch.from_numpy(pictures)).numpy(), np.float32)
 
-    return lambda pipe, folder: _serve(pipe, load(folder))
+    return lambda serve, folder: serve(load(folder))
 
 
 def own(source, path):
     """The work of a child that answers with the `serve` of a submission's source."""
 
-    def work(pipe, folder):
-        _serve(pipe, _function(source, "serve")(Path(path)))
-
-    return work
+    return lambda serve, folder: serve(_function(source, "serve")(Path(path)))
 
 
 def making(source):
     """The work of a child that runs the `make` of a submission's source, and says which engine it wants."""
 
-    def work(pipe, folder):
+    def work(serve, folder):
         engine = _function(source, "make")(folder)
         if not isinstance(engine, str) or not (folder / "model.onnx").is_file():
             raise Refused("`make` must write model.onnx into its folder and return the engine's name.")
@@ -224,20 +195,18 @@ def _function(source, name):
     return space[name]
 
 
-def _serve(pipe, answer):
+def _serve(asked, says, in_force, answer):
     """Answer pictures until there are no more. An answer is finished numbers: what changes later is told."""
-    pipe.send(json.dumps({"ready": True, "in force": pipe.in_force}).encode())
+    says.send_bytes(json.dumps({"ready": True, "in force": in_force}).encode())
     found, sent = np.zeros(0, np.float32), b""
     while True:
-        data = pipe.receive()
-        (count,) = struct.unpack_from("I", data)
+        data = asked.recv_bytes()
         late = found.tobytes() != sent
-        wanted = np.frombuffer(data, np.float32, offset=4).reshape(count, *SHAPE).copy()
-        found = answer(wanted)
+        found = answer(np.frombuffer(data, np.float32).reshape(-1, *SHAPE).copy())
         if type(found) is not np.ndarray or found.dtype != np.float32:
             kind = type(found).__name__
             raise Refused(
                 f"It answers with {kind}, not with finished float32 numbers: work still to come is not timed."
             )
         sent = found.tobytes()
-        pipe.send(b"A", b"!" if late else b"-", sent)
+        says.send_bytes(b"A" + (b"!" if late else b"-") + sent)
