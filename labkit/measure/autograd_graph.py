@@ -83,24 +83,10 @@ def _colour(node, output):
     return COLOURS[5] if any(tensor.numel() >= output.numel() for tensor in node.kept) else "white"
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The kernels that torch.compile wrote for a function: {name: source}."""
-
-    sources: dict
-
-    def __len__(self):
-        return len(self.sources)
-
-    def read(self, number=0):
-        """The source of one, without the lines that every kernel has."""
-        lines = list(self.sources.values())[number].strip().splitlines()
-        return "\n".join(line for line in lines if line.strip() and not line.startswith(("#include", "import")))
-
-
 def kernels(fn, *args):
-    """The `Kernels` that are written while `fn(*args)` runs and compiles; `fn` calls `torch.compile(...)` functions.
+    """{name: source} of the kernels that are written while `fn(*args)` runs and compiles, without common lines.
 
+    fn  calls `torch.compile(...)` functions
     What this process has compiled before is not written anew: call `torch._dynamo.reset()` first.
     """
     from torch._functorch import config as autograd_config
@@ -111,4 +97,6 @@ def kernels(fn, *args):
     with config.patch(fx_graph_cache=False), autograd_config.patch(enable_autograd_cache=False):
         _, codes = run_and_get_code(fn, *args)
     pattern = r"^(\w+) = async_compile\.\w+\((?:.|\n)*?r?'''((?:.|\n)*?)'''"
-    return Kernels({name: text for code in codes for name, text in re.findall(pattern, code, flags=re.MULTILINE)})
+    found = {name: text for code in codes for name, text in re.findall(pattern, code, flags=re.MULTILINE)}
+    shared = re.compile(r"^(\s*|#include.*|import.*)\n", flags=re.MULTILINE)
+    return {name: shared.sub("", text.strip()) for name, text in found.items()}
