@@ -24,28 +24,6 @@ from labkit.quantize.sensitivity import logits, sensitivity
 from labkit.quantize.smoothing import smoothed
 from labkit.quantize.weights import weight_only
 
-__all__ = [
-    "METHODS",
-    "RECIPES",
-    "Again",
-    "Calibration",
-    "Limit",
-    "automatic",
-    "by_name",
-    "dynamic",
-    "images_for",
-    "in_int8",
-]
-__all__ += [
-    "kept",
-    "logits",
-    "observe",
-    "prepared",
-    "ranges",
-    "sensitivity",
-    "smoothed",
-    "static",
-    "to_fp8",
-    "to_fp16",
-    "weight_only",
-]
+__all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "automatic", "by_name", "dynamic", "images_for"]
+__all__ += ["in_int8", "kept", "logits", "observe", "prepared", "ranges", "sensitivity", "smoothed", "static"]
+__all__ += ["to_fp8", "to_fp16", "weight_only"]
