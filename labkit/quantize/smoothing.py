@@ -9,8 +9,11 @@ Source   Xiao et al. 2022, arXiv:2211.10438; between convolutions: Nagel et al. 
 """
 
 import numpy as np
+import onnx
+import onnx_ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from labkit.quantize._graph import Graph
+from labkit.export.operators import QUANTIZED
 from labkit.quantize.numbers import along
 from labkit.quantize.observed import activations
 
@@ -26,41 +29,80 @@ def smoothed(model, data, *, alpha=0.5, insert=True):
             outliers are large. A depthwise convolution has a grid for each channel of its weights: there it is always 1
     insert  where no layer before can take in the division, make it a node; False: leave those layers as they are
     """
-    graph = Graph(model)
-    axes = {name: 1 if layers[0].op_type == "Conv" else -1 for name, layers in graph.entering.items()}
+    smooth = onnx_ir.from_proto(model)
+    entering = _entering(smooth.graph)
+    axes = {value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in entering.items()}
     reach = _reach(model, data, axes)
-    for name, layers in graph.entering.items():
-        kernels = [_by_input(graph, layer) for layer in layers]
+    for value, layers in entering.items():
+        axis, kernels = axes[value.name], [_by_input(layer) for layer in layers]
         weights = np.max([np.abs(kernel).max((1, 3)).ravel() for kernel in kernels], 0)
         depthwise = all(kernel.shape[2] == 1 < len(kernel) for kernel in kernels)
-        factor = _factor(reach[name], weights, 1.0 if depthwise else alpha)
-        before = _takers(graph, name, axes[name], len(layers))
+        factor = _factor(reach[value.name], weights, 1.0 if depthwise else alpha)
+        before = _takers(value, axis, len(layers))
         if before is None and not insert:
             continue
         for node, place in before or ():
-            graph.replace(node, place, _output_scaled(graph, node, place, 1 / factor))
+            _replace(node, place, _output_scaled(node, place, 1 / factor))
         if before is None:
-            graph.multiply(name, layers, 1 / (factor[:, None, None] if axes[name] == 1 else factor))
+            _multiply(value, layers, 1 / (factor[:, None, None] if axis == 1 else factor))
         for layer, kernel in zip(layers, kernels, strict=True):
             scaled = kernel * factor.reshape(len(kernel), 1, -1, 1)
-            graph.replace(layer, 1, _as_stored(graph, layer, scaled))
-    return graph.done()
+            _replace(layer, 1, _as_stored(layer, scaled))
+    RemoveUnusedNodesPass()(smooth)
+    return onnx.shape_inference.infer_shapes(onnx_ir.to_proto(smooth))
 
 
-def _by_input(graph, layer):
+def _entering(graph):
+    """{value: the layers with stored weights that multiply it}, in the order of the graph."""
+    found = {}
+    for node in graph:
+        if node.op_type in QUANTIZED and node.inputs[1].is_initializer() and not node.inputs[0].is_initializer():
+            found.setdefault(node.inputs[0], []).append(node)
+    return found
+
+
+def _stored(node, place=1):
+    """The stored array that a node reads at this place."""
+    return node.inputs[place].const_value.numpy()
+
+
+def _new_value(graph, name, array):
+    """A stored array of that name; it takes the place of another."""
+    array = onnx_ir.tensor(np.ascontiguousarray(array, np.float32), name=name)
+    graph.initializers[name] = onnx_ir.val(name, const_value=array)
+    return graph.initializers[name]
+
+
+def _replace(node, place, array):
+    """Give a node a stored array of its own; other nodes that read the old one keep it."""
+    name = f"{node.inputs[place].name.partition('_of_')[0]}_of_{node.name}"
+    node.replace_input_with(place, _new_value(node.graph, name, array))
+
+
+def _multiply(value, readers, array):
+    """Put a node before these readers of a value that multiplies it by a stored array."""
+    graph, name = readers[0].graph, f"{value.name}_smooth"
+    factor = _new_value(graph, f"{value.name}_factor", array)
+    product = onnx_ir.node("Mul", [value, factor], outputs=[onnx_ir.val(name)], name=name)
+    graph.insert_before(readers[0], product)
+    for reader in readers:
+        reader.replace_input_with(0, product.outputs[0])
+
+
+def _by_input(layer):
     """The weights of a layer as (groups, outputs of a group, inputs of a group, all else)."""
-    weights = graph.of(layer)
+    weights = _stored(layer)
     if layer.op_type == "Conv":
-        groups = graph.attribute(layer, "group", 1)
+        groups = layer.attributes.get_int("group", 1)
         return weights.reshape(groups, len(weights) // groups, weights.shape[1], -1)
-    weights = weights if graph.attribute(layer, "transB", 0) else weights.T
+    weights = weights if layer.attributes.get_int("transB", 0) else weights.T
     return weights[None, :, :, None]
 
 
-def _as_stored(graph, layer, kernel):
+def _as_stored(layer, kernel):
     """What `_by_input` made, in the shape that the file has."""
-    if layer.op_type == "Conv" or graph.attribute(layer, "transB", 0):
-        return kernel.reshape(graph.of(layer).shape)
+    if layer.op_type == "Conv" or layer.attributes.get_int("transB", 0):
+        return kernel.reshape(_stored(layer).shape)
     return kernel[0, :, :, 0].T
 
 
@@ -84,26 +126,26 @@ def _factor(reach, weights, alpha):
     return np.where(seen, factor, np.maximum(reach / furthest, 1))
 
 
-def _takers(graph, name, axis, readers):
-    """[(node, place of a stored input)] that divide the tensor `name` when they are divided, or None.
+def _takers(value, axis, readers):
+    """[(node, place of a stored input)] that divide a value when they are divided, or None.
 
-    readers  how many layers read the tensor: another reader would see it divided too
+    readers  how many layers read the value: another reader would see it divided too
     """
-    node = graph.made.get(name)
-    if node is None or graph.reads[name] != readers:
+    node = value.producer()
+    if node is None or value.is_graph_output() or len(value.uses()) != readers:
         return None
-    stored = [place for place, each in enumerate(node.input) if graph.has(each)]
+    stored = [place for place, each in enumerate(node.inputs) if each is not None and each.is_initializer()]
     if node.op_type in _PASS:
-        return _takers(graph, node.input[0], axis, 1)
-    if node.op_type == "Add" and axis == -1 and len(stored) == 1 and graph.of(node, stored[0]).ndim == 1:
-        before = _takers(graph, node.input[1 - stored[0]], axis, 1)
+        return _takers(node.inputs[0], axis, 1)
+    if node.op_type == "Add" and axis == -1 and len(stored) == 1 and _stored(node, stored[0]).ndim == 1:
+        before = _takers(node.inputs[1 - stored[0]], axis, 1)
         return None if before is None else [*before, (node, stored[0])]
     heavy = node.op_type in ("Conv", "Gemm", "MatMul", "LayerNormalization")
-    return [(node, place) for place in stored] if heavy and stored == list(range(1, len(node.input))) else None
+    return [(node, place) for place in stored] if heavy and stored == list(range(1, len(node.inputs))) else None
 
 
-def _output_scaled(graph, node, place, factor):
+def _output_scaled(node, place, factor):
     """A stored input of a node with its output channels multiplied by factors (C,)."""
-    array = graph.of(node, place)
-    first = node.op_type == "Conv" or graph.attribute(node, "transB", 0)
+    array = _stored(node, place)
+    first = node.op_type == "Conv" or node.attributes.get_int("transB", 0)
     return array * (along(factor, array, 0) if first else factor)
