@@ -9,9 +9,6 @@ Source   Xiao et al. 2022, arXiv:2211.10438; between convolutions: Nagel et al. 
 """
 
 import numpy as np
-import onnx
-import onnx_ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from labkit.export.operators import QUANTIZED
 from labkit.quantize.numbers import along
@@ -29,6 +26,10 @@ def smoothed(model, data, *, alpha=0.5, insert=True):
             outliers are large. A depthwise convolution has a grid for each channel of its weights: there it is always 1
     insert  where no layer before can take in the division, make it a node; False: leave those layers as they are
     """
+    import onnx
+    import onnx_ir
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
     smooth = onnx_ir.from_proto(model)
     entering = _entering(smooth.graph)
     axes = {value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in entering.items()}
@@ -68,6 +69,8 @@ def _stored(node, place=1):
 
 def _new_value(graph, name, array):
     """A stored array of that name; it takes the place of another."""
+    import onnx_ir  # in the functions: half a second
+
     array = onnx_ir.tensor(np.ascontiguousarray(array, np.float32), name=name)
     graph.initializers[name] = onnx_ir.val(name, const_value=array)
     return graph.initializers[name]
@@ -81,6 +84,8 @@ def _replace(node, place, array):
 
 def _multiply(value, readers, array):
     """Put a node before these readers of a value that multiplies it by a stored array."""
+    import onnx_ir
+
     graph, name = readers[0].graph, f"{value.name}_smooth"
     factor = _new_value(graph, f"{value.name}_factor", array)
     product = onnx_ir.node("Mul", [value, factor], outputs=[onnx_ir.val(name)], name=name)
