@@ -7,6 +7,8 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+from labkit.errors import DataError
+
 
 def root():
     """The workbook's folder (the one that holds `notebooks/`), whatever the current folder is."""
@@ -76,3 +78,11 @@ def sha256(path):
     """Hex digest of a file's bytes."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_published(path, wanted, *, fix):
+    """Raise DataError unless the file has the sha256 that it was published with."""
+    found = sha256(path) if path.is_file() else "no such file"
+    if found != wanted:
+        expected = f"{path} with the sha256 {wanted}"
+        raise DataError(f"{path.name} is not the published one.", expected=expected, found=found, fix=fix)

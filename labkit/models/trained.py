@@ -5,7 +5,7 @@ import json
 from safetensors.torch import load_file
 
 from labkit.errors import DataError
-from labkit.files import root, sha256
+from labkit.files import require_published, root
 from labkit.models import build
 
 
@@ -17,14 +17,8 @@ def trained(name="vgg-medium"):
     """
     manifest = _manifest_of(name)
     path = root() / "data" / "trained" / manifest["file"]
-    found = sha256(path) if path.is_file() else "no such file"
-    if found != manifest["sha256"]:
-        raise DataError(
-            f"The trained weights of {name} are not the published ones.",
-            expected=f"{path} with the sha256 {manifest['sha256']}",
-            found=found,
-            fix=f"take the file from the repository again, or train: {manifest['command']}",
-        )
+    fix = f"take the file from the repository again, or train: {manifest['command']}"
+    require_published(path, manifest["sha256"], fix=fix)
     network, _ = build(name, classes=manifest["classes"])
     network.load_state_dict(load_file(path))
     return network.eval(), manifest

@@ -67,7 +67,7 @@ def test_a_flipped_bit_in_the_weights_is_noticed(copied, place):
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match="not the published ones"):
+    with pytest.raises(DataError, match="not the published one"):
         trained()
 
 
