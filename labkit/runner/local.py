@@ -122,19 +122,3 @@ class _Running:
         finally:
             self.progress.end(attempt)  # also where the disk is full: the reason is said at least
         return attempt
-
-
-class Silent:
-    """A `Progress` that shows nothing; the real one takes a moment to import, too long for each task of a cluster."""
-
-    def __init__(self):
-        self.begun = set()
-
-    def begin(self, name):
-        self.begun.add(name)
-
-    def tick(self, name=None, place=None):
-        pass
-
-    def end(self, attempt):
-        pass

@@ -221,6 +221,7 @@ def main(folder):
 def _run(job, folder):
     """The `Attempt` at the job's task, on this machine."""
     from labkit.runner import local, tasks
+    from labkit.runner.progress import Progress
     from labkit.runner.settings import Settings
 
     path = folder / f"{job['attempt']['notebook']}.ipynb"
@@ -228,7 +229,8 @@ def _run(job, folder):
     task = tasks.Task(*sources.find([path]), job["parameters"], job["attempt"]["seed"])
     with keeper.stoppable() as go_on, keeper.only_batch() as lock, keeper.private_places(lock) as private:
         jobs, settings = [(task, Attempt(**job["attempt"]))], Settings(**job["settings"])
-        (attempt,) = local.run(jobs, settings, private=private, progress=local.Silent(), go_on=go_on)
+        progress = Progress(False, {tasks.label(task): 0.0}, together=1)
+        (attempt,) = local.run(jobs, settings, private=private, progress=progress, go_on=go_on)
     return attempt
 
 
