@@ -44,10 +44,6 @@ class ImageSet:
         kind = {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
         return f"{self.name} {self.split}: {len(self):,} {kind} images {height} x {width}, {len(self.classes)} classes"
 
-    def to(self, device):
-        """The same set with its tensors on `device`."""
-        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
-
     def take(self, indices):
         """The images of these indices, an int64 tensor (n,), in that order."""
         indices = indices.to(self.images.device)

@@ -18,7 +18,7 @@ from labkit.errors import LabError
 from labkit.files import atomic, sha256, write_json
 
 _FORMAT = "labkit checkpoint 1"
-_FREE = {"workers", "pin_memory", "resident", "phases", "cudnn_autotuner"}  # these do not change what is learned
+_FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner"}  # these do not change what is learned
 _REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
 
 

@@ -55,7 +55,6 @@ class TrainConfig:
     channels_last    NHWC in memory
     cudnn_autotuner  time the convolution algorithms first, then keep the best
     update           the optimizer's arithmetic as a "loop" over tensors, "foreach" or "fused"; None: torch chooses
-    resident         keep the whole set on the device
     workers          None: whole batches are made at once where the set lies; a number: torch's DataLoader makes
                      them image by image, in so many processes (0: in this one)
     pin_memory       page-locked memory for the DataLoader's batches, which a GPU can fetch by itself
@@ -87,7 +86,6 @@ class TrainConfig:
     channels_last: bool = False
     cudnn_autotuner: bool = False
     update: str | None = None
-    resident: bool = False
     workers: int | None = None
     pin_memory: bool = False
     phases: str | None = None
@@ -114,10 +112,7 @@ class TrainConfig:
 
     def idle(self, device):
         """{switch that is on: why it does nothing on this device}."""
-        kind = devices.kind(device)
-        reasons = _NO_GPU if kind in ("cpu", "mps") else {}
-        if kind == "cpu":
-            reasons = {**reasons, "resident": "the set is in this device's memory already"}
+        reasons = {} if devices.kind(device) == "cuda" else _NO_GPU
         return {name: reason for name, reason in reasons.items() if getattr(self, name)}
 
 

@@ -20,8 +20,7 @@ class Feed:
                 found=f"{len(data)}",
                 fix="choose a smaller batch, or more images",
             )
-        self.config, self.device = config, device
-        self.data = data.to(device) if config.resident else data
+        self.data, self.config, self.device = data, config, device
         self.order = list(range(len(data)))  # of the images, with the epoch's seed; the loader's processes follow it
         by_image = config.workers is not None or config.pin_memory
         self.loader = _image_loader(self.data, self.order, config, device) if by_image else None

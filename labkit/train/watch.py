@@ -118,7 +118,7 @@ def out_of_memory_explained(config, device):
             expected=f"room for a pass over {images} images, forwards and backwards",
             found=f"{used}, {shown(devices.free_bytes(device), 'B')} free now",
             fix=f"accumulate {2 * config.accumulate} (the same step in parts), then amp bf16, then a batch of "
-            f"{max(config.batch // 2, 1)}; not resident, where the set lies on the GPU",
+            f"{max(config.batch // 2, 1)}",
         ) from None  # the traceback would keep the tensors alive
 
 

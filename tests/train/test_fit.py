@@ -140,7 +140,7 @@ def test_augmented_images_differ_from_epoch_to_epoch_and_repeat_with_the_seed(im
     assert trained(images, augment=True, workers=0)[1].losses != trained(images, workers=0)[1].losses
 
 
-@pytest.mark.parametrize("switch", [{"resident": True}, {"channels_last": True}, {"cudnn_autotuner": True}])
+@pytest.mark.parametrize("switch", [{"channels_last": True}, {"cudnn_autotuner": True}])
 def test_a_switch_of_speed_alone_changes_no_loss_beyond_rounding(images, switch):
     assert trained(images, **switch)[1].losses == pytest.approx(trained(images)[1].losses, rel=1e-3)
 
@@ -284,8 +284,8 @@ def test_a_config_that_cannot_be_is_refused(settings, part):
 
 
 def test_switches_without_effect_here_say_why():
-    everything = TrainConfig(pin_memory=True, cudnn_autotuner=True, resident=True)
-    assert set(everything.idle("cpu")) == {"pin_memory", "cudnn_autotuner", "resident"}
+    everything = TrainConfig(pin_memory=True, cudnn_autotuner=True)
+    assert set(everything.idle("cpu")) == {"pin_memory", "cudnn_autotuner"}
     assert everything.idle("cuda:0") == {}
     assert TrainConfig().idle("cpu") == {}
     assert all(dataclasses.asdict(everything)[name] for name in everything.idle("cpu"))
