@@ -7,6 +7,7 @@ from labkit import device as devices
 from labkit.device import packages
 from labkit.errors import LabError
 from labkit.export.gate import checked
+from labkit.files import atomic
 
 # How far ONNX Runtime may change a graph before it runs it; each level includes those before it.
 LEVELS = {
@@ -30,6 +31,17 @@ def explained(name, task):
             f"{name} cannot be {task}.", found=f"{type(error).__name__}: {reason[:300]}",
             fix="export the model anew, with fixed sides behind the batch",
         ) from error  # fmt: skip
+
+
+def written(model, path, **about):
+    """Save a ModelProto as a file, whole or not at all: the path. `about`: texts for its metadata."""
+    import onnx
+
+    if about:
+        onnx.helper.set_model_props(model, about)
+    with atomic(path) as temporary:
+        onnx.save(model, temporary)
+    return Path(path)
 
 
 def session(model, level="all", *, threads=None, providers=("CPUExecutionProvider",), **settings):

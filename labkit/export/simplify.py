@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import onnx
-
 from labkit.export.gate import checked
-from labkit.export.runtime import explained, session
+from labkit.export.runtime import explained, session, written
 from labkit.files import atomic
 
 
@@ -55,11 +53,10 @@ def simplify(src, dst, passes=tuple(PASSES)):
     Source   onnxscript's constant folding, onnxslim's eliminations and fusions
     """
     model = checked(src)
-    with explained(Path(src).name, "simplified"), atomic(dst) as temporary:
+    with explained(Path(src).name, "simplified"):
         for name in passes:
             model = PASSES[name](model)
-        onnx.save(model, temporary)
-    return Path(dst)
+    return written(model, dst)
 
 
 def runtime_graph(src, dst, level="extended"):

@@ -16,8 +16,7 @@ import numpy as np
 
 from labkit.device import packages
 from labkit.export import checked
-from labkit.export.runtime import explained
-from labkit.files import atomic
+from labkit.export.runtime import explained, written
 from labkit.quantize._quiet import quiet
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe
@@ -34,8 +33,6 @@ def to_fp16(src, dst, data=None):
             Without it only the weights are looked at. (NVIDIA's converter would look at random inputs instead.)
     Source  modelopt.onnx.autocast, without its reference runner
     """
-    import onnx
-
     model = checked(src)
     convert = _converter()
     seen = {} if data is None else observe(src, Calibration.of(data))
@@ -50,9 +47,7 @@ def to_fp16(src, dst, data=None):
             op_types_to_exclude=SENSITIVE,
             data_max=np.inf,
         )
-    with atomic(dst) as temporary:
-        onnx.save(_each_weight_once(converted), temporary)
-    return Path(dst)
+    return written(_each_weight_once(converted), dst)
 
 
 def _each_weight_once(model):

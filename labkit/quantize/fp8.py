@@ -8,13 +8,11 @@ Not when all values are of one size: INT8 is finer then; on a CPU or an older GP
 Source   Micikevicius et al. 2022, arXiv:2209.05433; ONNX operator set 19
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labkit.errors import LabError
 from labkit.export.operators import QUANTIZED
-from labkit.files import atomic
+from labkit.export.runtime import written
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe
 from labkit.quantize.ptq import prepared
@@ -30,7 +28,6 @@ def to_fp8(src, dst, data):
             over 448. Weights have one scale per tensor
     Raises  LabError: no data; an operator set before 19
     """
-    import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
 
     model = prepared(src)
@@ -51,10 +48,7 @@ def to_fp8(src, dst, data):
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     ONNXModel(model).clean_initializers()  # the float weights that nothing reads any more
-    onnx.helper.set_model_props(model, {"quantized": "fp8 (E4M3), one scale per tensor"})
-    with atomic(dst) as temporary:
-        onnx.save(model, temporary)
-    return Path(dst)
+    return written(model, dst, quantized="fp8 (E4M3), one scale per tensor")
 
 
 def _pair(graph, name, weights, seen):

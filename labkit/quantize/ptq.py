@@ -23,8 +23,7 @@ from pathlib import Path
 from labkit.errors import LabError
 from labkit.export import runtime_graph
 from labkit.export.operators import QUANTIZED
-from labkit.export.runtime import explained
-from labkit.files import atomic
+from labkit.export.runtime import explained, written
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe, ranges
 
@@ -42,15 +41,11 @@ def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
     keep    names of nodes to leave in float
     Raises  LabError: no data, too little, or random data; an unknown recipe, method or node
     """
-    import onnx
-
     model = prepared(src)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     with explained(Path(src).name, "quantized"):
         quantized = in_int8(model, seen, recipe=recipe, method=method, keep=keep)
-    with atomic(dst) as temporary:
-        onnx.save(quantized, temporary)
-    return Path(dst)
+    return written(quantized, dst)
 
 
 def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):

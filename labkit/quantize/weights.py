@@ -11,8 +11,7 @@ Source   ONNX Runtime's MatMulNBits, rounding to nearest; groups: Yao et al. 202
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.export.runtime import explained
-from labkit.files import atomic
+from labkit.export.runtime import explained, written
 from labkit.quantize._quiet import quiet
 from labkit.quantize.ptq import prepared
 
@@ -24,7 +23,6 @@ def weight_only(src, dst, *, bits=8, block=32):
     block  weights that share a scale: 16, 32, 64, 128 or 256
     Raises  LabError: other bits; no product with stored weights
     """
-    import onnx
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
     from onnxruntime.quantization.onnx_model import ONNXModel
 
@@ -37,13 +35,9 @@ def weight_only(src, dst, *, bits=8, block=32):
     if not any(node.op_type == "MatMul" and node.input[1] in stored for node in model.graph.node):
         found = ", ".join(sorted({node.op_type for node in model.graph.node}))
         raise LabError("There is nothing to quantize.", expected="MatMul or Gemm with stored weights", found=found)
-    with explained(Path(src).name, "quantized"), atomic(dst) as temporary, quiet():
+    with explained(Path(src).name, "quantized"), quiet():
         # 1: fp32 in between. Left open, some kernels put the activations on a grid too.
         quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=block, is_symmetric=True, accuracy_level=1)
         quantizer.process()
-        made = quantizer.model.model
-        onnx.helper.set_model_props(
-            made, {"quantized": f"weights in {bits} bits, groups of {block}; computes in float"}
-        )
-        onnx.save(made, temporary)
-    return Path(dst)
+    note = f"weights in {bits} bits, groups of {block}; computes in float"
+    return written(quantizer.model.model, dst, quantized=note)
