@@ -21,7 +21,6 @@ def examine():
         *_engines(),
         *_helpers(),
         _energy(),
-        _browser(),
         *_data_sets(),
     ]
 
@@ -101,12 +100,6 @@ def _energy():
         return Check("energy counter", True, source)
     reason, fix = NOT_READABLE[source]
     return Check("energy counter", False, f"{reason}: energy stays unknown, with this reason", fix=fix)
-
-
-def _browser():
-    found = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
-    fix = "install chromium (Debian: apt-get install chromium)"
-    return Check("chromium", bool(found), found or "not found: only the browser test needs it", fix=fix)
 
 
 def _data_sets():
