@@ -31,16 +31,12 @@ class Submission:
     engine: str | None = None
     name: str = ""
 
-    @property
-    def is_source(self):
-        return Path(self.path).suffix == ".py"
-
     def job(self):
         """What the judge is told. Raises LabError for a file that need not be judged."""
         path = Path(self.path)
         if path.suffix not in (".py", ".onnx") or not path.is_file():
             raise LabError("There is nothing to score.", expected="an .onnx or .py file", found=str(path)[:200])
-        if not self.is_source and self.engine is None:
+        if path.suffix == ".onnx" and self.engine is None:
             raise LabError("An ONNX file needs an engine.", expected="--engine NAME", fix="--engine onnxruntime")
         return {"name": plain(self.name or path.stem), "path": str(path.resolve()), "engine": self.engine}
 
