@@ -39,15 +39,6 @@ _MODULES = (
     *("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuffers", "worker"),
     *("onnx-proto", "onnx-schema", "onnx", "grapher", "view", "browser"),
 )
-# No request may leave the page, whatever a model or a later netron wants: the browser sees to it.
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' blob: data:; worker-src data:; style-src 'unsafe-inline'; "
-    "img-src data: blob:; connect-src data:; base-uri 'none'; form-action 'none'"
-)
-_HEAD = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><link rel="icon" href="data:,"><title>{}</title>'
-    '<body style="margin:0">'
-)
 
 
 def show(path, *others, height=520):
@@ -73,7 +64,7 @@ def show(path, *others, height=520):
 
 def _kept(graphs):
     """A link to the drawing as a page in artifacts/graphs, as seen from where the runner puts the executed notebook."""
-    text = _whole_page(graphs)
+    text = page(graphs)
     name = f"{hashlib.sha256(text.encode('utf-8')).hexdigest()[:16]}.html"
     write_text(artifacts() / "graphs" / name, text)
     named = html.escape(" and ".join(graph.name for graph in graphs))
@@ -86,11 +77,7 @@ def whole_page(path, *others):
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
     graphs = [read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
-    return _whole_page(graphs).encode("utf-8")
-
-
-def _whole_page(graphs):
-    return _HEAD.format(html.escape(" · ".join(graph.name for graph in graphs))) + page(graphs)
+    return page(graphs).encode("utf-8")
 
 
 def open_tab(address):
@@ -181,18 +168,10 @@ def _summary(graphs):
 def page(graphs, *, height=None):
     """HTML that draws each `Graph` in a frame of its own, side by side.
 
-    height  of the frames in CSS pixels; all of the window when None
+    height  of the frames in CSS pixels; None: a page of its own, as high as its window
     Raises  Unavailable, where netron is not installed
     """
-    frames = "".join(
-        '<div style="flex:1;min-width:0;display:flex;flex-direction:column">'
-        f'<b style="font:13px sans-serif;padding:2px">{html.escape(graph.name)}</b>'
-        f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(graph.name)}" '
-        f'style="flex:1;border:1px solid #9994" srcdoc="{html.escape(_document(graph))}"></iframe></div>'
-        for graph in graphs
-    )
-    size = "100vh" if height is None else f"{height}px"
-    return f'<div style="display:flex;gap:6px;height:{size}">{frames}</div>'
+    return cards.template("frames.html").render(graphs=graphs, height=height, document=_document)
 
 
 def _document(graph):
@@ -206,7 +185,7 @@ def _document(graph):
         "model": _packed(graph.packed, level=0 if weights else 9),
     }
     page = cards.template("netron.html")
-    return page.render(name=graph.name, policy=_POLICY, style=style, body=body, packed=parts)
+    return page.render(name=graph.name, style=style, body=body, packed=parts)
 
 
 def _netron_folder():
