@@ -18,8 +18,7 @@ import numpy as np
 
 from labkit.errors import LabError
 from labkit.export.operators import HEAVY, QUANTIZED
-from labkit.export.runtime import explained
-from labkit.files import atomic
+from labkit.export.runtime import explained, written
 from labkit.ledger.shown import shown
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.observed import observe
@@ -63,8 +62,6 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     The file's metadata says what stays in float, with a reason per layer: `kept` reads it.
     Raises    LabError: no layer bears INT8 within the limit
     """
-    import onnx
-
     model, limit = prepared(src), limit or Limit()
     with explained(Path(src).name, "quantized"):
         seen, exact = observe(model, data), logits(model, held_out)
@@ -76,7 +73,8 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
         reasons, note = {}, "no"
         if not holds(()):
             model, seen, note = _flatter(model, seen, data, settings)
-            reasons = _fewest(model, holds, multiply_adds(model, seen), lambda: _scan(model, seen, data, settings))
+            alone = sensitivity(model, seen, data.first(SCANNED), **settings)
+            reasons = _fewest(model, holds, multiply_adds(model, seen), alone)
     work = multiply_adds(model, seen)
     reasons |= dict(_never_in_integers(model, work))
     if set(work) <= set(reasons):
@@ -84,10 +82,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     made = in_int8(model, seen, keep=reasons, **settings)
     props = {entry.key: entry.value for entry in made.metadata_props} | {"smoothed": note}
     share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
-    onnx.helper.set_model_props(made, props | {KEPT: json.dumps(reasons), SHARE: f"{share:.4f}"})
-    with atomic(dst) as temporary:
-        onnx.save(made, temporary)
-    return Path(dst)
+    return written(made, dst, **props, **{KEPT: json.dumps(reasons), SHARE: f"{share:.4f}"})
 
 
 def _flatter(model, seen, data, settings):
@@ -115,13 +110,11 @@ def kept(path):
     return json.loads(found.get(KEPT, "{}")), float(found.get(SHARE, "nan"))
 
 
-def _scan(model, seen, data, settings):
-    return sensitivity(model, seen, data.first(SCANNED), **settings)
+def _fewest(model, holds, work, table):
+    """{node to keep in float: reason}: the fewest multiply-adds, found by noise per multiply-add and then by trying.
 
-
-def _fewest(model, holds, work, scan):
-    """{node to keep in float: reason}: the fewest multiply-adds, found by noise per multiply-add and then by trying."""
-    table = scan()
+    table  what `sensitivity` says of each layer alone
+    """
     reasons = dict(zip(table["layer"], _reasons(model, table), strict=True))
     noise = 10 ** (-table["sqnr_db"] / 10)
     ranked = table["layer"][(-noise / table["multiply_adds"]).argsort()].tolist()

@@ -102,7 +102,7 @@ def test_the_choice_keeps_the_fewest_multiply_adds_of_all_choices_that_hold(nois
         return Limit(points=100, db=35).holds(exact, logits(in_int8(model, seen, keep=keep), parts[1]))
 
     assert not holds(())
-    found = _fewest(model, holds, work, lambda: sensitivity(model, seen, parts[0].first(64)))
+    found = _fewest(model, holds, work, sensitivity(model, seen, parts[0].first(64)))
     every = [each for count in range(5) for each in combinations(work, count) if holds(each)]
     assert sum(map(work.get, found)) == min(sum(map(work.get, each)) for each in every)
     assert 0 < len(found) < 4
