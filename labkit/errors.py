@@ -31,6 +31,13 @@ class LabError(Exception):
         return "\n".join([self.what, *(f"  {name}: {text}" for name, text in parts if text is not None)])
 
 
+def require_known(name, known, what):
+    """Raise a LabError that lists what is known unless `name` is among it; `what` it is, such as "network"."""
+    if name not in known:
+        expected = " or ".join(map(str, known))
+        raise LabError(f"There is no {what} {name!r}.", expected=expected, found=name, fix=f"choose another {what}")
+
+
 class DataError(LabError):
     """A data file is missing, damaged or not the published one."""
 

@@ -6,7 +6,7 @@ import typer
 
 from labkit.cli.app import app, path_of
 from labkit.engines import PRECISIONS, names
-from labkit.errors import LabError
+from labkit.errors import require_known
 
 
 @app.command()
@@ -89,8 +89,7 @@ def train(
     from labkit.train import TrainConfig
     from labkit.train.by_name import training
 
-    if profile not in ("cprofile", "torch", "none"):
-        raise LabError(f"There is no profile {profile!r}.", expected="cprofile or torch, or none", fix="choose one")
+    require_known(profile, ("cprofile", "torch", "none"), "profile")
     config = TrainConfig(
         epochs=epochs, batch=batch_size, learning_rate=learning_rate, size=size, augment=augment, seed=seed,
         workers=num_workers, pin_memory=pin_memory, cudnn_autotuner=cudnn_autotuner, torchscript=torchscript,

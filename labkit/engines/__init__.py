@@ -16,7 +16,7 @@ import pkgutil
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.errors import LabError, Unavailable
+from labkit.errors import LabError, Unavailable, require_known
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
 _NO_ENGINES = ("bench", "deployment", "fidelity", "served")  # modules here that are about engines
@@ -38,7 +38,7 @@ def names(*, runs=None, precision=None):
 
 def get(name):
     """The module of an engine; LabError when there is none of this name, or it does not load."""
-    _require(name, names(), "engine")
+    require_known(name, names(), "engine")
     try:
         module = importlib.import_module(f"{__name__}.{name}")
         missing = [part for part in _PARTS if not hasattr(module, part)]
@@ -69,7 +69,7 @@ def load(name, model_or_onnx, example, *, precision="fp32", threads=None):
     from labkit.engines._onnx_file import as_onnx
 
     engine = get(name)
-    _require(precision, PRECISIONS, "precision")
+    require_known(precision, PRECISIONS, "precision")
     if precision not in engine.PRECISIONS:
         raise Unavailable(
             f"{name} has no {precision}.",
@@ -92,10 +92,3 @@ def load(name, model_or_onnx, example, *, precision="fp32", threads=None):
     else:
         served = engine.load(model_or_onnx.to(example.device).eval(), example, **settings)
     return replace(served, engine=name, precision=precision)
-
-
-def _require(given, known, what):
-    if given not in known:
-        raise LabError(
-            f"There is no {what} {given!r}.", expected=" or ".join(known), found=given, fix=f"choose one {what}"
-        )

@@ -7,7 +7,7 @@ import functools
 import tomllib
 from pathlib import Path
 
-from labkit.errors import LabError
+from labkit.errors import require_known
 
 
 @functools.cache
@@ -28,8 +28,7 @@ def table(study):
     """
     import pandas as pd
 
-    if study not in _studies():
-        raise LabError(f"There is no published study {study!r}.", expected=" or ".join(_studies()), found=study)
+    require_known(study, _studies(), "published study")
     known = _studies()[study]
     rows = [dict(zip(known["columns"], row, strict=False)) for row in known["rows"]]  # the last columns may be unknown
     frame = pd.DataFrame(rows).convert_dtypes()

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from labkit.errors import LabError
+from labkit.errors import require_known
 from labkit.methods.fastswish import FastSwish
 
 
@@ -122,10 +122,7 @@ def names():
 
 def get(name):
     """The `Activation` of that name."""
-    if name not in _BY_NAME:
-        raise LabError(
-            f"There is no activation {name!r}.", expected=" or ".join(names()), found=name, fix="choose one of these"
-        )
+    require_known(name, _BY_NAME, "activation")
     return _BY_NAME[name]
 
 

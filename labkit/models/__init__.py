@@ -3,7 +3,7 @@
 import importlib
 from typing import NamedTuple
 
-from labkit.errors import LabError
+from labkit.errors import require_known
 
 
 class Recipe(NamedTuple):
@@ -76,8 +76,5 @@ def example(name, batch, seed=0, *, shape=None):
 
 def recipe_of(name):
     """The recipe of a name, or a LabError that lists the names."""
-    if name not in RECIPES:
-        raise LabError(
-            f"There is no network {name!r}.", expected=" or ".join(names()), found=name, fix="choose one of these"
-        )
+    require_known(name, RECIPES, "network")
     return RECIPES[name]

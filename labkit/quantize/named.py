@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.errors import LabError
+from labkit.errors import LabError, require_known
 from labkit.export import checked
 from labkit.quantize.automatic import AUTO, Limit, automatic
 from labkit.quantize.calibration import Again, Calibration
@@ -27,8 +27,7 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, limit=None, **s
     settings   of `static`: recipe, method, keep
     Raises     LabError: a file that is not sound, an unknown name, no data
     """
-    if precision not in PRECISIONS:
-        raise LabError(f"There is no precision {precision!r}.", expected=" or ".join(PRECISIONS), found=precision)
+    require_known(precision, PRECISIONS, "precision")
     model = checked(src)
     keep = settings.pop("keep", ())
     seen = None if data is None else images_for(model, data, count + HELD_OUT * (AUTO in keep))

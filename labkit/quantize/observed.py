@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.errors import LabError
+from labkit.errors import LabError, require_known
 from labkit.export import session
 from labkit.export.runtime import answers
 
@@ -109,8 +109,7 @@ def ranges(histograms, method="minmax"):
             percentile  all but the largest: 99.99 percent of the values by magnitude
             entropy     the clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
     """
-    if method not in METHODS:
-        raise LabError(f"There is no calibration method {method!r}.", expected=" or ".join(METHODS), found=method)
+    require_known(method, METHODS, "calibration method")
     found = {}
     for name, seen in histograms.items():
         threshold = seen.reach

@@ -20,7 +20,7 @@ onnxruntime  for ONNX Runtime on a CPU: activations uint8 with a zero point, wei
 import tempfile
 from pathlib import Path
 
-from labkit.errors import LabError
+from labkit.errors import LabError, require_known
 from labkit.export import runtime_graph
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained, written
@@ -75,6 +75,7 @@ def _recipe_settings(recipe, model):
     """What ONNX Runtime's quantizer needs to know."""
     from onnxruntime.quantization import QuantType
 
+    require_known(recipe, RECIPES, "recipe")
     kinds = {node.op_type for node in model.graph.node}
     # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
     between = [kind for kind in BETWEEN if not (kind == "Add" and "LayerNormalization" in kinds)]
@@ -85,12 +86,10 @@ def _recipe_settings(recipe, model):
         # It refuses unsigned or shifted integers and int32 biases; quantized outputs cost accuracy for nothing.
         options |= {"QuantizeBias": False, "OpTypesToExcludeOutputQuantization": list(QUANTIZED)}
         own = {"activation_qType": QuantType.QInt8, "reduce_range": False, "op_types_to_quantize": list(QUANTIZED)}
-    elif recipe == "onnxruntime":
+    else:
         # Weights of 7 bits: a CPU without VNNI instructions adds pairs of products in int16, which 8 bits overflow.
         kinds = [*QUANTIZED, *between]
         own = {"activation_qType": QuantType.QUInt8, "reduce_range": True, "op_types_to_quantize": kinds}
-    else:
-        raise LabError(f"There is no recipe {recipe!r}.", expected=" or ".join(RECIPES), found=recipe, fix="choose one")
     return settings | own
 
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from labkit import ledger
-from labkit.errors import LabError
+from labkit.errors import require_known
 from labkit.ledger.rows import Attempt, Batch, Completion
 from labkit.runner import keeper, local, outcome, sources, tasks
 from labkit.runner.local import PROFILES
@@ -35,9 +35,7 @@ class Result:
 
 def run(notebooks, settings, *, show=None):
     """The work of `labkit.runner.run_batch`; `settings` is a `Settings`."""
-    if settings.profile not in PROFILES:
-        fix = "labkit run --profile quick"
-        raise LabError(f"There is no profile {settings.profile!r}.", expected=", ".join(PROFILES), fix=fix)
+    require_known(settings.profile, PROFILES, "profile")
     wanted = tasks.listed(sources.find(notebooks), settings)
     with keeper.stoppable() as go_on, keeper.only_batch() as lock:
         _end_stale()

@@ -4,7 +4,7 @@ import importlib
 from dataclasses import dataclass, field, fields
 
 from labkit import device as devices
-from labkit.errors import LabError
+from labkit.errors import LabError, require_known
 
 _CHOICES = {
     "optimizer": ("adamw", "sgd", "lars", "lamb"),
@@ -92,8 +92,7 @@ class TrainConfig:
 
     def __post_init__(self):
         for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise _refusal(f"There is no {name} {getattr(self, name)!r}.", " or ".join(map(str, known)))
+            require_known(getattr(self, name), known, name)
         for name, least in _AT_LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
                 raise _refusal(f"{name} is {value}.", f"at least {least}")
@@ -112,7 +111,7 @@ class TrainConfig:
 
     def idle(self, device):
         """{switch that is on: why it does nothing on this device}."""
-        reasons = {} if devices.kind(device) == "cuda" else _NO_GPU
+        reasons = _NO_GPU if devices.kind(device) in ("cpu", "mps") else {}
         return {name: reason for name, reason in reasons.items() if getattr(self, name)}
 
 
