@@ -1,6 +1,7 @@
 """The loss as a function of all weights as one vector, and how sharply it rises around a solution."""
 
 import copy
+import math
 from typing import NamedTuple
 
 import torch
@@ -68,7 +69,10 @@ def top_eigenvalue(loss, weights, *, tolerance=1e-3):
     """
     product, chance = hessian_product(loss, weights), torch.Generator().manual_seed(0)
     start = torch.randn(weights.shape, generator=chance).to(weights)
-    if not product(start).any():  # flat all around, where ARPACK gives up
+    image = product(start)
+    if not image.isfinite().all():  # a network that diverged
+        return Eigen(math.nan, start / start.norm())
+    if not image.any():  # flat all around, where ARPACK gives up
         return Eigen(0.0, start / start.norm())
     first = start.cpu().numpy()
     shape = (len(first), len(first))

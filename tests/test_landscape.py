@@ -1,5 +1,6 @@
 """The loss as a function of a flat vector of weights, Hessian-vector products, eigenvalues and sharpness."""
 
+import math
 from itertools import product
 
 import pytest
@@ -118,6 +119,11 @@ def test_the_largest_eigenvalue_of_a_quadratic_is_found_even_where_a_negative_on
     found = top_eigenvalue(loss, at, tolerance=1e-9)
     assert found.value == pytest.approx(top, rel=1e-5)
     torch.testing.assert_close(matrix @ found.vector, found.value * found.vector, rtol=0, atol=1e-4)
+
+
+def test_where_the_loss_is_not_a_number_the_eigenvalue_is_none_either():
+    assert math.isnan(top_eigenvalue(lambda w: w.square().sum() * math.nan, torch.ones(3)).value)
+    assert math.isnan(top_eigenvalue(lambda w: w.square().sum() * math.inf, torch.ones(3)).value)
 
 
 def test_a_flat_function_has_eigenvalue_zero():
