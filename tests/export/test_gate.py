@@ -60,7 +60,7 @@ def test_the_refusal_says_whether_the_data_lies_outside_the_folder(name, tmp_pat
 
 
 def with_large_weights(rows=256, claimed=128):
-    """x (n, 256) @ w (rows, 128), and a reshape to what a constant says; the output claims `claimed` numbers per row."""
+    """x (n, 256) @ w (rows, 128), reshaped to a constant shape; the output claims `claimed` numbers per row."""
     ports = (("x", 1, ["n", 256]), ("y", 1, ["n", claimed]))
     values = [helper.make_tensor_value_info(*port) for port in ports]
     stored = {"w": np.ones((rows, 128), np.float32), "shape": np.array([-1, 128])}
