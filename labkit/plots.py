@@ -66,7 +66,7 @@ def ratio(result, ax=None):
             ax.plot(*([end], [place]) if cut else ([], []), arrow, color=colour, ms=8, clip_on=False)
         ax.plot(row.median, place, "o", color=colour, ms=7)
         # beside the axes, where no interval and no line runs through it
-        text = f"{row.median:#.4g}x  {row.verdict}"
+        text = f"{shown(row.median, 'x')}  {row.verdict}"
         ax.text(1.02, place, text, transform=ax.get_yaxis_transform(), va="center", color=colour)
     ax.set_yticks(range(len(rows)), [row.arm for row in rows])
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: undecided)")

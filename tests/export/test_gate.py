@@ -59,6 +59,43 @@ def test_the_refusal_says_whether_the_data_lies_outside_the_folder(name, tmp_pat
     assert (what == "It names data outside its folder.") == outside
 
 
+def with_large_weights(rows=256, claimed=128):
+    """x (n, 256) @ w (rows, 128), reshaped to a constant shape; the output claims `claimed` numbers per row."""
+    ports = (("x", 1, ["n", 256]), ("y", 1, ["n", claimed]))
+    values = [helper.make_tensor_value_info(*port) for port in ports]
+    stored = {"w": np.ones((rows, 128), np.float32), "shape": np.array([-1, 128])}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["xw"]), helper.make_node("Reshape", ["xw", "shape"], ["y"])]
+    weights = [numpy_helper.from_array(value, name) for name, value in stored.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_shapes_are_inferred_without_the_bytes_of_large_weights_and_the_file_is_then_whole_again():
+    model = with_large_weights(claimed=128)
+    whole = model.SerializeToString()
+    settings = {"check_type": True, "strict_mode": True, "data_prop": True}
+    wanted = onnx.shape_inference.infer_shapes(model, **settings).graph.value_info
+    with _inspector._weights_aside(model):
+        assert model.ByteSize() < 1000 < len(whole)
+        assert onnx.shape_inference.infer_shapes(model, **settings).graph.value_info == wanted
+    assert model.SerializeToString() == whole
+
+
+@pytest.mark.parametrize(("rows", "claimed"), [(255, 128), (256, 127)])
+def test_large_weights_that_do_not_fit_their_graph_are_refused(rows, claimed, tmp_path):
+    assert checked(save(with_large_weights(claimed=128), tmp_path))
+    with pytest.raises(LabError, match="does not hold together"):
+        checked(save(with_large_weights(rows, claimed), tmp_path))
+
+
+def test_large_weights_with_fewer_bytes_than_their_shape_are_refused(tmp_path):
+    model = with_large_weights(claimed=128)
+    weights = model.graph.initializer[0]
+    weights.raw_data = weights.raw_data[:-4]
+    with pytest.raises(LabError, match="does not hold together"):
+        checked(save(model, tmp_path))
+
+
 def grouped_by_nothing(folder):
     """A convolution of 0 groups."""
     values = [helper.make_tensor_value_info(*port) for port in (("input", 1, ["n", 3, 8, 8]), ("y", 1, ["n", 4, 6, 6]))]
