@@ -1,8 +1,11 @@
 """Every test gets an artifacts folder of its own: none touches the reader's ledger. And the run says how far it is."""
 
+import os
+import shutil
 import time
 
 import pytest
+from filelock import FileLock
 
 SAY_EVERY_S = 20
 WHOLE_LESSON = "runs_to_its_end"
@@ -15,6 +18,25 @@ def own_artifacts(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "artifacts"))
     return tmp_path / "artifacts"
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """once(name, make) -> a folder that make(folder) filled, in the first test process of this run that asks for it."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name, make):
+        place, ready = base / name, base / f"{name}.ready"
+        with FileLock(base / f"{name}.lock"):
+            if not ready.exists():
+                shutil.rmtree(place, ignore_errors=True)  # of an attempt that failed
+                place.mkdir()
+                make(place)
+                ready.touch()
+        return place
+
+    return folder
 
 
 def pytest_collection_modifyitems(config, items):

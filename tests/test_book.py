@@ -71,9 +71,12 @@ def build(artifacts):
 
 
 @pytest.fixture(scope="module")
-def artifacts(tmp_path_factory):
-    """An artifacts folder with the book of the whole course, of which one lesson was run."""
-    folder = tmp_path_factory.mktemp("artifacts")
+def artifacts(once):
+    """An artifacts folder with the book of the whole course, of which one lesson was run, for all test processes."""
+    return once("book", write_book)
+
+
+def write_book(folder):
     (folder / "graphs").mkdir()
     (folder / "graphs" / "abc123.html").write_text('<!doctype html><html lang="en"><title>drawn</title><p>a graph')
     (folder / EXECUTED).parent.mkdir(parents=True)
@@ -86,7 +89,6 @@ def artifacts(tmp_path_factory):
         write_attempt("r2", "01_deployment_fundamentals", status="failed", reason="cell 2")
     done = build(folder)
     assert done.stderr == "", "Sphinx has nothing to warn of"
-    return folder
 
 
 @pytest.fixture
