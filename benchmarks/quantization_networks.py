@@ -102,17 +102,20 @@ def trained(name, folder, quick):
 
 def fit_images(network, images, channels, side):
     form = {"memory_format": torch.channels_last}  # several times faster with grouped convolutions
-    batches = images.batches(64, seed=0, size=side)
+    batches = list(images.batches(32, seed=0, size=side))
     shown = ((part.expand(-1, channels, -1, -1).contiguous(**form), labels) for part, labels in batches)
-    fit(network.to(**form), shown)
+    fit(network.to(**form), shown, len(batches))
 
 
-def fit(network, batches):
+def fit(network, batches, steps):
+    """Train on so many batches; the rate ends at 0, so that the averages of batch norm fit the weights."""
     optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
     for inputs, labels in batches:
         optimizer.zero_grad()
         nn.functional.cross_entropy(network(inputs), labels).backward()
         optimizer.step()
+        schedule.step()
 
 
 def pictures(images, side, channels):
@@ -139,8 +142,8 @@ def encoder(name, folder, quick):
     torch.manual_seed(0)
     network, generator = models.build(name)[0], torch.Generator().manual_seed(0)
     learned, wanted = torch.from_numpy(tokens[400:]), torch.from_numpy(labels[400:])
-    orders = (torch.randperm(len(learned), generator=generator).split(32) for _ in range(EPOCHS))
-    fit(network, ((learned[some], wanted[some]) for order in orders for some in order))
+    orders = [torch.randperm(len(learned), generator=generator).split(32) for _ in range(EPOCHS)]
+    fit(network, ((learned[some], wanted[some]) for order in orders for some in order), sum(map(len, orders)))
     path = export.to_onnx(network.eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx")
     return Case(name, path, *read(tokens[400:496], tokens[496:], tokens[:400]), labels[:400])
 
