@@ -1,5 +1,6 @@
 """The notebooks: clean, alike in shape, and running to their end with the reader's stubs and with the solutions."""
 
+import ast
 import json
 import os
 import re
@@ -50,6 +51,14 @@ def test_exactly_one_cell_holds_the_parameters_profile_and_seed(lesson):
 @each_lesson
 def test_a_notebook_says_whether_it_measures(lesson):
     assert isinstance(nbformat.read(lesson.path, as_version=4).metadata["labkit"]["measures"], bool)
+
+
+@each_lesson
+def test_every_name_that_a_lesson_imports_from_labkit_exists(lesson):
+    trees = [ast.parse(re.sub("^[%!].*", "", cell.source, flags=re.MULTILINE)) for cell in code_cells(lesson)]
+    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    for node in (node for node in imports if node.module.partition(".")[0] == "labkit"):
+        exec(compile(ast.Module([node], []), lesson.name, "exec"), {})  # also `from labkit.x import module`
 
 
 @each_lesson

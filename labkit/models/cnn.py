@@ -5,6 +5,8 @@ Conv-BN-ReLU blocks that halve the image and double the channels, then one linea
 
 from torch import nn
 
+SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 48}  # name: channels after the first block
+
 
 def cnn(width, *, channels=1, classes=10, activation=nn.ReLU):
     """A network of three blocks with `width`, 2 `width` and 4 `width` channels.
