@@ -185,7 +185,7 @@ SERVES = {
             answer = opened(path)
             return lambda pictures: answer(pictures[:4])
         """),
-    "an answer that is filled in later": ("timed without synchronisation|the same whatever the picture", """
+    "an answer that is filled in later": ("timed without synchronisation", """
         def serve(path):
             answer = opened(path)
             def call(pictures):
