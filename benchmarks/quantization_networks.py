@@ -18,7 +18,7 @@ from labkit.models import minilm
 from labkit.models import trained as ready
 from labkit.quantize import Again, Calibration
 
-SEEN, JUDGED, TESTED = 128, 512, 1000
+SEEN, JUDGED, TESTED = 128, 2000, 4000
 TOKENS = 32  # of a paragraph
 READY = ("vgg-medium",)  # comes trained
 IMAGES = {"resnet18": 1500, "mobilenet_v3_small": 8000, "shufflenet_v2_x0_5": 8000}  # to train on
@@ -30,9 +30,8 @@ class Case:
     """A network as a file, and three parts of its data that share no example.
 
     seen    what ranges are observed on
-    judged  what `automatic` judges its choice on
+    judged  what `automatic` judges its choice on: by right answers where they are known
     tested  what the figures are measured on
-    labels  (N,) the right answers to `tested`, or None where there are none
     vectors the outputs are vectors of sentences, and no classes
     """
 
@@ -41,7 +40,6 @@ class Case:
     seen: Calibration
     judged: Calibration
     tested: Calibration
-    labels: np.ndarray | None = None
     vectors: bool = False
 
 
@@ -93,11 +91,9 @@ def trained(name, folder, quick):
         images = load("fashion-mnist", "train", limit=2000 if quick else IMAGES.get(name, 5000))
         fit_images(network, images, channels, side)
     path = export.to_onnx(network.eval(), torch.zeros(2, channels, side, side), folder / "fp32.onnx")
-    test = load("fashion-mnist", "test")
-    others = load("fashion-mnist", "train").subset(SEEN + JUDGED, seed=1)
-    images, tested = pictures(others, side, channels), test.subset(TESTED)
-    labels = torch.cat([labels for _, labels in tested.batches(32, seed=0)]).numpy()
-    return Case(name, path, images.first(SEEN), images.after(SEEN), pictures(tested, side, channels), labels)
+    new = pictures(load("fashion-mnist", "test").subset(SEEN + JUDGED + TESTED), side, channels)
+    others = new.after(SEEN)  # the network was trained on none of them
+    return Case(name, path, new.first(SEEN), others.first(JUDGED), others.after(JUDGED))
 
 
 def fit_images(network, images, channels, side):
@@ -120,8 +116,8 @@ def fit(network, batches, steps):
 
 def pictures(images, side, channels):
     """A `Calibration` with images of this size; grey as colour where there are three channels."""
-    parts = images.batches(32, seed=0, size=side)
-    return Calibration(Again(lambda: (np.repeat(part.numpy(), channels, 1) for part, _ in parts)), "fashion-mnist")
+    grey = Calibration.of(images, count=len(images), size=side)
+    return Calibration(Again(lambda: (np.repeat(part, channels, 1) for part in grey.batches)), grey.source, grey.labels)
 
 
 def lite0(name, folder, quick):
@@ -141,18 +137,18 @@ def encoder(name, folder, quick):
     tokens = np.where(tokens, tokens % vocabulary + 1, models.encoder.PADDING)  # MiniLM's tokens are more
     torch.manual_seed(0)
     network, generator = models.build(name)[0], torch.Generator().manual_seed(0)
-    learned, wanted = torch.from_numpy(tokens[400:]), torch.from_numpy(labels[400:])
+    learned, wanted = torch.from_numpy(tokens[500:]), torch.from_numpy(labels[500:])
     orders = [torch.randperm(len(learned), generator=generator).split(32) for _ in range(EPOCHS)]
     fit(network, ((learned[some], wanted[some]) for order in orders for some in order), sum(map(len, orders)))
     path = export.to_onnx(network.eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx")
-    return Case(name, path, *read(tokens[400:496], tokens[496:], tokens[:400]), labels[:400])
+    return Case(name, path, *read(tokens, labels, slice(500, 596), slice(300, 500), slice(300)))
 
 
 def sentences(name, folder, quick):
     """MiniLM with its real weights, on the paragraphs of the course."""
-    tokens, _ = paragraphs()
+    tokens, labels = paragraphs()
     path = export.to_onnx(models.build(name)[0].eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx")
-    return Case(name, path, *read(tokens[:96], tokens[96:224], tokens[224:624]), vectors=True)
+    return Case(name, path, *read(tokens, labels, slice(96), slice(96, 224), slice(224, 624)), vectors=True)
 
 
 def paragraphs():
@@ -163,9 +159,11 @@ def paragraphs():
     return text.padded(rows, TOKENS).numpy()[order], np.array([each.lesson >= "08" for each in held], np.int64)[order]
 
 
-def read(*parts):
+def read(tokens, labels, *parts):
     """Each part as a `Calibration` of batches of about 32."""
-    return [Calibration(tuple(np.array_split(part, len(part) // 32)), "paragraphs of the course") for part in parts]
+    found = [(tokens[part], labels[part]) for part in parts]
+    source = "paragraphs of the course"
+    return [Calibration(tuple(np.array_split(some, len(some) // 32)), source, right) for some, right in found]
 
 
 CASES = dict.fromkeys(("cnn-medium", "gru", "mobilenet-mini", "shufflenet-mini", "vit"), trained)

@@ -102,14 +102,26 @@ class _Batches:
         import torch
 
         chance = torch.Generator().manual_seed(0 if self.seed is None else self.seed)
-        count = len(self.images)
-        order = torch.arange(count) if self.seed is None else torch.randperm(count, generator=chance)
-        order = order.to(self.images.images.device)
-        for step in range(len(self)):
-            chosen = order[step * self.batch : (step + 1) * self.batch]
+        for chosen in self._chosen(chance):
             images = self.images.images[chosen].to(self.device, non_blocking=True)
             labels = self.images.labels[chosen].to(self.device, non_blocking=True)
             yield self.prepare(images, chance), labels
+
+    def labels(self):
+        """(N,) int64: those of all batches, in the order in which they come."""
+        import torch
+
+        chance = torch.Generator().manual_seed(0 if self.seed is None else self.seed)
+        return self.images.labels[torch.cat(list(self._chosen(chance)))]
+
+    def _chosen(self, chance):
+        """Which images each batch holds, in their order."""
+        import torch
+
+        count = len(self.images)
+        order = torch.arange(count) if self.seed is None else torch.randperm(count, generator=chance)
+        order = order.to(self.images.images.device)
+        return (order[step * self.batch : (step + 1) * self.batch] for step in range(len(self)))
 
     def prepare(self, images, chance):
         """uint8 (n, C, H, W) on the device to the floats a network sees."""

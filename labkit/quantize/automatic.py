@@ -36,39 +36,73 @@ KEPT, SHARE = "kept_in_float", "multiply_adds_in_int8"  # keys of the file's met
 
 @dataclass(frozen=True)
 class Limit:
-    """What INT8 may change on held-out examples.
+    """What INT8 may lose on held-out examples.
 
-    points  most items, in points of a hundred, whose largest output moves to another place; it counts only where a
-            network puts out (N, classes)
+    points  most that may be lost, in points of a hundred: items whose largest output moves to another place. It counts
+            only where a network puts out (N, classes). One standard error of what was found is added to it: of many
+            choices that are tried, the best looks better than it is
     db      least SQNR of the outputs
+    labels  count the right answers lost instead, where the examples have labels. INT8 turns wrong answers into right
+            ones, too, so this allows more
     """
 
     points: float = 0.5
     db: float = 15.0
+    labels: bool = False
 
-    def holds(self, exact, found):
-        """Whether `found` may stand for `exact`, both (N, ...)."""
-        moved = 100 * np.mean(exact.argmax(-1) != found.argmax(-1)) if exact.ndim == 2 else 0
-        return bool(moved <= self.points and sqnr_db(exact, found) >= self.db)
+    @property
+    def counted(self):
+        return "right answers lost" if self.labels else "other answers"
+
+    def holds(self, exact, found, labels=None):
+        """Whether `found` may stand for `exact`, both (N, ...); labels (N,) the right answers."""
+        least_db = sqnr_db(exact, found) >= self.db
+        if exact.ndim != 2:
+            return bool(least_db)
+        before, after = exact.argmax(-1), found.argmax(-1)
+        lost = 1.0 * (before == labels) - (after == labels) if self.labels else before != after
+        return bool(least_db and 100 * (np.mean(lost) + np.std(lost) / math.sqrt(len(lost))) <= self.points)
+
+    def answers_to(self, data, exact):
+        """The labels of a `Calibration` that are to be counted, (N,), or None.
+
+        exact   what the network puts out for it
+        Raises  LabError: there are none, or the network does not answer with them
+        """
+        if not self.labels or exact.ndim != 2:
+            return None
+        expected = "the right answer to each example, as the number of an output"
+        if data.labels is None:
+            raise LabError("Right answers cannot be counted.", expected=expected, found="no labels", fix=_UNLABELLED)
+        right, usual = np.mean(exact.argmax(-1) == data.labels), np.bincount(data.labels).max() / len(data.labels)
+        if right <= usual:
+            found = f"{right:.0%} right; always the same answer would be right in {usual:.0%}"
+            what = "The network does not answer with these labels."
+            raise LabError(what, expected=expected, found=found, fix=_UNLABELLED)
+        return data.labels
+
+
+_UNLABELLED = "count other answers: without --labels, in Python Limit(labels=False)"
 
 
 def automatic(src, dst, data, held_out, *, limit=None, **settings):
     """Quantize an ONNX file to INT8 and keep in float what it takes to hold the limit: the path `dst`.
 
     data      a `Calibration`: ranges and the noise of single layers are measured on it
-    held_out  another one, of other examples: the limit is judged on it
+    held_out  another one, of other examples, which the network was not trained on: the limit is judged on it
     limit     a `Limit`; None: its defaults
     settings  of `in_int8`: recipe, method
     The file's metadata says what stays in float, with a reason per layer: `kept` reads it.
-    Raises    LabError: no layer bears INT8 within the limit
+    Raises    LabError: no layer bears INT8 within the limit; labels that do not fit
     """
     model, limit = prepared(src), limit or Limit()
     with explained(Path(src).name, "quantized"):
         seen, exact = observe(model, data), logits(model, held_out)
+        labels = limit.answers_to(held_out, exact)
 
         def holds(keep):
             found = logits(in_int8(model, seen, keep=keep, **settings), held_out)
-            return limit.holds(exact, found)
+            return limit.holds(exact, found, labels)
 
         reasons, note = {}, "no"
         if not holds(()):
@@ -156,7 +190,7 @@ def _never_in_integers(model, work):
 def _refused(src, limit, kinds):
     return LabError(
         f"No layer of {Path(src).name} bears INT8 within the limit.",
-        expected=f"at most {limit.points:g} points of other answers and at least {limit.db:g} dB",
+        expected=f"at most {limit.points:g} points of {limit.counted} and at least {limit.db:g} dB",
         found=f"every {', '.join(sorted(kinds))} would stay in float",
         fix="allow more with --loss and --limit, calibrate on more images with --count, or use --precision fp16",
     )

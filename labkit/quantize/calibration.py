@@ -7,7 +7,7 @@ wrongly, so there is no default here and noise is refused.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate, islice, takewhile
+from itertools import islice
 
 import numpy as np
 
@@ -38,11 +38,13 @@ class Calibration:
     batches  what can be iterated again and again: a tuple, or `Again` for more than fits into memory. A batch is an
              array, float32 (n, C, H, W) or int64 (n, T); for a network of several inputs it is {name: array}
     source   in words, such as "fashion-mnist train"; it is written into the quantized file
+    labels   (N,) the right answers, where they are known
     count    examples in all batches
     """
 
     batches: tuple | Again
     source: str
+    labels: np.ndarray | None = None
     count: int = field(init=False)
 
     def __post_init__(self):
@@ -64,22 +66,29 @@ class Calibration:
         if not hasattr(data, "subset"):
             raise _refused("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
         part = data.subset(min(count, len(data)), seed=seed).batches(batch, seed=seed, size=size)
-        return cls(Again(lambda: (images.cpu().numpy() for images, _ in part)), f"{data.name} {data.split}")
+        images = Again(lambda: (images.cpu().numpy() for images, _ in part))
+        return cls(images, f"{data.name} {data.split}", part.labels().cpu().numpy())
 
     def first(self, count):
         """The first batches, with at least `count` examples: a `Calibration`."""
-        end = self._batches_of(count)
-        return Calibration(Again(lambda: islice(self.batches, end)), self.source)
+        batches, examples = self._reach(count)
+        some = Again(lambda: islice(self.batches, batches))
+        return Calibration(some, self.source, None if self.labels is None else self.labels[:examples])
 
     def after(self, count):
         """All batches but those of `first`."""
-        begin = self._batches_of(count)
-        return Calibration(Again(lambda: islice(self.batches, begin, None)), self.source)
+        batches, examples = self._reach(count)
+        others = Again(lambda: islice(self.batches, batches, None))
+        return Calibration(others, self.source, None if self.labels is None else self.labels[examples:])
 
-    def _batches_of(self, count):
-        """How many batches hold the first `count` examples."""
-        held = accumulate(map(_examples, self.batches))  # no batch is made beyond those that are counted
-        return 1 + sum(1 for _ in takewhile(lambda so_far: so_far < count, held))
+    def _reach(self, count):
+        """(batches, examples) of the fewest batches with `count` examples."""
+        batches = examples = 0
+        for batch in self.batches:
+            batches, examples = batches + 1, examples + _examples(batch)
+            if examples >= count:
+                break  # no batch is made beyond those that are counted
+        return batches, examples
 
     @property
     def note(self):

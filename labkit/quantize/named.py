@@ -15,7 +15,7 @@ from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.ptq import static
 
 PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16")
-HELD_OUT = 512  # training images more, that "auto" judges its choice on
+HELD_OUT = 1024  # training images more, that "auto" judges its choice on
 
 
 def by_name(src, dst, precision="int8", *, data=None, count=256, limit=None, **settings):
@@ -78,7 +78,7 @@ def images_for(model, name, count, split="train"):
     data, channels = Calibration.of(images, count=count, size=sizes[2] or None), images.images.shape[1]
     if channels == 1 and sizes[1] > 1:
         grey = Again(lambda: (np.repeat(batch, sizes[1], axis=1) for batch in data.batches))
-        return Calibration(grey, f"{data.source}, grey as colour")
+        return Calibration(grey, f"{data.source}, grey as colour", data.labels)
     if sizes[1] not in (0, channels):
         found, wanted = f"{channels} channels", f"{sizes[1]} channels"
         raise LabError("These images do not fit the model.", expected=wanted, found=found, fix="choose other images")

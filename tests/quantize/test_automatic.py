@@ -42,10 +42,41 @@ def test_the_limit_counts_answers_that_move_and_decibels():
     found = exact.copy()
     found[0] = [0.9, 1.0, 0, 0]  # one answer of four moves
     assert sqnr_db(exact, found) == pytest.approx(10 * np.log10(4 / 1.01))
-    assert not Limit(points=24.9, db=0).holds(exact, found)
-    assert Limit(points=25, db=5.9).holds(exact, found)
-    assert not Limit(points=25, db=6).holds(exact, found)
+    held_back = 100 * np.sqrt(0.25 * 0.75 / 4)  # the standard error of one in four
+    assert not Limit(points=24.9 + held_back, db=0).holds(exact, found)
+    assert Limit(points=25 + held_back, db=5.9).holds(exact, found)
+    assert not Limit(points=25 + held_back, db=6).holds(exact, found)
     assert Limit(points=0, db=5.9).holds(exact[:, None], found[:, None])  # no classes: decibels alone
+
+
+def test_with_labels_the_limit_counts_right_answers_lost():
+    exact = np.eye(4, dtype=np.float32)
+    found = exact[[1, 0, 2, 3]]  # two answers of four move: one was right and one becomes right
+    labels = np.array([0, 0, 2, 3])
+    held_back = 100 * np.std([1, -1, 0, 0]) / 2
+    assert Limit(points=held_back, db=-5, labels=True).holds(exact, found, labels)
+    assert not Limit(points=held_back - 0.1, db=-5, labels=True).holds(exact, found, labels)
+    assert not Limit(points=50, db=-5).holds(exact, found, labels)
+
+
+def test_of_many_choices_no_worse_ones_pass_than_the_limit_says():
+    # a lucky one of a hundred networks that all lose 1 point in truth must not pass a limit of half a point often
+    draw = np.random.default_rng(0)
+    moved = draw.random((1000, 1024)) < 0.01
+    exact = np.tile(np.float32([1, 0]), (1024, 1))
+    lucky = [100 * each.mean() <= 0.5 for each in moved]
+    held = [Limit(db=-np.inf).holds(exact, np.where(each[:, None], exact[:, ::-1], exact)) for each in moved]
+    assert np.mean(held) < 0.5 * np.mean(lucky)
+
+
+def test_labels_that_the_network_does_not_answer_with_are_refused(onnx_file, parts, tmp_path):
+    batches, labels = parts[1].batches, parts[1].labels
+    for wrong, found in ((None, "no labels"), ((labels + 1) % 10, "% right; always the same answer")):
+        with pytest.raises(LabError) as refused:
+            automatic(onnx_file, tmp_path / "q.onnx", parts[0], Calibration(batches, "images", wrong),
+                      limit=Limit(labels=True))  # fmt: skip
+        assert found in refused.value.found
+    assert not list(tmp_path.iterdir())
 
 
 def test_multiply_adds_by_hand(noisy, parts):

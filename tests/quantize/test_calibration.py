@@ -120,6 +120,16 @@ def test_first_and_after_share_out_the_batches(train):
     np.testing.assert_array_equal(np.concatenate([*first.batches, *after.batches]), np.concatenate(whole))
 
 
+def test_each_label_belongs_to_its_image(train):
+    data = Calibration.of(train, count=200, batch=40)
+    shown = {image.numpy().tobytes(): label for images, labels in train.batches(100)
+             for image, label in zip(images, labels, strict=True)}  # fmt: skip
+    for part in (data, data.first(70), data.after(70)):
+        images = np.concatenate(list(part.batches))
+        assert part.labels.tolist() == [shown[image.tobytes()] for image in images]
+    assert Calibration(tuple(data.batches), "without labels").first(64).labels is None
+
+
 @pytest.mark.parametrize("observed", [False, True])
 def test_ten_times_as_many_batches_take_no_more_memory(observed):
     peaks = []
