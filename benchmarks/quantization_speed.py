@@ -1,10 +1,11 @@
 """The speed part of `quantization.py`: INT8 against fp32 and against the best peer, in the engines of a CPU.
 
 Batch 1, ten calls at a time, one thread, in interleaved pairs. Ours is the file of `--keep auto` with the integers that
-a CPU wants (recipe onnxruntime). An engine that answers something else than a file means is not timed with it.
+the engine wants (`--recipe`). An engine that answers something else than a file means is not timed with it.
 """
 
 import torch
+from quantization_peers import PEERS
 
 from labkit import engines
 from labkit.engines import fidelity
@@ -12,7 +13,8 @@ from labkit.measure import Plan, compare
 from labkit.quantize.numbers import sqnr_db
 
 ENGINES = ("onnxruntime", "openvino")
-OURS, ANY = "served", 100.0  # tolerance: INT8 answers differ, and how much is told by their SQNR
+OURS = "for_"  # begins the name of our file for an engine
+ANY = 100.0  # tolerance: INT8 answers differ, and how much is told by their SQNR
 
 
 def speed(figures, case, exact, files, *, seconds):
@@ -24,18 +26,19 @@ def speed(figures, case, exact, files, *, seconds):
     """
     batch = torch.from_numpy(next(iter(case.tested.batches)))
     for engine in ENGINES:
-        served = {way: found for way, path in files.items() if (found := faithful(figures, case, engine, path, batch))}
+        ours, some = OURS + engine, {way: path for way, path in files.items() if way in (*PEERS, OURS + engine)}
+        served = {way: found for way, path in some.items() if (found := faithful(figures, case, engine, path, batch))}
         quality = {way: sqnr_db(exact[: len(batch)], run(batch).numpy()) for way, run in served.items()}
-        best = max((way for way in served if way != OURS), key=quality.get, default=None)
-        arms = {way: served[way] for way in (OURS, best) if way in served}
+        best = max((way for way in served if way != ours), key=quality.get, default=None)
+        arms = {way: served[way] for way in (ours, best) if way in served}
         if arms:
             whole = engines.load(engine, case.path, batch[:1], threads=1)
             for way, row in race({"fp32": whole, **arms}, batch, seconds).items():
-                told(figures, f"{case.name}_{way}_speed_{engine}", row)
+                told(figures, f"{case.name}_{way}_speed_in_{engine}", row)
         if len(arms) == 2:
-            row = race({best: served[best], OURS: served[OURS]}, batch, seconds)[OURS]
-            told(figures, f"{case.name}_{OURS}_against_{best}_{engine}", row)
-            figures.add(f"{case.name}_{OURS}_called_slower_{engine}", row.verdict == "slower", at_most=0)
+            row = race({best: served[best], ours: served[ours]}, batch, seconds)[ours]
+            told(figures, f"{case.name}_{ours}_against_{best}", row)
+            figures.add(f"{case.name}_{ours}_called_slower", row.verdict == "slower", at_most=0)
 
 
 def faithful(figures, case, engine, path, batch):

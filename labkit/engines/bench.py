@@ -68,7 +68,7 @@ def measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
     kept = fidelity.of_engine(served, network, inputs) if precision == "int8" else None
     if kept and kept.db < fidelity.ENGINE_DB:
         reason = f"It answers something else than the file means: {kept}, expected {fidelity.ENGINE_DB:g} dB"
-        return replace(missing, sqnr_db=kept.db, reason=f"{reason}. Try the recipe onnxruntime")
+        return replace(missing, sqnr_db=kept.db, reason=f"{reason}. Try the recipe for {engine}")
     where = {"inputs": [_on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
     row = measure.latency(served, **where, batch=batch, plan=plan)
     return replace(row, threads=served.threads, sqnr_db=kept and kept.db)

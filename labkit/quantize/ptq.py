@@ -8,13 +8,15 @@ Not when channels of an activation reach unequally far, as in transformers and a
 Source   Jacob et al. 2017, arXiv:1712.05877; ONNX Runtime's quantizer. Which settings each engine accepts was tried,
          not read
 
-One network needs two files, because the engines want different integers:
+One network needs a file for each engine, because they want different integers:
 
-tensorrt     for TensorRT and OpenVINO: activations and weights int8 and symmetric, weights per channel, only the heavy
-             operators, their outputs and biases left in float
-onnxruntime  for ONNX Runtime on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what
-             stands between the heavy operators too. On a CPU without VNNI instructions OpenVINO wants it as well: it
-             adds pairs of products in int16, which weights of 8 bits overflow (look at `labkit doctor`)
+tensorrt     activations and weights int8 and symmetric, weights per channel, only the heavy operators, their outputs
+             and biases left in float
+onnxruntime  on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what stands between the
+             heavy operators too
+openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO fuses the rest by itself
+
+7 bits, because a CPU without VNNI instructions adds pairs of products in int16, which weights of 8 bits overflow.
 """
 
 import tempfile
@@ -28,7 +30,7 @@ from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe, ranges
 
 BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
-RECIPES = ("tensorrt", "onnxruntime")
+RECIPES = ("tensorrt", "onnxruntime", "openvino")
 
 
 def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
@@ -76,21 +78,20 @@ def _recipe_settings(recipe, model):
     from onnxruntime.quantization import QuantType
 
     require_known(recipe, RECIPES, "recipe")
-    kinds = {node.op_type for node in model.graph.node}
-    # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
-    between = [kind for kind in BETWEEN if not (kind == "Add" and "LayerNormalization" in kinds)]
-
     options = {"WeightSymmetric": True, "ActivationSymmetric": recipe == "tensorrt"}
     settings = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": [], "extra_options": options}
-    if recipe == "tensorrt":
-        # It refuses unsigned or shifted integers and int32 biases; quantized outputs cost accuracy for nothing.
-        options |= {"QuantizeBias": False, "OpTypesToExcludeOutputQuantization": list(QUANTIZED)}
-        own = {"activation_qType": QuantType.QInt8, "reduce_range": False, "op_types_to_quantize": list(QUANTIZED)}
+    if recipe == "onnxruntime":
+        kinds = {node.op_type for node in model.graph.node}
+        # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
+        between = [kind for kind in BETWEEN if not (kind == "Add" and "LayerNormalization" in kinds)]
+        settings |= {"op_types_to_quantize": [*QUANTIZED, *between]}
     else:
-        # Weights of 7 bits: a CPU without VNNI instructions adds pairs of products in int16, which 8 bits overflow.
-        kinds = [*QUANTIZED, *between]
-        own = {"activation_qType": QuantType.QUInt8, "reduce_range": True, "op_types_to_quantize": kinds}
-    return settings | own
+        # TensorRT refuses int32 biases; quantized outputs cost accuracy for nothing
+        options |= {"QuantizeBias": False, "OpTypesToExcludeOutputQuantization": list(QUANTIZED)}
+        settings |= {"op_types_to_quantize": list(QUANTIZED)}
+    if recipe == "tensorrt":  # it refuses unsigned or shifted integers
+        return settings | {"activation_qType": QuantType.QInt8, "reduce_range": False}
+    return settings | {"activation_qType": QuantType.QUInt8, "reduce_range": True}
 
 
 def prepared(src):

@@ -5,6 +5,8 @@ import onnx
 import pytest
 import torch
 
+from labkit import engines
+from labkit.engines import fidelity
 from labkit.errors import LabError
 from labkit.export import parity, to_onnx
 from labkit.quantize import RECIPES, Calibration, logits, observe, prepared, static
@@ -66,13 +68,31 @@ def test_the_file_for_tensorrt_has_only_symmetric_int8_and_float_biases(quantize
             assert [made[name] for name in node.input[:2]] == ["DequantizeLinear"] * 2
 
 
-def test_the_file_for_onnx_runtime_has_unsigned_activations_and_weights_of_seven_bits(quantized):
-    model = onnx.load(quantized["onnxruntime"])
+@pytest.mark.parametrize("recipe", ["onnxruntime", "openvino"])
+def test_a_file_for_a_cpu_has_unsigned_activations_and_weights_of_seven_bits(recipe, quantized):
+    model = onnx.load(quantized[recipe])
     kinds = tensors(model)
     zeros = {kinds[node.input[2]].dtype for node in model.graph.node if node.op_type == "QuantizeLinear"}
     assert zeros == {np.dtype(np.uint8)}
     weights = [values for name, values in kinds.items() if name.endswith("_quantized") and values.ndim == 4]
     assert max(np.abs(values.astype(int)).max() for values in weights) <= 64
+
+
+def test_the_file_for_openvino_rounds_only_what_enters_convolutions_and_products(quantized):
+    model = onnx.load(quantized["openvino"])
+    readers = {name: node for node in model.graph.node for name in node.input}
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            assert readers[node.output[0]].op_type in ("Conv", "Gemm")
+        if node.op_type in ("Conv", "Gemm"):
+            assert readers.get(node.output[0], node).op_type != "QuantizeLinear"
+            assert tensors(model)[node.input[2]].dtype == np.float32
+
+
+def test_openvino_answers_what_the_file_made_for_it_means_on_any_cpu(quantized, images):
+    pytest.importorskip("openvino")
+    opened = engines.load("openvino", quantized["openvino"], images, precision="int8")
+    assert fidelity.of_engine(opened, quantized["openvino"], [images]).db > fidelity.ENGINE_DB
 
 
 def test_a_quantized_file_is_about_a_quarter_of_the_size_and_says_how_it_was_made(quantized, onnx_file):
