@@ -77,7 +77,8 @@ def test_the_gradients_of_many_batches_at_once_are_those_of_one_after_the_other(
     net, data = network(), images()
     view, (x, y) = Landscape(net, data), next(iter(data.batches(len(data))))
     draws = torch.randint(len(data), (5, 8), generator=torch.Generator().manual_seed(0))
-    found = vmap(grad(view), in_dims=(None, 0, 0), chunk_size=2)(view.weights, x[draws], y[draws])
+    copies = view.weights.repeat(len(draws), 1).requires_grad_()
+    (found,) = torch.autograd.grad(vmap(view, chunk_size=2)(copies, x[draws], y[draws]).sum(), copies)
     assert found.shape == (5, len(view.weights))
     for slope, chosen in zip(found, draws, strict=True):
         own = torch.autograd.grad(cross_entropy(net.train()(x[chosen]), y[chosen]), list(net.parameters()))
