@@ -20,7 +20,8 @@ class Landscape:
     shapes   {name: shape} of those parameters
 
     All images go through at once. Batch norm takes their statistics at every point anew, so that the loss depends on
-    the weights alone. The network is copied, and stays as it is.
+    the weights alone. The network is copied, and stays as it is. `landscape(w, images, labels)` is the loss of others,
+    (N, C, H, W) and (N,); with `torch.func.vmap` that of many batches at once.
     """
 
     def __init__(self, model, data, *, device="cpu"):
@@ -34,9 +35,10 @@ class Landscape:
         self.shapes = {name: tuple(weight.shape) for name, weight in named.items()}
         ((self._images, self._labels),) = data.batches(len(data), device=device)
 
-    def __call__(self, weights):
+    def __call__(self, weights, images=None, labels=None):
         """(P,) weights -> 0-dimensional loss, in nats."""
-        return cross_entropy(functional_call(self._model, self.split(weights), (self._images,)), self._labels)
+        images, labels = (self._images, self._labels) if images is None else (images, labels)
+        return cross_entropy(functional_call(self._model, self.split(weights), (images,)), labels)
 
     def split(self, weights):
         """{name: tensor of its shape}, views of a flat vector (P,)."""

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 from torch import nn
-from torch.func import grad, jvp
+from torch.func import grad, jvp, vmap
 from torch.nn.functional import cross_entropy
 
 from labkit.data import ImageSet
@@ -71,6 +71,18 @@ def test_the_loss_and_gradient_at_the_solution_are_the_networks_own():
     loss, slope = with_gradient(view, view.weights)
     assert loss == pytest.approx(float(own.detach()), rel=1e-6)
     torch.testing.assert_close(slope, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradients_of_many_batches_at_once_are_those_of_one_after_the_other():
+    net, data = network(), images()
+    view, (x, y) = Landscape(net, data), next(iter(data.batches(len(data))))
+    draws = torch.randint(len(data), (5, 8), generator=torch.Generator().manual_seed(0))
+    copies = view.weights.repeat(len(draws), 1).requires_grad_()
+    (found,) = torch.autograd.grad(vmap(view, chunk_size=2)(copies, x[draws], y[draws]).sum(), copies)
+    assert found.shape == (5, len(view.weights))
+    for slope, chosen in zip(found, draws, strict=True):
+        own = torch.autograd.grad(cross_entropy(net.train()(x[chosen]), y[chosen]), list(net.parameters()))
+        torch.testing.assert_close(slope, torch.cat([part.reshape(-1) for part in own]), rtol=1e-4, atol=1e-6)
 
 
 def test_the_network_stays_as_it_is():

@@ -2,9 +2,9 @@
 
 What     climb by `rho` along the gradient, take the gradient there, go back, and step along that one
 When     the network fits its training images and generalises worse than it could; long trainings, large batches
-Cost     two gradients a step: twice the time
+Cost     two gradients per step: twice the time; less if switched on late in the training, for a nearly as flat end
 Not when the training ends long before the images are fitted; the gain depends on `rho`, and is often small
-Source   Foret, Kleiner, Mobahi, Neyshabur 2020, arXiv:2010.01412
+Source   Foret, Kleiner, Mobahi, Neyshabur 2020, arXiv:2010.01412; late: Zhou et al. 2024, arXiv:2410.10373
 """
 
 import torch

@@ -7,6 +7,7 @@ threads here, because small networks gain more from a core of their own than fro
 import copy
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -82,13 +83,16 @@ def run(settings, make, data, *, seeds, device="cpu", target=None, step=train_st
     """Train every setting with every seed; a list of `Trained`, setting by setting.
 
     settings  {name: TrainConfig}; their own seed is replaced by each of `seeds`
-    make      () -> network, a function of a module (not of a notebook): the worker processes must find it
+    make      () -> network, a function of a module (not of a notebook): the worker processes must find it; or
+              {seed: network}: go on with a copy of it, from the first epoch's order of the images
     data      (train, test), two ImageSets; test may be None
     step      of trainings with a target, a function of a module as well
     """
     job = Job(name="", make=make, config=TrainConfig(), data=data, device=str(device), target=target, step=step)
+    makes = {seed: partial(copy.deepcopy, make[seed]) if isinstance(make, dict) else make for seed in seeds}
     seeded = [(name, replace(config, seed=seed)) for name, config in settings.items() for seed in seeds]
-    return work(_train_one, [replace(job, name=name, config=config) for name, config in seeded], device)
+    jobs = [replace(job, name=name, make=makes[config.seed], config=config) for name, config in seeded]
+    return work(_train_one, jobs, device)
 
 
 def _train_one(job):
@@ -109,7 +113,7 @@ def _train_one(job):
         steps=steps,
         epochs=steps / (len(train) // job.config.batch),
         seconds=seconds,
-        model=network.cpu(),
+        model=_plain(network),
         looks=looks,
     )
 
@@ -129,7 +133,7 @@ def tune_one(job):
         steps=history.steps,
         epochs=job.config.epochs,
         seconds=history.seconds,
-        model=network.cpu().to(memory_format=torch.contiguous_format),
+        model=_plain(network),
     )
 
 
@@ -137,6 +141,7 @@ def _train_to_target(job, network):
     """Train at a constant rate until the loss on all training images is the target, or for config.epochs: (steps,
     looks) as in `Trained`."""
     config, (train, test), device = job.config, job.data, job.device
+    network.to(memory_format=torch.channels_last if config.channels_last else torch.preserve_format)
     rates = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
     optimizer, looks, steps, due, last = torch.optim.SGD(network.parameters(), **rates), [], 0, 1, (0, np.inf)
     for epoch in range(config.epochs):
@@ -149,12 +154,17 @@ def _train_to_target(job, network):
                 continue
             due, loss = max(steps + 1, int(_OFTEN * steps)), _loss(network, train, device)
             if milestone:
-                tested, model = _tested(network, job), copy.deepcopy(network).cpu()
+                tested, model = _tested(network, job), _plain(copy.deepcopy(network))
                 looks.append(Look(steps, steps * config.batch / len(train), loss, tested, model))
             if loss <= job.target:
                 return _crossing(last, (steps, loss), job.target), tuple(looks)
             last = steps, loss
     return np.nan, tuple(looks)
+
+
+def _plain(network):
+    """The network on the CPU, its weights laid out so that they can be written as one vector."""
+    return network.cpu().to(memory_format=torch.contiguous_format)
 
 
 def _crossing(before, after, target):
