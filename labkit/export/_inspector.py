@@ -8,7 +8,6 @@ import json
 import math
 import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +17,9 @@ from onnx import helper, numpy_helper
 from labkit.errors import LabError
 from labkit.export.gate import LARGEST, parsed
 from labkit.export.runtime import answers, session
-from labkit.export.walk import graphs, holders, tensors
+from labkit.export.walk import graphs, holders, tensors, weights_aside
 
 MEMORY, COPIES = 2**32, 8  # bytes of memory a file may take: so many, or so many times its own if that is more
-WEIGHTS = 2**16  # bytes: a larger tensor holds weights, and no shape, axes or sizes
 # What ONNX Runtime cannot run, another engine may be able to; but with these words it condemns a file.
 CONDEMNED = ("not a registered function/op", "allocat", "bad_alloc", "require more than", "MemoryError")
 # The words of onnx's checker about external data that it would have to leave the file's folder for.
@@ -64,7 +62,7 @@ def inspect(path):
         raise LabError("It holds sparse tensors: few values that claim to be many.", fix="store them dense")
     for holder, opsets in holders(model):
         _require_clear(holder, opsets)
-    with _weights_aside(model):
+    with weights_aside(model):
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True).graph
     for value in (*inferred.input, *inferred.output, *inferred.value_info):
         _require_size(value)
@@ -72,24 +70,6 @@ def inspect(path):
     for tensor in tensors(model):
         numpy_helper.to_array(tensor)  # its bytes are as many as its shape says
     _run_once(model, path)
-
-
-@contextmanager
-def _weights_aside(model):
-    """Make its large weights look stored in other files meanwhile: inference would copy their bytes several times.
-
-    Their types and shapes stay, and what a shape can be read from is small.
-    """
-    inside = [tensor for tensor in model.graph.initializer if not tensor.data_location]  # others stay as they are
-    large = [tensor for tensor in inside if len(tensor.raw_data) > WEIGHTS]
-    bytes_of = [tensor.raw_data for tensor in large]
-    for tensor in large:
-        tensor.ClearField("raw_data")
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-    yield
-    for tensor, held in zip(large, bytes_of, strict=True):
-        tensor.raw_data = held
-        tensor.ClearField("data_location")
 
 
 def _limit_memory(model, path):

@@ -85,6 +85,12 @@ def _inspected(digest, path):
         raise LabError(**problem)
 
 
+def ready():
+    """Start the process that opens files, if there is none: it loads its libraries while this one does other work."""
+    with _ONE_AT_A_TIME:
+        _inspector()
+
+
 def _inspector():
     """The process that opens files for this one, started when there is none."""
     found = _INSPECTORS.get(os.getpid())

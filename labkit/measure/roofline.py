@@ -17,17 +17,17 @@ TWICE_THE_SIDE = 8  # times the work
 SLACK = 0.10  # a result may be this much above a ceiling, which was itself measured
 
 
-def ceilings(*, device=None, seconds=6.0):
+def ceilings(*, device=None, seconds=6.0, precisions=PRECISIONS):
     """The best rates seen on this machine within about `seconds`: `rows.Ceiling` for copy and matmul.
 
     copy         bytes read plus bytes written per second, buffers larger than the last-level cache
     matmul-fp32, matmul-bf16, matmul-int8   multiplications and additions per second of square matrices,
-                 as large as the time allows
+                 as large as the time allows; of the `precisions` asked for
     What cannot run here is a row with a reason. On a busy machine they take up to twice the seconds, and may be low.
     """
     clock = clock_of(device)
-    share = Plan(seconds=seconds).seconds / (1 + len(PRECISIONS))
-    measured = [_copy_ceiling(clock, share), *(_matmul_ceiling(clock, share, name) for name in PRECISIONS)]
+    share = Plan(seconds=seconds).seconds / (1 + len(precisions))
+    measured = [_copy_ceiling(clock, share), *(_matmul_ceiling(clock, share, name) for name in precisions)]
     where = {key: provenance(clock)[key] for key in ("device", "threads")}
     return tuple(Ceiling(run_key="", **where, **fields) for fields in measured)
 

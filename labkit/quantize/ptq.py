@@ -26,6 +26,7 @@ from labkit.errors import LabError, require_known
 from labkit.export import runtime_graph
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained, written
+from labkit.export.walk import weights_aside
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe, ranges
 
@@ -100,7 +101,11 @@ def prepared(src):
 
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(runtime_graph(src, Path(folder) / "basic.onnx", "basic"))
-    model = onnx.shape_inference.infer_shapes(model)
+    with weights_aside(model):
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    for ours, found in ((model.graph.value_info, inferred.value_info), (model.graph.output, inferred.output)):
+        del ours[:]
+        ours.extend(found)
     used = {node.domain for node in model.graph.node}
     imports = [opset for opset in model.opset_import if opset.domain in used]  # it declares many more than it uses
     del model.opset_import[:]

@@ -13,6 +13,7 @@ from sample_onnx import good_model, save, with_external
 
 from labkit.errors import LabError
 from labkit.export import _inspector, as_written, checked, gate, precision_of
+from labkit.export.walk import weights_aside
 
 
 @pytest.mark.large
@@ -75,7 +76,7 @@ def test_shapes_are_inferred_without_the_bytes_of_large_weights_and_the_file_is_
     whole = model.SerializeToString()
     settings = {"check_type": True, "strict_mode": True, "data_prop": True}
     wanted = onnx.shape_inference.infer_shapes(model, **settings).graph.value_info
-    with _inspector._weights_aside(model):
+    with weights_aside(model):
         assert model.ByteSize() < 1000 < len(whole)
         assert onnx.shape_inference.infer_shapes(model, **settings).graph.value_info == wanted
     assert model.SerializeToString() == whole

@@ -90,3 +90,5 @@ def test_every_ceiling_has_a_rate_or_a_reason(tmp_path, monkeypatch):
     assert [row.name for row in rows] == ["copy", "matmul-fp32", "matmul-bf16", "matmul-int8"]
     assert all((row.bytes_per_s or row.ops_per_s or 0) > 0 or row.reason for row in rows)
     ledger.add(*rows, path=tmp_path / "ledger.sqlite")
+    only = ceilings(device="cpu", seconds=0.1, precisions=("fp32",))
+    assert [row.name for row in only] == ["copy", "matmul-fp32"]

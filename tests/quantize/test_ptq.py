@@ -8,7 +8,7 @@ import torch
 from labkit import engines
 from labkit.engines import fidelity
 from labkit.errors import LabError
-from labkit.export import parity, to_onnx
+from labkit.export import parity, runtime_graph, to_onnx
 from labkit.quantize import RECIPES, Calibration, logits, observe, prepared, static
 from labkit.quantize.numbers import quantize, scale_zero_point, sqnr_db, value_range
 
@@ -25,6 +25,15 @@ def quantized(onnx_file, histograms, tmp_path_factory):
     """{recipe: path}"""
     folder = tmp_path_factory.mktemp("quantized")
     return {recipe: static(onnx_file, folder / f"{recipe}.onnx", histograms, recipe=recipe) for recipe in RECIPES}
+
+
+def test_the_shapes_of_a_prepared_model_are_those_inferred_with_the_weights_in_place(onnx_file, tmp_path):
+    plain = onnx.load(runtime_graph(onnx_file, tmp_path / "basic.onnx", "basic"))
+    wanted, found = onnx.shape_inference.infer_shapes(plain).graph, prepared(onnx_file).graph
+    assert wanted.value_info
+    assert found.value_info == wanted.value_info
+    assert found.output == wanted.output
+    assert found.initializer == wanted.initializer
 
 
 def tensors(model):
