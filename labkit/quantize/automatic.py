@@ -22,7 +22,7 @@ from labkit.export.runtime import explained, written
 from labkit.ledger.shown import shown
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.observed import observe
-from labkit.quantize.ptq import BETWEEN, in_int8, prepared
+from labkit.quantize.ptq import BETWEEN, in_int8, left_in_float, prepared
 from labkit.quantize.sensitivity import logits, multiply_adds, sensitivity
 from labkit.quantize.smoothing import smoothed
 
@@ -110,7 +110,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
             alone = sensitivity(model, seen, data.first(SCANNED), **settings)
             reasons = _fewest(model, holds, multiply_adds(model, seen), alone)
     work = multiply_adds(model, seen)
-    reasons |= dict(_never_in_integers(model, work))
+    reasons |= dict(_never_in_integers(model, work, settings.get("recipe")))
     if set(work) <= set(reasons):
         raise _refused(src, limit, {node.op_type for node in model.graph.node if node.name in work})
     made = in_int8(model, seen, keep=reasons, **settings)
@@ -176,15 +176,15 @@ def _reasons(model, table):
         yield f"{kind}: alone it makes {shown(100 * part, '%')} of the noise, with {cost}"
 
 
-def _never_in_integers(model, work):
-    """(node, reason) of each heavy operator that no recipe quantizes."""
+def _never_in_integers(model, work, recipe):
+    """(node, reason) of each heavy operator that no recipe quantizes, or this one does not."""
+    left = left_in_float(model, recipe)
     for node in model.graph.node:
+        share = f"{shown(100 * work.get(node.name, math.nan) / sum(work.values()), '%')} of the multiply-adds"
         if node.op_type in HEAVY and node.op_type not in QUANTIZED:
-            share = 100 * work.get(node.name, math.nan) / sum(work.values())
-            yield (
-                node.name,
-                f"{node.op_type}: no recipe puts it into integers; {shown(share, '%')} of the multiply-adds",
-            )
+            yield node.name, f"{node.op_type}: no recipe puts it into integers; {share}"
+        elif node.name in left:
+            yield node.name, f"depthwise convolution: the recipe {recipe} leaves it in float; {share}"
 
 
 def _refused(src, limit, kinds):

@@ -14,7 +14,8 @@ tensorrt     activations and weights int8 and symmetric, weights per channel, on
              and biases left in float
 onnxruntime  on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what stands between the
              heavy operators too
-openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO fuses the rest by itself
+openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO fuses the rest itself;
+             depthwise convolutions stay in float: some it answers wrongly in 8 bits, and none gets faster
 
 7 bits, because a CPU without VNNI instructions adds pairs of products in int16, which weights of 8 bits overflow.
 """
@@ -63,6 +64,7 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
         expected, found = " or ".join(QUANTIZED), ", ".join(sorted(kinds))
         raise LabError("There is nothing to quantize.", expected=expected, found=found, fix="use --precision fp16")
     settings = _recipe_settings(recipe, model)
+    keep = {*keep, *left_in_float(model, recipe)}
     unknown = set(keep) - {node.name for node in model.graph.node}
     if unknown:
         names = ", ".join(node.name for node in model.graph.node if node.op_type in QUANTIZED)
@@ -72,6 +74,15 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
     quantized = _insert(copy, ranges(seen, method), settings, keep)
     onnx.helper.set_model_props(quantized, {"quantized": f"int8, recipe {recipe}, ranges by {method}"})
     return quantized
+
+
+def left_in_float(model, recipe):
+    """Names of the heavy nodes that a recipe never puts into integers, though others do."""
+    if recipe != "openvino":
+        return []
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    grouped = [node for node in model.graph.node if any(each.name == "group" and each.i > 1 for each in node.attribute)]
+    return [node.name for node in grouped if node.op_type == "Conv" and shapes.get(node.input[1], (0, 0))[1] == 1]
 
 
 def _recipe_settings(recipe, model):

@@ -14,7 +14,7 @@ from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.observed import in_order, observe
-from labkit.quantize.ptq import in_int8, prepared
+from labkit.quantize.ptq import in_int8, left_in_float, prepared
 
 
 def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="minmax"):
@@ -32,7 +32,8 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
     model = path if hasattr(path, "graph") else prepared(path)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
-    layers = [node for node in model.graph.node if node.op_type in QUANTIZED]
+    left = left_in_float(model, recipe)
+    layers = [node for node in model.graph.node if node.op_type in QUANTIZED and node.name not in left]
     work, exact, rows = multiply_adds(model, seen), logits(path, images), []
     for layer in layers:
         others = [other.name for other in layers if other.name != layer.name]
