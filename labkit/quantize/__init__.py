@@ -19,11 +19,12 @@ from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.named import by_name, images_for
 from labkit.quantize.observed import METHODS, observe, ranges
+from labkit.quantize.outliers import outliers_apart
 from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
 from labkit.quantize.smoothing import smoothed
 from labkit.quantize.weights import weight_only
 
 __all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "automatic", "by_name", "dynamic", "images_for"]
-__all__ += ["in_int8", "kept", "logits", "observe", "prepared", "ranges", "sensitivity", "smoothed", "static"]
-__all__ += ["to_fp8", "to_fp16", "weight_only"]
+__all__ += ["in_int8", "kept", "logits", "observe", "outliers_apart", "prepared", "ranges", "sensitivity", "smoothed"]
+__all__ += ["static", "to_fp8", "to_fp16", "weight_only"]

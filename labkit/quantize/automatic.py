@@ -1,8 +1,8 @@
 """Partial quantization: INT8 that leaves as little in float as the answers allow.
 
-What     the network is smoothed where that pays (`smoothing`); each layer is put into INT8 alone and its noise in the
-         answers is measured; those with the most noise per multiply-add stay in float, as many as it takes; then each
-         of them is tried in INT8 once more
+What     the network is smoothed (`smoothing`), or its outliers are multiplied in float (`outliers`), where that pays;
+         each layer is put into INT8 alone and its noise in the answers is measured; those with the most noise per
+         multiply-add stay in float, as many as it takes; then each of them is tried in INT8 once more
 When     all layers in INT8 change too many answers: few channels, depthwise convolutions, attention
 Cost     one quantization and one run of the network per layer, a minute or more; float layers give up their speed
 Not when half of the multiply-adds would stay in float: FP16 is simpler then, and closer
@@ -12,6 +12,7 @@ Source   Wu et al. 2020, arXiv:2004.09602, section 6
 import json
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from labkit.export.runtime import explained, written
 from labkit.ledger.shown import shown
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.observed import observe
+from labkit.quantize.outliers import outliers_apart
 from labkit.quantize.ptq import BETWEEN, in_int8, left_in_float, prepared
 from labkit.quantize.sensitivity import logits, multiply_adds, sensitivity
 from labkit.quantize.smoothing import smoothed
@@ -104,9 +106,9 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
             found = logits(in_int8(model, seen, keep=keep, **settings), held_out)
             return limit.holds(exact, found, labels)
 
-        reasons, note = {}, "no"
+        reasons, notes = {}, {}
         if not holds(()):
-            model, seen, note = _flatter(model, seen, data, settings)
+            model, seen, notes = _flatter(model, seen, data, settings)
             alone = sensitivity(model, seen, data.first(SCANNED), **settings)
             reasons = _fewest(model, holds, multiply_adds(model, seen), alone)
     work = multiply_adds(model, seen)
@@ -114,13 +116,14 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     if set(work) <= set(reasons):
         raise _refused(src, limit, {node.op_type for node in model.graph.node if node.name in work})
     made = in_int8(model, seen, keep=reasons, **settings)
-    props = {entry.key: entry.value for entry in made.metadata_props} | {"smoothed": note}
+    props = {entry.key: entry.value for entry in made.metadata_props} | {"smoothed": "no"} | notes
     share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
     return written(made, dst, **props, **{KEPT: json.dumps(reasons), SHARE: f"{share:.4f}"})
 
 
 def _flatter(model, seen, data, settings):
-    """(the model, what was observed, a note): smoothed where that wins `WORTH` dB on calibration data, or as it is."""
+    """(the model, what was observed, notes): smoothed, or its outliers multiplied in float, where that wins `WORTH` dB
+    on calibration data, or as it is. Products in float cost time in each call, so they must win twice as much."""
     some = data.first(SCANNED)
     exact = logits(model, some)
 
@@ -128,12 +131,15 @@ def _flatter(model, seen, data, settings):
         return sqnr_db(exact, logits(in_int8(*pair, **settings), some))
 
     before, found = db(model, seen), []
-    for alpha in ALPHAS:
-        flat = smoothed(model, data, alpha=alpha)
+    ways = [("smoothed", f"alpha {alpha}", partial(smoothed, alpha=alpha)) for alpha in ALPHAS]
+    for key, how, way in (*ways, ("outliers", "in float", outliers_apart)):
+        flat = way(model, data)
         flat_seen = observe(flat, data)
-        found.append((db(flat, flat_seen) - before, alpha, flat, flat_seen))
-    gain, alpha, flat, flat_seen = max(found, key=lambda each: each[0])
-    return (flat, flat_seen, f"alpha {alpha}, {gain:.1f} dB better") if gain >= WORTH else (model, seen, "no")
+        gain = db(flat, flat_seen) - before
+        score = gain - WORTH * (2 if way is outliers_apart else 1)
+        found.append((score, flat, flat_seen, {key: f"{how}, {gain:.1f} dB better"}))
+    score, *best = max(found, key=lambda each: each[0])
+    return best if score >= 0 else (model, seen, {})
 
 
 def kept(path):
@@ -183,7 +189,9 @@ def _never_in_integers(model, work, recipe):
         share = f"{shown(100 * work.get(node.name, math.nan) / sum(work.values()), '%')} of the multiply-adds"
         if node.op_type in HEAVY and node.op_type not in QUANTIZED:
             yield node.name, f"{node.op_type}: no recipe puts it into integers; {share}"
-        elif node.name in left:
+        elif node.name in left and node.op_type in ("Gemm", "MatMul"):
+            yield node.name, f"product of outliers: they reach much further than the other channels; {share}"
+        elif node.name in left and node.op_type == "Conv":
             yield node.name, f"depthwise convolution: the recipe {recipe} leaves it in float; {share}"
 
 

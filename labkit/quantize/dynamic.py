@@ -14,7 +14,7 @@ from labkit.errors import LabError
 from labkit.export.runtime import explained
 from labkit.files import atomic
 from labkit.quantize._quiet import quiet
-from labkit.quantize.ptq import prepared
+from labkit.quantize.ptq import left_in_float, prepared
 
 DYNAMIC = ("MatMul", "Gemm")
 
@@ -38,8 +38,10 @@ def dynamic(src, dst, *, keep=(), bits=7):
         raise LabError(what, expected=", ".join(known) or " or ".join(DYNAMIC), found=found)
     with explained(Path(src).name, "quantized"), atomic(dst) as temporary, quiet():
         settings = {"per_channel": True, "reduce_range": bits == 7, "weight_type": QuantType.QInt8}
-        wanted = [name for name in known if name not in keep]
-        del model.graph.value_info[:]  # it turns a Gemm into a MatMul, and stumbles over the shape of the old weights
+        left = {*keep, *left_in_float(model)}
+        # it turns a Gemm into a MatMul of another name, and stumbles over the shape of the old weights
+        wanted = [each for name in known if name not in left for each in (name, f"{name}_MatMul")]
+        del model.graph.value_info[:]
         quantize_dynamic(model, temporary, nodes_to_quantize=wanted, **settings)
         made = onnx.load(temporary)
         onnx.helper.set_model_props(made, {"quantized": f"int8, ranges found in each call, weights of {bits} bits"})

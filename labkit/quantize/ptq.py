@@ -30,6 +30,7 @@ from labkit.export.runtime import explained, written
 from labkit.export.walk import weights_aside
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe, ranges
+from labkit.quantize.outliers import FLOAT
 
 BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
 RECIPES = ("tensorrt", "onnxruntime", "openvino")
@@ -76,13 +77,16 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
     return quantized
 
 
-def left_in_float(model, recipe):
-    """Names of the heavy nodes that a recipe never puts into integers, though others do."""
-    if recipe != "openvino":
-        return []
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    grouped = [node for node in model.graph.node if any(each.name == "group" and each.i > 1 for each in node.attribute)]
-    return [node.name for node in grouped if node.op_type == "Conv" and shapes.get(node.input[1], (0, 0))[1] == 1]
+def left_in_float(model, recipe=None):
+    """Names of the nodes that stay in float though others of their kind do not: products of outliers; for OpenVINO
+    depthwise convolutions."""
+    found = [node.name for node in model.graph.node if FLOAT in node.name]
+    if recipe == "openvino":
+        shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+        convolutions = [node for node in model.graph.node if node.op_type == "Conv" and node.input[1] in shapes]
+        grouped = [each for each in convolutions if any(a.name == "group" and a.i > 1 for a in each.attribute)]
+        found += [node.name for node in grouped if shapes[node.input[1]][1] == 1]
+    return found
 
 
 def _recipe_settings(recipe, model):

@@ -31,14 +31,14 @@ def smoothed(model, data, *, alpha=0.5, insert=True):
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     smooth = onnx_ir.from_proto(model)
-    entering = _entering(smooth.graph)
-    axes = {value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in entering.items()}
-    reach = _reach(model, data, axes)
-    for value, layers in entering.items():
+    layers_of = entering(smooth.graph)
+    axes = {value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in layers_of.items()}
+    furthest = reach(model, data, axes)
+    for value, layers in layers_of.items():
         axis, kernels = axes[value.name], [_by_input(layer) for layer in layers]
         weights = np.max([np.abs(kernel).max((1, 3)).ravel() for kernel in kernels], 0)
         depthwise = all(kernel.shape[2] == 1 < len(kernel) for kernel in kernels)
-        factor = _factor(reach[value.name], weights, 1.0 if depthwise else alpha)
+        factor = _factor(furthest[value.name], weights, 1.0 if depthwise else alpha)
         before = _takers(value, axis, len(layers))
         if before is None and not insert:
             continue
@@ -53,7 +53,7 @@ def smoothed(model, data, *, alpha=0.5, insert=True):
     return onnx.shape_inference.infer_shapes(onnx_ir.to_proto(smooth))
 
 
-def _entering(graph):
+def entering(graph):
     """{value: the layers with stored weights that multiply it}, in the order of the graph."""
     found = {}
     for node in graph:
@@ -62,16 +62,16 @@ def _entering(graph):
     return found
 
 
-def _stored(node, place=1):
+def stored(node, place=1):
     """The stored array that a node reads at this place."""
     return node.inputs[place].const_value.numpy()
 
 
-def _new_value(graph, name, array):
+def new_value(graph, name, array, kind=np.float32):
     """A stored array of that name; it takes the place of another."""
     import onnx_ir  # in the functions: half a second
 
-    array = onnx_ir.tensor(np.ascontiguousarray(array, np.float32), name=name)
+    array = onnx_ir.tensor(np.ascontiguousarray(array, kind), name=name)
     graph.initializers[name] = onnx_ir.val(name, const_value=array)
     return graph.initializers[name]
 
@@ -79,7 +79,7 @@ def _new_value(graph, name, array):
 def _replace(node, place, array):
     """Give a node a stored array of its own; other nodes that read the old one keep it."""
     name = f"{node.inputs[place].name.partition('_of_')[0]}_of_{node.name}"
-    node.replace_input_with(place, _new_value(node.graph, name, array))
+    node.replace_input_with(place, new_value(node.graph, name, array))
 
 
 def _multiply(value, readers, array):
@@ -87,7 +87,7 @@ def _multiply(value, readers, array):
     import onnx_ir
 
     graph, name = readers[0].graph, f"{value.name}_smooth"
-    factor = _new_value(graph, f"{value.name}_factor", array)
+    factor = new_value(graph, f"{value.name}_factor", array)
     product = onnx_ir.node("Mul", [value, factor], outputs=[onnx_ir.val(name)], name=name)
     graph.insert_before(readers[0], product)
     for reader in readers:
@@ -96,7 +96,7 @@ def _multiply(value, readers, array):
 
 def _by_input(layer):
     """The weights of a layer as (groups, outputs of a group, inputs of a group, all else)."""
-    weights = _stored(layer)
+    weights = stored(layer)
     if layer.op_type == "Conv":
         groups = layer.attributes.get_int("group", 1)
         return weights.reshape(groups, len(weights) // groups, weights.shape[1], -1)
@@ -107,11 +107,11 @@ def _by_input(layer):
 def _as_stored(layer, kernel):
     """What `_by_input` made, in the shape that the file has."""
     if layer.op_type == "Conv" or layer.attributes.get_int("transB", 0):
-        return kernel.reshape(_stored(layer).shape)
+        return kernel.reshape(stored(layer).shape)
     return kernel[0, :, :, 0].T
 
 
-def _reach(model, data, axes):
+def reach(model, data, axes):
     """{tensor: (C,) the largest absolute value of each channel}."""
     found = {}
     for name, values in activations(model, data, axes):
@@ -139,18 +139,18 @@ def _takers(value, axis, readers):
     node = value.producer()
     if node is None or value.is_graph_output() or len(value.uses()) != readers:
         return None
-    stored = [place for place, each in enumerate(node.inputs) if each is not None and each.is_initializer()]
+    places = [place for place, each in enumerate(node.inputs) if each is not None and each.is_initializer()]
     if node.op_type in _PASS:
         return _takers(node.inputs[0], axis, 1)
-    if node.op_type == "Add" and axis == -1 and len(stored) == 1 and _stored(node, stored[0]).ndim == 1:
-        before = _takers(node.inputs[1 - stored[0]], axis, 1)
-        return None if before is None else [*before, (node, stored[0])]
+    if node.op_type == "Add" and axis == -1 and len(places) == 1 and stored(node, places[0]).ndim == 1:
+        before = _takers(node.inputs[1 - places[0]], axis, 1)
+        return None if before is None else [*before, (node, places[0])]
     heavy = node.op_type in ("Conv", "Gemm", "MatMul", "LayerNormalization")
-    return [(node, place) for place in stored] if heavy and stored == list(range(1, len(node.inputs))) else None
+    return [(node, place) for place in places] if heavy and places == list(range(1, len(node.inputs))) else None
 
 
 def _output_scaled(node, place, factor):
     """A stored input of a node with its output channels multiplied by factors (C,)."""
-    array = _stored(node, place)
+    array = stored(node, place)
     first = node.op_type == "Conv" or node.attributes.get_int("transB", 0)
     return array * (along(factor, array, 0) if first else factor)

@@ -77,3 +77,11 @@ def test_a_file_without_products_is_refused(tmp_path):
     path = export.to_onnx(torch.nn.ReLU(), torch.randn(2, 3), tmp_path / "relu.onnx")
     with pytest.raises(LabError, match="nothing to quantize"):
         dynamic(path, tmp_path / "int8.onnx")
+
+
+def test_a_layer_with_a_bias_on_vectors_is_quantized_too(tmp_path):
+    torch.manual_seed(0)
+    source = export.to_onnx(torch.nn.Linear(32, 8), torch.zeros(2, 32), tmp_path / "net.onnx")
+    assert export.operators(export.checked(source)) == {"Gemm": 1}
+    made = dynamic(source, tmp_path / "int8.onnx")
+    assert export.operators(export.checked(made))["MatMulInteger"] == 1
