@@ -45,7 +45,8 @@ def to_onnx(model, example, path, *, opset=None, optimize=True, longest=None):
     with atomic(path) as temporary, warnings.catch_warnings(), _no_collection(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's own, about itself
         torch.onnx.export(
-            copy.deepcopy(model).cpu().eval(),
+            # weights laid out as NHWC would make the exporter write its pooling as a search by computed places
+            copy.deepcopy(model).cpu().eval().to(memory_format=torch.contiguous_format),
             tuple(each.detach().cpu() for each in examples),
             temporary,
             dynamo=True,

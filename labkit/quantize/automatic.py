@@ -112,7 +112,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
             alone = sensitivity(model, seen, data.first(SCANNED), **settings)
             reasons = _fewest(model, holds, multiply_adds(model, seen), alone)
     work = multiply_adds(model, seen)
-    reasons |= dict(_never_in_integers(model, work, settings.get("recipe")))
+    reasons |= dict(_never_in_integers(model, work))
     if set(work) <= set(reasons):
         raise _refused(src, limit, {node.op_type for node in model.graph.node if node.name in work})
     made = in_int8(model, seen, keep=reasons, **settings)
@@ -182,17 +182,15 @@ def _reasons(model, table):
         yield f"{kind}: alone it makes {shown(100 * part, '%')} of the noise, with {cost}"
 
 
-def _never_in_integers(model, work, recipe):
-    """(node, reason) of each heavy operator that no recipe quantizes, or this one does not."""
-    left = left_in_float(model, recipe)
+def _never_in_integers(model, work):
+    """(node, reason) of each heavy operator that no recipe quantizes."""
+    left = left_in_float(model)
     for node in model.graph.node:
         share = f"{shown(100 * work.get(node.name, math.nan) / sum(work.values()), '%')} of the multiply-adds"
         if node.op_type in HEAVY and node.op_type not in QUANTIZED:
             yield node.name, f"{node.op_type}: no recipe puts it into integers; {share}"
-        elif node.name in left and node.op_type in ("Gemm", "MatMul"):
+        elif node.op_type in HEAVY and node.name in left:
             yield node.name, f"product of outliers: they reach much further than the other channels; {share}"
-        elif node.name in left and node.op_type == "Conv":
-            yield node.name, f"depthwise convolution: the recipe {recipe} leaves it in float; {share}"
 
 
 def _refused(src, limit, kinds):

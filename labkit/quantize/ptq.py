@@ -14,8 +14,7 @@ tensorrt     activations and weights int8 and symmetric, weights per channel, on
              and biases left in float
 onnxruntime  on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what stands between the
              heavy operators too
-openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO fuses the rest itself;
-             depthwise convolutions stay in float: some it answers wrongly in 8 bits, and none gets faster
+openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO fuses the rest itself
 
 7 bits, because a CPU without VNNI instructions adds pairs of products in int16, which weights of 8 bits overflow.
 """
@@ -65,7 +64,7 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
         expected, found = " or ".join(QUANTIZED), ", ".join(sorted(kinds))
         raise LabError("There is nothing to quantize.", expected=expected, found=found, fix="use --precision fp16")
     settings = _recipe_settings(recipe, model)
-    keep = {*keep, *left_in_float(model, recipe)}
+    keep = {*keep, *left_in_float(model)}
     unknown = set(keep) - {node.name for node in model.graph.node}
     if unknown:
         names = ", ".join(node.name for node in model.graph.node if node.op_type in QUANTIZED)
@@ -77,16 +76,9 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
     return quantized
 
 
-def left_in_float(model, recipe=None):
-    """Names of the nodes that stay in float though others of their kind do not: products of outliers; for OpenVINO
-    depthwise convolutions."""
-    found = [node.name for node in model.graph.node if FLOAT in node.name]
-    if recipe == "openvino":
-        shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-        convolutions = [node for node in model.graph.node if node.op_type == "Conv" and node.input[1] in shapes]
-        grouped = [each for each in convolutions if any(a.name == "group" and a.i > 1 for a in each.attribute)]
-        found += [node.name for node in grouped if shapes[node.input[1]][1] == 1]
-    return found
+def left_in_float(model):
+    """Names of the nodes that stay in float though others of their kind do not: products of outliers."""
+    return [node.name for node in model.graph.node if FLOAT in node.name]
 
 
 def _recipe_settings(recipe, model):

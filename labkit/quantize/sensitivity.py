@@ -32,7 +32,7 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
     model = path if hasattr(path, "graph") else prepared(path)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
-    left = left_in_float(model, recipe)
+    left = left_in_float(model)
     layers = [node for node in model.graph.node if node.op_type in QUANTIZED and node.name not in left]
     work, exact, rows = multiply_adds(model, seen), logits(path, images), []
     for layer in layers:

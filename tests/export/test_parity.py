@@ -54,6 +54,17 @@ def test_the_network_is_left_as_it_was(tmp_path):
     assert network.training
 
 
+def test_a_network_laid_out_as_nhwc_becomes_the_same_graph(tmp_path):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    plain = export.to_onnx(network, torch.zeros(2, 1, 8, 8), tmp_path / "nchw.onnx")
+    network.to(memory_format=torch.channels_last)
+    other = export.to_onnx(network, torch.zeros(2, 1, 8, 8), tmp_path / "nhwc.onnx")
+    kinds = [[node.op_type for node in onnx.load(each).graph.node] for each in (plain, other)]
+    assert kinds[0] == kinds[1]
+    assert network[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_another_opset_is_written_when_asked_for(network, tmp_path):
     found = export.to_onnx(network, models.example("cnn-small", 2), tmp_path / "old.onnx", opset=18)
     assert onnx.load(found).opset_import[0].version == 18
