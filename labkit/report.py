@@ -46,7 +46,7 @@ def write_report(path=None):
         machine=device.describe(),
         commit=device.commit(),
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
-        attempts=[_with_page(attempts[name], path.parent) for name in sorted(attempts)],
+        attempts=_with_pages([attempts[name] for name in sorted(attempts)], path.parent),
         claims=_newest(Claim),
         tallies=_tallies(),
         predictions=_newest(Prediction, apart=_how),
@@ -148,21 +148,32 @@ def _head(name):
     return re.sub(r"_(bytes|ms|s|j)$", "", name.replace("_per_s", "_per_second")).replace("_", " ")
 
 
-def _with_page(attempt, folder):
-    """An attempt with links to its executed notebook and to a readable page of it: the book's, if that shows this run.
+def _with_pages(attempts, folder):
+    """Attempts with links to their executed notebooks and to readable pages: the book's, where those show these runs.
 
     The copy of the report inside the book (see docs/book/build.py) has the book's pages only.
     """
-    name, source = attempt.notebook, artifacts() / (attempt.output or "")
-    page, shown = (artifacts() / "book" / place for place in (f"lessons/{name}.html", f"_sources/lessons/{name}.ipynb"))
-    links = {"page": None, "notebook_file": None}
-    if (folder / "lessons" / page.name).is_file():
-        links["page"] = f"lessons/{page.name}"
-    elif source.is_file():
-        in_book = page.is_file() and shown.is_file() and filecmp.cmp(source, shown, shallow=False)
-        links["page"] = pages.link(page if in_book else pages.beside(source), folder)
-        links["notebook_file"] = pages.link(source, folder)
-    return asdict(attempt) | links
+    own = {attempt: folder / f"lessons/{attempt.notebook}.html" for attempt in attempts}
+    own = {attempt: page for attempt, page in own.items() if page.is_file()}
+    sources = {attempt: artifacts() / attempt.output for attempt in attempts if attempt.output and attempt not in own}
+    sources = {attempt: source for attempt, source in sources.items() if source.is_file()}
+    shown = {attempt: _in_book(attempt.notebook, source) for attempt, source in sources.items()}
+    beside = pages.beside([source for attempt, source in sources.items() if not shown[attempt]])
+    rows = []
+    for attempt in attempts:
+        source = sources.get(attempt)
+        page = own.get(attempt) or shown.get(attempt) or beside.get(source)
+        links = {"page": page, "notebook_file": source}
+        rows.append(asdict(attempt) | {name: path and pages.link(path, folder) for name, path in links.items()})
+    return rows
+
+
+def _in_book(name, source):
+    """The book's page of a lesson, if it shows this executed notebook, or None."""
+    book = artifacts() / "book"
+    page, copy = book / f"lessons/{name}.html", book / f"_sources/lessons/{name}.ipynb"
+    there = page.is_file() and copy.is_file()
+    return page if there and filecmp.cmp(source, copy, shallow=False) else None
 
 
 def _book(folder):

@@ -115,19 +115,22 @@ def test_text_of_a_notebook_cannot_inject_markup():
 
 
 def test_executed_notebooks_are_linked_as_pages_that_open_in_a_browser():
-    cell = nbformat.v4.new_code_cell("1 + 1", outputs=[nbformat.v4.new_output("execute_result", {"text/plain": "2"})])
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title"), cell])
     folder = artifacts() / "executed" / "quick"
     folder.mkdir(parents=True)
-    nbformat.write(notebook, folder / "00_start_here.ipynb")
-    write_attempt(output="executed/quick/00_start_here.ipynb")
-    html = page()
-    links = re.findall(r'href="([^"]+)"', html)
-    assert links == ["executed/quick/00_start_here.html", "executed/quick/00_start_here.ipynb"]
-    shown = (artifacts() / links[0]).read_text(encoding="utf-8")
-    assert "Title" in shown
-    assert 'href="../../report.html"' in shown
-    assert not re.search(r"<script|<link|src=\"http", shown)
+    for name in ("00_start_here", "01_deployment_fundamentals"):
+        output = nbformat.v4.new_output("execute_result", {"text/plain": "2"})
+        cells = [nbformat.v4.new_markdown_cell(f"# {name}"), nbformat.v4.new_code_cell("a < '&'", outputs=[output])]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
+        write_attempt(notebook=name, run_key=name, output=f"executed/quick/{name}.ipynb")
+    links = re.findall(r'href="([^"]+)"', page())
+    first, second = "executed/quick/00_start_here", "executed/quick/01_deployment_fundamentals"
+    assert links == [f"{first}.html", f"{first}.ipynb", f"{second}.html", f"{second}.ipynb"]
+    for name in (first, second):
+        shown = (artifacts() / f"{name}.html").read_text(encoding="utf-8")
+        assert name.rpartition("/")[2] in shown
+        assert "&lt;" in shown and "&amp;" in shown  # the code
+        assert 'href="../../report.html"' in shown
+        assert not re.search(r"<script|<link|src=\"http", shown)
 
 
 def test_trainings_ratios_latencies_and_memory_are_shown_in_units_for_people():

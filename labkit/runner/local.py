@@ -13,6 +13,7 @@ from labkit.runner.tasks import label
 
 # Most seconds for one cell and for one whole notebook, and seconds that a notebook takes as a rule.
 PROFILES = {"quick": (300, 900, 45), "lab": (3600, 4 * 3600, 300), "paper": (24 * 3600, 72 * 3600, 3600)}
+KERNEL_ENDS_IN_S = 1  # half of it to end by itself, half after it was terminated
 
 
 def run(jobs, settings, *, private, progress, go_on):
@@ -56,10 +57,13 @@ class _Running:
         return process.Process(attempt, told, self._environment(attempt, alone=alone), alone=alone)
 
     def _kernel(self):
-        """Traits of a `KernelManager`: a connection file that the keeper removes, and sockets where there are such."""
+        """Traits of a `KernelManager`: a connection file that the keeper removes, and sockets where there are such.
+
+        A kernel clears up within moments of being told to end; then Python takes seconds to forget all it imported.
+        """
         prefix = str(self.runtime / uuid.uuid4().hex[:8])
         sockets = {"transport": "ipc", "ip": prefix} if os.name == "posix" else {}
-        return {"connection_file": f"{prefix}.json", **sockets}
+        return {"connection_file": f"{prefix}.json", "shutdown_wait_time": KERNEL_ENDS_IN_S, **sockets}
 
     def _environment(self, attempt, *, alone):
         """The worker's environment, which its kernel inherits."""

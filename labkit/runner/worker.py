@@ -86,7 +86,7 @@ class _Run:
         except DeadKernelError:
             why = f"the kernel {how_it_ended(self.kernel)}"
         finally:
-            self.save()
+            self.save(nbformat.v4.writes_json)  # for people to read; between the cells what takes least time
         return f"{why}, in code cell {self.state['started']} of {self.state['total']}"
 
     def seconds_left(self, cell):
@@ -104,13 +104,11 @@ class _Run:
                 _keep_first_verdicts(self.job["run_key"])
             self.tell(done=self.state["done"] + 1)
 
-    def save(self):
+    def save(self, written=json.dumps):
         """Save the notebook whole; that this fails must not hide how the run ends."""
-        from nbformat.v4 import writes_json
-
         part, self.unsaved = Path(self.job["work"] + ".part"), None
         try:
-            part.write_text(writes_json(self.nb), encoding="utf-8")
+            part.write_text(written(self.nb), encoding="utf-8")
             part.replace(self.job["work"])
         except OSError as error:
             self.unsaved = f"the executed notebook could not be saved: {error}"

@@ -42,6 +42,10 @@ code = (
 done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 facts["orphan"] = int(done.stdout)
 """
+CLEARS_UP = """
+import atexit, pathlib
+atexit.register(pathlib.Path(os.environ["LABKIT_ROOT"], "cleared").touch)
+"""
 
 
 def named(name):
@@ -77,7 +81,7 @@ def course(place):
     cells = {
         "00_first": [NOTE, ORPHAN, named("first"), SAVE, drills.RECORD],
         "01_second": [NOTE, "# nothing but a remark", "  \n", named("second"), SAVE, drills.RECORD],
-        "02_alone": [NOTE, named("alone"), SAVE, drills.RECORD],
+        "02_alone": [NOTE, CLEARS_UP, named("alone"), SAVE, drills.RECORD],
     }
     drills.write_workbook(place, cells, measures=["02_alone"])
     return run_batch(parameters={"seed": "7"}, strict=True, cell_deadline_s=60, show=False)
@@ -92,7 +96,7 @@ def test_a_batch_passes_when_every_last_cell_wrote_its_record(course, place):
     assert [(row.notebook, row.cells_done, row.cells_total) for row in course.attempts] == [
         ("00_first", 7, 7),
         ("01_second", 7, 7),
-        ("02_alone", 6, 6),
+        ("02_alone", 7, 7),
     ]
     assert ledger.find(Batch, batch_key=course.batch_key)[0].status == "passed"
     assert {row.status for row in ledger.find(Attempt, batch_key=course.batch_key)} == {"passed"}
@@ -139,6 +143,10 @@ def test_two_notebooks_run_side_by_side_and_one_that_measures_runs_alone(course,
 def test_a_process_that_a_notebook_hid_does_not_outlive_it(course, place):
     pid = facts(place, "first")["orphan"]
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_kernel_clears_up_before_it_ends(course, place):
+    assert (place / "cleared").exists()
 
 
 def test_nothing_temporary_is_left_behind(course, place):
