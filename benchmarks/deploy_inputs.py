@@ -12,7 +12,8 @@ from PIL import Image
 from labkit import models, quantize
 from labkit.data import load
 
-MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])  # of ImageNet
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels
+SCALES = {"efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3)}  # what other networks were trained with
 SEEN, HELD_OUT = 64, 32
 
 
@@ -34,16 +35,16 @@ def inputs(name, split, count):
     if shape[0] == 1:
         images, _ = next(iter(load("fashion-mnist", split, limit=count).batches(count)))
         return images.numpy()
-    return crops(count, shape[1], seed=0 if split == "train" else 1)
+    return crops(count, shape[1], seed=0 if split == "train" else 1, scale=SCALES.get(name, IMAGENET))
 
 
-def crops(count, side, seed):
-    """(count, 3, side, side) float32, normalised as for ImageNet: square pieces of a portrait, scaled."""
+def crops(count, side, seed, scale):
+    """(count, 3, side, side) float32, normalised by this (mean, deviation): square pieces of a portrait, scaled."""
     portrait = Image.open(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)).convert("RGB")
     random, found = np.random.default_rng(seed), []
     for _ in range(count):
         size = int(random.integers(160, 480))
         left, top = (int(random.integers(0, length - size + 1)) for length in portrait.size)
         piece = portrait.crop((left, top, left + size, top + size)).resize((side, side))
-        found.append((np.asarray(piece) / 255 - MEAN) / STD)
+        found.append((np.asarray(piece) / 255 - scale[0]) / scale[1])
     return np.stack(found).transpose(0, 3, 1, 2).astype(np.float32)
