@@ -18,6 +18,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
+import onnx
 import torch
 from figures import Figures
 from torch.nn import functional as F
@@ -29,6 +30,7 @@ from labkit.measure import Plan, compare, latency
 from labkit.measure.stats import bootstrap_paired
 from labkit.models import minilm
 from labkit.models.encoder import minilm as network_of_course
+from labkit.quantize import Calibration
 
 ANY = 2.0  # tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement
 TOKENS = 16  # in each text of a race
@@ -75,6 +77,17 @@ class Work:
     @property
     def int8(self):
         return self.file("int8", partial(quantize.dynamic, self.plain, bits=8 if has_vnni() else 7))
+
+    @property
+    def apart(self):
+        """INT8 with the outliers in products of their own, in float."""
+        return self.file("apart", self.outliers_apart)
+
+    def outliers_apart(self, path):
+        some = self.rows[:: len(self.rows) // 64]
+        seen = Calibration(tuple(text.padded(some[at : at + 16]).numpy() for at in range(0, 64, 16)), "paragraphs")
+        onnx.save(quantize.outliers_apart(quantize.prepared(self.plain), seen), path.with_suffix(".fp32"))
+        return quantize.dynamic(path.with_suffix(".fp32"), path, bits=8 if has_vnni() else 7)
 
     @property
     def weights(self):
@@ -132,6 +145,7 @@ def speed(figures, work):
         ("onnxruntime", "onnxruntime", work.plain, "fp32"),
         ("openvino", "openvino", work.plain, "fp32"),
         ("int8", "onnxruntime", work.int8, "int8"),
+        ("int8_outliers_apart", "onnxruntime", work.apart, "int8"),
         ("weights_8_bits", "onnxruntime", work.weights, "fp32"),
     ):
         try:
