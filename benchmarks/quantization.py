@@ -2,7 +2,7 @@
 
     python benchmarks/quantization.py [--quick] [--only NAME]
 
-About half an hour; `--quick` under a minute, with two small networks. Each network is quantized plainly, and by
+Two to three hours on one thread, half of it EfficientNet; `--quick` under a minute, with two small networks. Each network is quantized plainly, and by
 `--keep auto` (`labkit.quantize.automatic`), which leaves in float what it takes to hold the limit; beside them stand,
 on the same calibration data, `onnxruntime.quantization`, and NVIDIA's modelopt and NNCF where they are installed. What
 is lost is that of the file as it is written, with its paired 95 % interval: right answers, and other answers where no
