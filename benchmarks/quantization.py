@@ -2,12 +2,13 @@
 
     python benchmarks/quantization.py [--quick] [--only NAME]
 
-Two to three hours on one thread, half of it EfficientNet; `--quick` under a minute, with two small networks. Each network is quantized plainly, and by
-`--keep auto` (`labkit.quantize.automatic`), which leaves in float what it takes to hold the limit; beside them stand,
-on the same calibration data, `onnxruntime.quantization`, and NVIDIA's modelopt and NNCF where they are installed. What
-is lost is that of the file as it is written, with its paired 95 % interval: right answers, and other answers where no
-labels are known. No network was trained on the images it is judged or tested on, but EfficientNet and MiniLM may have
-met theirs. Speed: `quantization_speed.py`.
+Two to three hours on one thread, half of it EfficientNet, which wants `labkit data get tiny-imagenet`; `--quick` under
+a minute, with two small networks. Each network is quantized plainly, and by `--keep auto`
+(`labkit.quantize.automatic`), which leaves in float what it takes to hold the limit; beside them stand, on the same
+calibration data, `onnxruntime.quantization`, and NVIDIA's modelopt and NNCF where they are installed. What is lost is
+that of the file as it is written, with its paired 95 % interval: right answers, and other answers where no labels are
+known. No network was trained on the images it is judged or tested on, but EfficientNet and MiniLM may have met theirs.
+Speed: `quantization_speed.py`.
 """
 
 import argparse
