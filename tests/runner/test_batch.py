@@ -44,7 +44,7 @@ facts["orphan"] = int(done.stdout)
 """
 CLEARS_UP = """
 import atexit, pathlib
-atexit.register(pathlib.Path(os.environ["LABKIT_ROOT"], "cleared").touch)
+_ = atexit.register(pathlib.Path(os.environ["LABKIT_ROOT"], "cleared").touch)
 """
 
 
