@@ -22,8 +22,8 @@ book: $(READY)   ## write the course as a website into artifacts/book, from what
 test: $(READY)   ## run all tests, three at a time: about seventeen minutes
 	$(TESTS)
 
-test-fast: $(READY)  ## all but lessons, browser, kill drills and large networks: about four minutes
-	$(TESTS) -m "not (course or browser or kills or large)"
+test-fast: $(READY)  ## all but lessons, browser, kill drills and what takes seconds: about two minutes
+	$(TESTS) -m "not (course or browser or kills or slow)"
 
 lab: $(READY)    ## open JupyterLab on the notebooks
 	$(BIN)/labkit lab

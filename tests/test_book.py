@@ -24,6 +24,8 @@ from labkit.files import root
 from labkit.ledger.rows import Attempt
 from labkit.lesson import cards, syllabus
 
+pytestmark = pytest.mark.slow  # the first test that comes builds the whole book
+
 BUILDER = root() / "docs" / "book" / "build.py"
 LESSON, EXECUTED = "00_start_here", "executed/quick/00_start_here.ipynb"
 DOT = base64.b64decode(

@@ -57,6 +57,7 @@ ENGINES = {"tensorrt": "tensorrt", "openvino": "openvino", "onnxruntime": "onnxr
 ENGINES |= {"gpu": "tensorrt", "compiler": "inductor"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "engine"), ENGINES.items())
 def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hide, part, engine):
     hide(part)
@@ -112,6 +113,7 @@ def test_a_hidden_package_is_neither_importable_nor_installed_there_and_others_a
     assert json.loads(found) == [[False, False], [False, False], [True, True]]
 
 
+@pytest.mark.slow
 def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_well(tmp_path):
     output = python(environment_without([*OPTIONAL, "torchao"], tmp_path / "hook"), "-m", "labkit.cli", "doctor")
     lines = {name.strip(): (sign, detail, fix) for sign, name, detail, fix in re.findall(LINE, output, re.MULTILINE)}

@@ -75,6 +75,7 @@ def test_only_the_newest_run_of_a_lesson_counts():
     assert "the old sentence" not in page()
 
 
+@pytest.mark.slow
 def test_runs_with_several_seeds_say_in_how_many_each_claim_holds_and_on_how_many_machines():
     other = replace(device.describe(), machine_key="other", cpu="Ryzen 7950X", gpu=None, logical_cores=32)
     for seed in range(4):
@@ -114,6 +115,7 @@ def test_text_of_a_notebook_cannot_inject_markup():
     assert "<script>" not in page()
 
 
+@pytest.mark.slow
 def test_executed_notebooks_are_linked_as_pages_that_open_in_a_browser():
     folder = artifacts() / "executed" / "quick"
     folder.mkdir(parents=True)

@@ -109,6 +109,7 @@ def test_the_network_itself_is_not_changed_and_a_share_of_0_takes_nothing():
     assert multiply_adds(smaller, x) < 0.6 * multiply_adds(network, x)
 
 
+@pytest.mark.slow
 def test_a_smaller_network_trains_and_exports_like_any_other(tmp_path):
     x = example("cnn-small", 3)
     smaller = without_channels(lived_in("cnn-small"), x, 0.6, multiple=1)

@@ -36,6 +36,7 @@ def stages(network, images, tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_each_stage_has_a_file_that_is_smaller_than_the_one_before(stages):
     assert [stage.name for stage in stages] == ["fp32", "pruned", "shared", "settled", "huffman"]
     assert all(stage.bytes == stage.path.stat().st_size for stage in stages)
@@ -67,6 +68,7 @@ def test_the_network_has_not_forgotten(stages, network, images):
     assert after > before - 0.05
 
 
+@pytest.mark.slow
 def test_file_sizes_are_those_of_files(stages, images, tmp_path):
     network = stages[0].network
     found = file_sizes(network, packed=stages[-1].path, images=images, name="cnn-medium")
@@ -81,6 +83,7 @@ def call(*words):
     return CliRunner().invoke(cli.app, [str(word) for word in words])
 
 
+@pytest.mark.slow
 def test_the_command_compresses_a_checkpoint_and_export_reads_what_it_wrote(network, tmp_path):
     checkpoint = save_checkpoint(tmp_path / "fashion-mnist-cnn-medium.json", {"model": network.state_dict()}, {})
     out = tmp_path / "net.small"

@@ -216,6 +216,7 @@ def test_headers_that_are_no_header_are_refused(good, tmp_path):
         refused(tmp_path / "x.small", signed(struct.pack("<H", len(header)) + header))
 
 
+@pytest.mark.slow
 def test_a_hundred_forged_bodies_are_refused_or_read_and_none_takes_much_memory(good, tmp_path):
     start = 42 + struct.unpack("<H", good[40:42])[0]
     dice, path, outcomes = random.Random(1), tmp_path / "x.small", set()

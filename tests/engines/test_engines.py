@@ -24,7 +24,7 @@ SMALL = ("cnn-small", "encoder-small", "vgg-small")  # the others take seconds e
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[] if name in SMALL else [pytest.mark.large]) for name in models.names()],
+    params=[pytest.param(name, marks=[] if name in SMALL else [pytest.mark.slow]) for name in models.names()],
 )
 def network(request, exported):
     """(the ONNX file of a network, [(a batch, its answers)] at two batch sizes)"""
@@ -60,6 +60,7 @@ def check(served, images, wanted, tolerance):
     assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", GRAPH_ENGINES)
 def test_every_engine_computes_what_every_network_computes(engine, network):
     file, pairs = network
@@ -68,7 +69,7 @@ def test_every_engine_computes_what_every_network_computes(engine, network):
         check(served, images, wanted, TOLERANCE["fp32"])
 
 
-@pytest.mark.large
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("engine", engines.names())
 @pytest.mark.filterwarnings("default")
@@ -83,6 +84,7 @@ def test_a_network_goes_into_every_engine_in_every_precision_that_both_have(engi
     check(served, images, wanted, TOLERANCE[precision])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", engines.names())
 def test_an_engine_says_what_it_uses(name, small):
     served = load_or_skip(name, small, models.example("cnn-small", 2), threads=1)
@@ -113,7 +115,7 @@ subprocess.run(["true"], check=True)
 """
 
 
-@pytest.mark.large
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_network_in_openvino_let_go_in_another_thread_leaves_the_process_able_to_take_a_signal():
     pytest.importorskip("openvino")
@@ -165,6 +167,7 @@ def test_a_broken_file_is_refused_before_the_engine_sees_it(name, small_file, tm
         engines.load(name, tmp_path / "broken.onnx", torch.zeros(1, 1, 28, 28))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPH_ENGINES)
 def test_a_machine_without_the_engine_says_what_to_install(name, small, monkeypatch):
     for module in [module for module in (*sys.modules, name, *MODULES) if module.split(".")[0].startswith(name)]:

@@ -82,6 +82,7 @@ def test_a_file_that_does_not_load_is_named_and_the_others_go_on(folder, text, w
     assert engines.get("eager").RUNS == "torch"
 
 
+@pytest.mark.slow
 def test_the_doctor_and_the_help_of_the_command_line_name_it(folder, monkeypatch):
     (folder / "broken.py").write_text("1 +", encoding="utf-8")
     monkeypatch.setenv("LABKIT_ENGINES", str(folder))

@@ -15,7 +15,7 @@ NETWORKS = ("cnn-small", "vgg-small", "convnext-mini", "encoder-small")
 PRECISIONS = ("fp32", "fp16", "int8", "int8+fp16")
 
 # The warnings are of the quantizer and the converter, about themselves.
-pytestmark = [pytest.mark.large, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 
 def calibration(name):

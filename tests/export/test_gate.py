@@ -16,7 +16,7 @@ from labkit.export import _inspector, as_written, checked, gate, precision_of
 from labkit.export.walk import weights_aside
 
 
-@pytest.mark.large
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_hostile_file_is_refused_with_its_name_and_the_reason(name, tmp_path, monkeypatch):
     path = FILES[name].make(tmp_path)

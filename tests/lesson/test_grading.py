@@ -61,6 +61,7 @@ def test_what_the_kernel_would_believe_does_not_pass(tmp_path, cheat):
     assert grade(name, *cell)[0] == "wrong"
 
 
+@pytest.mark.slow
 def test_a_notebook_is_graded_in_a_process_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(exercises, "find", None)  # what was patched here is not patched there
     found = grading.flaw(notebook(tmp_path, CHEATS["a patched expect"][0], WRONG + CHECK))

@@ -43,7 +43,7 @@ def test_a_step_that_keeps_a_tensor_looks_different_from_one_that_keeps_a_mask_o
     assert len({colours[name] for name in ("Exp", "Where", "Add")}) == 3
 
 
-@pytest.mark.large
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_two_operators_become_one_kernel_that_can_be_read():
     compiled = torch.compile(lambda x: (x + 1).relu())

@@ -38,6 +38,7 @@ def test_with_too_few_pairs_there_is_no_verdict():
     assert (row.pairs, row.verdict) == (2, "too few pairs")
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_true_ratio_despite_drift_spikes_and_two_clocks():
     covered = 0
     for seed in range(200):

@@ -85,6 +85,7 @@ class AllAtOnce(torch.nn.Module):
         return torch.stack([activation(self.linear(4 * x.flatten(1))) for activation in self.each], 1)
 
 
+@pytest.mark.slow
 def test_every_activation_is_exported_with_parity(tmp_path):
     torch.manual_seed(0)
     model = AllAtOnce()

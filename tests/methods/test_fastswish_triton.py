@@ -21,7 +21,7 @@ interpreter_warns = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeW
 pytestmark = interpreter_warns  # NumPy's, on infinities
 
 
-@pytest.mark.large
+@pytest.mark.slow
 @pytest.mark.skipif(GPU or INTERPRETED, reason="the tests of this file run in this process")
 def test_all_of_this_file_passes_in_a_process_with_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]

@@ -99,6 +99,7 @@ def test_a_network_with_ghosts_shares_weights_and_statistics_and_infers_the_same
     assert torch.equal(ghosts.eval()(x), model.eval()(x))
 
 
+@pytest.mark.slow
 def test_a_network_with_ghosts_trains_in_one_graph():
     net = with_ghost_batch_norm(models.build("vgg-small")[0], 2).to(memory_format=torch.channels_last)
     x = models.example("vgg-small", 4).to(memory_format=torch.channels_last)

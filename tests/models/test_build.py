@@ -41,6 +41,7 @@ def test_a_network_turns_its_example_into_logits(name):
     assert logits.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", models.names())
 def test_every_parameter_learns_and_the_head_has_the_classes_asked_for(name):
     net, _ = models.build(name, classes=7)
@@ -76,6 +77,7 @@ def test_small_colour_images_fit_as_well(make, side):
         assert make(channels=3).eval()(torch.zeros(2, 3, side, side)).shape[0] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_network_is_one_graph_without_breaks(name):
     net, x = models.build(name)[0].eval(), models.example(name, 2)
@@ -83,6 +85,7 @@ def test_a_network_is_one_graph_without_breaks(name):
         assert torch.equal(torch.compile(net, backend="eager", fullgraph=True)(x), net(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_network_exports_with_any_batch_size(name):
     net = models.build(name)[0].eval()

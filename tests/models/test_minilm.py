@@ -17,7 +17,7 @@ def network():
     return models.build("minilm")[0]
 
 
-@pytest.mark.large
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_it_agrees_with_transformers_bert(network):
     from transformers.models.bert.modeling_bert import BertModel

@@ -25,7 +25,7 @@ def copied(tmp_path, monkeypatch):
     return tmp_path / "data" / "trained"
 
 
-@pytest.mark.large
+@pytest.mark.slow
 def test_its_accuracy_is_what_the_manifest_says_and_at_least_92_percent():
     network, manifest = trained()
     assert not network.training

@@ -69,6 +69,7 @@ def test_of_many_choices_no_worse_ones_pass_than_the_limit_says():
     assert np.mean(held) < 0.5 * np.mean(lucky)
 
 
+@pytest.mark.slow
 def test_labels_that_the_network_does_not_answer_with_are_refused(onnx_file, parts, tmp_path):
     batches, labels = parts[1].batches, parts[1].labels
     for wrong, found in ((None, "no labels"), ((labels + 1) % 10, "% right; always the same answer")):
@@ -97,6 +98,7 @@ class RowByRow(torch.nn.Module):
         return self.last(self.rows(x.flatten(1, 2))[0][:, -1])
 
 
+@pytest.mark.slow
 def test_multiply_adds_of_a_gru_and_of_a_transposed_convolution_by_hand(parts, tmp_path):
     model = prepared(to_onnx(RowByRow(torch.nn.Linear(16, 10)), torch.zeros(2, 1, 28, 28), tmp_path / "gru.onnx"))
     work = list(multiply_adds(model, observe(model, parts[0])).values())
@@ -167,6 +169,7 @@ def test_nothing_is_kept_where_eight_bits_are_enough(onnx_file, parts, tmp_path)
     assert kept(path) == ({}, 1.0)
 
 
+@pytest.mark.slow
 def test_what_stands_between_layers_stays_in_float_where_layers_alone_are_not_enough(parts, tmp_path):
     class Residual(torch.nn.Module):
         def __init__(self):
@@ -194,6 +197,7 @@ def test_what_stands_between_layers_stays_in_float_where_layers_alone_are_not_en
     assert "between two layers, and it multiplies nothing" in kept(path)[0].values()
 
 
+@pytest.mark.slow
 def test_a_limit_that_no_layer_bears_is_refused(onnx_file, parts, tmp_path):
     with pytest.raises(LabError, match=r"bears INT8 within the limit(?s:.)*every Conv, Gemm would"):
         automatic(onnx_file, tmp_path / "q.onnx", *parts, limit=Limit(points=0, db=200))

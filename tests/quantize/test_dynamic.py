@@ -30,6 +30,7 @@ def quantized(plain):
     return dynamic(plain, plain.with_name("int8.onnx"))
 
 
+@pytest.mark.slow
 def test_a_file_with_an_open_length_takes_any(plain):
     served = engines.load("onnxruntime", plain, torch.ones(1, 2, dtype=torch.int64))
     for shape in ((1, 2), (3, 5), (2, 16)):

@@ -24,6 +24,7 @@ def unoptimised(path, batch):
     return onnxruntime.InferenceSession(path, options).run(None, {"input": batch.numpy()})[0]
 
 
+@pytest.mark.slow
 def test_weights_become_half_and_inputs_and_outputs_stay_float(onnx_file, network, images, tmp_path):
     path = to_fp16(onnx_file, tmp_path / "half.onnx")
     graph = onnx.load(path).graph
@@ -63,6 +64,7 @@ def test_what_exceeds_half_precision_on_real_data_stays_float(train, images, tmp
     np.testing.assert_allclose(seeing, net(images).numpy(), rtol=1e-2, atol=0.2)
 
 
+@pytest.mark.slow
 def test_weights_that_several_nodes_read_are_stored_once(tmp_path):
     class Recurrent(torch.nn.Module):
         def __init__(self):

@@ -98,6 +98,7 @@ def test_the_file_for_openvino_rounds_only_what_enters_convolutions_and_products
             assert tensors(model)[node.input[2]].dtype == np.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cnn-medium", "mobilenet-mini"])
 def test_openvino_answers_what_the_file_made_for_it_means_on_any_cpu(name, train, images, tmp_path):
     pytest.importorskip("openvino")
@@ -140,6 +141,7 @@ def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(tr
     assert parity(net, path, [images]).cosine > 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_file_whose_weights_lie_in_a_file_of_their_own_is_quantized(recipe, network, train, images, tmp_path):
     source = tmp_path / "net.onnx"

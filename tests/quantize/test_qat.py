@@ -10,7 +10,7 @@ from labkit.models import build
 from labkit.quantize import qat
 from labkit.quantize.numbers import round_trip, sqnr_db
 
-pytestmark = [pytest.mark.large, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 
 
 @pytest.fixture(scope="module")

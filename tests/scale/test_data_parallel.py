@@ -33,6 +33,7 @@ def both_sums(length):
     return data_parallel.ring_all_reduce(mine.clone()), data_parallel.tree_all_reduce(mine.clone())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 7, 60])
 def test_ring_and_tree_give_every_worker_the_sum(team, length):
     k = team.size

@@ -39,6 +39,7 @@ def test_after_a_kill_all_go_on_from_the_checkpoint_and_the_handlers_of_this_pro
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.slow
 def test_a_function_that_always_fails_is_given_up_with_its_words():
     def fails():
         raise ValueError("no such layer")

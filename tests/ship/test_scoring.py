@@ -34,6 +34,7 @@ def cheated(tmp_path_factory):
     return scored(honest | ship_cheats.cheats(folder), plan=SMALL, make_s=20)
 
 
+@pytest.mark.kills
 def test_an_honest_linear_classifier_is_scored_and_not_refused(cheated):
     found, _ = cheated["honest"]
     assert not found.refused
@@ -42,6 +43,7 @@ def test_an_honest_linear_classifier_is_scored_and_not_refused(cheated):
     assert found.points.median > 3
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("name", [*ship_cheats.FILES, *ship_cheats.SERVES, "answers known before"])
 def test_a_cheat_gets_no_medal_and_the_reason(cheated, name):
     found, says = cheated[name]
@@ -58,21 +60,25 @@ def latency_of(cheated, name):
     return found.latency
 
 
+@pytest.mark.kills
 def test_a_submission_has_no_use_for_a_clock_of_its_own(cheated):
     assert latency_of(cheated, "its own clock").low > 2 * latency_of(cheated, "honest").high
 
 
+@pytest.mark.kills
 def test_there_is_nothing_to_remember_while_it_is_timed(cheated):
     plain, remembering = (latency_of(cheated, name) for name in ("its own clock", "pictures that it remembers"))
     assert remembering.median > 0.67 * plain.median  # with pictures asked before, it would be a tenth
 
 
+@pytest.mark.kills
 def test_the_medal_counts_the_changed_copies_alone(cheated):
     facts = cheated["honest"][0].facts
     assert cheated["honest"][0].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
     assert len(facts["right"]) == SMALL.images
 
 
+@pytest.mark.kills
 def test_a_score_says_what_confined_the_submissions(cheated):
     assert {"limits", "audit hook"} <= set(cheated["honest"][0].facts["in_force"])
 

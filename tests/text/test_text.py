@@ -59,6 +59,7 @@ def test_an_endless_stream_is_read_in_parts(monkeypatch):
     assert len(taken) == 24
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_texts_take_no_more_memory_than_a_few_thousand():
     def wide(batch):
         return batch[:, :1].expand(-1, 384).float()
@@ -83,7 +84,7 @@ def test_agreement_by_hand():
     assert text.agreement(exact, other, 3).tolist() == [1, 1, 1, 1]
 
 
-@pytest.mark.large
+@pytest.mark.slow
 def test_the_course_is_searched_by_meaning_and_read_again_only_when_it_changed(monkeypatch, own_artifacts):
     known = text.paragraphs()[:12]
     monkeypatch.setattr(search, "paragraphs", lambda: known)

@@ -234,6 +234,7 @@ def save_forever(path, told):
         os.write(told, b"x")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     path, random = tmp_path / "c.json", torch.Generator().manual_seed(0)

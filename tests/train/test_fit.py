@@ -152,7 +152,7 @@ def test_autocast_learns_as_well_and_keeps_its_weights_in_fp32(images, amp):
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("switch", ["torchscript", pytest.param("compile", marks=pytest.mark.large)])
+@pytest.mark.parametrize("switch", ["torchscript", pytest.param("compile", marks=pytest.mark.slow)])
 def test_the_compiled_and_the_scripted_network_learn_what_the_plain_one_learns(images, switch):
     plain, history = trained(images, epochs=1)
     model, faster = trained(images, epochs=1, **{switch: True})

@@ -106,6 +106,7 @@ def test_a_target_that_is_never_reached_and_no_test_images_give_nan(monkeypatch)
     assert found.loss > 0
 
 
+@pytest.mark.slow
 def test_a_training_with_a_target_takes_the_step_it_is_given(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     plain, same = (
@@ -117,6 +118,7 @@ def test_a_training_with_a_target_takes_the_step_it_is_given(monkeypatch):
     assert other[0].loss != pytest.approx(plain.loss, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_exactly_the_network_given_for_its_seed_which_stays_as_it_was(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     given = {seed: cnn(2) for seed in (3, 5)}
@@ -175,6 +177,7 @@ def test_a_job_of_its_own_loss_may_do_without_test_images():
     assert math.isnan(sweep.tune_one(job).accuracy)
 
 
+@pytest.mark.slow
 def test_a_job_begins_with_a_given_network_and_takes_hooks_and_a_loss(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     given = cnn(2)

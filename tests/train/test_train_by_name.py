@@ -45,6 +45,7 @@ def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(o
     assert facts["history"]["accuracy"][-1] == pytest.approx(told, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_profile_opens_in_pstats_and_in_snakeviz(own_artifacts):
     from snakeviz.stats import json_stats, table_rows
 
@@ -80,6 +81,7 @@ def test_a_dry_run_takes_one_step_and_writes_nothing(own_artifacts):
     assert files(own_artifacts) == set()
 
 
+@pytest.mark.slow
 def test_without_resume_a_training_starts_over_and_with_it_goes_on(own_artifacts):
     first, again, resumed = call(), call(), call("--resume")
     assert "4 steps" in first

@@ -24,6 +24,7 @@ def imported(job):
     return sys.modules.keys() >= {"torch", "torch._dynamo"}, torch.get_num_threads()
 
 
+@pytest.mark.slow
 def test_jobs_run_in_processes_of_their_own_come_back_in_order_and_say_why_one_failed(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 2)
     found = workers.work(process_number, [3, 1, 2])
@@ -73,6 +74,7 @@ def test_a_worker_is_forked_from_a_server_that_has_imported_torch_and_uses_one_t
     assert workers.work(imported, [0, 1]) == [(True, 1), (True, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")
 def test_the_server_imports_further_modules_on_request():
     code = """if True:
