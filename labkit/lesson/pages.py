@@ -4,6 +4,7 @@ import base64
 import os
 import re
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -33,17 +34,22 @@ def _changed(path):
 def _page(path):
     """An executed notebook as one HTML page; nbconvert's own full page would fetch scripts from the web."""
     import nbformat
-    from nbconvert import HTMLExporter
 
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", _formula, cell.source, flags=re.DOTALL)
-    # Its templates clean the code that they have just coloured, which takes a third of the time and changes nothing.
-    exporter = HTMLExporter(template_name="basic", filters={"clean_html": lambda page: page})
-    body, _ = exporter.from_notebook_node(notebook)
+    body, _ = _exporter().from_notebook_node(notebook)
     report = link(artifacts() / "report.html", path.parent)
     return cards.template("notebook.html").render(title=path.stem, body=body, report=report)
+
+
+@cache
+def _exporter():
+    from nbconvert import HTMLExporter
+
+    # Its templates clean the code that they have just coloured, which takes a third of the time and changes nothing.
+    return HTMLExporter(template_name="basic", filters={"clean_html": lambda page: page})
 
 
 def _formula(found):
