@@ -2,6 +2,8 @@
 
 import importlib
 import linecache
+import re
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,13 @@ def test_a_plausible_mistake_is_rejected_with_words_that_help(name, mistake):
     with pytest.raises(Wrong) as caught:
         ALL[name].verify(WRONG[name][mistake])
     assert len(str(caught.value)) > 20
+
+
+@pytest.mark.parametrize("lesson", exercises.lessons())
+def test_a_message_that_asks_for_an_array_or_a_tensor_names_the_library(lesson):
+    source = Path(exercises.__file__).with_name(f"{lesson}.py").read_text(encoding="utf-8")
+    asked = re.findall(r"[Ee]xpected (?:[^\"]* )?(an array|a tensor)", source)
+    assert not asked, "say: a NumPy array, a torch tensor"
 
 
 @pytest.mark.parametrize(("name", "other"), OTHERS, ids=[f"{task}-{name}" for task, name in OTHERS])

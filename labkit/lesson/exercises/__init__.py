@@ -100,6 +100,11 @@ def _same(before, after):
     return bool((before == after).all()) if hasattr(before, "shape") else before == after
 
 
+def text(found):
+    """A text as a plain `str`: one of a subclass may equal anything. What is no text becomes None."""
+    return str.__str__(found) if isinstance(found, str) else None
+
+
 def readable(number):
     """A large number in full with separators, others with six digits."""
     return f"{number:,.0f}" if 1e4 <= abs(number) < 1e12 else f"{number:.6g}"

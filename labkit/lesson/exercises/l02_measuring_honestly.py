@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, shorten
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, text, untouched
 
 TRUTH_S = 2e-3
 SEEDS = 60  # runs of each made-up machine: a single call is interrupted in one of twelve
@@ -105,6 +105,8 @@ def runs(true_ratio, *, noise=0.02, spikes=0.05, pairs=60, seed=0):
 
 
 def verify_is_real(answer):
+    answer = untouched(answer)
+    words = ("faster", "slower", "not distinguishable")
     cases = {
         "a change that is 10 % faster": (1.10, "faster", {}),
         "a change that is 10 % slower": (0.90, "slower", {}),
@@ -114,9 +116,9 @@ def verify_is_real(answer):
     }
     for name, (true_ratio, wanted, traits) in cases.items():
         told = [answer(*runs(true_ratio, seed=seed, **traits)) for seed in range(40)]
-        odd = next((word for word in told if word not in ("faster", "slower", "not distinguishable")), None)
-        expect(odd is None, f'Expected "faster", "slower" or "not distinguishable"; found {shorten(odd)}.')
-        share = np.mean([word == wanted for word in told])
+        odd = next((word for word in told if text(word) not in words), words)
+        expect(odd is words, f'Expected "faster", "slower" or "not distinguishable"; found {shorten(odd)}.')
+        share = np.mean([text(word) == wanted for word in told])
         most = max(set(told), key=told.count)
         expect(
             share >= SURE,

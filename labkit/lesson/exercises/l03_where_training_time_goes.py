@@ -24,6 +24,7 @@ def verify_phase_times(answer):
         phases = {name: noted(calls, name, machine.work(seconds)) for name, seconds in times.items()}
         found = answer(phases, machine.now, machine.synchronize)
         expect(calls == list(times), f"Run each phase once, in order: {list(times)}; yours ran {calls}.")
+        expect(list(phases) == list(times), "Your function changes `phases`. The caller still needs them.")
         is_one = isinstance(found, dict) and set(found) == set(times)
         expect(is_one, f"Expected a dict with {list(times)}, found {shorten(found)}.")
         for place, (name, seconds) in enumerate(times.items()):
@@ -113,7 +114,7 @@ def verify_accumulated_step(answer):
             expect(most == 12 // parts, f"{seen} it should see {12 // parts} at a time; yours showed it {most}.")
             kept = "all parts' activations are in memory at once. Call backward() for each part before the next one"
             expect(order == ["forward", "backward"] * parts, f"{seen} the passes were {', '.join(order)}: {kept}.")
-            told = f"{seen} expected the loss as a number (a tensor's is .item()), found {shorten(loss)}."
+            told = f"{seen} expected the loss as a number (a torch tensor's is .item()), found {shorten(loss)}."
             expect(isinstance(loss, (float, np.floating)), told)
             expect_close(loss, whole.item(), f"{seen}, the loss of step {step}", tolerance=1e-4)
             mine, theirs = (model.weight.detach() for model in models)

@@ -69,7 +69,8 @@ def _pair(found, size, case):
         raise Wrong(f"{case}: expected a pair (value, vector), found {shorten(found)}.")
     value, vector = found
     plain = isinstance(value, Real) and not isinstance(value, bool)
-    expect(plain, f"{case}: expected the value as a number, found {shorten(value)}. float(...) makes one of a tensor.")
+    makes = "float(...) makes one of a torch tensor."
+    expect(plain, f"{case}: expected the value as a number, found {shorten(value)}. {makes}")
     direction = torch.as_tensor(vector, dtype=torch.float64).flatten()
     expect(len(direction) == size, f"{case}: expected a vector of {size} numbers, found {shorten(vector)}.")
     return float(value), direction
@@ -89,7 +90,7 @@ def verify_filter_normalise(answer):
         direction = torch.randn(shape, generator=random)
         found = answer(direction.clone(), weight.clone())
         if not isinstance(found, torch.Tensor) or found.shape != weight.shape:
-            raise Wrong(f"Expected a tensor of shape {tuple(shape)}, found {shorten(found)}.")
+            raise Wrong(f"Expected a torch tensor of shape {tuple(shape)}, found {shorten(found)}.")
         got, wanted = found.flatten(1).norm(dim=1), weight.flatten(1).norm(dim=1)
         for row in range(shape[0]):
             expect_close(got[row], float(wanted[row]), f"the length of filter {row} of {shape[0]}", tolerance=1e-4)

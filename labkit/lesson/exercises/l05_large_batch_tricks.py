@@ -50,7 +50,7 @@ def verify_ghost_batch_norm(answer):
         x = size * (torch.randn(n, *shape, generator=random) * (1 + drift) + drift)
         found, case = answer(x.clone(), ghost_size), f"{n} images in ghosts of {ghost_size}, values around {size:g}"
         if not isinstance(found, torch.Tensor) or found.shape != x.shape:
-            raise Wrong(f"{case}: expected a tensor of shape {tuple(x.shape)}, found {shorten(found)}.")
+            raise Wrong(f"{case}: expected a torch tensor of shape {tuple(x.shape)}, found {shorten(found)}.")
         for group in range(n // ghost_size):
             part = slice(group * ghost_size, (group + 1) * ghost_size)
             wanted = torch.nn.functional.batch_norm(x[part], None, None, training=True, eps=EPSILON)
@@ -85,7 +85,7 @@ def verify_lars_step(answer):
 def near(found, wanted, case):
     wanted = torch.tensor(wanted)
     if not isinstance(found, torch.Tensor) or found.shape != wanted.shape:
-        raise Wrong(f"{case}: expected a tensor of shape {tuple(wanted.shape)}, found {shorten(found)}.")
+        raise Wrong(f"{case}: expected a torch tensor of shape {tuple(wanted.shape)}, found {shorten(found)}.")
     same = bool(torch.allclose(found.to(wanted.dtype), wanted, rtol=1e-4, atol=1e-5))
     told = [[round(value, 4) for value in each.flatten().tolist()] for each in (wanted, found)]
     expect(same, f"{case}: expected the weights {told[0]}, found {told[1]}.")

@@ -45,7 +45,7 @@ def verify_lean_fastswish(answer):
 
     x = torch.tensor(POINTS, dtype=torch.float64, requires_grad=True)
     y = answer(x)
-    expect(isinstance(y, torch.Tensor) and y.shape == x.shape, f"Expected a tensor like x, found {shorten(y)}.")
+    expect(isinstance(y, torch.Tensor) and y.shape == x.shape, f"Expected a torch tensor like x, found {shorten(y)}.")
     error = (y - naive(x)).detach().abs()
     at, wanted, found = (float(part[error.argmax()]) for part in (x.detach(), naive(x.detach()), y.detach()))
     expect(error.max() <= 1e-12, f"The value at {at:g} should be {wanted:.6g}; yours is {found:.6g}.")

@@ -189,7 +189,7 @@ def slope(function, student, teacher, labels, temperature, share):
     student, teacher = student.clone().requires_grad_(), teacher.clone()
     loss = function(student, teacher, labels, temperature, share)
     is_number = isinstance(loss, torch.Tensor) and loss.dim() == 0
-    expect(is_number, f"Expected the loss of the batch, a tensor with one number; found {shorten(loss)}.")
+    expect(is_number, f"Expected the loss of the batch, a torch tensor with one number; found {shorten(loss)}.")
     expect(loss.requires_grad, "The loss does not depend on the student's logits.")
     loss.backward()
     return float(loss.detach()), student.grad

@@ -128,6 +128,7 @@ def verify_profile_ranges(answer):
         "single images only": [1] * 10,
         "one size only": [16] * 10,
         "one huge request among small ones": [1] * 50 + [2] * 50 + [128],
+        "many pairs, and batches of up to 32": [2] * 150 + [8] * 20 + [16] * 12 + [32] * 9,
         "two sizes that serve equally many images": [16, 8, 8],
     }
     for name, batches in cases.items():

@@ -112,7 +112,7 @@ def verify_dynamic_linear(answer):
         with np.errstate(all="ignore"):
             found = answer(*given)
         wanted = dynamic_linear(*given)
-        expect(isinstance(found, np.ndarray), f"{case}: expected an array, found {shorten(found)}.")
+        expect(isinstance(found, np.ndarray), f"{case}: expected a NumPy array, found {shorten(found)}.")
         expect(found.shape == wanted.shape, f"{case}: expected the shape {wanted.shape}, found {found.shape}.")
         expect(np.isfinite(found).all(), f"{case}: the result holds NaN or infinity.")
         step = (max(given[0].max(), 0) - min(given[0].min(), 0)) / 255

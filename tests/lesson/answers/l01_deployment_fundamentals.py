@@ -120,6 +120,15 @@ def looks_one_back(arrivals, service):
     return np.maximum(before + service - arrivals, 0) + service
 
 
+class AnyName(str):
+    """Equal to every text."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = str.__hash__
+
+
 WRONG = {
     "response-times": {
         "nobody waits": lambda arrivals, service: np.full(len(arrivals), service),
@@ -158,6 +167,7 @@ WRONG = {
         "forgets the size": pick_without_size,
         "is strict at the limit": pick_strictly_below,
         "ignores the budget": pick_cheapest_of_all,
+        "says what equals any name": lambda offers, *budget: AnyName(),
     },
 }
 

@@ -149,6 +149,21 @@ def on_a_log_scale(ratios, null_ratios):
     return "slower" if 1 - high > floor else "not distinguishable"
 
 
+def multiply_its_input(ratios, null_ratios):
+    word = is_real(ratios, null_ratios)
+    ratios *= 2
+    return word
+
+
+class AnyWord(str):
+    """Equal to every text."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = str.__hash__
+
+
 WRONG = {
     "time-one-call": {
         "does not wait for the queue": ignore_the_queue,
@@ -168,6 +183,8 @@ WRONG = {
         "asks for a fixed amount": ask_for_a_tenth,
         "wants every single pair to agree": want_every_pair,
         "turns the ratio around": turn_it_around,
+        "says what equals any word": lambda ratios, null_ratios: AnyWord("faster"),
+        "multiplies its input": multiply_its_input,
     },
 }
 

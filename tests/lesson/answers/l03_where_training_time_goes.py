@@ -159,6 +159,12 @@ def fills_grad_by_hand(model, optimizer, images, labels, parts):
     return total
 
 
+def empty_the_phases(phases, now, synchronize):
+    found = one_phase_at_a_time(phases, now, synchronize)
+    phases.clear()
+    return found
+
+
 WRONG = {
     "accumulated-step": {
         "adds the parts' gradients without dividing": with_a_slip(scale=1.0),
@@ -177,6 +183,7 @@ WRONG = {
         "begins with a full queue": start_with_a_full_queue,
         "waits before the phase instead of after it": wait_before_instead_of_after,
         "runs each phase twice": warm_up_first,
+        "empties the phases": empty_the_phases,
     },
     "speedup-of-the-whole": {
         "forgets the rest": lambda share, factor: factor,

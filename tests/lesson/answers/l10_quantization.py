@@ -266,6 +266,12 @@ def with_a_mask(x, scale, top):
     return torch.where(steps.abs() <= top, x + (value - x).detach(), value + 0 * x)
 
 
+def empty_the_list(layers, budget):
+    kept = keep_in_fp16(layers, budget)
+    layers.clear()
+    return kept
+
+
 WRONG = {
     "quantize-dequantize": {
         "casts, and wraps around": a_cast_that_wraps,
@@ -293,6 +299,7 @@ WRONG = {
         "keeps everything": keep_everything,
         "keeps the first and the last": first_and_last,
         "returns the layers to quantize": swap_the_sides,
+        "empties the list": empty_the_list,
     },
     "corrected-bias": {
         "moves the wrong way": moved_the_wrong_way,

@@ -191,6 +191,9 @@ WRONG = {
             lambda b: max(b, key=lambda size: (size * b.count(size), size))
         ),
         "takes the median batch for the usual one": with_usual(lambda larger: larger[len(larger) // 2]),
+        "takes the batch of the median image": with_usual(
+            lambda larger: sorted(size for size in larger for _ in range(size))[sum(larger) // 2]
+        ),
         "one profile for everything": one_profile_for_all,
         "counts calls instead of images": most_calls,
         "keeps memory for batches nobody sends": always_to_512,
