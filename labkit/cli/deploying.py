@@ -36,7 +36,7 @@ def export(
 def quantize(
     model: Annotated[Path, typer.Argument(help="An ONNX file in float32.")],
     to: Annotated[Path, typer.Argument(help="The file to write.")],
-    precision: Annotated[str, typer.Option(help="int8, fp8, fp16 or int8+fp16.")] = "int8",
+    precision: Annotated[str, typer.Option(help="int8; fp8, fp16 or int8+fp16 for GPUs.")] = "int8",
     recipe: Annotated[str, typer.Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
     method: Annotated[str, typer.Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
     data: Annotated[str | None, typer.Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,

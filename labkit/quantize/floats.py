@@ -3,7 +3,8 @@
 What     weights and activations in 16 bits; sums of exponentials and of squares, and what comes near the largest
          float16, stay in float32
 When     a GPU serves the network, or INT8 changes too many answers; a file from elsewhere, or one already in INT8
-Cost     half the bytes instead of a quarter; a CPU without instructions for it is no faster
+Cost     half the bytes instead of a quarter; a CPU without instructions for it is no faster, and INT8+FP16 is slower
+         there than float32 (0.5 to 0.9 of its speed in ONNX Runtime): such files are for GPUs
 Not when the network itself is at hand: the cleanest file is then `to_onnx(model.half(), ...)`. Verify an INT8+FP16 file
          in ONNX Runtime with its optimisations off: fusing such graphs, it has been seen to compute something else
 Source   Micikevicius et al. 2017, arXiv:1710.03740; modelopt.onnx.autocast
