@@ -14,6 +14,9 @@ from labkit.train import TrainConfig, accuracy, fit, save_checkpoint
 RECIPE = DeepRecipe(sparsity=0.8, bits=3, prune_epochs=2, share_epochs=1, batch=50)
 
 
+pytestmark = pytest.mark.slow  # the first test that comes takes a network through all stages
+
+
 @pytest.fixture(scope="module")
 def images():
     return data.load("fashion-mnist", "train", limit=1000)
@@ -36,7 +39,6 @@ def stages(network, images, tmp_path_factory):
     return found
 
 
-@pytest.mark.slow
 def test_each_stage_has_a_file_that_is_smaller_than_the_one_before(stages):
     assert [stage.name for stage in stages] == ["fp32", "pruned", "shared", "settled", "huffman"]
     assert all(stage.bytes == stage.path.stat().st_size for stage in stages)
@@ -68,7 +70,6 @@ def test_the_network_has_not_forgotten(stages, network, images):
     assert after > before - 0.05
 
 
-@pytest.mark.slow
 def test_file_sizes_are_those_of_files(stages, images, tmp_path):
     network = stages[0].network
     found = file_sizes(network, packed=stages[-1].path, images=images, name="cnn-medium")
@@ -83,7 +84,6 @@ def call(*words):
     return CliRunner().invoke(cli.app, [str(word) for word in words])
 
 
-@pytest.mark.slow
 def test_the_command_compresses_a_checkpoint_and_export_reads_what_it_wrote(network, tmp_path):
     checkpoint = save_checkpoint(tmp_path / "fashion-mnist-cnn-medium.json", {"model": network.state_dict()}, {})
     out = tmp_path / "net.small"

@@ -1,6 +1,8 @@
 import hostile_data
+import pytest
 
 
+@pytest.mark.slow
 def test_every_damaged_or_hostile_file_is_a_clear_error_and_changes_nothing(tmp_path):
     results = hostile_data.survey(tmp_path)
     assert len(results) >= 100

@@ -92,12 +92,14 @@ def test_an_engine_says_what_it_uses(name, small):
     assert torch.device(served.device).type in ("cpu", "cuda")
 
 
+@pytest.mark.slow
 def test_inductor_takes_a_module_that_is_no_sequence():
     layer, images = torch.nn.Linear(3, 2), torch.randn(2, 3)
     served = load_or_skip("inductor", layer, images)
     torch.testing.assert_close(served(images), layer(images).detach())
 
 
+@pytest.mark.slow
 def test_openvino_is_told_to_compute_fp32_in_fp32(small):
     served = engines.load("openvino", small, models.example("cnn-small", 2))
     assert served.details["precision_hint"] == "f32"

@@ -44,6 +44,7 @@ def test_a_checkpoint_of_something_else_is_refused(checkpoint, tmp_path):
         train.restored(tmp_path / "y-cnn-large.json")
 
 
+@pytest.mark.slow
 def test_the_commands_export_a_network_and_measure_the_file(tmp_path):
     file = str(tmp_path / "net.onnx")
     done = CliRunner().invoke(cli.app, ["export", "cnn-small", "--out", file])

@@ -47,6 +47,7 @@ def test_nodes_inside_branches_count_too():
     assert export.operators(model)["Neg"] == 2
 
 
+@pytest.mark.slow
 def test_each_pass_leaves_fewer_nodes_and_the_same_answers(network, traced, folder):
     batch, before = torch.randn(5, 1, 8, 8), export.nodes(traced)
     wanted, done = network(batch).detach(), []

@@ -32,6 +32,7 @@ def test_parity_by_hand():
     assert (row.max_error, row.top1, row.items) == (1.0, 0.5, 2)
 
 
+@pytest.mark.slow
 def test_an_export_has_stated_names_opset_and_an_open_batch(path):
     model = export.checked(path)
     assert [value.name for value in (*model.graph.input, *model.graph.output)] == ["input", "logits"]
@@ -54,6 +55,7 @@ def test_the_network_is_left_as_it_was(tmp_path):
     assert network.training
 
 
+@pytest.mark.slow
 def test_a_network_laid_out_as_nhwc_becomes_the_same_graph(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
@@ -65,6 +67,7 @@ def test_a_network_laid_out_as_nhwc_becomes_the_same_graph(tmp_path):
     assert network[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.slow
 def test_another_opset_is_written_when_asked_for(network, tmp_path):
     found = export.to_onnx(network, models.example("cnn-small", 2), tmp_path / "old.onnx", opset=18)
     assert onnx.load(found).opset_import[0].version == 18

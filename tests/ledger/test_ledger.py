@@ -206,6 +206,7 @@ for row in range(os.read(handle, 1 << 20).count(b"\\n"), rows):
 """
 
 
+@pytest.mark.slow
 def test_the_drill_of_the_writers_finds_one_that_acknowledges_too_early(tmp_path):
     _, missing, _ = write_rows_with_kills(tmp_path, writers=2, rows=15, kills=4, rng=random.Random(2), source=HASTY)
     assert missing > 0

@@ -80,6 +80,7 @@ def test_labels_that_the_network_does_not_answer_with_are_refused(onnx_file, par
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_multiply_adds_by_hand(noisy, parts):
     model = prepared(noisy)
     seen = observe(model, parts[0])
@@ -108,6 +109,7 @@ def test_multiply_adds_of_a_gru_and_of_a_transposed_convolution_by_hand(parts, t
     assert list(multiply_adds(model, observe(model, parts[0])).values()) == [32 * 28 * 28 * 6 * 9]
 
 
+@pytest.mark.slow
 def test_a_gru_stays_in_float_and_the_file_says_so(parts, tmp_path):
     torch.manual_seed(0)
     net = RowByRow(torch.nn.Linear(16, 10))
@@ -164,6 +166,7 @@ def test_smoothing_takes_the_outlier_out_of_the_depthwise_convolution_and_no_lay
     assert limit.holds(exact, logits(path, parts[1]))
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_where_eight_bits_are_enough(onnx_file, parts, tmp_path):
     path = automatic(onnx_file, tmp_path / "q.onnx", *parts, limit=Limit(points=5))
     assert kept(path) == ({}, 1.0)
@@ -217,6 +220,7 @@ def test_a_depthwise_convolution_is_called_one(noisy, parts):
     assert ["grouped" in reason for reason in _reasons(prepared(noisy), table)] == [False, True, False, False]
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_layers_that_stay_with_their_reasons(noisy, tmp_path):
     words = ["quantize", noisy, tmp_path / "q.onnx", "--data", "fashion-mnist", "--count", 64, "--keep", "auto"]
     done = CliRunner().invoke(cli.app, list(map(str, [*words, "--loss", 100, "--limit", 35])))

@@ -37,6 +37,7 @@ def test_a_file_with_an_open_length_takes_any(plain):
         assert served(torch.ones(shape, dtype=torch.int64)).shape == (shape[0], 2)
 
 
+@pytest.mark.slow
 def test_every_product_with_stored_weights_is_in_integers_and_the_file_says_so(plain, quantized):
     model = export.checked(quantized)
     assert export.operators(model)["MatMulInteger"] >= 12

@@ -10,6 +10,8 @@ from labkit.models.cnn import tiny
 from labkit.scale import data_parallel
 from labkit.scale.processes import Team
 
+pytestmark = pytest.mark.slow  # each team of workers starts for seconds
+
 
 @pytest.fixture(scope="module", params=[2, 3])
 def team(request):
@@ -33,7 +35,6 @@ def both_sums(length):
     return data_parallel.ring_all_reduce(mine.clone()), data_parallel.tree_all_reduce(mine.clone())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 7, 60])
 def test_ring_and_tree_give_every_worker_the_sum(team, length):
     k = team.size

@@ -77,6 +77,7 @@ def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_sa
     assert all(0 <= each.accuracy <= 100 and each.loss > 0 for each in found)
 
 
+@pytest.mark.slow
 def test_a_target_ends_the_training_when_the_loss_on_all_images_is_low_enough(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": TrainConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.0, batch=64, epochs=40)}
@@ -152,6 +153,7 @@ def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_or
     assert all(weight.is_contiguous() for look in last.looks for weight in look.model.parameters())
 
 
+@pytest.mark.slow
 def test_a_trained_network_is_left_with_the_statistics_of_the_training_images(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     train, _ = images()

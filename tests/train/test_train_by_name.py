@@ -30,6 +30,7 @@ def files(folder):
     return {path.suffix for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(own_artifacts):
     options = ("--cudnn-autotuner", "--use-torchscript", "--num-workers", "0", "--pin-memory", "--n-epochs", "2")
     output = call(*options, "--profile", "cprofile")
@@ -67,6 +68,7 @@ def test_the_torch_profile_is_a_trace_of_steps(own_artifacts):
     assert "aten::convolution" in names
 
 
+@pytest.mark.slow
 def test_without_a_word_a_profile_is_written_and_with_none_it_is_not(own_artifacts):
     assert "Profile: " in call()
     (file,) = own_artifacts.glob("profiles/*")
@@ -109,6 +111,7 @@ def test_a_network_for_small_images_takes_the_channels_and_the_size_of_the_set(t
     assert restored(checkpoint)[-1] == (3, 32, 32)
 
 
+@pytest.mark.slow
 def test_augmented_images_train_another_network_and_the_checkpoint_says_so(own_artifacts):
     weights = []
     for words in ((), ("--augment",)):
@@ -120,6 +123,7 @@ def test_augmented_images_train_another_network_and_the_checkpoint_says_so(own_a
     assert not torch.equal(*weights)
 
 
+@pytest.mark.slow
 def test_another_size_can_be_asked_for(own_artifacts):
     assert "8 steps" in call("--size", "20", "--epochs", "2")
     (sidecar,) = own_artifacts.glob("checkpoints/*.json")
