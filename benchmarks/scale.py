@@ -28,10 +28,11 @@ from torch.nn.functional import cross_entropy
 from labkit.data import load
 from labkit.files import atomic
 from labkit.ledger import published
+from labkit.measure.stats import bootstrap_rounds
 from labkit.methods.ghost_batch_norm import with_ghost_batch_norm
 from labkit.models.cnn import tiny
 from labkit.scale import data_parallel, elastic
-from labkit.scale.link import bootstrap, exchange, fit, there_and_back, timed
+from labkit.scale.link import exchange, fit, there_and_back, timed
 from labkit.scale.memory import zero_bytes
 from labkit.scale.processes import Team, missing
 from labkit.train.sweep import halved, update_batch_norm
@@ -112,7 +113,7 @@ def messages(figures, team, rounds):
             ("ring", ring, "exchange", "ring"),
             ("tree", tree, "there", "tree"),
         ):
-            off = bootstrap(error, found[known], found[asked])
+            off = bootstrap_rounds(error, found[known], found[asked])
             print(f"# {name}, {size // 1024} KiB: off by {off}")
             figures.add(f"message_error_{name}_{size // 1024}KiB", off.median, at_most=0.25)
 

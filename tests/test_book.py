@@ -22,7 +22,7 @@ from labkit import ledger, report
 from labkit.errors import LabError, Unavailable
 from labkit.files import root
 from labkit.ledger.rows import Attempt
-from labkit.lesson import cards, syllabus
+from labkit.lesson import cards, pages, syllabus
 
 pytestmark = pytest.mark.slow  # the first test that comes builds the whole book
 
@@ -347,6 +347,26 @@ def test_pages_ask_no_host_and_can_be_read_and_used_by_everybody(book):
     ]
     found = survey(book, names, chromium=CHROMIUM, options=QUIET)
     assert {what: wrong for what, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.browser
+def test_a_lesson_beside_the_report_fits_a_phone(tmp_path):
+    need_browser()
+    from playwright.sync_api import sync_playwright
+
+    lesson = executed_lesson()
+    heads = [f"column{number}" for number in range(30)]
+    wide = "\n".join(f"|{'|'.join(row)}|" for row in (heads, ["---"] * 30, heads))
+    lesson.cells.insert(1, new_markdown_cell(wide))
+    nbformat.write(lesson, tmp_path / "lesson.ipynb")
+    page = pages.beside([tmp_path / "lesson.ipynb"])[tmp_path / "lesson.ipynb"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        tab = browser.new_page(viewport={"width": 400, "height": 800})
+        tab.goto(page.as_uri())
+        assert tab.locator("table").count() > 1
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 400
+        browser.close()
 
 
 @pytest.mark.browser

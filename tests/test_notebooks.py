@@ -99,10 +99,19 @@ def test_an_exercise_is_announced_with_its_difficulty_and_minutes_and_its_cell_i
     assert all('exercise("' in cell.source and "your code" in cell.source for cell in tagged)
 
 
+def prose_of(lesson):
+    cells = nbformat.read(lesson.path, as_version=4).cells
+    return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+@each_lesson
+def test_a_lesson_that_is_named_in_bold_is_a_link(lesson):
+    assert re.findall(r"\*\*\d\d_\w+\*\*", prose_of(lesson)) == []
+
+
 @each_lesson
 def test_prose_states_no_measured_result(lesson):
-    cells = nbformat.read(lesson.path, as_version=4).cells
-    prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    prose = prose_of(lesson)
     assert re.findall(r"\b\d+(?:\.\d+)? ?(?:x|times|%|percent) (?:faster|slower|smaller|larger|less)", prose) == []
 
 

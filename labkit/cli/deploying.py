@@ -174,7 +174,7 @@ def build(
         int | None, typer.Option(help="Most MiB of GPU memory for intermediate results.", min=1, max=2**20)
     ] = None,
 ):
-    """Build a TensorRT engine, and show what each layer computes in.
+    """Build a TensorRT engine, and show what each layer runs in.
 
     TensorRT-RTX needs no GPU. The engine goes to artifacts/engines. One that was built before, by this machine and for
     it, is used again.

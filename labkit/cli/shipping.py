@@ -38,7 +38,7 @@ def leaderboard(
     card: Annotated[Path | None, typer.Option(help="A folder for the best submission, with its card.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also other kinds of machine, each on its own.")] = False,
 ):
-    """Show the submissions to the order of lesson 14, the best first.
+    """Show the submissions to the order of lesson 14, best first.
 
     Only results of one kind of machine are compared, and of each name its newest try. Rows that were merged say which
     file they came from: they were not scored here.

@@ -5,9 +5,9 @@ Apple's GPU (mps) is used where it exists; what it cannot tell (peak memory, eve
 
 import logging
 import os
-import shutil
 from contextlib import contextmanager, nullcontext
 
+from labkit.device import packages
 from labkit.device.machine import (
     BF16_FLAGS,
     Machine,
@@ -192,13 +192,8 @@ def set_rng_state(device, state):
 
 def require_compiler(device):
     """Raise Unavailable where torch.compile cannot build kernels for this device."""
-    if kind(device) == "cpu" and not any(map(shutil.which, ("g++", "clang++", "cl"))):
-        raise Unavailable(
-            "torch.compile cannot build kernels for the CPU here.",
-            expected="a C++ compiler",
-            found="none of g++, clang++, cl",
-            fix="install g++ (Debian, Ubuntu: apt-get install g++)",
-        )
+    if kind(device) == "cpu":
+        packages.require_cpp()
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_news_on_a_cpu)
 
 

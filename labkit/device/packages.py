@@ -1,8 +1,11 @@
-"""What is installed in the Python that runs: a package, whether it loads, and the command that installs it."""
+"""What is installed for the Python that runs: a package or a compiler, whether it works, and how to install it."""
 
 import importlib
+import os
 import shlex
+import shutil
 import sys
+import tempfile
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -88,3 +91,24 @@ def imported(module, *, package=None, what=None, fix=None):
             found=str(error),
             fix=fix or install(package),
         ) from error
+
+
+def require_cpp():
+    """Raise Unavailable where torch.compile cannot call a C++ compiler, or not in the folders that it would use."""
+    if not any(map(shutil.which, ("g++", "clang++", "cl"))):
+        raise Unavailable(
+            "torch.compile cannot build kernels for the CPU here.",
+            expected="a C++ compiler",
+            found="none of g++, clang++, cl",
+            fix="install g++ (Debian, Ubuntu: apt-get install g++)",
+        )
+    # torch 2.15 splits the command at white space; its headers lie in the temporary folder whatever the cache is.
+    folders = {"TMPDIR": tempfile.gettempdir(), "TORCHINDUCTOR_CACHE_DIR": os.getenv("TORCHINDUCTOR_CACHE_DIR", "")}
+    for name, folder in folders.items():
+        if any(map(str.isspace, folder)):
+            raise Unavailable(
+                "torch.compile cannot build kernels in a folder whose name has a space.",
+                expected="a temporary folder and a cache without white space",
+                found=folder,
+                fix=f"set {name} to another folder, such as /tmp, and start again",
+            )

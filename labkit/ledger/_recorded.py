@@ -11,7 +11,7 @@ from labkit import device
 from labkit.errors import LabError
 from labkit.files import root, write_text
 from labkit.ledger._store import as_frame, check_types, find, row_class, tables
-from labkit.ledger.rows import Completion, Run
+from labkit.ledger.rows import Completion, Machine, Run
 
 # What is kept; where a file would grow too large, the last ones are left out first.
 KEPT = ("machines", "runs", "deployments", "trainings", "ceilings", "ratios", "latencies", "memories", "energies",
@@ -92,9 +92,16 @@ def _file_name(machine):
 
 
 def _values(kind, keys):
-    """The rows of these runs, or of this machine, as dicts without samples and without what is unknown."""
-    chosen = [vars(row).items() for row in find(kind) if (getattr(row, "run_key", None) or row.machine_key) in keys]
-    return [{key: value for key, value in row if value is not None and type(value) is not tuple} for row in chosen]
+    """The rows of these runs, or of this machine, as dicts without samples and without what is unknown.
+
+    What the row of the run says (machine, commit) is not said again in each of its measurements.
+    """
+    rows = [row for row in find(kind) if (getattr(row, "run_key", None) or row.machine_key) in keys]
+    again = ("machine_key", "commit") if kind not in (Machine, Run) else ()
+    return [
+        {key: value for key, value in vars(row).items() if not (value is None or key in again or type(value) is tuple)}
+        for row in rows
+    ]
 
 
 def _text(page):

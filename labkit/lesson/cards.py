@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import uuid
 from html import escape, unescape  # noqa: F401 (escape: for what others put between cards)
 
 from labkit.ledger.shown import shown
@@ -28,6 +29,38 @@ def show(name, *values):
         display(HTML(card(name, *values)))
     else:
         print(plain(card(name, *values)))
+
+
+def align_words_left():
+    """From now on tables of pandas show columns of words aligned left. JupyterLab aligns every cell right."""
+    if not shell():
+        return
+    html = shell().display_formatter.formatters["text/html"]
+    for module in ("pandas", "pandas.core.frame"):  # from version 3 on, and before
+        html.for_type_by_name(module, "DataFrame", lambda table: _with_words_left(table, table))
+    html.for_type_by_name("pandas.io.formats.style", "Styler", lambda table: _with_words_left(table, table.data))
+
+
+def _with_words_left(table, frame):
+    """HTML of a DataFrame or a Styler that shows `frame`, with a style for the columns of words."""
+    page, words, key = table._repr_html_(), _columns_of_words(frame), f"words-{uuid.uuid4().hex[:8]}"
+    if page is None or not words:
+        return page
+    columns = len(frame.columns)  # heads are counted from the right: there may be a column for the index, or none
+    heads = [f"#{key} thead th:nth-last-of-type({columns + 1 - place})" for place in words]
+    cells = [f"#{key} td:nth-of-type({place})" for place in words]
+    style = f"<style>{', '.join(heads + cells)} {{ text-align: left !important; }}</style>"
+    return f'{style}<div id="{key}">{page}</div>'
+
+
+def _columns_of_words(frame):
+    """The columns, counted from 1, most of whose values are text that does not begin like a number."""
+    texts = [[str(value) for value in column if isinstance(value, str)] for _, column in frame.items()]
+    return [
+        place
+        for place, column in enumerate(texts, 1)
+        if 2 * sum(not re.match(r"[-+−]?[\d.]", text) for text in column) > len(frame)
+    ]
 
 
 def card(name, *values):

@@ -104,9 +104,16 @@ def show_sliders(function, ranges):
 
 def _slider(name, start, low, high):
     kind = widgets.IntSlider if isinstance(start, int) else widgets.FloatSlider
-    step = 1 if isinstance(start, int) else 10 ** math.floor(math.log10((high - low) / 20))  # at least 20 steps
+    step = 1 if isinstance(start, int) else _step(start, low, high)
     look = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
     return kind(value=start, min=low, max=high, step=step, continuous_update=False, **look)
+
+
+def _step(start, low, high):
+    """The power of ten that makes at least 20 steps, and one of which is the start, where at most 2,000 do that."""
+    coarse = 10 ** math.floor(math.log10((high - low) / 20))
+    whole = (step for step in (coarse, coarse / 10) if math.isclose((start - low) / step, round((start - low) / step)))
+    return next(whole, coarse)
 
 
 def _between_cells(call):

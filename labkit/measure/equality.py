@@ -2,7 +2,9 @@
 
 Each arm is run on the same inputs. Refused are: another batch size, shape or dtype; NaN; values that differ beyond
 the tolerance; answers that change from call to call (dropout left on); answers that were stored and not computed.
-Arrays of NumPy are looked at as tensors that share their memory.
+Arrays of NumPy are looked at as tensors that share their memory. `torch.testing.assert_close` would not do: it compares
+two outputs that are there, so it finds neither stored answers nor those that change from call to call, and its messages
+do not name the likely mistake (another batch size, a transposed output, a softmax missing or too many).
 """
 
 from collections.abc import Mapping

@@ -161,7 +161,7 @@ def roofline(seconds, *, ops, bytes, ceilings, precision="fp32"):
         return result
     if not measured:
         raise MeasureError(
-            f"A result {result.share:.2f} times the machine's best cannot be true.",
+            f"A result {shown(result.share)} times the machine's best cannot be true.",
             expected=f"at most {shown(result.ops / result.seconds / result.share)}op/s for this work",
             found=f"{shown(result.ops / result.seconds)}op/s",
             fix="synchronise, count the operations again, or check that the work is really done",

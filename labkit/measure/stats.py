@@ -127,6 +127,22 @@ def bootstrap_paired(before, after, *, draws=DRAWS, seed=0):
     return _middle_part(means, n, counts @ values / n)
 
 
+def bootstrap_rounds(statistic, *samples, draws=400, seed=0):
+    """95 % percentile bootstrap `Interval` of `statistic(*medians)`: whole rounds are drawn again.
+
+    For a number computed from many medians, such as the error of a fit; as each draw is a fit, there are fewer of them.
+    statistic  of one array (n,) of medians for each of `samples`; -> number
+    samples    arrays (n, rounds) of seconds, measured in the same rounds
+    """
+    rounds, random = samples[0].shape[1], np.random.default_rng(seed)
+
+    def once(draw):
+        return statistic(*(np.median(each[:, draw], axis=1) for each in samples))
+
+    found = [once(random.integers(0, rounds, rounds)) for _ in range(draws)]
+    return _middle_part(found, rounds, once(np.arange(rounds)))
+
+
 def _middle_part(estimates, samples, median):
     """The `Interval` that holds the middle 95 % of bootstrapped estimates."""
     low, high = np.quantile(estimates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])

@@ -95,6 +95,8 @@ def private_places(lock):
         keeper.stdin.close()
         keeper.wait()
         keeper.stdout.close()
+        for folder in (runtime, work):  # where the keeper was killed
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

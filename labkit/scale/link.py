@@ -16,9 +16,7 @@ import numpy as np
 
 from labkit import device as devices
 from labkit.errors import MeasureError
-from labkit.measure.stats import CONFIDENCE, Interval
 
-DRAWS = 400  # bootstrap resamples
 TOGETHER_BYTES = 2**20  # of small messages in one try
 TRIES = 5  # the fastest of so many is one sample: what else runs on the machine makes messages late, never early
 
@@ -68,22 +66,6 @@ def fit(sizes, seconds):
             fix="measure again on a quieter machine, or send larger messages",
         )
     return Link(float(latency_s), float(largest / longest_s))
-
-
-def bootstrap(statistic, *samples, seed=0):
-    """95 % bootstrap `Interval` of `statistic(*medians)`: whole rounds are drawn again.
-
-    statistic  of one array (n,) of medians for each of `samples`, such as the error of a prediction; -> number
-    samples    arrays (n, rounds) of seconds, measured in the same rounds
-    """
-    rounds, random = samples[0].shape[1], np.random.default_rng(seed)
-
-    def once(draw):
-        return statistic(*(np.median(each[:, draw], axis=1) for each in samples))
-
-    found = [once(random.integers(0, rounds, rounds)) for _ in range(DRAWS)]
-    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(low), float(high), rounds, float(once(np.arange(rounds))))
 
 
 def two_levels(size, servers, per_server, *, inside, between):

@@ -7,6 +7,7 @@ Nothing in either file is ever executed on loading.
 
 import hashlib
 import json
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from labkit.files import atomic, sha256, write_json
 
 _FORMAT = "labkit checkpoint 1"
 _FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner"}  # these do not change what is learned
+_LARGEST = 100_000_000  # bytes of a sidecar: the losses of some four million steps
+_SIDES = range(8, 4097)  # of images, in pixels
 _REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
 
 
@@ -56,17 +59,41 @@ def load_checkpoint(path):
     path = Path(path)
     if not path.exists():
         return None
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+    with _whole(path):
+        facts = json.loads(_sidecar(path))
         known, name, wanted, packed = (facts.pop(key) for key in ("format", "weights", "sha256", "state"))
         weights = path.with_name(name)
         found = sha256(weights) if weights.is_file() else "no such file"
         if known == _FORMAT and found == wanted:
             return _unpack(packed, load_file(weights)), facts
-        found = f"format {known!r} and {name!r} with {found}"
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        wanted, found = "its own", f"{type(error).__name__}: {error}"
-    raise CheckpointError(
+        raise _damaged(path, f"format {known!r} and {name!r} with {found}", wanted)
+
+
+def _sidecar(path):
+    """The text of a sidecar; a pipe would be waited for without end, and a sparse file read whole."""
+    if not path.is_file():
+        raise _damaged(path, "something that is not a file")
+    if (size := path.stat().st_size) > _LARGEST:
+        raise _damaged(path, f"a sidecar of {size} bytes, more than {_LARGEST}")
+    return path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _whole(path):
+    """Inside, contents of another shape than `save_checkpoint` writes are a CheckpointError, whatever they break."""
+    from safetensors import SafetensorError
+
+    malformed = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, SafetensorError)
+    try:
+        yield
+    except malformed as error:
+        if devices.is_out_of_memory(error):
+            raise
+        raise _damaged(path, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from None
+
+
+def _damaged(path, found, wanted="its own"):
+    return CheckpointError(
         f"The checkpoint {path} is damaged.",
         expected=f"a sidecar of {_FORMAT!r} and a file of tensors beside it with the sha256 {wanted}",
         found=found,
@@ -117,15 +144,16 @@ class Checkpoint:
         if found is None:
             return
         state, facts = found
-        self._refuse_another(facts)
-        if "average" in state:  # as an average of the weights was called once
-            state["ema"] = state["average"]
-        for name, part in self.parts.items():
-            part.load_state_dict(state.get(name, {}))
-        devices.set_rng_state(self.device, state["rng"])
-        for name in _REMEMBERED:
-            setattr(history, name, facts["history"][name])
-        history.restored = len(history.epoch_seconds)
+        with _whole(self.path):
+            self._refuse_another(facts)
+            if "average" in state:  # as an average of the weights was called once
+                state["ema"] = state["average"]
+            for name, part in self.parts.items():
+                part.load_state_dict(state.get(name, {}))
+            devices.set_rng_state(self.device, state["rng"])
+            for name in _REMEMBERED:
+                setattr(history, name, list(facts["history"][name]))
+            history.restored = len(history.epoch_seconds)
 
     def _refuse_another(self, facts):
         """Refuse a checkpoint of another training. A switch that it does not know yet was off: at its default."""
@@ -165,16 +193,20 @@ def restored(checkpoint):
             found=path.name,
             fix="train one with `labkit train`, or rename it",
         )
-    weights, size = found[0]["model"], found[1].get("config", {}).get("size")
-    first, *_, last = weights.values()  # a convolution (out, in, h, w), and the bias of the head
-    torch.manual_seed(0)
-    try:
-        network, shape = models.build(name, classes=len(last), like=(first.shape[1], 28, 28))
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"The checkpoint {path} is not of {name}.",
-            expected="its layers",
-            found=str(error).splitlines()[-1].strip(),
-        ) from None
-    return network.eval(), name, path.stem.removesuffix(f"-{name}"), (shape[0], size, size) if size else shape
+    with _whole(path):
+        weights, size = found[0]["model"], found[1].get("config", {}).get("size")
+        first, *_, last = weights.values()  # a convolution (out, in, h, w), and the bias of the head
+        torch.manual_seed(0)
+        try:
+            network, shape = models.build(name, classes=len(last), like=(first.shape[1], 28, 28))
+            network.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"The checkpoint {path} is not of {name}.",
+                expected="its layers",
+                found=str(error).splitlines()[-1].strip(),
+            ) from None
+        if size is not None and size not in _SIDES:
+            raise _damaged(path, f"images of size {size!r}")
+        shape = (shape[0], int(size), int(size)) if size else shape
+    return network.eval(), name, path.stem.removesuffix(f"-{name}"), shape

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labkit import device
-from labkit.device import machine
+from labkit.device import machine, packages
 from labkit.errors import Unavailable
 
 
@@ -72,13 +72,24 @@ def test_a_command_that_is_missing_or_fails_gives_none():
 
 
 def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monkeypatch):
-    monkeypatch.setattr(device.shutil, "which", lambda name: name)
+    monkeypatch.setattr(packages.shutil, "which", lambda name: name)
     device.require_compiler("cpu")
     logger = logging.getLogger("torch.utils.cpp_extension")
     words = "No CUDA runtime is found"
     assert f'logger.warning("{words}' in Path(importlib.util.find_spec(logger.name).origin).read_text(encoding="utf-8")
     for text, told in ((f"{words}, using CUDA_HOME='%s'", False), ("Something else about %s", True)):
         assert bool(logger.filter(logger.makeRecord(logger.name, logging.WARNING, "", 0, text, ("x",), None))) == told
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "TORCHINDUCTOR_CACHE_DIR"])
+def test_a_folder_with_a_space_where_torch_would_compile_is_refused_by_name(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(packages.shutil, "which", lambda name: name)
+    device.require_compiler("cpu")
+    (tmp_path / "a b").mkdir()
+    monkeypatch.setenv(name, str(tmp_path / "a b"))
+    monkeypatch.setattr(packages.tempfile, "tempdir", None)  # what an earlier call found
+    with pytest.raises(Unavailable, match=rf"has a space[\s\S]*found: {tmp_path}/a b[\s\S]*next: set {name} to"):
+        device.require_compiler("cpu")
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,9 @@ def test_a_slider_moved_while_a_cell_runs_waits_for_the_end_of_the_cell(shown, m
     assert calls == [1, 3], "once, at the place where the slider came to rest"
 
 
-@pytest.mark.parametrize(("low", "high", "start"), [(0.02, 0.4, 0.1), (0.0, 20.0, 2.0), (0.0, 0.95, 0.36)])
+@pytest.mark.parametrize(
+    ("low", "high", "start"), [(0.02, 0.4, 0.1), (0.0, 20.0, 2.0), (0.0, 0.95, 0.36), (0.0, 600.0, 24.0)]
+)
 def test_a_slider_can_be_moved_back_to_its_start(low, high, start):
     slider = widgets._slider("v", start, low, high)
     steps = (start - low) / slider.step

@@ -112,6 +112,31 @@ def test_paired_answers_that_agree_differ_by_nothing():
     assert tuple(stats.bootstrap_paired(right, right)) == (0, 0)
 
 
+def test_the_bootstrap_of_rounds_holds_the_true_line_and_narrows_with_the_noise():
+    random, sizes, widths = np.random.default_rng(0), np.arange(1.0, 8.0), []
+    for noise in (0.3, 0.03):
+        samples = 2 + 5 * sizes[:, None] + noise * random.standard_normal((7, 25))
+        found = stats.bootstrap_rounds(lambda medians: np.polyfit(sizes, medians, 1)[0], samples)
+        assert found.low < 5 + noise / 10
+        assert found.high > 5 - noise / 10
+        widths.append(found.high - found.low)
+    assert widths[1] < widths[0] / 3
+
+
+def test_the_bootstrap_of_rounds_draws_the_same_rounds_of_all_samples():
+    one = np.random.default_rng(0).normal(3, 1, (4, 21))
+    found = stats.bootstrap_rounds(lambda a, b: (b - a).max(), one, one + 0.5)
+    assert (found.low, found.median, found.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert found.samples == 21
+
+
+def test_the_bootstrap_of_rounds_is_that_of_the_median_for_one_row():
+    row = np.random.default_rng(2).normal(10, 1, 51)
+    found = stats.bootstrap_rounds(lambda medians: medians[0], row[None], draws=4000)
+    assert tuple(found) == pytest.approx(tuple(stats.bootstrap_median(row)), abs=0.06)
+    assert found.median == np.median(row)
+
+
 def test_an_interval_knows_how_many_samples_it_stands_on():
     series = np.arange(1.0, 11.0)
     for found in (stats.bootstrap_median(series), stats.median_interval(series)):

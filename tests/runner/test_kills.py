@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks import drills
@@ -29,26 +31,57 @@ def test_kills_at_random_moments_lose_nothing_tear_nothing_and_leave_nobody(tmp_
     assert not list((tmp_path / "drill" / "artifacts").rglob(".work-*"))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
-def test_a_batch_told_to_stop_takes_its_kernels_along_and_a_second_one_is_refused(tmp_path, monkeypatch, number, code):
+@pytest.fixture
+def staying(tmp_path, monkeypatch):
+    """(a batch whose notebook stays, its runtime folder), with the artifacts of the batch for this process too."""
     (tmp_path / "artifacts").mkdir()
     drills.write_workbook(tmp_path, {"00_stay": [drills.WORK, STAY, drills.RECORD]})
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     batch = drills.start_batch(tmp_path)
     drills.wait_for(lambda: drills.lines(tmp_path, "started.txt"))
     for name in ("LABKIT_ROOT", "LABKIT_ARTIFACTS"):
         monkeypatch.setenv(name, drills.environment(tmp_path)[name])
+    [runtime] = drills.lines(tmp_path, "runtime.txt")
+    assert list(Path(runtime).glob("*.json")), "there is no connection file to be removed"
+    yield batch, Path(runtime)
+    batch.kill()
+    batch.wait()
+
+
+ENDS = {  # signal to the whole group: (exit code, what is left of the attempt)
+    signal.SIGTERM: (143, "interrupted"),
+    signal.SIGINT: (-signal.SIGINT, "interrupted"),
+    signal.SIGKILL: (-signal.SIGKILL, "running"),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", ENDS)
+def test_a_batch_told_to_stop_or_killed_takes_its_kernels_along_and_a_second_one_is_refused(tmp_path, staying, number):
+    batch, runtime = staying
     with pytest.raises(LabError, match="Another batch is running"):
         run_batch(show=False)
 
     os.killpg(batch.pid, number)
+    code, status = ENDS[number]
     assert batch.wait(timeout=60) == code
-    assert drills.alive_after(tmp_path) == 0
-    assert not list((tmp_path / "temporary").iterdir()), "a connection file holds the key of its kernel"
-    assert [row.status for row in ledger.find(Attempt)] == ["interrupted"]
+    assert drills.alive_after(tmp_path, seconds=20) == 0
+    assert not runtime.exists(), "a connection file holds the key of its kernel"
+    assert not list((tmp_path / "artifacts").rglob(".work-*"))
+    assert [row.status for row in ledger.find(Attempt)] == [status]
     assert ledger.find(Batch)[0].status is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_batch_whose_keeper_was_killed_clears_up_by_itself(tmp_path, staying):
+    batch, runtime = staying
+    [own] = [each for each in psutil.Process(batch.pid).children() if "labkit.runner.keeper" in each.cmdline()]
+    own.kill()
+    drills.wait_for(lambda: own.status() == psutil.STATUS_ZOMBIE)
+    batch.terminate()
+    assert batch.wait(timeout=60) == 143
+    assert drills.alive_after(tmp_path) == 0
+    assert not runtime.exists(), "a connection file holds the key of its kernel"
+    assert not list((tmp_path / "artifacts").rglob(".work-*"))
 
 
 def test_the_next_batch_waits_for_the_keeper_of_a_dead_one():

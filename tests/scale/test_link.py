@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from labkit.errors import MeasureError
-from labkit.scale.link import Link, bootstrap, exchange, exposed, fit, there_and_back, timed, two_levels
+from labkit.scale.link import Link, exchange, exposed, fit, there_and_back, timed, two_levels
 from labkit.scale.processes import Team
 
 MILLISECOND = Link(latency_s=1e-3, bytes_per_s=1e9)
@@ -43,19 +43,6 @@ def test_the_fit_weighs_small_and_large_messages_alike():
 def test_times_that_do_not_grow_have_no_bandwidth():
     with pytest.raises(MeasureError, match="did not take longer"):
         fit(SIZES, 1 / SIZES)
-
-
-def test_the_bootstrap_interval_holds_the_true_value_and_narrows_with_the_noise():
-    random = np.random.default_rng(0)
-    widths = []
-    for spread in (0.3, 0.03):
-        samples = (2e-4 + SIZES[:, None] / 5e8) * np.exp(spread * random.standard_normal((len(SIZES), 25)))
-        found = bootstrap(lambda medians: fit(SIZES, medians).bytes_per_s, samples)
-        assert found.low < 5e8 * (1 + spread)
-        assert found.high > 5e8 * (1 - spread)
-        assert found.samples == 25
-        widths.append(found.high - found.low)
-    assert widths[1] < widths[0] / 3
 
 
 def test_servers_of_one_gpu_are_a_ring_and_a_single_server_needs_no_network():

@@ -1,6 +1,7 @@
 """Checkpoints: exact resume, damage refused, kills survived."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import os
@@ -13,7 +14,8 @@ import pytest
 import torch
 from made_up import network, shapes, weights
 
-from labkit.train import CheckpointError, TrainConfig, checkpoint, fit, load_checkpoint, save_checkpoint
+from labkit import models
+from labkit.train import CheckpointError, TrainConfig, checkpoint, fit, load_checkpoint, restored, save_checkpoint
 
 CASES = {
     "plain": {},
@@ -153,7 +155,70 @@ def flip_a_bit(path):
     path.write_bytes(bytes(data))
 
 
+def changed(change):
+    """A damage: `change` does something to the contents of the sidecar, which is well-formed before and after."""
+
+    def damage(sidecar, weights):
+        contents = json.loads(sidecar.read_text())
+        change(contents)
+        sidecar.write_text(json.dumps(contents))
+
+    return damage
+
+
+def without(name):
+    return changed(lambda contents: contents.pop(name))
+
+
+def where(**values):
+    return changed(lambda contents: contents.update(values))
+
+
+def state_where(**values):
+    """The state of one part is something else."""
+
+    def change(contents):
+        kept = dict(contents["state"]["dict"])
+        assert values.keys() <= kept.keys()
+        contents["state"]["dict"] = list({**kept, **values}.items())
+
+    return changed(change)
+
+
+def signed_nonsense(sidecar, weights):
+    weights.write_bytes(b"no tensors at all")
+    where(sha256=hashlib.sha256(weights.read_bytes()).hexdigest())(sidecar, weights)
+
+
+def instead(make):
+    def damage(sidecar, weights):
+        sidecar.unlink()
+        make(sidecar)
+
+    return damage
+
+
+REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
 DAMAGE = {
+    "a sidecar that is nested too deep": lambda sidecar, weights: sidecar.write_text("[" * 200_000),
+    "a sidecar that is a pipe": instead(os.mkfifo),
+    "a sidecar that is a folder": instead(os.mkdir),
+    "a sidecar of 64 GB": lambda sidecar, weights: os.truncate(sidecar, 64 * 2**30),
+    "weights that are signed and no tensors": signed_nonsense,
+    "no state": without("state"),
+    "no config": without("config"),
+    "no history": without("history"),
+    "no losses": changed(lambda contents: contents["history"].pop("losses")),
+    "a config that is a list": where(config=[1, 2]),
+    "a history of numbers": where(history=dict.fromkeys(REMEMBERED, 5)),
+    "a state that is a number": where(state=5),
+    "a state that is a list": where(state={"list": [1]}),
+    "a tensor that is not there": where(state={"tensor": "nowhere"}),
+    "two kinds at once": where(state={"list": [], "tuple": []}),
+    "a network without layers": state_where(model={"dict": []}),
+    "a network that is text": state_where(model="text"),
+    "an optimizer without state": state_where(optimizer={"dict": []}),
+    "random numbers that are none": state_where(rng={"dict": [["cpu", 5]]}),
     "a bit of the weights": lambda sidecar, weights: flip_a_bit(weights),
     "weights cut short": lambda sidecar, weights: weights.write_bytes(weights.read_bytes()[:-5]),
     "no weights": lambda sidecar, weights: weights.unlink(),
@@ -175,6 +240,40 @@ def test_a_damaged_checkpoint_is_refused_and_never_trained_from(damage, tmp_path
     damage(sidecar, file)
     with pytest.raises(CheckpointError, match=r"is damaged[\s\S]*next: put back a good copy"):
         run(sidecar, TrainConfig(epochs=1, batch=20), shapes())
+
+
+LAYERS = models.build("cnn-small", classes=10)[0].state_dict()
+NO_NETWORK = {  # (state, facts), each written and signed as it should be
+    "no model": ({}, {}),
+    "a model that is a list": ({"model": [1, 2]}, {}),
+    "a state that is a list": ([LAYERS], {}),
+    "a model without layers": ({"model": {}}, {}),
+    "layers that are numbers": ({"model": dict.fromkeys(LAYERS, 5)}, {}),
+    "a first layer without channels": ({"model": {**LAYERS, next(iter(LAYERS)): torch.tensor(1.0)}}, {}),
+    "numbers as names": ({"model": dict(enumerate(LAYERS.values()))}, {}),
+    "a config that is a list": ({"model": LAYERS}, {"config": [1]}),
+    "a size in words": ({"model": LAYERS}, {"config": {"size": "large"}}),
+    "a size of nothing": ({"model": LAYERS}, {"config": {"size": 0}}),
+    "a size beyond all memory": ({"model": LAYERS}, {"config": {"size": 10**12}}),
+}
+
+
+@pytest.mark.parametrize(("state", "facts"), NO_NETWORK.values(), ids=NO_NETWORK)
+def test_a_checkpoint_that_holds_no_network_of_the_course_is_refused_in_words(state, facts, tmp_path):
+    with pytest.raises(CheckpointError, match=r"is damaged[\s\S]*next: put back a good copy"):
+        restored(save_checkpoint(tmp_path / "x-cnn-small.json", state, facts))
+
+
+def test_too_little_memory_is_not_called_damage(tmp_path):
+    class Full(torch.nn.Module):
+        def load_state_dict(self, state):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    config = TrainConfig(epochs=1, batch=20)
+    run(tmp_path / "c.json", config, shapes())
+    kept = checkpoint.Checkpoint(tmp_path / "c.json", {"model": Full()}, config, shapes(), "cpu")
+    with pytest.raises(torch.OutOfMemoryError):
+        kept.restore(None)
 
 
 @pytest.mark.parametrize(
