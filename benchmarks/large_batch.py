@@ -1,4 +1,4 @@
-"""What large batches lose on the committed data, and what the tricks of lessons 04 and 05 win back.
+"""What large batches lose on the committed data, and what the tricks of lessons 05 and 06 win back.
 
 The problem of the lessons: 512 images of Fashion-MNIST at 14 x 14, a CNN of 6,274 weights with batch norm, SGD without
 momentum, batch 16 against batch 256; 5,000 test images; 6 seeds, compared seed by seed.

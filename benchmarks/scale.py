@@ -58,7 +58,7 @@ def main():
     kill(figures, network, images, labels)
     zero(figures)
     if not quick:
-        figures.lesson("13", at_most=45)
+        figures.lesson("09", at_most=45)
     figures.exit()
 
 

@@ -238,9 +238,9 @@ def bad_input(figures, work):
 
 
 def lesson(figures, work):
-    """How long lesson 12 takes in the profile quick."""
+    """How long lesson 17 takes in the profile quick."""
     if not work.quick:
-        figures.lesson("12", at_most=45)
+        figures.lesson("17", at_most=45)
 
 
 PARTS = {

@@ -10,12 +10,12 @@ from labkit.cli.app import app, path_of
 
 @app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(help="An ONNX file, or Python source with `make` (see lesson 14).")],
+    file: Annotated[Path, typer.Argument(help="An ONNX file, or Python source with `make` (see lesson 19).")],
     engine: Annotated[str | None, typer.Option(help="What shall run the ONNX file, such as onnxruntime.")] = None,
     name: Annotated[str, typer.Option(help="For the leaderboard; the file's own name when none is given.")] = "",
     quick: Annotated[bool, typer.Option(help="Ask fewer pictures: a first look.")] = False,
 ):
-    """Score a submission to the order of lesson 14.
+    """Score a submission to the order of lesson 19.
 
     It is scored in a fresh process, on pictures drawn now. The result goes to the ledger and to the leaderboard. Ends
     with 1 when a gate refuses it.
@@ -38,7 +38,7 @@ def leaderboard(
     card: Annotated[Path | None, typer.Option(help="A folder for the best submission, with its card.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also other kinds of machine, each on its own.")] = False,
 ):
-    """Show the submissions to the order of lesson 14, best first.
+    """Show the submissions to the order of lesson 19, best first.
 
     Only results of one kind of machine are compared, and of each name its newest try. Rows that were merged say which
     file they came from: they were not scored here.

@@ -24,7 +24,7 @@ class Task:
 
 
 def label(one):
-    """A `Task`, or an `Attempt` at it, in words: "04_batch_size_and_minima, seed 3"."""
+    """A `Task`, or an `Attempt` at it, in words: "05_batch_size_and_minima, seed 3"."""
     return one.notebook if one.seed is None else f"{one.notebook}, seed {one.seed}"
 
 

@@ -132,7 +132,7 @@ def registry():
 
 
 def of(lesson):
-    """The exercises of a lesson's module, such as "l08_smaller_models"."""
+    """The exercises of a lesson's module, such as "l14_smaller_models"."""
     return importlib.import_module(f"labkit.lesson.exercises.{lesson}").EXERCISES
 
 

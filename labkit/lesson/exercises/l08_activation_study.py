@@ -1,0 +1,290 @@
+"""Exercises of lesson 08: how many seeds it takes, the memory of a layer, a backward pass, a fused Triton kernel."""
+
+from __future__ import annotations  # `tl.constexpr` is not looked up where Triton is missing
+
+try:
+    import triton.language as tl
+except ImportError:  # no Triton for this system
+    tl = None
+
+import collections
+import inspect
+from unittest import mock
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+
+UNTOUCHED = 777.0  # fills the memory that a kernel writes to, and what lies behind it
+POINTS = (-19.0, -5.5, -3.2, -2.9, -1.7, -1.5, 0.0, 1.0, 2.9, 3.1)  # each piece, near each seam
+
+
+def lean_fastswish(x):
+    import torch
+
+    def choose(x, upper, middle, tail):
+        return torch.where(x >= 3, upper, torch.where(x >= -3, middle, tail))
+
+    class Lean(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return choose(x, x, x * (x * (3 - 0.1) / 18 + (3 + 0.1) / 6), -0.1 / (1 - 4.5 * (x + 3)))
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * choose(x, 1.0, x * (3 - 0.1) / 9 + (3 + 0.1) / 6, -0.1 * 4.5 / (1 - 4.5 * (x + 3)) ** 2)
+
+    return Lean.apply(x)
+
+
+def verify_lean_fastswish(answer):
+    import torch
+
+    from labkit.measure import saved_for_backward
+    from labkit.methods.fastswish import naive
+
+    x = torch.tensor(POINTS, dtype=torch.float64, requires_grad=True)
+    y = answer(x)
+    expect(isinstance(y, torch.Tensor) and y.shape == x.shape, f"Expected a torch tensor like x, found {shorten(y)}.")
+    error = (y - naive(x)).detach().abs()
+    at, wanted, found = (float(part[error.argmax()]) for part in (x.detach(), naive(x.detach()), y.detach()))
+    expect(error.max() <= 1e-12, f"The value at {at:g} should be {wanted:.6g}; yours is {found:.6g}.")
+    check_gradient(answer, x)
+    inner = torch.randn(4096, requires_grad=True) * 2  # kept by nobody else
+    saved, relu = (saved_for_backward(fn, inner) for fn in (answer, torch.relu))
+    saved += _bytes_on_ctx(answer(inner), inner) if saved else 0
+    expect(saved > 0, "Nothing was saved by ctx.save_for_backward: what else hangs on ctx is not counted, nor freed.")
+    expect(
+        saved <= 1.07 * relu, f"You keep {saved / relu:.3g} times the bytes that ReLU keeps; 1.07 times is the limit."
+    )
+
+
+def _bytes_on_ctx(y, x):
+    """Bytes of the tensors that hang on the `ctx` of the functions behind y, x itself left out."""
+    import torch
+
+    waiting, seen, places = [y.grad_fn], set(), {x.untyped_storage().data_ptr()}
+    count = 0
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+        for value in vars(node).values() if hasattr(node, "__dict__") else ():
+            if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in places:
+                places.add(value.untyped_storage().data_ptr())
+                count += value.untyped_storage().nbytes()
+    return count
+
+
+def check_gradient(function, x):
+    """gradcheck; when it fails, the gradient against differences of the values says where."""
+    import torch
+
+    try:
+        if torch.autograd.gradcheck(function, x, raise_exception=False):
+            return
+        (found,) = torch.autograd.grad(function(x).sum(), x)
+        (doubled,) = torch.autograd.grad(2 * function(x).sum(), x)
+    except RuntimeError as error:
+        raise Wrong(f"The backward pass raised: {error}") from None
+    above, below = (function(x.detach() + step).detach() for step in (1e-6, -1e-6))
+    wanted = (above - below) / 2e-6
+    if torch.allclose(found, wanted, atol=1e-4) and not torch.allclose(doubled, 2 * wanted, atol=1e-4):
+        raise Wrong(
+            "The slopes are right, but your backward ignores the gradient that comes in: twice that gradient must give "
+            "twice the result. Multiply the slope by `grad`."
+        )
+    worst = int((found - wanted).abs().argmax())
+    raise Wrong(
+        f"gradcheck fails, most at x = {POINTS[worst]}: there the slope is {float(wanted[worst]):.4g}, "
+        f"and your backward says {float(found[worst]):.4g} for an incoming gradient of 1."
+    )
+
+
+def hidden_bytes(way, images, height, width, channels, itemsize):
+    tensor = images * height * width * channels * itemsize
+    bits = -(-images * height * width * channels // 8)  # a byte that is not full is a byte
+    return {"relu": tensor, "gelu": 2 * tensor, "recomputed": tensor, "output and a bit": tensor + bits}[way]
+
+
+def measured_bytes(way, images, height, width, channels, itemsize):
+    """What autograd really keeps of the activation and the layer after it."""
+    import torch
+
+    from labkit.measure import saved_for_backward
+    from labkit.methods import fastswish
+
+    dtype = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[itemsize]
+    linear = torch.nn.Linear(channels, 8, dtype=dtype)
+    pair = {
+        "relu": lambda: torch.nn.Sequential(torch.nn.ReLU(), linear),
+        "gelu": lambda: torch.nn.Sequential(torch.nn.GELU(), linear),
+        "recomputed": lambda: fastswish.Recomputed(torch.nn.GELU(), linear),
+        "output and a bit": lambda: torch.nn.Sequential(fastswish.FastSwish(fastswish.FROM_OUTPUT), linear),
+    }[way]()
+    x = torch.randn(images, height, width, channels, dtype=dtype, requires_grad=True) * 2
+    return saved_for_backward(pair, x)
+
+
+def verify_hidden_bytes(answer):
+    for way in ("relu", "gelu", "recomputed", "output and a bit"):
+        for shape in ((2, 7, 7, 96, 4), (3, 4, 8, 32, 2), (1, 5, 5, 16, 8), (1, 3, 3, 5, 4)):
+            images, height, width, channels, itemsize = shape
+            what = f"{way!r}, {images} images of {height} x {width} with {channels} channels, {itemsize} bytes a number"
+            expect_close(answer(way, *shape), measured_bytes(way, *shape), what)
+
+
+def seeds_needed(gap, spread):
+    import math
+
+    return max(2, math.ceil((2.8 * spread / gap) ** 2))
+
+
+def verify_seeds_needed(answer):
+    cases = {
+        (1.0, 1.0): 8,
+        (2.0, 1.0): 2,
+        (0.5, 1.0): 32,
+        (2.2, 1.6): 5,
+        (10.0, 0.5): 2,
+        (0.1, 0.4): 126,
+        (-1.0, 1.0): 8,
+    }
+    for (gap, spread), wanted in cases.items():
+        expect_close(answer(gap, spread), wanted, f"A difference of {gap:g} points, a spread of {spread:g} points")
+
+
+def fused_kernel(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def jitted(kernel):
+    """A kernel with @triton.jit, whether it has it already or not; interpreted where there is no GPU for it."""
+    import os
+
+    import triton
+
+    from labkit.device import runs_triton
+
+    before = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "0" if runs_triton() else "1"
+    try:
+        return triton.jit(kernel) if inspect.isfunction(kernel) else kernel
+    finally:
+        os.environ.pop("TRITON_INTERPRET") if before is None else os.environ.update(TRITON_INTERPRET=before)
+
+
+def verify_fused_kernel(answer):
+    import torch
+
+    from labkit.device import pick, runs_triton
+    from labkit.methods.fastswish import naive
+
+    expect(tl is not None, "Triton is not installed here, so no kernel can be checked. Read the solution instead.")
+    kernel, device = jitted(answer), pick() if runs_triton() else "cpu"
+    for rows, channels, block in ((8, 16, 32), (5, 24, 64), (3, 7, 16)):
+        count = rows * channels
+        programs = -(-count // block)
+        x, bias = 4 * torch.randn(rows, channels, device=device), 2 * torch.randn(channels, device=device)
+        y = torch.full((programs * block + 64,), UNTOUCHED, device=device)
+        given, longer = (torch.cat([part.flatten(), torch.full((block,), 1e3, device=device)]) for part in (x, bias))
+        moves = _memory_accesses(kernel, programs, (given, longer, y, count, channels), block)
+        found, wanted = y[:count].view(rows, channels), naive(x + bias)
+        case = f"{rows} rows of {channels} channels in {programs} blocks of {block}"
+        expect((found != UNTOUCHED).all(), f"{case}: some results were never stored.")
+        worst = int((found - wanted).abs().argmax())
+        numbers = [float(part.flatten()[worst]) for part in (x + bias, wanted, found)]
+        expect(
+            torch.allclose(found, wanted, atol=1e-5),
+            f"{case}: where x + bias is {numbers[0]:.4g}, y should be {numbers[1]:.4g}; yours is {numbers[2]:.4g}.",
+        )
+        expect((y[count:] == UNTOUCHED).all(), f"{case}: you also write beyond the end. What does the mask forbid?")
+        kept = torch.equal(given[:count], x.flatten()) and torch.equal(longer[:channels], bias)
+        expect(kept, f"{case}: the kernel writes into its inputs.")
+        expect(
+            moves == (2, 1),
+            f"{case}: one load of x, one of the bias and one store are wanted; "
+            f"your kernel has {moves[0]} loads and {moves[1]} stores per program.",
+        )
+
+
+def _memory_accesses(kernel, programs, given, block):
+    """Run a kernel; (loads, stores) per program, counted by the interpreter or in what was compiled for a GPU."""
+    from labkit.device import runs_triton
+
+    if runs_triton():
+        text = kernel[(programs,)](*given, BLOCK=block).asm["ttir"]
+        return text.count("tt.load "), text.count("tt.store ")
+    from triton.runtime.interpreter import interpreter_builder as builder
+
+    counts = collections.Counter()
+
+    def counted(name):
+        plain = getattr(builder, name)
+
+        def call(*args, **more):
+            counts[name] += 1
+            return plain(*args, **more)
+
+        return mock.patch.object(builder, name, call)
+
+    with counted("create_masked_load"), counted("create_masked_store"):
+        kernel[(programs,)](*given, BLOCK=block)
+    return counts["create_masked_load"] / programs, counts["create_masked_store"] / programs
+
+
+EXERCISES = (
+    Exercise(
+        id="lean-fastswish",
+        task="Write FastSwish as an autograd.Function whose backward pass keeps no more than ReLU's.",
+        difficulty=3,
+        minutes=20,
+        hint=(
+            "One tensor from which everything follows is enough: x. Differentiate the three pieces on paper, choose "
+            "among them with torch.where, and multiply by the gradient that comes in."
+        ),
+        reference=lean_fastswish,
+        verify=verify_lean_fastswish,
+    ),
+    Exercise(
+        id="hidden-bytes",
+        task="Predict the bytes that an activation and the linear layer after it keep for the backward pass.",
+        difficulty=2,
+        minutes=8,
+        hint=(
+            "Who needs x, who needs y? A tensor that two of them keep is there once. Eight bits are a byte, "
+            "and what is left over takes a whole byte."
+        ),
+        reference=hidden_bytes,
+        verify=verify_hidden_bytes,
+    ),
+    Exercise(
+        id="seeds-needed",
+        task="Write how many seeds it takes to find a difference between two activations.",
+        difficulty=2,
+        minutes=8,
+        hint="Solve 2.8 spread / sqrt(n) = |gap| for n, and round up. A squared ratio does not care for the sign.",
+        reference=seeds_needed,
+        verify=verify_seeds_needed,
+    ),
+    Exercise(
+        id="fused-kernel",
+        task="Write a Triton kernel that adds a bias to each channel and applies FastSwish, in one pass over memory.",
+        difficulty=3,
+        minutes=20,
+        hint=(
+            "Begin with the kernel of HardSwish. One more load, at `places % channels`, gives the bias; FastSwish is "
+            "two tl.where, as in the formula. Every load and the store want the mask."
+        ),
+        reference=fused_kernel,
+        verify=verify_fused_kernel,
+        imports="import triton.language as tl",
+    ),
+)

@@ -1,0 +1,203 @@
+"""Exercises of lesson 11: fold a batch norm, count multiply-adds, repair a graph."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
+
+
+def fold_batch_norm(weight, bias, gamma, beta, mean, var, eps):
+    import numpy as np
+
+    scale = gamma / np.sqrt(var + eps)
+    return weight * scale[:, None, None, None], (bias - mean) * scale + beta
+
+
+def verify_fold_batch_norm(answer):
+    answer = untouched(answer)
+    cases = {
+        "a convolution without bias": {"bias": 0.0},
+        "a convolution with a bias": {"bias": 1.0},
+        "a large eps": {"eps": 0.5},
+        "other numbers of channels": {"channels": (3, 5)},
+    }
+    for name, traits in cases.items():
+        case, x, wanted = batch_norm_case(**traits)
+        found = answer(**{key: np.copy(value) if key != "eps" else value for key, value in case.items()})
+        expect(
+            isinstance(found, (tuple, list)) and len(found) == 2,
+            f"Expected a weight and a bias, found {shorten(found)}.",
+        )
+        weight, bias = (np.asarray(each, np.float64) for each in found)
+        expect(weight.shape == case["weight"].shape, f"{name}: the weight has the shape {weight.shape}.")
+        expect(bias.shape == case["bias"].shape, f"{name}: the bias has the shape {bias.shape}.")
+        error = np.abs(convolve(x, weight, bias) - wanted).max()
+        expect(error < 1e-8, f"{name}: the folded convolution is off by {error:.3g}.")
+
+
+def batch_norm_case(*, channels=(4, 4), bias=0.0, eps=1e-5):
+    """(arguments of the answer, an input, what convolution and batch norm make of it)."""
+    random, (inner, outer) = np.random.default_rng(0), channels
+    case = {
+        "weight": random.standard_normal((outer, inner, 3, 3)),
+        "bias": bias * random.standard_normal(outer),
+        "gamma": random.standard_normal(outer),
+        "beta": random.standard_normal(outer),
+        "mean": random.standard_normal(outer),
+        "var": random.uniform(0.2, 3, outer),
+        "eps": eps,
+    }
+    x = random.standard_normal((2, inner, 5, 5))
+    columns = {
+        key: value[None, :, None, None] for key, value in case.items() if key in ("gamma", "beta", "mean", "var")
+    }
+    y = convolve(x, case["weight"], case["bias"])
+    wanted = (y - columns["mean"]) / np.sqrt(columns["var"] + eps) * columns["gamma"] + columns["beta"]
+    return case, x, wanted
+
+
+def convolve(x, weight, bias):
+    """A 3x3 convolution without padding, in float64."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, weight) + bias[None, :, None, None]
+
+
+def multiply_adds(operator, weights, output):
+    from math import prod
+
+    each = weights[0] if operator == "MatMul" else prod(weights[1:])
+    return prod(output) * each
+
+
+def verify_multiply_adds(answer):
+    cases = {
+        "a 3x3 convolution from 16 to 32 channels": ("Conv", (32, 16, 3, 3), (1, 32, 14, 14), 903_168),
+        "the same for a batch of 8": ("Conv", (32, 16, 3, 3), (8, 32, 14, 14), 7_225_344),
+        "a depthwise convolution": ("Conv", (32, 1, 7, 7), (1, 32, 14, 14), 307_328),
+        "a linear layer (Gemm)": ("Gemm", (10, 512), (4, 10), 20_480),
+        "a matrix product at every pixel": ("MatMul", (96, 384), (2, 3, 3, 384), 663_552),
+    }
+    for name, (operator, weights, output, wanted) in cases.items():
+        expect_close(answer(operator, weights, output), wanted, name)
+
+
+def repair_graph(model):
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    nodes = []
+    for number, node in enumerate(model.graph.node):
+        if node.op_type != "Swish":
+            nodes.append(node)
+            continue
+        beta = next((a.f for a in node.attribute if a.name == "beta"), 1.0)
+        scale, scaled, gate = (f"swish_{number}_{part}" for part in ("beta", "scaled", "gate"))
+        model.graph.initializer.append(numpy_helper.from_array(np.array(beta, np.float32), scale))
+        nodes += [
+            helper.make_node("Mul", [node.input[0], scale], [scaled]),
+            helper.make_node("Sigmoid", [scaled], [gate]),
+            helper.make_node("Mul", [node.input[0], gate], [node.output[0]]),
+        ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def with_swish(betas):
+    """A file as an old framework might have written it: one `Swish` a beta, each followed by an Add.
+
+    No engine knows the operator `old.framework.Swish`. A beta of 1 is not written down.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes, name = [], "input"
+    for place, beta in enumerate(betas):
+        stated = {} if beta == 1.0 else {"beta": beta}
+        nodes.append(helper.make_node("Swish", [name], [f"s{place}"], domain="old.framework", **stated))
+        nodes.append(helper.make_node("Add", [f"s{place}", "one"], [f"a{place}"]))
+        name = f"a{place}"
+    nodes.append(helper.make_node("Identity", [name], ["output"]))
+    values = [helper.make_tensor_value_info(port, TensorProto.FLOAT, ["batch", 4]) for port in ("input", "output")]
+    graph = helper.make_graph(nodes, "old", values[:1], values[1:], [numpy_helper.from_array(np.float32(1), "one")])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("old.framework", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def swish_network(x, betas):
+    """What that model computes, in NumPy."""
+    for beta in betas:
+        x = x / (1 + np.exp(-beta * x)) + 1
+    return x
+
+
+def verify_repair_graph(answer):
+    import onnx
+
+    for name, betas in {
+        "one Swish": [1.0],
+        "a Swish with another beta": [1.7],
+        "three in a row": [1.0, 0.5, 2.0],
+    }.items():
+        found = answer(with_swish(betas))
+        expect(isinstance(found, onnx.ModelProto), f"Expected the model, found {shorten(found)}.")
+        left = sum(node.op_type == "Swish" for node in found.graph.node)
+        expect(not left, f"{name}: nodes of the kind Swish still in the graph: {left}.")
+        x = np.linspace(-4, 4, 24, dtype=np.float32).reshape(6, 4)
+        error = np.abs(run(found, x) - swish_network(x, betas)).max()
+        expect(error < 1e-5, f"{name}: the repaired graph is off by {error:.3g}.")
+
+
+def run(model, x):
+    """What ONNX Runtime makes of x, after the gate has let the model through."""
+    import onnx
+    import torch
+
+    from labkit import export
+    from labkit.errors import LabError
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "repaired.onnx"
+        onnx.save(model, path)
+        try:
+            return export.as_written(path)(torch.from_numpy(x)).numpy()
+        except LabError as error:
+            raise Wrong(f"{error.what} {error.found or ''}") from None
+
+
+EXERCISES = (
+    Exercise(
+        id="fold-batch-norm",
+        task="Write a batch norm into the convolution before it.",
+        difficulty=2,
+        minutes=10,
+        hint=(
+            "Batch norm at inference multiplies each output channel by one number and adds another. "
+            "Which factor does the channel's weight need, and what becomes of the old bias?"
+        ),
+        reference=fold_batch_norm,
+        verify=verify_fold_batch_norm,
+    ),
+    Exercise(
+        id="multiply-adds",
+        task="Count the multiply-adds of a layer from the shapes in its graph.",
+        difficulty=1,
+        minutes=6,
+        hint="How many numbers are summed up for one output value, and how many output values are there?",
+        reference=multiply_adds,
+        verify=verify_multiply_adds,
+    ),
+    Exercise(
+        id="repair-graph",
+        task="Replace an operator that no engine knows by standard ones.",
+        difficulty=3,
+        minutes=15,
+        hint=(
+            "swish(x) = x · sigmoid(beta · x): three nodes in the place of each. "
+            "Every tensor needs a name of its own, and a node must stand behind those it reads from."
+        ),
+        reference=repair_graph,
+        verify=verify_repair_graph,
+    ),
+)

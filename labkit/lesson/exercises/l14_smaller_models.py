@@ -1,0 +1,237 @@
+"""Exercises of lesson 14: a magnitude mask, gradual pruning, decoding a Huffman stream, the loss of distillation."""
+
+import random
+
+import torch
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
+
+
+def magnitude_mask(weights, sparsity):
+    import torch
+
+    sizes = torch.cat([weight.abs().flatten() for weight in weights])
+    keep = torch.ones(len(sizes), dtype=torch.bool)
+    keep[sizes.argsort()[: round(sparsity * len(sizes))]] = False
+    parts = keep.split([weight.numel() for weight in weights])
+    return [part.reshape(weight.shape) for part, weight in zip(parts, weights, strict=True)]
+
+
+def verify_magnitude_mask(answer):
+    answer, chance = untouched(answer), torch.Generator().manual_seed(0)
+    layers = [size * torch.randn(shape, generator=chance) for size, shape in ((1, (8, 3, 3, 3)), (0.1, (20, 5)))]
+    ties = [torch.tensor([[0.5, -0.5], [0.5, -0.5]]), torch.tensor([0.5, 0.5, 2.0, -0.1])]
+    cases = {
+        "two layers, one with weights ten times as large": (layers, (0.5, 0.9, 0.25, 0.35, 0.33)),
+        "eight weights, six of which have the same magnitude": (ties, (0.25, 0.5, 0.75)),
+        "two layers, of which nothing or everything goes": (layers, (0.0, 1.0)),
+    }
+    for case, (weights, shares) in cases.items():
+        for sparsity in shares:
+            check_masks(f"{case}, sparsity {sparsity:g}", weights, sparsity, answer(list(weights), sparsity))
+
+
+def check_masks(case, weights, sparsity, masks):
+    expect(
+        isinstance(masks, (list, tuple)) and len(masks) == len(weights),
+        f"{case}: expected a list of {len(weights)} masks, found {shorten(masks)}.",
+    )
+    for mask, weight in zip(masks, weights, strict=True):
+        right = isinstance(mask, torch.Tensor) and mask.shape == weight.shape
+        expect(right, f"{case}: expected a mask of the shape {tuple(weight.shape)}, found {shorten(mask)}.")
+    keep = torch.cat([mask.flatten() for mask in masks])
+    expect(bool(((keep == 0) | (keep == 1)).all()), f"{case}: a mask holds True and False (or 1 and 0) only.")
+    keep, sizes = keep.bool(), torch.cat([weight.abs().flatten() for weight in weights])
+    gone, wanted = int((~keep).sum()), round(sparsity * len(sizes))
+    expect(gone == wanted, f"{case}: {wanted} of the {len(sizes)} weights should go, your masks remove {gone}.")
+    if 0 < gone < len(sizes):
+        largest, smallest = float(sizes[~keep].max()), float(sizes[keep].min())
+        expect(
+            largest <= smallest,
+            f"{case}: your masks remove a weight of magnitude {largest:.3g} and keep one of {smallest:.3g}.",
+        )
+
+
+def prune_gradually(weight, loss, optimizer, steps, final):
+    import torch
+
+    keep = torch.ones_like(weight, dtype=torch.bool)
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss(weight).backward()
+        optimizer.step()
+        sparsity = final * (1 - (1 - step / steps) ** 3)
+        with torch.no_grad():
+            sizes = weight.abs().masked_fill(~keep, -1).flatten()  # what is gone comes first
+            keep.view(-1)[sizes.argsort()[: round(sparsity * len(sizes))]] = False
+            weight *= keep
+
+
+def verify_prune_gradually(answer):
+    makers = {
+        "SGD with momentum": lambda weight: torch.optim.SGD([weight], lr=0.05, momentum=0.9),
+        "AdamW": lambda weight: torch.optim.AdamW([weight], lr=0.02, weight_decay=0.1),
+    }
+    for (name, make), (steps, final) in zip(makers.items(), ((12, 0.75), (9, 0.9)), strict=True):
+        wanted, found = (watched(function, make, steps, final) for function in (prune_gradually, answer))
+        case = f"{name}, {steps} steps to a sparsity of {final:g}"
+        expect(len(found) == len(wanted), f"{case}: {steps} losses expected, you asked for {len(found) - 1}.")
+        for step, (right, yours) in enumerate(zip(wanted, found, strict=True)):
+            compare_weights(f"{case}, after {step} step{'s' * (step != 1)}", right, yours)
+
+
+def watched(function, make_optimizer, steps, final):
+    """The weight at each call of the loss and at the end, as `function` trains it."""
+    chance = torch.Generator().manual_seed(3)
+    images = torch.randn(64, 40, generator=chance)
+    target = images @ torch.randn(40, 1, generator=chance)
+    weight = torch.nn.Parameter(torch.randn(1, 40, generator=chance))
+    seen = []
+
+    def loss(given):
+        other = given.data_ptr() != weight.data_ptr() and bool((weight != 0).all())
+        expect(
+            not (seen and other),
+            "After a step the given weight has no zeros, and your function asks for the loss of another tensor. Change "
+            "the weight in place (`weight.data *= mask`): `weight = weight * mask` makes a new one.",
+        )
+        seen.append(weight.detach().clone())
+        expect(len(seen) <= 2 * steps, f"Your function still asks for a loss after {2 * steps} of {steps} steps.")
+        return (images @ given.T - target).square().mean()
+
+    function(weight, loss, make_optimizer(weight), steps, final)
+    return [*seen, weight.detach().clone()]
+
+
+def compare_weights(case, right, yours):
+    counts = [int((each == 0).sum()) for each in (right, yours)]
+    expect(counts[0] == counts[1], f"{case}: {counts[0]} of the 40 weights should be zero, found {counts[1]}.")
+    same = bool(((right == 0) == (yours == 0)).all())
+    expect(same, f"{case}: the number of zeros is right, but they are not where the smallest weights were.")
+    apart = float((right - yours).abs().max())
+    expect(apart <= 1e-4, f"{case}: the zeros are right, but a weight that stays differs by {apart:.2g}.")
+
+
+def decode_huffman(bits, codes, count):
+    symbol_of = {code: symbol for symbol, code in codes.items()}
+    symbols, code = [], ""
+    for bit in bits:
+        code += bit
+        if code in symbol_of and len(symbols) < count:
+            symbols.append(symbol_of[code])
+            code = ""
+    return symbols
+
+
+def verify_decode_huffman(answer):
+    answer, chance = untouched(answer), random.Random(5)
+    books = {
+        "codes of one to three bits": {7: "0", 3: "10", 0: "110", 12: "111"},
+        "two symbols": {0: "0", 1: "1"},
+        "codes of up to seven bits": {n: "1" * n + "0" for n in range(7)} | {7: "1" * 7},
+        "letters as symbols": {"a": "00", "b": "01", "c": "100", "d": "101", "e": "11"},
+    }
+    for case, codes in books.items():
+        for count in (0, 1, 5, 200):
+            symbols = chance.choices(list(codes), k=count)
+            bits = "".join(codes[symbol] for symbol in symbols)
+            padded = bits + "0" * (-len(bits) % 8)  # a file has whole bytes
+            found = answer(padded, dict(codes), count)
+            expect(isinstance(found, list), f"{case}: expected a list of symbols, found {shorten(found)}.")
+            what = f"{case}, {count} symbols in {len(padded)} bits (the last {len(padded) - len(bits)} fill a byte)"
+            expect(len(found) == count, f"{what}: you found {len(found)} symbols.")
+            first = next((place for place in range(count) if found[place] != symbols[place]), None)
+            if first is not None:
+                raise Wrong(f"{what}: symbol {first} is {symbols[first]!r}, you found {found[first]!r}.")
+
+
+def distillation_loss(student, teacher, labels, temperature, share):
+    from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
+
+    soft = kl_div(log_softmax(student / temperature, 1), softmax(teacher / temperature, 1), reduction="batchmean")
+    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+
+def verify_distillation_loss(answer):
+    chance = torch.Generator().manual_seed(1)
+    cases = {
+        "temperature 1, only the teacher": (1.0, 1.0),
+        "temperature 4, only the teacher": (4.0, 1.0),
+        "temperature 4, only the labels": (4.0, 0.0),
+        "temperature 2, 0.9 from the teacher": (2.0, 0.9),
+        "temperature 5, 0.3 from the teacher": (5.0, 0.3),
+    }
+    for case, (temperature, share) in cases.items():
+        for images, classes in ((6, 10), (3, 4)):
+            student, teacher = 2 * torch.randn(2, images, classes, generator=chance)
+            labels = torch.randint(classes, (images,), generator=chance)
+            asked = (student, teacher, labels, temperature, share)
+            (wanted, found), slopes = zip(*(slope(f, *asked) for f in (distillation_loss, answer)), strict=True)
+            sizes = [float(each.norm()) for each in slopes]
+            apart = float((slopes[0] - slopes[1]).norm())
+            longer = sizes[1] / sizes[0]
+            how = "another direction" if 0.99 <= longer <= 1.01 else f"{longer:.3g} times the right length"
+            expect(
+                apart <= 1e-4 * max(sizes[0], 1e-3),
+                f"{case}, {images} images of {classes} classes: the gradient at the student's logits is wrong. It has "
+                f"{how}.",
+            )
+            expect(
+                abs(found - wanted) <= 1e-4 * max(wanted, 1),
+                f"{case}, {images} images of {classes} classes: the gradient is right, but the loss is {found:.4g}, "
+                f"not {wanted:.4g}. A cross-entropy with the teacher's probabilities, for example, is larger by their "
+                "entropy.",
+            )
+
+
+def slope(function, student, teacher, labels, temperature, share):
+    """(loss, its gradient at the student's logits). A constant, as the teacher's entropy, shows in the first only."""
+    student, teacher = student.clone().requires_grad_(), teacher.clone()
+    loss = function(student, teacher, labels, temperature, share)
+    is_number = isinstance(loss, torch.Tensor) and loss.dim() == 0
+    expect(is_number, f"Expected the loss of the batch, a torch tensor with one number; found {shorten(loss)}.")
+    expect(loss.requires_grad, "The loss does not depend on the student's logits.")
+    loss.backward()
+    return float(loss.detach()), student.grad
+
+
+EXERCISES = (
+    Exercise(
+        id="magnitude-mask",
+        task="Mark which weights of several layers stay when a share of all of them goes, the smallest first.",
+        difficulty=2,
+        minutes=8,
+        hint="Join the magnitudes of all layers, sort them, remove the first so many; then split them again.",
+        reference=magnitude_mask,
+        verify=verify_magnitude_mask,
+    ),
+    Exercise(
+        id="prune-gradually",
+        task="Train a weight while its sparsity rises by the cubic schedule; what has gone stays zero.",
+        difficulty=3,
+        minutes=15,
+        hint="Step, then find the new mask among the weights that are left, then multiply the weight by the mask. To "
+        "mask only the gradient is not enough: momentum and weight decay move the weight without it.",
+        reference=prune_gradually,
+        verify=verify_prune_gradually,
+    ),
+    Exercise(
+        id="decode-huffman",
+        task="Turn a stream of bits back into the symbols it stands for.",
+        difficulty=2,
+        minutes=8,
+        hint="Collect bits until they are a code; note its symbol, and begin again with no bits. Stop after `count`.",
+        reference=decode_huffman,
+        verify=verify_decode_huffman,
+    ),
+    Exercise(
+        id="distillation-loss",
+        task="Write the loss of a student that learns from the labels and from its teacher's softened answers.",
+        difficulty=2,
+        minutes=8,
+        hint="torch's kl_div wants log-probabilities first and probabilities second; its gradient shrinks by T², so "
+        "multiply by T². The labels see the logits at temperature 1.",
+        reference=distillation_loss,
+        verify=verify_distillation_loss,
+    ),
+)

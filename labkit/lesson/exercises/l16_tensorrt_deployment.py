@@ -1,0 +1,298 @@
+"""Exercises of lesson 16: build an engine, repair a quantized graph, choose profiles, write the call of an engine."""
+
+import gc
+import tempfile
+from pathlib import Path
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
+
+
+def build_engine(trt, model, shapes):
+    log = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(log)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, log)
+    if not parser.parse(model):
+        raise ValueError(parser.get_error(0).desc())
+    config = builder.create_builder_config()
+    profile = builder.create_optimization_profile()
+    profile.set_shape("input", *shapes)
+    config.add_optimization_profile(profile)
+    return bytes(builder.build_serialized_network(network, config))
+
+
+def verify_build_engine(answer):
+    """On a stand-in that notes every call; and on the library where it is installed, for it has the last word."""
+    from labkit.engines import tensorrt
+    from labkit.errors import Unavailable
+
+    shapes = [(batch, 4, 5, 5) for batch in (1, 8, 32)]
+    check_calls(answer, shapes)
+    with tempfile.TemporaryDirectory() as folder:
+        model = tiny_network(folder).read_bytes()
+    try:
+        trt = tensorrt.library().trt
+        trt.Builder(trt.Logger(trt.Logger.ERROR))
+    except (Unavailable, TypeError, RuntimeError):
+        return  # not installed, or the edition that wants a GPU
+    plan = answer(trt, model, shapes)
+    expect(isinstance(plan, bytes), f"TensorRT took the calls, but expected bytes, found {shorten(plan)}.")
+
+
+def check_calls(answer, shapes):
+    from unittest.mock import MagicMock
+
+    for parses in (True, False):
+        trt = MagicMock()
+        trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED = 5
+        builder, parser = trt.Builder.return_value, trt.OnnxParser.return_value
+        builder.create_network.return_value.get_input.return_value.name = "input"  # as an answer may ask it
+        parser.parse.return_value = parses
+        parser.parse_from_file.return_value = parses
+        builder.build_serialized_network.return_value = b"the plan"
+        try:
+            plan = answer(trt, b"the model", shapes)
+        except Exception:
+            if parses or not parser.parse.called:
+                raise
+            continue  # a model that cannot be parsed ends in an error, as it should
+        if not parses:
+            raise Wrong("The model did not parse, and your function said nothing. `parse` returns False: look at it.")
+        check_build(builder, parser, trt.OnnxParser, shapes)
+        expect(plan == b"the plan", f"Expected what build_serialized_network returned, found {shorten(plan)}.")
+
+
+def check_build(builder, parser, parser_class, shapes):
+    """What a builder must have been told by the end of the call."""
+    network, config = builder.create_network.return_value, builder.create_builder_config.return_value
+    profile = builder.create_optimization_profile.return_value
+    flags = told(builder.create_network)
+    expect(flags == [1 << 5], "The network must be strongly typed: create_network(1 << int(...STRONGLY_TYPED)).")
+    expect(network in told(parser_class), "The parser fills a network: OnnxParser(network, log).")
+    expect(b"the model" in told(parser.parse), "The parser wants the bytes: parser.parse(model).")
+    ranges = told(profile.set_shape)
+    expect(ranges, "A batch that varies wants a profile: profile.set_shape(name, smallest, usual, largest).")
+    expect("input" in ranges, f"The profile is for the tensor 'input'; yours got {shorten(ranges)}.")
+    found = [tuple(each) for each in ranges if not isinstance(each, str)]
+    expect(found == shapes, f"Expected smallest, usual and largest shape in order, found {shorten(found)}.")
+    added = told(config.add_optimization_profile)
+    expect(added == [profile], "The profile was never added to the configuration.")
+    built = told(builder.build_serialized_network)
+    expect(built == [network, config], "Build from the network and the configuration.")
+
+
+def told(call):
+    """What a recorded call was last given, by place and by name; empty when it was never made."""
+    return [*call.call_args.args, *call.call_args.kwargs.values()] if call.called else []
+
+
+def repair_zero_point(scale, zero_point):
+    low, high = (0 - zero_point) * scale, (255 - zero_point) * scale
+    return max(-low, high) / 127, 0
+
+
+def verify_repair_zero_point(answer):
+    cases = {
+        "what a ReLU leaves (zero point 0)": (0.02, 0),
+        "an input that reaches further up than down": (0.02, 100),
+        "an input that reaches further down than up": (0.5, 200),
+        "a balanced input": (0.1, 128),
+    }
+    for name, (scale, zero) in cases.items():
+        found = answer(scale, zero)
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise Wrong(f"For {name}: expected a pair (scale, zero point), found {shorten(found)}.")
+        expect(found[1] == 0, f"For {name}: TensorRT wants a zero point of 0; yours is {shorten(found[1])}.")
+        reach = max(zero, 255 - zero) * scale
+        expect_close(
+            found[0], reach / 127, f"The step for {name}, which reaches {reach:.4g} away from 0", tolerance=1e-3
+        )
+
+
+def profile_ranges(batches):
+    larger = [batch for batch in batches if batch > 1]
+    profiles = [(1, 1, 1)] if 1 in batches else []
+    if larger:
+        usual = max(sorted(set(larger)), key=lambda batch: batch * larger.count(batch))
+        profiles.append((min(larger), usual, max(larger)))
+    return profiles
+
+
+def verify_profile_ranges(answer):
+    answer = untouched(answer)
+    cases = {
+        "single images and some batches": [1] * 900 + [8] * 60 + [16] * 20 + [32] * 40 + [5] * 3,
+        "many small and a few large batches": [4] * 100 + [64] * 50 + [10] * 2,
+        "few large requests": [1] * 900 + [8] * 200 + [32] * 5,
+        "very many pairs, and batches of 16": [2] * 100 + [16] * 50 + [64] * 2,
+        "single images only": [1] * 10,
+        "one size only": [16] * 10,
+        "one huge request among small ones": [1] * 50 + [2] * 50 + [128],
+        "many pairs, and batches of up to 32": [2] * 150 + [8] * 20 + [16] * 12 + [32] * 9,
+        "two sizes that serve equally many images": [16, 8, 8],
+    }
+    for name, batches in cases.items():
+        found, wanted = answer(list(batches)), profile_ranges(batches)
+        expect(
+            isinstance(found, (list, tuple)) and all(map(is_profile, found)),
+            f"For {name}: expected a list of triples (smallest, usual, largest), such as [(1, 1, 1)] with one triple, "
+            f"found {shorten(found)}.",
+        )
+        found = sorted(tuple(profile) for profile in found)
+        missed = sorted({batch for batch in batches if not any(low <= batch <= high for low, _, high in found)})
+        expect(not missed, f"For {name}: no profile holds batches of {missed}; yours are {found}.")
+        if 1 in batches:
+            expect(
+                (1, 1, 1) in found, f"For {name}: single images come often and want a profile of their own, (1, 1, 1)."
+            )
+        highest = max(high for _, _, high in found)
+        expect(
+            highest == max(batches),
+            f"For {name}: nobody sends {highest}, but memory for it is kept. Yours are {found}.",
+        )
+        expect(
+            found == wanted,
+            f"For {name}: {found}. Which size serves the most images (of equal ones, the smaller)? "
+            "And where does a range begin?",
+        )
+
+
+def is_profile(value):
+    return isinstance(value, (list, tuple)) and len(value) == 3
+
+
+def gpu_classes(context, cuda, images):
+    import numpy as np
+
+    images = np.ascontiguousarray(images, np.float32)
+    context.set_input_shape("input", images.shape)
+    logits = np.empty(tuple(context.get_tensor_shape("logits")), np.float32)
+    device_input, device_logits = cuda.mem_alloc(images.nbytes), cuda.mem_alloc(logits.nbytes)
+    stream = cuda.Stream()
+    cuda.memcpy_htod(device_input, images)
+    context.set_tensor_address("input", int(device_input))
+    context.set_tensor_address("logits", int(device_logits))
+    context.execute_async_v3(stream.handle)
+    stream.synchronize()
+    cuda.memcpy_dtoh(logits, device_logits)
+    device_input.free()
+    device_logits.free()
+    return logits.argmax(axis=1)
+
+
+def tiny_network(folder):
+    """An ONNX file whose answer is known by hand: the logits are the means of the channels of (N, 4, 5, 5)."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["input"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["logits"]),
+    ]
+    ports = [("input", ("batch", 4, 5, 5)), ("logits", ("batch", 4))]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ports]
+    graph = helper.make_graph(nodes, "means", values[:1], values[1:])
+    path = Path(folder) / "means.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+def verify_gpu_classes(answer):
+    import numpy as np
+
+    from labkit.lesson.exercises.rehearsal import Context, Misuse, Rehearsal
+
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = tiny_network(folder)
+        for count, transposed in ((3, False), (17, False), (5, True)):
+            images = random.standard_normal((count, 4, 5, 5))  # float64, as NumPy makes them
+            if transposed:  # the channels of most image files come last: a view of them is not in one piece
+                images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+            gpu = Rehearsal()
+            try:
+                found = np.asarray(answer(Context(gpu, path), gpu, images))
+            except (Misuse, ValueError) as error:
+                raise Wrong(f"A GPU program would have crashed here. {error}") from error
+            check_steps(gpu)
+            expect(
+                found.shape == (count,),
+                f"Expected one class for each of {count} images, found the shape {found.shape}.",
+            )
+            wrong = int((found != true_classes(images)).sum())
+            expect(wrong == 0, f"{wrong} of {count} classes are wrong: {suspect(answer, path, gpu.steps, images)}")
+            if gpu.memory:  # what stands in a circle of references goes only now
+                gc.collect()
+            left = sum(allocation.size for allocation in gpu.memory.values())
+            expect(left == 0, f"{left} bytes of GPU memory are still held after the call: .free() each of them.")
+
+
+def check_steps(gpu):
+    """What must happen whatever the classes are: memory that nothing was written to may hold the right ones."""
+    run = {"execute_async_v3", "execute_v2"} & set(gpu.steps)
+    expect(run, "The engine was never run: context.execute_async_v3(stream.handle).")
+    back = any(step.startswith("memcpy_dtoh") for step in gpu.steps)
+    expect(back, "The logits never came back to the host: cuda.memcpy_dtoh(logits, device_logits).")
+    expect(not gpu.queue, "Work still waits in a stream when your function returns: stream.synchronize().")
+
+
+def true_classes(images):
+    """What `tiny_network` answers."""
+    return images.mean(axis=(2, 3)).argmax(axis=1)
+
+
+def suspect(answer, path, steps, images):
+    """What most likely made the classes wrong."""
+    import numpy as np
+
+    from labkit.lesson.exercises.rehearsal import Context, Rehearsal
+
+    if not any(step.startswith("memcpy_htod") for step in steps):
+        return "the images never went to the GPU: cuda.memcpy_htod(device_input, images)."
+    waited = steps[steps.index("execute_async_v3") :] if "execute_async_v3" in steps else ["synchronize"]
+    if "memcpy_dtoh" in waited[: waited.index("synchronize")]:
+        return "the logits were read before the stream was waited for: stream.synchronize()."
+    gpu, single = Rehearsal(), images.astype(np.float32)
+    if np.array_equal(np.asarray(answer(Context(gpu, path), gpu, single)), true_classes(single)):
+        return "with float32 they are right, these images are float64: np.ascontiguousarray(images, np.float32)."
+    return "the steps are in order, so look at what is copied: which array, and how many bytes?"
+
+
+EXERCISES = (
+    Exercise(
+        id="build-engine",
+        task="Build an engine: builder, network, parser, profile, configuration, bytes.",
+        difficulty=2,
+        minutes=12,
+        hint="The order is that of the cell above. `parse` says by False that it failed. Return bytes(plan).",
+        reference=build_engine,
+        verify=verify_build_engine,
+    ),
+    Exercise(
+        id="repair-zero-point",
+        task="Move a quantization with a zero point onto the symmetric grid that TensorRT wants.",
+        difficulty=2,
+        minutes=10,
+        hint="Which real numbers did the ends 0 and 255 of the old grid stand for? The new grid goes from -127 to 127.",
+        reference=repair_zero_point,
+        verify=verify_repair_zero_point,
+    ),
+    Exercise(
+        id="profile-ranges",
+        task="Choose the optimisation profiles for a day of requests.",
+        difficulty=2,
+        minutes=10,
+        hint="One profile for single images, if any come, and one for the rest. Usual is where the images are.",
+        reference=profile_ranges,
+        verify=verify_profile_ranges,
+    ),
+    Exercise(
+        id="gpu-classes",
+        task="Call an engine on GPU memory by hand: allocate, copy, run, wait, copy back, free.",
+        difficulty=3,
+        minutes=15,
+        hint="Shape first: it decides how much memory the output takes. Sizes are bytes; addresses are int(memory).",
+        reference=gpu_classes,
+        verify=verify_gpu_classes,
+    ),
+)

@@ -1,0 +1,277 @@
+"""Answers to the exercises of lesson 08: wrong ones that must be rejected, right ones written differently."""
+
+from __future__ import annotations
+
+import math
+
+try:
+    import triton.language as tl
+except ImportError:
+    tl = None
+
+from labkit.lesson.exercises.l08_activation_study import hidden_bytes
+
+
+def with_backward(backward, *, keep=lambda x, y: (x,)):
+    """An answer with another backward pass, or one that keeps other tensors."""
+
+    def answer(x):
+        import torch
+
+        from labkit.methods.fastswish import naive
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                y = naive(x)
+                ctx.x = x
+                ctx.save_for_backward(*keep(x, y))
+                return y
+
+            @staticmethod
+            def backward(ctx, grad):
+                return backward(grad, ctx.saved_tensors[0] if ctx.saved_tensors else ctx.x)
+
+        return Function.apply(x)
+
+    return answer
+
+
+def slope(x):
+    from labkit.methods.fastswish import slope
+
+    return slope(x)
+
+
+def middle_everywhere(grad, x):
+    return grad * (x * 2.9 / 9 + 3.1 / 6).where(x < 3, x / x)
+
+
+def forget_the_next_layer(way, images, height, width, channels, itemsize):
+    return images * height * width * channels * (itemsize + (0.125 if "bit" in way else 0))
+
+
+def take_a_bit_for_a_byte(way, images, height, width, channels, itemsize):
+    numbers = images * height * width * channels
+    return numbers * {"relu": itemsize, "gelu": 2 * itemsize, "recomputed": itemsize}.get(way, itemsize + 1)
+
+
+# Kernels: `tl` is Triton's language; the check makes them kernels.
+def forget_the_mask(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_pointer + places) + tl.load(bias_pointer + places % channels)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y)
+
+
+def forget_the_bias(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_pointer + places, mask=places < count)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=places < count)
+
+
+def bias_by_place(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places, mask=places < channels)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def first_block_only(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def hardswish_instead(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x + 3) / 6, 0.0))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def bias_after(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y + tl.load(bias_pointer + places % channels, mask=inside), mask=inside)
+
+
+def load_for_each_piece(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    bias = tl.load(bias_pointer + places % channels, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (tl.load(x_pointer + places, mask=inside) + bias + 3))
+    x = tl.load(x_pointer + places, mask=inside, other=0.0) + bias
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def store_the_sum_first(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    tl.store(y_pointer + places, x, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def by_constants(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    start = tl.program_id(axis=0) * BLOCK
+    at = start + tl.arange(0, BLOCK)
+    ok = at < count
+    z = tl.load(x_pointer + at, mask=ok, other=0.0)
+    z += tl.load(bias_pointer + (at % channels), mask=ok, other=0.0)
+    a, b = (3 - 0.1) / 18, (3 + 0.1) / 6
+    low = 0.1 / (4.5 * (z + 3) - 1)
+    out = tl.where(z < -3, low, z * (a * z + b))
+    tl.store(y_pointer + at, tl.where(z < 3, out, z), mask=ok)
+
+
+def by_the_rewrite(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_pointer + at, mask=at < count) + tl.load(bias_pointer + at % channels, mask=at < count)
+    within = tl.maximum(x, -3.0)
+    upper = within * (1 - tl.maximum(3 - within, 0.0) * 2.9 / 18)
+    tl.store(y_pointer + at, upper / (1 + 4.5 * tl.maximum(-3 - x, 0.0)), mask=at < count)
+
+
+def with_slope_from_masks(x):
+    import torch
+
+    class Masks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            from labkit.methods.fastswish import naive
+
+            ctx.save_for_backward(x)
+            return naive(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            upper, middle = (x >= 3).to(x.dtype), ((x >= -3) & (x < 3)).to(x.dtype)
+            tail = 1 - upper - middle
+            reach = (1 - 4.5 * (x + 3)).where(x < -3, 1.0)
+            return grad * (upper + middle * (x * 2.9 / 9 + 3.1 / 6) - tail * 0.45 / reach**2)
+
+    return Masks.apply(x)
+
+
+def hang_masks_on_ctx(x):
+    import torch
+
+    class Masks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            from labkit.methods.fastswish import naive
+
+            ctx.save_for_backward(x)
+            ctx.slope = slope(x)
+            return naive(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.slope
+
+    return Masks.apply(x)
+
+
+def add_up_the_tensors(way, images, height, width, channels, itemsize):
+    numbers = images * height * width * channels
+    whole_tensors = 2 if way == "gelu" else 1
+    return numbers * itemsize * whole_tensors + ((numbers + 7) // 8 if way.endswith("bit") else 0)
+
+
+def drop_the_last_bits(way, images, height, width, channels, itemsize):
+    numbers = images * height * width * channels
+    whole_tensors = 2 if way == "gelu" else 1
+    return numbers * itemsize * whole_tensors + (numbers // 8 if way.endswith("bit") else 0)
+
+
+def by_a_table(way, *shape):
+    *sizes, itemsize = shape
+    bits = {
+        "relu": 8 * itemsize,
+        "gelu": 16 * itemsize,
+        "recomputed": 8 * itemsize,
+        "output and a bit": 8 * itemsize + 1,
+    }
+    return math.ceil(bits[way] * math.prod(sizes) / 8)
+
+
+def seeds_by_trying(gap, spread):
+    seeds = 2
+    while 2.8 * spread / seeds**0.5 > abs(gap) + 1e-12:
+        seeds += 1
+    return seeds
+
+
+WRONG = {
+    "lean-fastswish": {
+        "hangs the slope on ctx": hang_masks_on_ctx,
+        "keeps input and output": with_backward(lambda grad, x: grad * slope(x), keep=lambda x, y: (x, y)),
+        "takes the middle slope for the tail": with_backward(middle_everywhere),
+        "forgets the incoming gradient": with_backward(lambda grad, x: slope(x)),
+        "turns the sign of the tail": with_backward(lambda grad, x: grad * slope(x).where(x >= -3, -slope(x))),
+        "hangs the tensor on ctx": with_backward(lambda grad, x: grad * slope(x), keep=lambda x, y: ()),
+    },
+    "hidden-bytes": {
+        "counts ReLU's output for each of its two keepers": lambda way, *shape: (
+            hidden_bytes(way, *shape) * (1 + (way == "relu"))
+        ),
+        "forgets what the next layer keeps": forget_the_next_layer,
+        "takes a bit for a byte": take_a_bit_for_a_byte,
+        "rounds the bytes of the bits down": drop_the_last_bits,
+        "takes every number for four bytes": lambda way, *shape: hidden_bytes(way, *shape[:-1], 4),
+    },
+    "seeds-needed": {
+        "forgets to square": lambda gap, spread: max(2, math.ceil(2.8 * spread / abs(gap))),
+        "turns the ratio around": lambda gap, spread: max(2, math.ceil((gap / (2.8 * spread)) ** 2)),
+        "rounds down": lambda gap, spread: max(2, int((2.8 * spread / gap) ** 2)),
+        "is content with one seed": lambda gap, spread: math.ceil((2.8 * spread / gap) ** 2),
+        "forgets the power": lambda gap, spread: max(2, math.ceil((1.96 * spread / gap) ** 2)),
+        "trips over the sign": lambda gap, spread: max(2, math.ceil((2.8 * spread) ** 2 / (gap * abs(gap)))),
+    },
+    "fused-kernel": {
+        "forgets the mask": forget_the_mask,
+        "forgets the bias": forget_the_bias,
+        "takes a bias for each place": bias_by_place,
+        "works on the first block only": first_block_only,
+        "computes HardSwish": hardswish_instead,
+        "adds the bias after the activation": bias_after,
+        "loads x once per piece": load_for_each_piece,
+        "writes the sum to memory": store_the_sum_first,
+    },
+}
+
+RIGHT = {
+    "lean-fastswish": {
+        "with masks made in the backward pass": with_slope_from_masks,
+        "with the slope of the course": with_backward(lambda grad, x: grad * slope(x)),
+    },
+    "hidden-bytes": {
+        "adding up": add_up_the_tensors,
+        "by a table of bits": by_a_table,
+    },
+    "seeds-needed": {
+        "by trying": seeds_by_trying,
+        "from the standard error": lambda gap, spread: max(2, -int(-((spread * 2.8) ** 2 / gap**2) // 1)),
+    },
+    "fused-kernel": {
+        "from the tail on": by_constants,
+        "by the rewrite": by_the_rewrite,
+    },
+}

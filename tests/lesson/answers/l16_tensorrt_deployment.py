@@ -1,0 +1,251 @@
+"""Answers to the exercises of lesson 16: wrong ones that must be rejected, right ones written differently."""
+
+from collections import Counter
+
+import numpy as np
+
+from labkit.lesson.exercises.l16_tensorrt_deployment import build_engine, gpu_classes, profile_ranges
+
+
+def keep_the_step(scale, zero_point):
+    return scale, 0
+
+
+def look_at_the_upper_end(scale, zero_point):
+    return (255 - zero_point) * scale / 127, 0
+
+
+def spread_the_old_range(scale, zero_point):
+    return 255 * scale / 254, 0
+
+
+def shift_into_int8(scale, zero_point):
+    return scale, zero_point - 128
+
+
+def one_profile_for_all(batches):
+    return [(min(batches), max(set(batches), key=batches.count), max(batches))]
+
+
+def most_calls(batches):
+    larger = [batch for batch in batches if batch > 1]
+    single = [(1, 1, 1)] if 1 in batches else []
+    return [*single, (min(larger), max(set(larger), key=larger.count), max(larger))] if larger else single
+
+
+def always_to_512(batches):
+    return [(1, 1, 1), (2, 32, 512)]
+
+
+def forget_the_single_images(batches):
+    return [profile for profile in profile_ranges(batches) if profile != (1, 1, 1)] or [(1, 1, 1)]
+
+
+def edited(old, new, reference=gpu_classes):
+    """The reference with one line replaced: a wrong answer."""
+    import inspect
+
+    source = inspect.getsource(reference)
+    if old not in source:
+        raise ValueError(f"{old!r} is not a line of the reference")
+    space = {}
+    exec(source.replace(old, new), space)
+    return space[reference.__name__]
+
+
+def named_and_nested(trt, model, shapes):
+    smallest, usual, largest = shapes
+    logger = trt.Logger()
+    builder = trt.Builder(logger)
+    flags = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    network, config = builder.create_network(flags), builder.create_builder_config()
+    parser = trt.OnnxParser(network, logger)
+    assert parser.parse(model), "it does not parse"
+    config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, 1 << 28)
+    ranges = builder.create_optimization_profile()
+    ranges.set_shape("input", min=smallest, opt=usual, max=largest)
+    assert config.add_optimization_profile(ranges) is not None
+    return bytes(builder.build_serialized_network(network, config))
+
+
+def in_an_order_of_its_own(trt, model, shapes):
+    builder = trt.Builder(log := trt.Logger(trt.Logger.WARNING))
+    profile = builder.create_optimization_profile()
+    profile.set_shape("input", tuple(shapes[0]), tuple(shapes[1]), tuple(shapes[2]))
+    config = builder.create_builder_config()
+    config.add_optimization_profile(profile)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, log)
+    if parser.parse(model):
+        return bytes(builder.build_serialized_network(network, config))
+    raise RuntimeError("the parser refuses this model")
+
+
+def reach_of_both_ends(scale, zero_point):
+    ends = [(q - zero_point) * scale for q in (0, 255)]
+    return max(map(abs, ends)) / 127, 0
+
+
+def as_a_list(scale, zero_point):
+    return [max(zero_point, 255 - zero_point) * scale / 127, 0]
+
+
+def further_end(scale, zero_point):
+    steps = zero_point if zero_point > 127 else 255 - zero_point
+    return scale * steps / 127.0, 0
+
+
+def with_a_counter(batches):
+    images = Counter()
+    for batch in sorted(batches):
+        images[batch] += batch
+    single = images.pop(1, 0)
+    profiles = [[1, 1, 1]] if single else []
+    if images:
+        profiles.append([min(images), images.most_common(1)[0][0], max(images)])
+    return profiles
+
+
+def in_numpy(batches):
+    sizes, counts = np.unique(batches, return_counts=True)
+    larger = sizes > 1
+    profiles = [(1, 1, 1)] * bool((sizes == 1).any())
+    if larger.any():
+        usual = sizes[larger][(sizes * counts)[larger].argmax()]
+        profiles.insert(0, (int(sizes[larger][0]), int(usual), int(sizes[-1])))
+    return tuple(profiles)
+
+
+def all_in_one_stream(context, cuda, images):
+    stream, images = cuda.Stream(), np.require(images, np.float32, "C")
+    context.set_input_shape("input", images.shape)
+    logits = np.zeros(context.get_tensor_shape("logits"), np.float32)
+    source, target = cuda.to_device(images), cuda.to_device(logits)
+    for name, memory in (("input", source), ("logits", target)):
+        context.set_tensor_address(name, int(memory))
+    cuda.memcpy_htod_async(source, images, stream)
+    context.execute_async_v3(stream.handle)
+    cuda.memcpy_dtoh_async(logits, target, stream)
+    stream.synchronize()
+    source.free()
+    target.free()
+    return np.argmax(logits, 1)
+
+
+def let_go_by_del(context, cuda, images):
+    images = images.astype("float32", order="C")
+    memory = {"input": cuda.mem_alloc(images.nbytes), "logits": cuda.mem_alloc(len(images) * 4 * 4)}
+    context.set_input_shape("input", images.shape)
+    for name in memory:
+        context.set_tensor_address(name, int(memory[name]))
+    cuda.memcpy_htod(memory["input"], images)
+    stream = cuda.Stream()
+    context.execute_async_v3(stream.handle)
+    stream.synchronize()
+    logits = np.empty((len(images), 4), "float32")
+    cuda.memcpy_dtoh(logits, memory["logits"])
+    del memory
+    return logits.argmax(-1)
+
+
+def with_usual(choose):
+    """Profiles whose usual batch is chosen otherwise: a wrong answer."""
+
+    def answer(batches):
+        larger = sorted(batch for batch in batches if batch > 1)
+        single = [(1, 1, 1)] if 1 in batches else []
+        return [*single, (larger[0], choose(larger), larger[-1])] if larger else single
+
+    return answer
+
+
+PARSE = "    if not parser.parse(model):\n        raise ValueError(parser.get_error(0).desc())\n"
+WRONG = {
+    "build-engine": {
+        "never parses": edited(PARSE, "", build_engine),
+        "does not look at what parse says": edited(PARSE, "    parser.parse(model)\n", build_engine),
+        "forgets to add the profile": edited("    config.add_optimization_profile(profile)\n", "", build_engine),
+        "gives the largest shape first": edited("*shapes", "*shapes[::-1]", build_engine),
+        "names another tensor": edited('"input"', '"images"', build_engine),
+        "is weakly typed": edited("1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)", "", build_engine),
+        "builds without the configuration": edited(
+            "build_serialized_network(network, config)",
+            "build_serialized_network(network, builder.create_builder_config)",
+            build_engine,
+        ),
+        "returns the parser's word": edited(
+            "return bytes(builder.build_serialized_network(network, config))",
+            "builder.build_serialized_network(network, config)\n    return True",
+            build_engine,
+        ),
+    },
+    "repair-zero-point": {
+        "drops the zero point, keeps the step": keep_the_step,
+        "looks at the upper end only": look_at_the_upper_end,
+        "spreads the old range over the new steps": spread_the_old_range,
+        "moves the integers into int8": shift_into_int8,
+    },
+    "profile-ranges": {
+        "takes the largest batch for the usual one": with_usual(max),
+        "takes the larger of two equal ones": with_usual(
+            lambda b: max(b, key=lambda size: (size * b.count(size), size))
+        ),
+        "takes the median batch for the usual one": with_usual(lambda larger: larger[len(larger) // 2]),
+        "takes the batch of the median image": with_usual(
+            lambda larger: sorted(size for size in larger for _ in range(size))[sum(larger) // 2]
+        ),
+        "one profile for everything": one_profile_for_all,
+        "counts calls instead of images": most_calls,
+        "keeps memory for batches nobody sends": always_to_512,
+        "forgets the single images": forget_the_single_images,
+    },
+    "gpu-classes": {
+        "waits after it has read": edited(
+            "    stream.synchronize()\n    cuda.memcpy_dtoh(logits, device_logits)\n",
+            "    cuda.memcpy_dtoh(logits, device_logits)\n    stream.synchronize()\n",
+        ),
+        "does not wait for the stream": edited("    stream.synchronize()\n", ""),
+        "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
+        "copies float32 that is not in one piece": edited(
+            "np.ascontiguousarray(images, np.float32)", "images.astype(np.float32)"
+        ),
+        "never copies the images": edited("    cuda.memcpy_htod(device_input, images)\n", ""),
+        "allocates numbers instead of bytes": edited("mem_alloc(images.nbytes)", "mem_alloc(images.size)"),
+        "keeps the memory for the next call": edited(
+            "    device_logits.free()\n", "    globals().setdefault('kept', []).append(device_logits)\n"
+        ),
+        "copies back in the stream after the wait": edited(
+            "cuda.memcpy_dtoh(logits, device_logits)", "cuda.memcpy_dtoh_async(logits, device_logits, stream)"
+        ),
+        "never copies the logits back": edited("    cuda.memcpy_dtoh(logits, device_logits)\n", ""),
+        "returns the logits": edited(".argmax(axis=1)", ""),
+        "never says the shape": edited('    context.set_input_shape("input", images.shape)\n', ""),
+        "never runs the engine": edited("    context.execute_async_v3(stream.handle)\n", ""),
+    },
+}
+
+RIGHT = {
+    "build-engine": {
+        "named and nested": named_and_nested,
+        "in an order of its own": in_an_order_of_its_own,
+        "asks the network for the input's name": edited('"input"', "network.get_input(0).name", build_engine),
+    },
+    "repair-zero-point": {
+        "the reach of both ends": reach_of_both_ends,
+        "the further end in steps": further_end,
+        "a list": as_a_list,
+    },
+    "profile-ranges": {
+        "with a counter": with_a_counter,
+        "in NumPy": in_numpy,
+    },
+    "gpu-classes": {
+        "all in one stream": all_in_one_stream,
+        "memory let go by del": let_go_by_del,
+        "by execute_v2": edited(
+            "    context.execute_async_v3(stream.handle)\n",
+            "    context.execute_v2([int(device_input), int(device_logits)])\n",
+        ),
+        "memory let go by leaving the function": edited("    device_input.free()\n    device_logits.free()\n", ""),
+    },
+}
