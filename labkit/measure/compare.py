@@ -30,10 +30,15 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     plan       `Plan(seconds=..., precision=...)`; precision is the half-width of every ratio's interval. The fewest
                rounds that allow a verdict (11) may take up to twice the seconds
 
-    First every arm must give the same answers (`equality`). Then rounds are timed: in each, every arm once in random
-    order, and the first arm a second time. One round gives one ratio per arm, both under nearly the same conditions;
-    their median is the result, its interval is bootstrapped. The first arm against itself shows what this machine
-    cannot tell apart: a ratio counts as different only when its whole interval lies outside that floor.
+    First every arm must give the same answers (`equality`): it is called 2 times where there are no inputs, 4 times
+    with one or two inputs, 6 times with more. The inputs are not written to; with one input, two of the calls get a
+    reversed copy of it. An output that two calls return in the same memory is overwritten, and put back after one call
+    more: so a stored answer shows. Then every arm is warmed up. None of these calls counts.
+
+    Then rounds are timed: in each, every arm once in random order, and the first arm a second time (the null arm). One
+    round gives one ratio per arm, both under nearly the same conditions; their median is the result, its interval is
+    bootstrapped. The first arm against itself shows what this machine cannot tell apart: a ratio counts as different
+    only when its whole interval lies outside that floor.
 
     Waiting for a core is added to both arms and moves their ratio towards 1. Where nothing but waiting slowed the arms
     down and this thread alone computed, the times are those of the thread's own clock; the row's `noise` says so, or
@@ -43,20 +48,14 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
         raise MeasureError(
             "There is nothing to compare.", expected="two or more functions", found=f"{len(arms)} in `arms`"
         )
-    clock, plan, calls = clock_of(device), plan or Plan(), as_calls(inputs)
+    clock = clock_of(device)
+    plan = plan or Plan()
+    calls = as_calls(inputs)
     check_same_work(arms, calls, tolerance=tolerance, batch=batch, run=_runner(clock, plan))
-    functions = [*arms.values(), next(iter(arms.values()))]
-    group = _group_size(clock, functions[:-1], calls, plan)
-    before = clock.usage()
-    times, computed = _time_rounds(clock, functions, calls, plan, group)
-    noise = judge(before, clock.usage(), times[:, 0])
-    why = noise.why
-    if noise.diluted and noise.alone and clock.computed:
-        times, why = computed, f"{why}; so the times are those of the thread's own clock, without the waiting"
-    elif noise.diluted and clock.event is None:
-        why = f"{why}; waiting dilutes the ratios: the true difference may be larger"
-    shared = {**provenance(clock), "batch": batch, "tolerance": float(tolerance), "noisy": noise.noisy, "noise": why}
-    return Comparison(*_rate(list(arms), times, shared))
+    functions = [*arms.values(), next(iter(arms.values()))]  # the last one is the null arm
+    times, noisy, why = _timed(clock, functions, calls, plan)
+    fields = {"batch": batch, "tolerance": float(tolerance), "noisy": noisy, "noise": why}
+    return _comparison(list(arms), times, {**provenance(clock), **fields})
 
 
 def _runner(clock, plan):
@@ -71,6 +70,21 @@ def _runner(clock, plan):
     return run
 
 
+def _timed(clock, functions, calls, plan):
+    """((rounds, arms) seconds a call, whether the machine was noisy, why or None)."""
+    group = _group_size(clock, functions[:-1], calls, plan)
+    before = clock.usage()
+    times, computed = _time_rounds(clock, functions, calls, plan=plan, group=group)
+    noise = judge(before, clock.usage(), times[:, 0])
+    if noise.diluted and noise.alone and clock.computed:
+        why = f"{noise.why}; so the times are those of the thread's own clock, without the waiting"
+        return computed, noise.noisy, why
+    if noise.diluted and clock.event is None:
+        why = f"{noise.why}; waiting dilutes the ratios: the true difference may be larger"
+        return times, noise.noisy, why
+    return times, noise.noisy, noise.why
+
+
 def _group_size(clock, functions, calls, plan):
     """Warm every arm up; how many calls make a sample long enough for the clock."""
     share = Plan(seconds=plan.seconds / len(functions))
@@ -78,15 +92,17 @@ def _group_size(clock, functions, calls, plan):
     return max(1, math.ceil(SHORTEST_S / max(fastest, 1e-9)))
 
 
-def _time_rounds(clock, functions, calls, plan, group):
+def _time_rounds(clock, functions, calls, *, plan, group):
     """(2, rounds, arms) seconds a call, in rounds of random order, until precise enough or out of time.
 
     First by the clock, then by the thread's own, which stands still while the thread waits (0 where there is none).
     """
-    random, rounds, check, begin = np.random.default_rng(plan.seed), [], FEWEST_ROUNDS, clock.now()
+    random = np.random.default_rng(plan.seed)
     computed = clock.computed or (lambda: 0.0)
+    begin, rounds, next_check = clock.now(), [], FEWEST_ROUNDS
     while len(rounds) < plan.max_samples:
-        args, row = calls[len(rounds) % len(calls)], [(0.0, 0.0)] * len(functions)
+        args = calls[len(rounds) % len(calls)]
+        row = [None] * len(functions)
         for index in random.permutation(len(functions)):
             plan.before()
             start = computed()
@@ -94,8 +110,9 @@ def _time_rounds(clock, functions, calls, plan, group):
             row[index] = taken, (computed() - start) / group
         rounds.append(row)
         width = None
-        if len(rounds) >= check:
-            width, check = _widest(np.array(rounds)[:, :, 0]), math.ceil(1.4 * check)
+        if len(rounds) >= next_check:
+            width = _widest(np.array(rounds)[:, :, 0])
+            next_check = math.ceil(1.4 * next_check)
         spent = clock.now() - begin
         if plan.is_over(spent, width) and (len(rounds) >= FEWEST or spent >= 2 * plan.seconds):
             break
@@ -108,13 +125,16 @@ def _widest(times):
     return max((high - low) / 2 for low, high in intervals)
 
 
-def _rate(names, times, shared):
-    """({arm: Ratio}, null Ratio) of rounds whose last column is the null arm."""
+def _comparison(names, times, shared):
+    """The `Comparison` of rounds: one column per name, and a last one of the null arm.
+
+    shared  the fields that all rows have in common
+    """
     low, high = bootstrap_median(times[:, 0] / times[:, -1])
     shared = {**shared, "baseline": names[0], "floor": max(abs(low - 1), abs(high - 1))}
-    arms = [*names[1:], NULL]
-    rows = [_ratio_row(arm, times[:, 0], times[:, index], shared) for index, arm in enumerate(arms, start=1)]
-    return dict(zip(names[1:], rows, strict=False)), rows[-1]
+    arms = enumerate(names[1:], start=1)
+    ratios = {arm: _ratio_row(arm, times[:, 0], times[:, column], shared) for column, arm in arms}
+    return Comparison(ratios, _ratio_row(NULL, times[:, 0], times[:, -1], shared))
 
 
 def _ratio_row(arm, baseline_s, arm_s, shared):

@@ -1,14 +1,19 @@
 """Do two functions do the same work? Checked before anything is timed, so that nothing unequal is compared.
 
-Each arm is run on the same inputs. Refused are: another batch size, shape or dtype; NaN; values that differ beyond
-the tolerance; answers that change from call to call (dropout left on); answers that were stored and not computed.
-Arrays of NumPy are looked at as tensors that share their memory. `torch.testing.assert_close` would not do: it compares
-two outputs that are there, so it finds neither stored answers nor those that change from call to call, and its messages
-do not name the likely mistake (another batch size, a transposed output, a softmax missing or too many).
+Each arm is called twice on each of the first three inputs. Where one input is given, the arms are also called on a
+reversed copy of it. Refused are: another batch size, shape or dtype; NaN; values that differ beyond the tolerance;
+answers that change from call to call (dropout left on); answers that were stored and not computed.
+
+The inputs are never written to. An output is, in one case: where two calls return the same memory, its values are
+overwritten before a third call, and put back after it. Only so does a stored answer differ from one that is computed
+into the same memory each time.
+
+`torch.testing.assert_close` would not do: it compares two outputs that are there, so it finds neither stored answers
+nor those that change from call to call, and its messages do not name the likely mistake (another batch size, a
+transposed output, a softmax missing or too many).
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,18 +36,15 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, args: 
     """Raise a MeasureError that says what differs unless all arms do the same work.
 
     arms       {name: fn}; the first is what the others are held against
-    calls      argument tuples, of which the first three are tried, and the first reversed
+    calls      argument tuples, of which the first three are tried
     tolerance  largest difference allowed, relative to the largest absolute value of the first arm's output
     batch      leading dimension every output must have, or None
     run        (fn, args) -> output; how to call, when something has to be done before
     """
-    first, *_ = arms
-    earlier = {}
-    for number, args in enumerate((calls[0], *calls[:CHECKED])):
-        if number == 1 and not _in_memory(args):
-            continue
-        with _reversed(args) if number == 1 else nullcontext():
-            found = {name: _checked_answer(name, fn, args, tolerance, run) for name, fn in arms.items()}
+    first = next(iter(arms))
+    earlier = None
+    for args in _tried(calls):
+        found = {name: _checked_answer(name, fn, args, tolerance, run) for name, fn in arms.items()}
         shape = tuple(found[first][0].values.shape)
         if batch is not None and shape[:1] != (batch,):
             what = f"{first!r} does not work on a batch of {batch}."
@@ -50,17 +52,41 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, args: 
         for name in arms:
             text = _difference(found[first], found[name], tolerance)
             if text and earlier:
-                kept = {each: not _difference(earlier[each], found[each], tolerance) for each in (first, name)}
-                if kept[first] and not kept[name]:
-                    _refuse(first, name, STALE)
-                text = STALE if kept[name] and not kept[first] else f"when the input changes, {text}"
+                stale = [arm for arm in (first, name) if not _difference(earlier[arm], found[arm], tolerance)]
+                if stale == [first]:
+                    raise _refusal(first, name, STALE)
+                text = STALE if stale == [name] else f"when the input changes, {text}"
             if text:
-                _refuse(name, first, text)
+                raise _refusal(name, first, text)
         earlier = earlier or found
 
 
-def _refuse(name, first, text):
-    raise MeasureError(
+def _tried(calls):
+    """The argument tuples that every arm is called with."""
+    if len(calls) > 1 or not _arrays(calls[0]):
+        return calls[:CHECKED]
+    return [calls[0], _reversed_copy(calls[0])]
+
+
+def _reversed_copy(args):
+    """The arguments with the values of each array in reverse order: tokens stay tokens and images stay in range."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def reverse(value):
+        if isinstance(value, np.ndarray):
+            return value.ravel()[::-1].reshape(value.shape).copy()
+        if not isinstance(value, torch.Tensor):
+            return value
+        with torch.no_grad():
+            copy = torch.empty_like(value).copy_(value.flatten().flip(0).reshape(value.shape))
+        return copy.requires_grad_(value.requires_grad)
+
+    return tree_map(reverse, args)
+
+
+def _refusal(name, first, text):
+    return MeasureError(
         f"{name!r} does not do the same work as {first!r}.",
         expected=f"outputs like those of {first!r}, within the tolerance",
         found=text,
@@ -73,28 +99,29 @@ def _checked_answer(name, fn, args, tolerance, run):
     once = run(fn, args)
     found = _leaves(once)
     again = run(fn, args)
-    if text := _difference(found, _leaves(again), tolerance):
+    text = _difference(found, _leaves(again), tolerance)
+    if text:
         raise MeasureError(
             f"{name!r} answers differently to the same input.",
             expected="the same output from two calls",
             found=text,
             fix="switch dropout off with model.eval(); undo what a call changes, or seed it, with Plan(before=...)",
         )
-    given = {array.data_ptr() for array in _in_memory(args)}
-    for old, new in zip(_in_memory(once), _in_memory(again), strict=True):
-        if old.data_ptr() == new.data_ptr() and new.data_ptr() not in given:
+    inputs = {array.data_ptr() for array in _arrays(args)}
+    for old, new in zip(_arrays(once), _arrays(again), strict=True):
+        if old.data_ptr() == new.data_ptr() and new.data_ptr() not in inputs:
             _check_overwrites(name, new, lambda: run(fn, args))
     return found
 
 
 def _check_overwrites(name, output, call):
-    """An output in the same memory as the last one gets values no computation gives: who computes puts it right."""
+    """Raise a MeasureError unless `call` writes its answer into the memory of `output` once more."""
     real = output.is_floating_point() or output.is_complex()
     wrong = (output * float("nan") if real else output == 0).to(output.dtype)
-    [kept], [fake] = _leaves(output), _leaves(wrong)
-    with _changed(output, wrong):
+    [right], [fake] = _leaves(output), _leaves(wrong)
+    with _overwritten(output, wrong):
         found = _leaves(call())
-    if not _close(kept.values, fake.values) and any(_close(fake.values, leaf.values) for leaf in found):
+    if not _close(right.values, fake.values) and any(_close(fake.values, leaf.values) for leaf in found):
         raise MeasureError(
             f"{name!r} returns a stored result: it computes nothing when it is called again.",
             expected="an output made by this call",
@@ -104,68 +131,52 @@ def _check_overwrites(name, output, call):
 
 
 @contextmanager
-def _reversed(args):
-    """The arrays among the arguments the other way round, in place: tokens stay tokens and images stay in range."""
-    with ExitStack() as undo:
-        for array in _in_memory(args):
-            undo.enter_context(_changed(array, array.flatten().flip(0).reshape(array.shape)))
-        yield
-
-
-@contextmanager
-def _changed(array, values):
+def _overwritten(array, values):
     """Put other values into a tensor's memory, and its own back at the end."""
     import torch
 
-    kept = array.clone()
+    own = array.clone()
     with torch.inference_mode():
         array.copy_(values)
     try:
         yield
     finally:
         with torch.inference_mode():
-            array.copy_(kept)
+            array.copy_(own)
 
 
-def _named(value, place="the output"):
-    """[(place, what stands there)] of a nested value; one array in a list counts as the array."""
-    if isinstance(value, Mapping):
-        parts = [(f"output {key!r}", each) for key, each in value.items()]
-    elif isinstance(value, (list, tuple)):
-        parts = [(f"output {index}" if len(value) > 1 else place, each) for index, each in enumerate(value)]
-    else:
-        return [(place, value)]
-    return [pair for where, each in parts for pair in _named(each, where)]
+def _arrays(values):
+    """The tensors and arrays of a nested value that can be written to, as tensors in the same memory."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    found = []
+    for value in tree_leaves(values):
+        if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
+            value = torch.from_numpy(value)
+        if isinstance(value, torch.Tensor) and value.is_contiguous() and value.numel():
+            found.append(value.detach())
+    return found
 
 
 def _leaves(output):
     """The arrays and numbers of a nested output, copied: a list of `_Leaf`."""
     import torch
+    from torch.utils._pytree import keystr, tree_flatten_with_path
 
+    pairs, _ = tree_flatten_with_path(output)
     found = []
-    for place, value in _named(output):
+    for path, value in pairs:
         if value is None:
-            what = "A function returns nothing, so nobody can see whether it does the work."
+            what = "A function returns nothing, so there is no answer to compare."
             raise MeasureError(what, fix="return its result")
         if not isinstance(value, torch.Tensor):
             if np.asarray(value).dtype.kind not in "biuf":
                 what, expected = "An output cannot be compared.", "tensors, arrays or numbers"
                 raise MeasureError(what, expected=expected, found=type(value).__name__)
             value = torch.from_numpy(np.array(value))
+        place = f"output {keystr(path)[1:-1]}" if len(pairs) > 1 else "the output"
         found.append(_Leaf(place, str(value.dtype).removeprefix("torch."), value.detach().cpu().double().clone()))
-    return found
-
-
-def _in_memory(values):
-    """The tensors and arrays of a nested value that can be written to, as tensors in the same memory."""
-    import torch
-
-    found = []
-    for _, value in _named(values):
-        if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
-            value = torch.from_numpy(value)
-        if isinstance(value, torch.Tensor) and value.is_contiguous() and value.numel():
-            found.append(value.detach())
     return found
 
 
