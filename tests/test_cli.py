@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 import typer
 from rows_made_up import write_attempt, write_lesson
@@ -150,7 +149,7 @@ def test_no_help_line_is_cut_short_at_80_columns(words):
     command = typer.main.get_command(cli.app)
     for word in words:
         command = command.commands[word]
-    terminal = click.Context(command, info_name="labkit", terminal_width=78)  # as click does with 80 columns
+    terminal = typer.Context(command, info_name="labkit", terminal_width=78)  # as it is done with 80 columns
     assert "..." not in command.get_help(terminal).partition("Commands:")[2]
 
 

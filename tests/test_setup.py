@@ -1,13 +1,19 @@
 """Set-up: one source of dependencies, a lock without hosts, an environment.yml that says the same."""
 
+import ast
+import functools
+import json
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 
 import pytest
 import yaml
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from labkit.files import root
@@ -65,16 +71,42 @@ def test_the_lock_meets_every_declared_requirement(python, system):
             assert requirement.specifier.contains(versions[0]), text
 
 
-def test_environment_yml_takes_the_tested_versions_and_has_what_they_need():
-    text = (root() / "environment.yml").read_text(encoding="utf-8")
-    *packages, nested = yaml.safe_load(text)["dependencies"]
+ENVIRONMENT = (root() / "environment.yml").read_text(encoding="utf-8")
+NAMED = ["torch", "torchvision", "jupyterlab", "matplotlib", "pandas", "onnx", "netron", "papermill"]
+
+
+def test_environment_yml_has_what_the_packages_and_the_build_need():
+    *packages, _ = yaml.safe_load(ENVIRONMENT)["dependencies"]
     named = {re.split("[=>]", package)[0]: package for package in packages}
     assert SpecifierSet(PROJECT["requires-python"]).contains(named["python"].removeprefix("python=") + ".0")
     assert {"pip", "make", "cxx-compiler"} <= set(named)
     build = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     assert set(build) <= set(packages), "installed without build isolation, the package needs its build tools here"
-    assert nested["pip"] == ["-r requirements.lock"]
-    assert "tensorrt and pycuda: pip install -e '.[gpu]'" in text
+
+
+def test_environment_yml_takes_the_lock_first_and_then_names_the_packages_of_the_course_in_its_versions():
+    *_, nested = yaml.safe_load(ENVIRONMENT)["dependencies"]
+    lock, *pinned = nested["pip"]
+    assert lock == "-r requirements.lock", "pip refuses a name that stands before its hash"
+    assert [Requirement(text).name for text in pinned] == NAMED
+    declared = {Requirement(text).name for text in PROJECT["dependencies"]}
+    pins = locked()
+    for requirement in map(Requirement, pinned):
+        ((version, marker),) = pins[requirement.name]
+        assert requirement.name in declared
+        assert marker is None
+        assert str(requirement.specifier) == f"=={version}"
+
+
+def test_environment_yml_names_what_needs_a_gpu_in_lines_that_are_commented_out_each_with_its_reason():
+    declared = {each.name: each for each in map(Requirement, PROJECT["optional-dependencies"]["gpu"])}
+    lines = re.findall(r"^ +# - (\S+==\S+) # (.+)$", ENVIRONMENT, flags=re.MULTILINE)
+    pinned = {each.name: each for each in (Requirement(text) for text, _ in lines)}
+    assert list(pinned) == ["tensorrt", "pycuda"] == list(declared)
+    for name, requirement in pinned.items():
+        (pin,) = requirement.specifier
+        assert (pin.operator, declared[name].specifier.contains(pin.version)) == ("==", True)
+    assert all("NVIDIA" in reason or "CUDA" in reason for _, reason in lines)
 
 
 def test_the_gpu_extra_stays_out_of_the_lock():
@@ -85,3 +117,89 @@ def test_the_gpu_extra_stays_out_of_the_lock():
 
 def test_what_only_a_comparison_needs_stays_out_of_the_lock():
     assert {Requirement(text).name for text in PROJECT["optional-dependencies"]["peers"]}.isdisjoint(locked())
+
+
+# What each folder may import: the dependencies of everybody, and those of the extras named here.
+FOLDERS = {
+    "labkit": ("gpu", "peers"),
+    "notebooks": ("peers",),
+    "tests": ("dev",),
+    "benchmarks": ("dev", "peers"),
+    "docs": ("book",),
+}
+OWN = {"labkit", "benchmarks", "answers", "engines"}  # the last two are folders of tests
+BROUGHT = {
+    "triton": "torch brings it on Linux; elsewhere the lessons do without it",
+    "dask": "distributed brings it in its own version, and no other",
+    "traitlets": "nbclient is configured with it",
+}
+UNIMPORTED = {
+    "pyarrow": "pandas writes Parquet files with it",
+    "onnx-graphsurgeon": "modelopt",
+    "onnxconverter-common": "modelopt",
+    "cppimport": "modelopt",
+    "lief": "modelopt",
+    "tensorrt-rtx-cu13-libs": "the libraries of the bindings",
+}
+
+
+installed = functools.cache(packages_distributions)
+
+
+@functools.cache
+def sources(folder):
+    """{place: code} of a folder: Python files and the cells of notebooks, without the lines that are for IPython."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in (root() / folder).rglob("*.py")}
+    for path in (root() / folder).glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        plain = [cell for cell in code if not cell.startswith("%%")]
+        files[path.name] = re.sub("^( *)[%!].*", r"\1pass", "\n".join(plain), flags=re.MULTILINE)
+    return files
+
+
+@functools.cache
+def imported(code):
+    """The top-level names of the modules that some code imports."""
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names}
+
+
+def mentioned(code):
+    """The words of code that can name a module: in imports, and in texts such as "modelopt.onnx.autocast"."""
+    texts = {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
+    return imported(code) | {text.partition(".")[0] for text in texts if isinstance(text, str)}
+
+
+def declared(*extras):
+    """The packages of everybody and of some extras."""
+    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
+    return {canonicalize_name(Requirement(text).name) for each in lists for text in each}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_package_that_is_imported_is_declared(folder):
+    found = installed()
+    own = OWN | {path.stem for path in root().glob("*/**/*.py") if folder != "labkit"}
+    allowed = declared(*FOLDERS[folder]) | set(BROUGHT)
+    missing = {}
+    for place, code in sources(folder).items():
+        for name in imported(code) - own - sys.stdlib_module_names:
+            packages = {canonicalize_name(package) for package in found.get(name, [name])}
+            if not packages & allowed:
+                missing.setdefault(name, set()).add(place)
+    assert missing == {}
+
+
+def test_every_package_that_is_declared_is_used_or_has_a_reason():
+    modules = {}
+    for module, packages in installed().items():
+        for package in packages:
+            modules.setdefault(canonicalize_name(package), set()).add(module)
+    words = {
+        word for folder in ("labkit", "notebooks") for code in sources(folder).values() for word in mentioned(code)
+    }
+    idle = {name for name in declared() if not modules.get(name, {name}) & words}
+    assert idle <= set(UNIMPORTED)

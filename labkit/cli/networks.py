@@ -110,6 +110,6 @@ def train(
     typer.echo(f"{history.steps} steps in {history.seconds:.1f} s")
     typer.echo(f"Checkpoint: {path_of(checkpoint)}")
     if written:
-        opens = "snakeviz FILE" if profile == "cprofile" else "ui.perfetto.dev"
+        opens = "snakeviz FILE, which `pip install snakeviz` brings" if profile == "cprofile" else "ui.perfetto.dev"
         typer.echo(f"Profile: {path_of(written)} (opens with {opens})")
     typer.echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(work.test):,} images of {dataset} test)")

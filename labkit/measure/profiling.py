@@ -145,7 +145,7 @@ class PythonProfile:
         return flame(wide, label="time in this call (ms)", **how)
 
     def save(self, path):
-        """Write a .prof file; open it with `snakeviz FILE` or pstats. Returns the path."""
+        """Write a .prof file; open it with `python -m pstats FILE` or snakeviz. Returns the path."""
         with atomic(path) as temporary:
             self.profiler.dump_stats(temporary)
         return Path(path)

@@ -47,9 +47,7 @@ def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(o
 
 
 @pytest.mark.slow
-def test_the_profile_opens_in_pstats_and_in_snakeviz(own_artifacts):
-    from snakeviz.stats import json_stats, table_rows
-
+def test_the_profile_opens_in_pstats(own_artifacts):
     # In a process of its own: from Python 3.12 on, what an earlier profile of the same process saw may be left out.
     command = [sys.executable, "-m", "labkit.cli", "train", *SMALL, "--profile", "cprofile"]
     subprocess.run(command, cwd=root(), check=True, capture_output=True)
@@ -57,8 +55,6 @@ def test_the_profile_opens_in_pstats_and_in_snakeviz(own_artifacts):
     stats = pstats.Stats(str(file))
     names = {name for _, _, name in stats.stats}
     assert {"fit", "backward"} <= names
-    assert len(table_rows(stats)) == len(stats.stats)
-    assert json_stats(stats)
 
 
 def test_the_torch_profile_is_a_trace_of_steps(own_artifacts):
