@@ -40,14 +40,15 @@ NOISY = "noisy: other work ran at the same time, or the times spread widely"
 def write_report(path=None):
     """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
     path = Path(path or artifacts() / "report.html")
-    attempts = {(row.notebook, -1 if row.seed is None else row.seed): row for row in ledger.find(Attempt)}
+    found = ledger.find(Attempt)
+    attempts = {(row.reported_by or "", row.notebook, -1 if row.seed is None else row.seed): row for row in found}
     filters = {"badge": _badge, "evidence": cards.evidence, "readable": cards.readable, "shown": shown, "when": _when}
     page = cards.template("report.html", **filters).render(
         machine=device.describe(),
         commit=device.commit(),
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
         attempts=_with_pages([attempts[name] for name in sorted(attempts)], path.parent),
-        claims=_newest(Claim),
+        claims=_newest(Claim, apart=_whose),
         tallies=_tallies(),
         predictions=_newest(Prediction, apart=_how),
         answers=_newest(Answer, apart=_how),
@@ -75,13 +76,18 @@ def _newest(kind, *, apart=lambda run: ""):
     return [(*about, newest[about]) for about in sorted(newest)]
 
 
+def _whose(run):
+    return f", as reported by {run.reported_by}" if run.reported_by else ""
+
+
 def _how(run):
-    return "by the runner" if run.batch_key else "by hand"
+    return ("by the runner" if run.batch_key else "by hand") + _whose(run)
 
 
 def _tallies():
     """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines"} where there are several seeds."""
-    profiles = {run.notebook: run.profile for run in sorted(ledger.find(Run), key=lambda run: run.started_utc)}
+    runs = sorted(ledger.find(Run), key=lambda run: (run.reported_by is None, run.started_utc))
+    profiles = {run.notebook: run.profile for run in runs}
     tallies = {profile: by_seed(profile) for profile in set(profiles.values())}
     found = {about: tallies[profiles[about[0]]].get(about) for tally in tallies.values() for about in tally}
     several = {about: tally for about, tally in found.items() if tally and len(tally.verdicts) > 1}
@@ -93,7 +99,11 @@ def _places(table):
     machines = {row.machine_key: row.title for row in ledger.find(Machine)}
     here, own = device.describe().title, {"this machine": []}
     known = {key: "this machine" if hardware == here else hardware for key, hardware in machines.items()}
-    for _, place, rows in _newest(ledger.tables()[table], apart=lambda run: known.get(run.machine_key, "this machine")):
+
+    def place_of(run):
+        return known.get(run.machine_key, "this machine") + _whose(run)
+
+    for _, place, rows in _newest(ledger.tables()[table], apart=place_of):
         own.setdefault(place, []).extend(rows)
     return {**own, **ledger.recorded_rows(table)}
 
@@ -151,14 +161,16 @@ def _head(name):
 def _with_pages(attempts, folder):
     """Attempts with links to their executed notebooks and to readable pages: the book's, where those show these runs.
 
-    The copy of the report inside the book (see docs/book/build.py) has the book's pages only.
+    The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A reported notebook is
+    linked as a file, and has no page: it may hold anything.
     """
-    own = {attempt: folder / f"lessons/{attempt.notebook}.html" for attempt in attempts}
+    ours = [attempt for attempt in attempts if not attempt.reported_by]
+    own = {attempt: folder / f"lessons/{attempt.notebook}.html" for attempt in ours}
     own = {attempt: page for attempt, page in own.items() if page.is_file()}
     sources = {attempt: artifacts() / attempt.output for attempt in attempts if attempt.output and attempt not in own}
     sources = {attempt: source for attempt, source in sources.items() if source.is_file()}
-    shown = {attempt: _in_book(attempt.notebook, source) for attempt, source in sources.items()}
-    beside = pages.beside([source for attempt, source in sources.items() if not shown[attempt]])
+    shown = {attempt: _in_book(attempt.notebook, sources[attempt]) for attempt in ours if attempt in sources}
+    beside = pages.beside([sources[attempt] for attempt, page in shown.items() if not page])
     rows = []
     for attempt in attempts:
         source = sources.get(attempt)
@@ -206,7 +218,7 @@ def _picture(rows):
     best = front(frame["latency_p50_ms"].to_numpy(float), frame["accuracy"].to_numpy(float))
     named = frame[best | (len(frame) <= FEW)].itertuples()
     names = [f"{row.number}: {row.model}, {row.engine} {row.precision}, batch {row.batch}" for row in named]
-    figure.text(1.01, 0.9, "\n".join(names), va="top", fontsize=8, linespacing=1.6)
+    figure.text(1.01, 0.9, "\n".join(names), va="top", fontsize=8, linespacing=1.6, parse_math=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", bbox_inches="tight")
     plt.close(figure)

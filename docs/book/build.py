@@ -64,7 +64,9 @@ def sphinx(sources, built, **settings):
 def newest_runs():
     """{lesson: its newest `Attempt` that passed and whose executed notebook is there}."""
     passed = [
-        row for row in ledger.find(Attempt, status="passed") if row.output and Path(row.output).parent.name in PROFILES
+        row
+        for row in ledger.find(Attempt, status="passed", reported_by=None)
+        if row.output and Path(row.output).parent.name in PROFILES
     ]
     there = [row for row in passed if (artifacts() / row.output).is_file()]
     return {row.notebook: row for row in sorted(there, key=lambda row: row.finished_utc)}

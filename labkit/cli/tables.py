@@ -88,3 +88,35 @@ def _ledger_claims(
     path = out or artifacts() / "claims.md"
     write_text(path, as_markdown(profile))
     typer.echo(path_of(path))
+
+
+@ledger_app.command("pack")
+def _ledger_pack(file: Annotated[Path, typer.Argument(help="The zip to write.")]):
+    """Write the rows and the executed notebooks as one zip.
+
+    Somebody else takes it with `labkit ledger merge`.
+
+    Example: labkit ledger pack ada.zip
+    """
+    from labkit.ledger.merge import pack
+
+    typer.echo(path_of(pack(file)))
+
+
+@ledger_app.command("merge")
+def _ledger_merge(parcels: Annotated[list[Path], typer.Argument(help="Zips, or artifacts folders.")]):
+    """Take rows, executed notebooks and scores of others.
+
+    They come from other machines, seeds or students, each once, and are shown "as reported" by the parcel's name. A
+    parcel that does not fit is refused whole. A score counts on the leaderboard only where it was judged.
+
+    Example: labkit ledger merge ada.zip bob.zip
+    """
+    from labkit.ledger.merge import merge
+
+    for parcel in parcels:
+        came = merge(parcel)
+        runs = len({row.run_key for row in came if hasattr(row, "run_key")})
+        typer.echo(
+            f"{path_of(parcel)}: {len(came):,} rows of {runs} runs" if came else f"{path_of(parcel)}: nothing new"
+        )

@@ -2,17 +2,20 @@
 
 import json
 import sqlite3
-import time
+import sys
 import types
 import typing
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
+from filelock import FileLock
+
 from labkit.errors import LedgerError
 from labkit.files import artifacts, atomic
 from labkit.ledger import rows
+from labkit.ledger.rows import EDITION
 
 BUSY_TIMEOUT_S = 60
 SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL", bool: "INTEGER", tuple: "TEXT"}
@@ -57,8 +60,13 @@ def find(kind, *, path=None, **wanted):
         _ensure_table(connection, kind)
         query = f"SELECT {listed} FROM {kind.TABLE} WHERE {where} ORDER BY rowid"
         stored = connection.execute(query, [_encode(value) for value in wanted.values()]).fetchall()
-    shaped = [zip(fields(kind), row, strict=True) for row in stored]
-    return [kind(**{field.name: _decode(value, field) for field, value in row}) for row in shaped]
+    return [row_of(kind, dict(zip(names, values, strict=True))) for values in stored]
+
+
+def row_of(kind, stored):
+    """The row of {column: stored value}; a column that is not there has the field's default."""
+    known = [field for field in fields(kind) if field.name in stored]
+    return kind(**{field.name: _decode(stored[field.name], field) for field in known})
 
 
 def load(table="deployments", *, path=None):
@@ -98,15 +106,13 @@ def export(folder=None, *, path=None):
 @contextmanager
 def connect(path=None):
     """A connection in WAL mode with full synchronisation, closed at the end."""
+    path = Path(path or artifacts() / "ledger.sqlite")
     try:
-        path = Path(path or artifacts() / "ledger.sqlite")
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            _use_wal(connection)
+        if not path.exists() or edition_of(path) != EDITION:
+            _begin(path)
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous=FULL")
             yield connection
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         raise LedgerError(
             f"The ledger {path} cannot be used.",
@@ -116,20 +122,39 @@ def connect(path=None):
         ) from error
 
 
-def _use_wal(connection):
-    """Switch to WAL. Right after the file is made, SQLite answers 'locked' here without waiting its turn."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-            continue
-        if mode != "wal":
-            raise sqlite3.OperationalError(f"journal mode is {mode}: this file system cannot hold a WAL ledger")
-        return
+def edition_of(path):
+    """The edition of the course whose lessons the rows of a ledger name; 0 in those before the third."""
+    with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as stored:
+        return stored.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _begin(path):
+    """Make an empty ledger of this edition, and set one of another edition aside: its lessons had other numbers.
+
+    The new file is renamed into its place when it is whole, so that no writer ever finds it half made.
+    """
+    with FileLock(path.with_name(".ledger.lock")):
+        if path.exists() and edition_of(path) != EDITION:
+            _set_aside(path)
+        if path.exists():  # another process made it meanwhile
+            return
+        with atomic(path) as temporary, closing(sqlite3.connect(temporary)) as made:
+            made.execute(f"PRAGMA user_version={EDITION}")
+            mode = made.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            if mode != "wal":
+                raise sqlite3.OperationalError(f"journal mode is {mode}: this file system cannot hold a WAL ledger")
+
+
+def _set_aside(path):
+    """Move a ledger of another edition, with all copies of it, into a folder of their own, and say where."""
+    with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as stored:
+        stored.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    folder = path.with_name(f"set-aside-{now()[:19].replace(':', '-')}")
+    folder.mkdir()
+    for file in sorted(path.parent.glob(f"{path.stem}*")):
+        file.rename(folder / file.name)
+    said = f"The ledger is of another edition of the course, whose lessons had other numbers: it now lies in {folder}."
+    print(said, file=sys.stderr)
 
 
 def _ensure_table(connection, kind):

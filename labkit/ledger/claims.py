@@ -1,5 +1,6 @@
 """How the claims of the lessons fared over several seeds and machines: a table in Markdown, from the ledger."""
 
+import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
@@ -14,12 +15,12 @@ class Tally(NamedTuple):
     """One claim over several runs.
 
     sentence  as the newest run says it
-    verdicts  {seed: "holds", "fails" or "inconclusive"}
+    verdicts  {(seed, parcel that reported the run or None): "holds", "fails" or "inconclusive"}
     machines  what they ran on, as (machine key, host or None): machines of one kind differ in their host only
     """
 
     sentence: str
-    verdicts: dict[int, str]
+    verdicts: dict[tuple, str]
     machines: frozenset
 
     def outcome(self):
@@ -30,31 +31,39 @@ class Tally(NamedTuple):
         return ", ".join([f"holds in {counts['holds']} of {total}", *others])
 
     def extent(self):
-        """Over what, such as "seeds 0 to 4 on 2 machines"."""
-        count = len(self.machines)
-        return f"{_spans(sorted(self.verdicts))} on {count} machine{'s' if count != 1 else ''}"
+        """Over what, such as "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
+        seeds = sorted({seed for seed, _ in self.verdicts})
+        reported = sum(parcel is not None for _, parcel in self.verdicts)
+        told = f", {_counted(reported, 'run')} as reported" if reported else ""
+        return f"{_spans(seeds)} on {_counted(len(self.machines), 'machine')}{told}"
+
+
+def _counted(number, noun):
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def by_seed(profile="lab", *, path=None):
     """{(notebook, claim id): `Tally`} over the completed runs of a profile.
 
-    Of each notebook and seed only the newest completed run counts, and only the claims that its newest run makes.
+    Of each notebook, seed and reporter only the newest completed run counts, and only the claims that the newest run
+    makes: the newest of ours, where there is one.
     """
     done = {row.run_key for row in find(Completion, path=path)}
-    runs = sorted(find(Run, path=path, profile=profile), key=lambda run: run.started_utc)
-    newest = {(run.notebook, run.seed): run for run in runs if run.run_key in done}
-    last = {run.notebook: run.run_key for run in runs if run.run_key in done}
+    runs = [run for run in find(Run, path=path, profile=profile) if run.run_key in done]
+    runs.sort(key=lambda run: (run.reported_by is None, run.started_utc))
+    newest = {(run.notebook, run.seed, run.reported_by): run for run in runs}
+    last = {run.notebook: run.run_key for run in runs}
     hosts = {row.run_key: row.host for row in find(Attempt, path=path)}
     rows = defaultdict(dict)
     for row in find(Claim, path=path):
         rows[row.run_key][row.claim_id] = row
     found = {}
     for notebook, run_key in sorted(last.items()):
-        of_seed = {seed: run for (name, seed), run in sorted(newest.items()) if name == notebook}
+        of_notebook = [run for (name, *_), run in newest.items() if name == notebook]
         for claim, row in rows[run_key].items():
-            made = {seed: run for seed, run in of_seed.items() if claim in rows[run.run_key]}
-            verdicts = {seed: rows[run.run_key][claim].verdict for seed, run in made.items()}
-            machines = frozenset((run.machine_key, hosts.get(run.run_key)) for run in made.values())
+            made = [run for run in of_notebook if claim in rows[run.run_key]]
+            verdicts = {(run.seed, run.reported_by): rows[run.run_key][claim].verdict for run in made}
+            machines = frozenset((run.machine_key, hosts.get(run.run_key)) for run in made)
             found[notebook, claim] = Tally(row.sentence, verdicts, machines)
     return found
 
@@ -66,6 +75,11 @@ def _spans(numbers):
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"seeds {numbers[0]} to {numbers[-1]}"
     return f"seeds {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _text(words):
+    """Words that Markdown shows as they are, also where a stranger wrote them."""
+    return re.sub(r"([\\`*_\[\]<>|$#~&])", r"\\\1", words)
 
 
 def as_markdown(profile="lab", *, path=None):
@@ -86,6 +100,5 @@ def as_markdown(profile="lab", *, path=None):
         "|---|---|---|---|",
     ]
     for (notebook, _), tally in found.items():
-        sentence = tally.sentence.replace("|", "&#124;")
-        page.append(f"| {notebook[:2]} | {sentence} | {tally.outcome()} | {tally.extent()} |")
+        page.append(f"| {_text(notebook[:2])} | {_text(tally.sentence)} | {tally.outcome()} | {tally.extent()} |")
     return "\n".join(page) + "\n"

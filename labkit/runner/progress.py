@@ -17,7 +17,9 @@ def expected_seconds(tasks, profile, default):
 
     default  seconds of a notebook that never passed
     """
-    known = {row.notebook: row.seconds for row in ledger.find(Attempt, profile=profile, status="passed")}
+    known = {
+        row.notebook: row.seconds for row in ledger.find(Attempt, profile=profile, status="passed", reported_by=None)
+    }
     return {label(task): known.get(task.notebook, default) for task in tasks}
 
 

@@ -30,15 +30,17 @@ def test_of_each_seed_the_newest_complete_run_of_the_profile_counts():
     run(2, {"gap": "fails"}, at=4, complete=False)
     run(3, {"gap": "fails"}, at=5, profile="quick")
     one = frozenset({("m", None)})
-    assert by_seed("lab") == {("04_batch", "gap"): ("gap of run 3", {0: "holds", 1: "inconclusive"}, one)}
+    assert by_seed("lab") == {
+        ("04_batch", "gap"): ("gap of run 3", {(0, None): "holds", (1, None): "inconclusive"}, one)
+    }
 
 
 def test_a_claim_that_the_newest_run_no_longer_makes_is_left_out_and_a_new_one_counts_its_own_seeds():
     run(0, {"old": "holds", "both": "holds"}, at=1)
     run(1, {"new": "fails", "both": "holds"}, at=2)
     assert {claim: tally.verdicts for (_, claim), tally in by_seed("lab").items()} == {
-        "new": {1: "fails"},
-        "both": {0: "holds", 1: "holds"},
+        "new": {(1, None): "fails"},
+        "both": {(0, None): "holds", (1, None): "holds"},
     }
 
 
@@ -47,7 +49,7 @@ def test_the_page_counts_verdicts_and_a_bar_in_a_sentence_does_not_break_its_tab
     run(1, {"|w|": "holds"}, at=2)
     page = as_markdown("lab")
     assert "2 holds, 0 fails, 0 inconclusive" in page
-    assert page.splitlines()[-1] == "| 04 | &#124;w&#124; of run 2 | holds in 2 of 2 | seeds 0 and 1 on 1 machine |"
+    assert page.splitlines()[-1] == "| 04 | \\|w\\| of run 2 | holds in 2 of 2 | seeds 0 and 1 on 1 machine |"
 
 
 def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
@@ -58,8 +60,10 @@ def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
     (tally,) = by_seed("lab").values()
     assert tally.outcome() == "holds in 4 of 6, fails in 1, open in 1"
     assert tally.extent() == "seeds 0, 1, 2, 3, 4 and 9 on 3 machines"
-    assert Tally("", dict.fromkeys(range(5), "holds"), frozenset("m")).extent() == "seeds 0 to 4 on 1 machine"
-    assert Tally("", {3: "holds"}, frozenset("m")).extent() == "seed 3 on 1 machine"
+    assert (
+        Tally("", {(seed, None): "holds" for seed in range(5)}, frozenset("m")).extent() == "seeds 0 to 4 on 1 machine"
+    )
+    assert Tally("", {(3, None): "holds"}, frozenset("m")).extent() == "seed 3 on 1 machine"
 
 
 def test_without_a_complete_run_the_error_says_which_command_makes_one():

@@ -4,6 +4,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -106,23 +107,43 @@ def test_a_column_added_later_is_missing_in_older_rows_and_both_programs_go_on(p
     assert [row.count for row in ledger.find(Sample, path=path)] == [1, None, None]
 
 
-# A ledger as the first edition made it: other columns, in another order.
-OLD = """
-CREATE TABLE memories ("run_key" TEXT, "name" TEXT, "device" TEXT, "batch" INTEGER, "peak_bytes" INTEGER,
-    UNIQUE (run_key, name, device, batch));
-INSERT INTO memories VALUES ('r', 'step', 'cpu', 1, 100);
-"""
+def age(path, edition):
+    """Make a ledger that an older edition of the course would have left."""
+    with closing(sqlite3.connect(path)) as stored:
+        stored.execute(f"PRAGMA user_version={edition}")
 
 
-def test_a_ledger_of_the_first_edition_is_read_and_written_on(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    with sqlite3.connect(path) as connection:
-        connection.executescript(OLD)
-    connection.close()
-    new = rows.Memory(run_key="r", name="step", device="cpu", batch=2, threads=2, peak_bytes=200)
-    ledger.add(new, path=path)
-    old = rows.Memory(run_key="r", name="step", device="cpu", batch=1, peak_bytes=100)
-    assert ledger.find(rows.Memory, path=path) == [old, new]
+def test_a_ledger_of_another_edition_is_set_aside_with_all_its_rows_and_a_sentence_says_where(path, capsys):
+    ledger.add(Sample(name="old"), path=path)
+    path.with_name("ledger.before-batch.sqlite").write_text("a copy")
+    age(path, 2)
+    assert ledger.find(Sample, path=path) == []
+    (folder,) = path.parent.glob("set-aside-*")
+    assert {"ledger.sqlite", "ledger.before-batch.sqlite"} <= {file.name for file in folder.iterdir()}
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as stored:
+        assert stored.execute("SELECT name FROM samples").fetchall() == [("old",)]
+    assert capsys.readouterr().err.count(str(folder)) == 1
+    ledger.add(Sample(name="new"), path=path)
+    assert ledger.find(Sample, path=path) == [Sample(name="new")]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_says_of_which_edition_it_is():
+    ledger.add(rows.Run(run_key="r", notebook="04_x", profile="lab", seed=0, started_utc="", machine_key="m"))
+    assert ledger.load("runs")["edition"].tolist() == [rows.EDITION]
+
+
+SET_ASIDE = "import sys\nfrom labkit import ledger\nfrom labkit.ledger.rows import Ceiling\n"
+SET_ASIDE += "ledger.add(Ceiling(run_key=sys.argv[2], name='x', device='cpu'), path=sys.argv[1])"
+
+
+def test_processes_that_find_an_older_ledger_at_once_set_it_aside_once_and_lose_nothing(path):
+    ledger.add(rows.Ceiling(run_key="old", name="x", device="cpu"), path=path)
+    age(path, 0)
+    writers = [subprocess.Popen([sys.executable, "-c", SET_ASIDE, str(path), str(n)]) for n in range(4)]
+    assert [writer.wait() for writer in writers] == [0] * 4
+    assert {row.run_key for row in ledger.find(rows.Ceiling, path=path)} == set("0123")
+    assert len(list(path.parent.glob("set-aside-*"))) == 1
 
 
 def test_an_unknown_field_is_refused_and_does_not_find_every_row(path):

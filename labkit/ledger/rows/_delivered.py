@@ -1,5 +1,7 @@
 """What was built or handed in: engine files of TensorRT, and submissions to the order of the last lesson."""
 
+from typing import ClassVar
+
 from labkit.ledger.rows._base import Measured, row
 
 
@@ -24,6 +26,7 @@ class EngineFile:
 class Scored(Measured):
     """What the course said of one submission to the order of the last lesson."""
 
+    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "latency", "size_bytes")  # as in `Claim`
     name: str
     medal: str | None = None  # "gold", "silver" or "bronze"
     points: float | None = None  # times better than the reference network, with its interval
@@ -44,4 +47,4 @@ class Scored(Measured):
     precision: str | None = None
     sha256: str | None = None  # of the ONNX file
     seed: int | None = None  # of the pictures it was asked
-    reported_by: str | None = None  # the file of somebody else that the row came from; None: scored here
+    reported_by: str | None = None  # the parcel of somebody else that it came in; None: judged here

@@ -1,6 +1,10 @@
 """What runs leave behind: batches and their attempts, and what the words of a lesson said."""
 
+from typing import ClassVar
+
 from labkit.ledger.rows._base import OfRun, row
+
+EDITION = 3  # of the course: the numbers of its lessons mean the same within one edition
 
 
 @row("runs", key=("run_key",))
@@ -14,6 +18,8 @@ class Run(OfRun):
     machine_key: str
     commit: str | None = None
     batch_key: str | None = None
+    edition: int = EDITION
+    reported_by: str | None = None  # the parcel of somebody else that it came in (`labkit ledger merge`)
 
 
 @row("completions", key=("run_key",))
@@ -50,6 +56,7 @@ class Prediction(OfRun):
 class Claim(OfRun):
     """A sentence of the text, and whether this run bears it out."""
 
+    FIGURES: ClassVar = ("value", "low", "high")  # all are known, or none
     claim_id: str
     sentence: str
     verdict: str  # "holds", "fails" or "inconclusive"
@@ -96,3 +103,4 @@ class Attempt(OfRun):
     finished_utc: str | None = None
     seed: int | None = None  # where the batch had seeds
     host: str | None = None  # the machine of a cluster that it ran on
+    reported_by: str | None = None  # as in `Run`
