@@ -1,12 +1,10 @@
-"""Deployment against its targets: do the files compute the same, how fast are the engines, what is refused?
+"""Deployment against its targets: do the files compute the same, how fast are the engines, what does TensorRT make?
 
 About 40 minutes; `--quick` under one. Ratios of speed are interleaved, but only a quiet machine shows their true size.
 INT8 is as fast as the CPU's integer instructions: the targets are for one with VNNI; a line says whether it has them.
 """
 
 import argparse
-import os
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -14,23 +12,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from deploy_inputs import calibration, held_out
-from deploy_netron import netron
-from deploy_quantize import quantize as accuracy
-from deploy_tensorrt import tensorrt
 from figures import Figures
 
 from labkit import device as devices
 from labkit import engines, export, models, quantize
+from labkit.engines.tensorrt import build as engine_of
+from labkit.engines.tensorrt import compared
 from labkit.errors import LabError, Unavailable
-from labkit.export import gate
 from labkit.export.parity import agreement
-from labkit.files import root
 from labkit.measure import Plan, compare
 from labkit.measure.stats import bootstrap_median
-
-sys.path.insert(0, str(root() / "tests"))
-from hostile_onnx import FILES
-from sample_onnx import good_model, save, with_external
 
 QUICK = ("cnn-small",)
 COSINE = {"fp32": 0.99999, "fp16": 0.999, "int8": 0.97}  # int8: of a BERT about .98, of convolutions more
@@ -49,8 +40,7 @@ def main():
     warnings.filterwarnings("ignore")
     for name, part in PARTS.items():
         if options.only in (None, name):
-            figures.add(f"load_average_before_{name}", os.getloadavg()[0])
-            part(figures, options.quick)
+            figures.part(name, part, options.quick)
     figures.exit()
 
 
@@ -68,6 +58,7 @@ def parity(figures, quick):
                 target = COSINE[precision.split("-")[0]]
                 figures.add(f"cosine_{name}_{precision}", row.cosine, at_least=target)
                 figures.add(f"top1_{name}_{precision}", 100 * row.top1, unit="%")
+                figures.add(f"size_{name}_{precision}", path.stat().st_size / 1e6, unit="MB")
 
 
 def build(name):
@@ -158,72 +149,32 @@ def has_vnni():
     return any("vnni" in flag or flag in ("amx_int8", "asimddp", "i8mm") for flag in devices.cpu_isa())
 
 
-def hostile_onnx(figures, quick):
-    """Files made to harm, files damaged at random, and good ones."""
-    gate.LIMIT_S = 5  # some of them never end
-    with tempfile.TemporaryDirectory() as folder:
-        refused = [name for number, name in enumerate(FILES) if is_refused(FILES[name], new(folder, number))]
-        for name in set(FILES) - set(refused):
-            print(f"# let through: {name}")
-        figures.add("hostile_onnx_refused", len(refused), at_least=max(15, len(FILES)))
-        good = [save(good_model(), new(folder, "good")), with_external(new(folder, "external"), "weights.bin")]
-        figures.add("good_onnx_accepted", sum(map(accepted, good)), at_least=len(good))
-        damaged(figures, 200 if quick else 10_000, new(folder, "damaged") / "model.onnx")
+def tensorrt(figures, quick):
+    """Engines of every network in every precision, which TensorRT-RTX builds without a GPU."""
+    for name in QUICK if quick else models.names():
+        with tempfile.TemporaryDirectory() as folder:
+            paths = files(name, build(name), calibration(name), Path(folder))
+            paths["int8+fp16"] = quantize.to_fp16(paths["int8-tensorrt"], Path(folder) / "both.onnx")
+            for precision in ("fp32", "fp16", "int8-tensorrt", "int8+fp16"):
+                computed_as_asked(figures, f"{name}_{precision}", paths[precision])
 
 
-def new(folder, name):
-    place = Path(folder) / str(name)
-    place.mkdir()
-    return place
-
-
-def is_refused(hostile, folder):
-    """Whether a file is refused with a LabError that says the right thing."""
+def computed_as_asked(figures, key, path):
+    """Are the heavy nodes computed in what the file asks for? Not measured where TensorRT-RTX is not to be had."""
     try:
-        export.checked(hostile.make(folder))
-    except LabError as error:
-        return hostile.says in error.what + str(error.found)
-    return False
+        built = engine_of(path)
+    except (LabError, Unavailable) as error:
+        print(f"# {key}: {error}")
+        figures.add(f"as_asked_{key}", None, at_least=100, unit="%")
+        return
+    table = compared(built.source.model, built.kernels)
+    as_asked = 100 * float((table["requested"] == table["actual"]).mean())
+    figures.add(f"as_asked_{key}", as_asked, at_least=100, unit="%")
+    figures.add(f"plan_{key}", len(built.plan) / 1e6, unit="MB")
+    figures.add(f"build_{key}", built.seconds, unit="s")
 
 
-def accepted(path):
-    try:
-        export.checked(path)
-    except LabError as error:
-        print(f"# {error}")
-        return False
-    return True
-
-
-def damaged(figures, count, path):
-    """Random bytes of a good file changed: whatever comes, the gate must say yes or no, and a yes must load."""
-    data, random = good_model().SerializeToString(), np.random.default_rng(0)
-    odd = passed = 0
-    for _ in range(count):
-        changed = np.frombuffer(data, np.uint8).copy()
-        changed[random.integers(0, len(data), random.integers(1, 5))] = random.integers(0, 256)
-        path.write_bytes(changed.tobytes())
-        try:
-            export.checked(path)
-            passed += 1
-            export.as_written(path)
-        except LabError:
-            continue
-        except Exception as error:
-            odd += 1
-            print(f"# {type(error).__name__}: {error}")
-    figures.add("damaged_onnx_passed", 100 * passed / count, unit="%")
-    figures.add("damaged_onnx_unexplained", odd, at_most=0)
-
-
-PARTS = {
-    "parity": parity,
-    "engines": engine_race,
-    "hostile_onnx": hostile_onnx,
-    "quantize": accuracy,
-    "tensorrt": tensorrt,
-    "netron": netron,
-}
+PARTS = {"parity": parity, "engines": engine_race, "tensorrt": tensorrt}
 
 if __name__ == "__main__":
     main()

@@ -2,12 +2,11 @@
 
     python benchmarks/quantization.py [--quick] [--only NAME]
 
-Two to three hours on one thread, half of it EfficientNet, which wants `labkit data get tiny-imagenet`; `--quick` under
-a minute, with two small networks. Each network is quantized plainly, and by `--keep auto`
+About an hour on one thread; `--quick` under a minute, with two small networks. Each network is quantized plainly, and by `--keep auto`
 (`labkit.quantize.automatic`), which leaves in float what it takes to hold the limit; beside them stand, on the same
-calibration data, `onnxruntime.quantization`, and NVIDIA's modelopt and NNCF where they are installed. What is lost is
+calibration data, `onnxruntime.quantization`, and NNCF where it is installed. What is lost is
 that of the file as it is written, with its paired 95 % interval: right answers, and other answers where no labels are
-known. No network was trained on the images it is judged or tested on, but EfficientNet and MiniLM may have met theirs.
+known. No network was trained on the images it is judged or tested on, but MiniLM may have met its texts.
 Speed: `quantization_speed.py`.
 """
 
@@ -28,9 +27,9 @@ from quantization_speed import ENGINES, OURS, speed
 from labkit import text
 from labkit.errors import LabError
 from labkit.measure.stats import bootstrap_paired
-from labkit.quantize import Limit, automatic, kept, logits, observe, static
+from labkit.quantize import Limit, automatic, float_nodes, logits, observe, static
 from labkit.quantize.numbers import sqnr_db
-from labkit.quantize.sensitivity import multiply_adds
+from labkit.quantize.sensitivity import multiply_adds_by_node
 
 POINTS, LEAST_IN_INT8 = 0.5, 80  # at most so many points of other answers, with at least so many % in INT8
 AGREEMENT = 99  # % of nearest neighbours kept, for sentence vectors
@@ -84,7 +83,9 @@ def one(figures, make, name, folder, quick):
 def ours(figures, case, exact, path, **recipe):
     """What `--keep auto` makes of it: its targets are those of the command. The path, or None where it is refused."""
     begin, way = time.perf_counter(), path.stem
-    limit = Limit(points=100, db=25) if case.vectors else Limit(points=POINTS, labels=case.tested.labels is not None)
+    limit = (
+        Limit(points=100, min_sqnr=25) if case.vectors else Limit(points=POINTS, labels=case.tested.labels is not None)
+    )
     try:
         automatic(case.path, path, case.seen, case.judged, limit=limit, **recipe)
     except LabError as error:
@@ -95,7 +96,7 @@ def ours(figures, case, exact, path, **recipe):
     share = (100 - AGREEMENT if case.vectors else POINTS) / 100
     slack = 200 * np.sqrt(share * (1 - share) / case.tested.count)  # two standard errors of a count of so many
     told(figures, case, way, exact, logits(path, case.tested), slack)
-    reasons, share = kept(path)
+    reasons, share = float_nodes(path)
     figures.add(f"{case.name}_{way}_in_int8", 100 * share, at_least=LEAST_IN_INT8, unit="%")
     for node, reason in list(reasons.items())[:3]:
         print(f"#     in float: {node}: {reason}")
@@ -148,7 +149,7 @@ def with_interval(figures, name, before, after, *, unit="points", **target):
 def share_in_int8(path, data):
     """Share of the multiply-adds, 0 to 1, of the nodes of a file that read two factors from integers."""
     model = onnx.load(path)
-    work = multiply_adds(model, observe(model, data.first(64)))
+    work = multiply_adds_by_node(model, observe(model, data.first(64)))
     back = set()
     for node in model.graph.node:
         if node.op_type == "DequantizeLinear" or (node.op_type in MOVING and node.input[0] in back):

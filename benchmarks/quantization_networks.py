@@ -1,20 +1,18 @@
 """The networks of `quantization.py`, each as a file with three parts of its data.
 
 Their weights are trained here for one or two minutes at most, but those of the VGG, which comes trained, and those of
-EfficientNet-Lite0 and MiniLM, which are real. So other answers count, not the accuracy of a published network.
+MiniLM, which are real. So other answers count, not the accuracy of a published network.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from deploy_inputs import SCALES, crops
 from torch import nn
 
 from labkit import export, models, text
 from labkit.data import load
-from labkit.errors import DataError
 from labkit.models import minilm
 from labkit.models import trained as ready
 from labkit.quantize import Again, Calibration
@@ -23,7 +21,6 @@ SEEN, JUDGED, TESTED = 128, 2000, 4000
 TOKENS = 32  # of a paragraph
 READY = ("vgg-medium",)  # comes trained
 IMAGES = {"resnet18": 1500, "mobilenet_v3_small": 8000, "shufflenet_v2_x0_5": 8000}  # to train on
-EPOCHS = 6  # of the encoder, whose paragraphs are few
 
 
 @dataclass(frozen=True)
@@ -98,19 +95,15 @@ def trained(name, folder, quick):
 
 
 def fit_images(network, images, channels, side):
+    """Train for one epoch; the rate ends at 0, so that the averages of batch norm fit the weights."""
     form = {"memory_format": torch.channels_last}  # several times faster with grouped convolutions
+    network.to(**form)
     batches = list(images.batches(32, seed=0, size=side))
-    shown = ((part.expand(-1, channels, -1, -1).contiguous(**form), labels) for part, labels in batches)
-    fit(network.to(**form), shown, len(batches))
-
-
-def fit(network, batches, steps):
-    """Train on so many batches; the rate ends at 0, so that the averages of batch norm fit the weights."""
     optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
-    for inputs, labels in batches:
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=len(batches))
+    for part, labels in batches:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(network(inputs), labels).backward()
+        nn.functional.cross_entropy(network(part.expand(-1, channels, -1, -1).contiguous(**form)), labels).backward()
         optimizer.step()
         schedule.step()
 
@@ -119,48 +112,6 @@ def pictures(images, side, channels):
     """A `Calibration` with images of this size; grey as colour where there are three channels."""
     grey = Calibration.of(images, count=len(images), size=side)
     return Calibration(Again(lambda: (np.repeat(part, channels, 1) for part in grey.batches)), grey.source, grey.labels)
-
-
-def lite0(name, folder, quick):
-    """EfficientNet-Lite0 with its ImageNet weights, on Tiny-ImageNet, or pieces of a photograph where that is not here.
-
-    At 160 pixels a side it knows more of these small images than at 224.
-    """
-    network, _ = models.build(name)
-    path = export.to_onnx(network.eval(), torch.zeros(2, 3, 160, 160), folder / "fp32.onnx")
-    try:
-        images = for_imagenet(load("tiny-imagenet", "test"), *SCALES[name])
-    except DataError:
-        made = [crops(n, 160, seed, SCALES[name]) for seed, n in enumerate((64, 96, 96))]
-        return Case(name, path, *(Calibration(tuple(np.split(part, 4)), "pieces of a photograph") for part in made))
-    new = Calibration.of(images, count=SEEN + 3000, size=160)
-    others = new.after(SEEN)
-    return Case(name, path, new.first(SEEN), others.first(1000), others.after(1000))
-
-
-def for_imagenet(images, mean, std):
-    """Images of Tiny-ImageNet with the class numbers of ImageNet; without classes whose name stands for two there."""
-    from timm.data import ImageNetInfo
-
-    names = [about.split(",")[0] for about in ImageNetInfo().label_descriptions()]
-    place = {name: number for number, name in enumerate(names) if names.count(name) == 1}
-    labels = torch.tensor([place.get(name, -1) for name in images.classes])[images.labels]
-    known = replace(images, labels=labels, classes=tuple(names), mean=mean, std=std)
-    return known.take((labels >= 0).nonzero().flatten())
-
-
-def encoder(name, folder, quick):
-    """The encoder of the course, trained to tell in which half of the course a paragraph stands."""
-    tokens, labels = paragraphs()
-    vocabulary = models.encoder.VOCABULARY - 1
-    tokens = np.where(tokens, tokens % vocabulary + 1, models.encoder.PADDING)  # MiniLM's tokens are more
-    torch.manual_seed(0)
-    network, generator = models.build(name)[0], torch.Generator().manual_seed(0)
-    learned, wanted = torch.from_numpy(tokens[500:]), torch.from_numpy(labels[500:])
-    orders = [torch.randperm(len(learned), generator=generator).split(32) for _ in range(EPOCHS)]
-    fit(network, ((learned[some], wanted[some]) for order in orders for some in order), sum(map(len, orders)))
-    path = export.to_onnx(network.eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx")
-    return Case(name, path, *read(tokens, labels, slice(500, 596), slice(300, 500), slice(300)))
 
 
 def sentences(name, folder, quick):
@@ -186,6 +137,5 @@ def read(tokens, labels, *parts):
 
 
 CASES = dict.fromkeys(("cnn-medium", "gru", "mobilenet-mini", "shufflenet-mini", "vit"), trained)
-CASES |= {"encoder-small": encoder}
 CASES |= dict.fromkeys(("resnet18", "vgg-medium", "mobilenet_v3_small", "shufflenet_v2_x0_5"), trained)
-CASES |= {"efficientnet-lite0": lite0, "minilm": sentences}
+CASES |= {"minilm": sentences}

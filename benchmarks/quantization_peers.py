@@ -1,7 +1,7 @@
 """Other tools for INT8 after training, as `quantization.py` asks them: (file, where to, batches) -> seconds.
 
 Each has its own defaults for a file that TensorRT or OpenVINO shall read, and the same calibration data. Each runs in a
-process of its own: modelopt changes ONNX Runtime's quantizer for all that comes after it. NNCF is installed by
+process of its own, so that nothing it changes reaches the next. NNCF is installed by
 `pip install -e '.[peers]'`; it is no part of the course.
 """
 
@@ -9,14 +9,13 @@ import contextlib
 import importlib.util
 import io
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-import numpy as np
 import onnx
 
 from labkit.quantize import prepared
-from labkit.quantize._quiet import quiet
 
 
 def onnxruntime(path, dst, batches):
@@ -34,20 +33,9 @@ def onnxruntime(path, dst, batches):
             batch = next(self.batches, None)
             return None if batch is None else {name: batch}
 
-    with quiet():
+    with warnings.catch_warnings(action="ignore"):
         types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
         quantize_static(model, dst, Reader(), quant_format=QuantFormat.QDQ, per_channel=True, **types)
-
-
-def modelopt(path, dst, batches):
-    """NVIDIA's `modelopt.onnx.quantization.quantize`, calibrated on the CPU, everything else in float32."""
-    from modelopt.onnx.quantization import quantize
-
-    name = onnx.load(path, load_external_data=False).graph.input[0].name
-    with quiet():
-        settings = {"quantize_mode": "int8", "calibration_method": "max", "calibration_eps": ["cpu"]}
-        data = {name: np.concatenate(batches)}
-        quantize(str(path), calibration_data=data, high_precision_dtype="fp32", output_path=str(dst), **settings)
 
 
 def nncf(path, dst, batches):
@@ -58,11 +46,11 @@ def nncf(path, dst, batches):
     name = model.graph.input[0].name
     singles = [example[None] for batch in batches for example in batch]  # it takes the mean of their ranges
     dataset = library.Dataset(singles, lambda example: {name: example})
-    with quiet(), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()):
         onnx.save(library.quantize(model, dataset), dst)
 
 
-KNOWN = {"onnxruntime": onnxruntime, "modelopt": modelopt, "nncf": nncf}
+KNOWN = {"onnxruntime": onnxruntime, "nncf": nncf}
 PEERS = tuple(name for name in KNOWN if importlib.util.find_spec(name))
 
 

@@ -1,6 +1,6 @@
 """A real language model, served: how fast against eager, and does it find what it found before?
 
-    python benchmarks/transformer.py [--quick] [--only network|graph|speed|buckets|input|peers|lesson]
+    python benchmarks/transformer.py [--quick] [--only graph|speed|buckets|peers]
 
 Everything is timed on one thread. Full: about ten minutes. Quick: about a minute, on few paragraphs, so that the
 targets of agreement are left out. `peers` takes NNCF too where it is installed. Agreement is the share of the course's
@@ -9,20 +9,16 @@ with its paired 95 % interval.
 """
 
 import argparse
-import importlib.util
-import resource
 import tempfile
 import warnings
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
 from figures import Figures
-from torch.nn import functional as F
-from transformer_peers import Pooled, attention_fused, peers
+from transformer_peers import attention_fused, peers
 
 from labkit import device, engines, export, quantize, text
 from labkit.errors import Unavailable
@@ -34,7 +30,6 @@ from labkit.quantize import Calibration
 
 ANY = 2.0  # tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement
 TOKENS = 16  # in each text of a race
-BAD = ("", "word " * 10_000, "日本語 🎉 Ünïcödé", "a\0b", "\ud800", " ")
 
 
 def main():
@@ -55,7 +50,7 @@ class Work:
     """The network, the paragraphs, the files: each made when it is asked for."""
 
     def __init__(self, folder, quick):
-        self.folder, self.quick, self.theirs = folder, quick, None
+        self.folder, self.quick = folder, quick
         self.network = network_of_course()
         known = text.paragraphs()[:: 12 if quick else 1]
         self.rows = minilm.tokens([each.text for each in known], longest=24 if quick else 128)
@@ -104,38 +99,13 @@ def has_vnni():
     return bool({"avx512_vnni", "avx_vnni", "amx_int8"} & set(device.cpu_isa()))
 
 
-def network(figures, work):
-    """Do the course's encoder and transformers' BERT agree?"""
-    if importlib.util.find_spec("transformers") is None:
-        return
-    from transformers.models.bert.modeling_bert import BertModel
-
-    theirs = BertModel.from_pretrained(minilm.folder()).eval()
-    batch = text.padded(work.rows[:8])
-    there = (batch != 0).long()
-    with torch.inference_mode():
-        hidden = theirs(input_ids=batch, attention_mask=there).last_hidden_state
-        wanted = F.normalize((hidden * there[:, :, None]).sum(1), dim=1)
-        difference = (work.network(batch) - wanted).abs().max()
-    figures.add("encoder_against_transformers", float(difference), at_most=1e-5)
-    if not work.quick:
-        work.theirs = theirs
-
-
 def graph(figures, work):
-    """Nodes before and after, of ours and of theirs."""
+    """Nodes before and after, and the size in INT8."""
     fused = export.runtime_graph(work.plain, work.folder / "fused.onnx", "extended")
     figures.add("nodes_as_exported", export.nodes(work.plain))
     figures.add("nodes_fused", export.nodes(fused))
     figures.add("attention_fused_by_optimizer", attention_fused(work.plain))
     figures.add("bytes_int8_share", 100 * work.int8.stat().st_size / work.plain.stat().st_size, unit="%")
-    if work.theirs is None:
-        return
-    path = export.to_onnx(Pooled(work.theirs), work.example, work.folder / "theirs.onnx", longest=minilm.LONGEST)
-    nodes = export.nodes(export.runtime_graph(path, work.folder / "theirs-fused.onnx", "extended"))
-    figures.add("nodes_fused_of_transformers", nodes)
-    figures.add("attention_fused_by_optimizer_of_transformers", attention_fused(path))
-    figures.add("nodes_more_than_theirs", export.nodes(fused) - nodes, at_most=0)
 
 
 def speed(figures, work):
@@ -219,38 +189,11 @@ def buckets(figures, work):
     figures.add("buckets_sentences_per_second", timed[0] / timed[1], unit="x", **limits)
 
 
-def bad_input(figures, work):
-    """Texts that are no texts, and a stream that does not fit in memory as vectors of tokens."""
-    vectors = torch.stack(list(text.embedded(BAD, work.served("onnxruntime", work.int8, "int8"))))
-    figures.add("bad_texts_answered", int(vectors.isfinite().all(1).sum()), at_least=len(BAD))
-
-    def count_only(batch):
-        return (batch != 0).sum(1, keepdim=True).float()
-
-    count = 10_000 if work.quick else 100_000
-    stream = islice(cycle(each.text for each in text.paragraphs()), count)
-    list(text.embedded(["a first text"] * 5000, count_only))  # what it needs at all
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answered = sum(1 for _ in text.embedded(stream, count_only))
-    more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    figures.add("streamed_texts", answered, at_least=count)
-    figures.add("streamed_more_memory", more, unit="MiB", at_most=100)
-
-
-def lesson(figures, work):
-    """How long lesson 17 takes in the profile quick."""
-    if not work.quick:
-        figures.lesson("17", at_most=45)
-
-
 PARTS = {
-    "network": network,
     "graph": graph,
     "speed": speed,
     "buckets": buckets,
-    "input": bad_input,
     "peers": lambda figures, work: peers(figures, work, quality, race),
-    "lesson": lesson,
 }
 
 if __name__ == "__main__":

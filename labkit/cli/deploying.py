@@ -47,41 +47,46 @@ def quantize(
     loss: Annotated[float, typer.Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
     labels: Annotated[bool, typer.Option(help="With auto: count right answers lost instead, by the labels.")] = False,
     # 15 dB: a thirtieth of the power of the answers is noise
-    limit: Annotated[float, typer.Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
+    min_sqnr: Annotated[float, typer.Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
 ):
     """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.
 
     INT8 and FP8 take their ranges from real images; `int8+fp16` is both. An INT8 file is compared with the original on
-    test images: as it is written, and in each engine that can run it here. One below the limit is an error. With
-    `--keep auto` the layers that lose most stay in float: as few as the loss and the limit allow. They are judged on
+    test images: as it is written, and in each engine that can run it here. One below `--min-sqnr` is an error. With
+    `--keep auto` the layers that lose most stay in float: as few as `--loss` and `--min-sqnr` allow. They are judged on
     more of the training images, so a network that knows those by heart seems to lose less than it will.
 
     Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime --keep auto
     """
     from labkit.quantize import Limit, by_name
 
-    settings = {"recipe": recipe, "method": method, "keep": keep or (), "limit": Limit(loss, limit, labels)}
+    automatic = keep is not None and "auto" in keep
+    if automatic and len(keep) > 1:
+        found = ", ".join(keep)
+        raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
+    in_float = Limit(loss, min_sqnr, labels) if automatic else keep or ()
+    settings = {"recipe": recipe, "method": method, "in_float": in_float}
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
     typer.echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
-    if "auto" in (keep or ()):
-        _tell_what_stays(path)
+    if automatic:
+        _tell_what_stays_in_float(path)
     if "int8" in precision:
-        _tell_what_is_kept(model, path, data, limit)
+        _tell_what_is_lost(model, path, data, min_sqnr)
 
 
-def _tell_what_stays(path):
+def _tell_what_stays_in_float(path):
     """The layers that a file says it keeps in float, and why."""
-    from labkit.quantize import kept
+    from labkit.quantize import float_nodes
 
-    reasons, share = kept(path)
+    reasons, share = float_nodes(path)
     typer.echo(f"{share:.1%} of the multiply-adds in INT8; {len(reasons) or 'no'} nodes stay in float:")
     for node, reason in reasons.items():
         typer.echo(f"    {node}: {reason}")
 
 
-def _tell_what_is_kept(model, path, data, limit):
-    """Compare an INT8 file with the original on test images; a LabError below the limit.
+def _tell_what_is_lost(model, path, data, min_sqnr):
+    """Compare an INT8 file with the original on test images; a LabError below so many dB.
 
     A folder of one's own may have no test images, or too few: that is said, and the file stays.
     """
@@ -98,14 +103,14 @@ def _tell_what_is_kept(model, path, data, limit):
         return
     typer.echo(f"Against fp32, on {seen.note}:")
     found = list(fidelity.quantized(model, path, np.concatenate(list(seen.batches))))
-    for who, kept, meant in found:
-        if kept is None:
+    for who, alike, meant in found:
+        if alike is None:
             typer.echo(f"    {who}: not compared. {meant}")
         elif meant and meant.db < fidelity.ENGINE_DB:
-            typer.echo(f"    {who}: {kept}. It does not answer what the file means ({meant}): do not use it here")
+            typer.echo(f"    {who}: {alike}. It does not answer what the file means ({meant}): do not use it here")
         else:
-            typer.echo(f"    {who}: {kept}")
-    fidelity.require(found[0][1], path, limit)
+            typer.echo(f"    {who}: {alike}")
+    fidelity.require(found[0][1], path, min_sqnr)
 
 
 @app.command()
@@ -197,7 +202,7 @@ def build(
         table = compared(engine.built.source.model, engine.built.kernels)
         for (operator, asked, got), found in table.groupby(["operator", "requested", "actual"]):
             typer.echo(f"    {operator}: {len(found)} ask for {asked}, computed in {got}")
-        if row.bytes > 2 * engine.built.memory.get("weights", row.bytes):
+        if row.size_bytes > 2 * engine.built.memory.get("weights", row.size_bytes):
             typer.echo("    Most of the file is code, not weights: in INT8 a small network can take more than in FP32.")
 
 

@@ -65,10 +65,10 @@ def measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
     except Unavailable as error:
         reason = f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
         return replace(missing, reason=reason)
-    kept = fidelity.of_engine(served, network, inputs) if precision == "int8" else None
-    if kept and kept.db < fidelity.ENGINE_DB:
-        reason = f"It answers something else than the file means: {kept}, expected {fidelity.ENGINE_DB:g} dB"
-        return replace(missing, sqnr_db=kept.db, reason=f"{reason}. Try the recipe for {engine}")
+    alike = fidelity.of_engine(served, network, inputs) if precision == "int8" else None
+    if alike and alike.db < fidelity.ENGINE_DB:
+        reason = f"It answers something else than the file means: {alike}, expected {fidelity.ENGINE_DB:g} dB"
+        return replace(missing, sqnr_db=alike.db, reason=f"{reason}. Try the recipe for {engine}")
     where = {"inputs": [_on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
     row = measure.latency(served, **where, batch=batch, plan=plan)
-    return replace(row, threads=served.threads, sqnr_db=kept and kept.db)
+    return replace(row, threads=served.threads, sqnr_db=alike and alike.db)

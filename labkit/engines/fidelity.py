@@ -77,16 +77,16 @@ def quantized(src, dst, images):
             yield name, between(right, found), between(meant, found)
 
 
-def require(found, path, limit):
-    """The path of a file that keeps `limit` dB; else a LabError, and the file stays under another name."""
-    if found.db >= limit:
+def require(found, path, min_sqnr):
+    """The path of a file with at least `min_sqnr` dB; else a LabError, and the file stays under another name."""
+    if found.db >= min_sqnr:
         return path
     aside = Path(path).with_suffix(f".rejected{Path(path).suffix}")
     Path(path).replace(aside)
     raise LabError(
         "The quantized network does not answer like the original.",
-        expected=f"at least {limit:g} dB",
+        expected=f"at least {min_sqnr:g} dB",
         found=f"{found}; the file is kept as {aside.name}",
         fix="leave the layers in float that lose most: --keep auto finds them; try --method percentile, or --precision "
-        "fp16. --limit sets what you accept",
+        "fp16. --min-sqnr sets what you accept",
     )

@@ -35,9 +35,9 @@ def load(path, example, *, precision, threads):
 
     def run(*batch):  # the memory of inputs and output is bound, not copied, wherever it lies
         binding = session.io_binding()
-        kept = [tensor.to(device, dtype).contiguous() for tensor, (_, dtype, _) in zip(batch, inputs, strict=True)]
-        for tensor, (name, _, kept_as) in zip(kept, inputs, strict=True):
-            binding.bind_input(name, kind, index, kept_as, tuple(tensor.shape), tensor.data_ptr())
+        given = [tensor.to(device, dtype).contiguous() for tensor, (_, dtype, _) in zip(batch, inputs, strict=True)]
+        for tensor, (name, _, stored_as) in zip(given, inputs, strict=True):
+            binding.bind_input(name, kind, index, stored_as, tuple(tensor.shape), tensor.data_ptr())
         binding.bind_output(first, kind, index)
         devices.synchronize(device)  # the session has a stream of its own: what it reads must be there
         session.run_with_iobinding(binding)

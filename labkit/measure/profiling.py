@@ -1,12 +1,9 @@
-"""Where does the time go? Operators and kernels by torch.profiler, Python functions by cProfile.
+"""Where does the time go? Operators and kernels by torch.profiler.
 
 Profiling slows the program down: use it to find what to change, and `labkit.measure` to say by how much.
 """
 
-import cProfile
 import os
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +12,6 @@ from labkit.files import atomic
 from labkit.measure.clock import as_calls, clock_of
 
 CALL = "one call"  # the mark around each profiled call
-DEEPEST = 20  # levels of a Python flame chart
-NARROWEST = 0.002  # of the whole: boxes thinner than this are left out
 
 
 def profile(fn, *, device=None, inputs=None, calls=3):
@@ -77,7 +72,7 @@ class Profile:
         return [event for event in self.profiler.events() if event.device_type.name == "CPU"]
 
     def flame(self, **how):
-        """The flame chart of the last call as a picture: time from left to right, callees below callers.
+        """The flame chart of the last call as a picture: time from left to right, the called below their callers.
 
         how  as in `plots.flame`: bands, levels, end, ax
         """
@@ -92,10 +87,11 @@ class Profile:
         start, end = root.time_range.start, root.time_range.end
         boxes = []
         for event in events:
-            if start <= event.time_range.start <= end and event.thread == root.thread and event is not root:
+            inside = start <= event.time_range.start <= end and event.thread == root.thread
+            if inside and event is not root:
                 name = event.name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
-                begin, width = (event.time_range.start - start) / 1e3, event.time_range.elapsed_us() / 1e3
-                boxes.append((_depth(event) - 1, begin, width, name))
+                begin = (event.time_range.start - start) / 1e3
+                boxes.append((_depth(event) - 1, begin, event.time_range.elapsed_us() / 1e3, name))
         return boxes
 
     def save_trace(self, path):
@@ -114,67 +110,3 @@ def _depth(event):
     while event.cpu_parent is not None:
         event, levels = event.cpu_parent, levels + 1
     return levels
-
-
-def profile_python(fn, *, inputs=None, calls=3):
-    """Run `fn` under cProfile, after one call to warm up: a `PythonProfile`."""
-    inputs = as_calls(inputs)
-    fn(*inputs[0])
-    profiler = cProfile.Profile()
-    for index in range(calls):
-        profiler.runcall(fn, *inputs[index % len(inputs)])
-    return PythonProfile(profiler, _call_tree(fn, *inputs[0]))
-
-
-@dataclass(frozen=True)
-class PythonProfile:
-    """What cProfile saw, and `boxes`: who called whom in one more call (cProfile keeps no stacks)."""
-
-    profiler: Any
-    boxes: list
-
-    def flame(self, **how):
-        """The flame chart of one call as a picture: time from left to right, callees below callers.
-
-        how  as in `plots.flame`: bands, levels, end, ax
-        """
-        from labkit.plots import flame
-
-        end = max((start + width for _, start, width, _ in self.boxes), default=0.0)
-        wide = [box for box in self.boxes if box[0] < DEEPEST and box[2] >= NARROWEST * end]
-        return flame(wide, label="time in this call (ms)", **how)
-
-    def save(self, path):
-        """Write a .prof file; open it with `python -m pstats FILE` or snakeviz. Returns the path."""
-        with atomic(path) as temporary:
-            self.profiler.dump_stats(temporary)
-        return Path(path)
-
-
-def _place(frame):
-    """File and function of a frame; a notebook cell has no file of its own."""
-    file = frame.f_code.co_filename
-    return f"{'cell' if 'ipykernel_' in file else Path(file).name} {frame.f_code.co_name}"
-
-
-def _call_tree(fn, *args):
-    """[(depth, start, width, name)] in ms of all that one call of `fn` calls in this thread."""
-    boxes, stack, begin = [], [], time.perf_counter()
-
-    def hook(frame, event, argument):
-        now = time.perf_counter()
-        if event == "call":
-            stack.append((_place(frame), now))
-        elif event == "c_call":
-            stack.append((argument.__name__, now))
-        elif stack:  # a return, or an exception out of C
-            name, start = stack.pop()
-            boxes.append((len(stack), 1e3 * (start - begin), 1e3 * (now - start), name))
-
-    earlier = sys.getprofile()
-    sys.setprofile(hook)
-    try:
-        fn(*args)
-    finally:
-        sys.setprofile(earlier)
-    return boxes[:-1] if boxes and boxes[-1][-1] == "setprofile" else boxes

@@ -1,6 +1,6 @@
 """The roofs of this machine: how fast it can copy and multiply at best, and how near a result comes to that."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from labkit.measure.noise import judge
 
 PRECISIONS = ("fp32", "bf16", "int8")
 CALLS = 3  # at least so many of each, the first to warm up
-TWICE_THE_SIDE = 8  # times the work
+WORK_OF_NEXT_SIZE = 8  # a matrix of twice the side takes eight times the work of this one
 SLACK = 0.10  # a result may be this much above a ceiling, which was itself measured
 
 
@@ -60,7 +60,7 @@ def _matmul_ceiling(clock, seconds, precision):
         except (RuntimeError, NotImplementedError) as error:
             reason = f"torch cannot multiply {precision} here: {str(error).splitlines()[0]}"
             return {"name": f"matmul-{precision}", "reason": reason}
-        longest = seconds / 2 / TWICE_THE_SIDE if size < sizes[-1] else np.inf  # so that the next size fits twice
+        longest = seconds / 2 / WORK_OF_NEXT_SIZE if size < sizes[-1] else np.inf  # so that the next size fits twice
         while best > longest and clock.now() < end:
             best = min(best, clock.time(call)[0])
         found.append((2 * size**3 / best, fields))
@@ -96,20 +96,23 @@ def _fastest(clock, fn, seconds):
 
 @dataclass(frozen=True)
 class Roofline:
-    """How near a result comes to the machine's roof."""
+    """How near a result comes to the machine's roof.
+
+    bytes_moved                 read and written by one call
+    ops_ceiling, bytes_ceiling  per second, as they were measured
+    """
 
     precision: str
     seconds: float
     ops: float
-    bytes: float
-    ops_ceiling: float  # per second
+    bytes_moved: float
+    ops_ceiling: float
     bytes_ceiling: float
-    raised: float = 1.0  # times the roof that was measured, where a measured result lay above it: that roof was too low
 
     @property
     def intensity(self):
         """Operations per byte."""
-        return self.ops / self.bytes
+        return self.ops / self.bytes_moved
 
     @property
     def bound(self):
@@ -126,24 +129,24 @@ class Roofline:
             f"{shown(self.ops / self.seconds)}op/s of {self.precision}: {100 * self.share:.0f} % of what "
             f"{self.intensity:.3g} operations per byte allow here ({self.bound}-bound)"
         )
-        if self.raised == 1:
+        if self.share <= 1 + SLACK:
             return text
         return (
-            f"{text}. NOTE: this is {self.raised:.2f} times the ceiling measured before. That one does not hold (the "
-            "machine was busy then, or the operations are miscounted), so it is raised to this result: measure it again"
+            f"{text}. NOTE: a result cannot lie above the roof. The machine was busy when the ceilings were measured, "
+            "or the operations are miscounted: measure the ceilings again"
         )
 
 
-def roofline(seconds, *, ops, bytes, ceilings, precision="fp32"):
+def roofline(seconds, *, ops, bytes_moved, ceilings, precision="fp32"):
     """Compare a result with the roof over it: a `Roofline`.
 
-    seconds    of one call: a `rows.Latency`, or a number
-    ops        multiplications and additions of one call
-    bytes      read and written by one call at least: inputs, weights, outputs
-    ceilings   rows of `ceilings()`
+    seconds      of one call: a `rows.Latency`, or a number
+    ops          multiplications and additions of one call
+    bytes_moved  read and written by one call at least: inputs, weights, outputs
+    ceilings     rows of `ceilings()`
 
-    What was measured by `latency` was really reached: where it lies above the roof, the roof is raised to it. A bare
-    number more than a tenth above the roof is refused.
+    A bare number more than a tenth above the roof is refused. What `latency` measured was really reached: where it lies
+    above the roof, the roof is too low, and the summary says so.
     """
     measured = hasattr(seconds, "p50_ms")
     seconds = seconds.p50_ms / 1e3 if measured else seconds
@@ -156,16 +159,12 @@ def roofline(seconds, *, ops, bytes, ceilings, precision="fp32"):
             found=", ".join(known for known, rate in rates.items() if rate) or "none",
             fix="pass ceilings=measure.ceilings(), or another precision",
         )
-    result = Roofline(precision, seconds, ops, bytes, rates[name], rates["copy"])
-    if result.share <= 1 + SLACK:
-        return result
-    if not measured:
+    result = Roofline(precision, seconds, ops, bytes_moved, rates[name], rates["copy"])
+    if not measured and result.share > 1 + SLACK:
         raise MeasureError(
             f"A result {shown(result.share)} times the machine's best cannot be true.",
             expected=f"at most {shown(result.ops / result.seconds / result.share)}op/s for this work",
             found=f"{shown(result.ops / result.seconds)}op/s",
             fix="synchronise, count the operations again, or check that the work is really done",
         )
-    reached = {"ops_ceiling": max(result.ops_ceiling, ops / seconds)}
-    reached["bytes_ceiling"] = max(result.bytes_ceiling, bytes / seconds)
-    return replace(result, **reached, raised=result.share)
+    return result

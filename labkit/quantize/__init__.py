@@ -8,23 +8,23 @@
     sensitivity("net.onnx", train, images)              # which layers lose accuracy
     automatic("net.onnx", "net-int8.onnx", seen, other) # the fewest layers in float that hold a limit
 
-`qat` trains a network on the grid it will run on. Precision lives in the file: every engine that reads ONNX then
+Precision lives in the file: every engine that reads ONNX then
 computes in it, and it can be verified anywhere.
 """
 
-from labkit.quantize.automatic import Limit, automatic, kept
+from labkit.quantize.automatic import automatic, float_nodes
 from labkit.quantize.calibration import Again, Calibration
-from labkit.quantize.dynamic import dynamic
+from labkit.quantize.dynamic import dynamic, weight_only
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
+from labkit.quantize.limit import Limit
 from labkit.quantize.named import by_name, images_for
 from labkit.quantize.observed import METHODS, observe, ranges
 from labkit.quantize.outliers import outliers_apart
 from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
 from labkit.quantize.sensitivity import logits, sensitivity
 from labkit.quantize.smoothing import smoothed
-from labkit.quantize.weights import weight_only
 
-__all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "automatic", "by_name", "dynamic", "images_for"]
-__all__ += ["in_int8", "kept", "logits", "observe", "outliers_apart", "prepared", "ranges", "sensitivity", "smoothed"]
-__all__ += ["static", "to_fp8", "to_fp16", "weight_only"]
+__all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "automatic", "by_name", "dynamic", "float_nodes"]
+__all__ += ["images_for", "in_int8", "logits", "observe", "outliers_apart", "prepared", "ranges", "sensitivity"]
+__all__ += ["smoothed", "static", "to_fp8", "to_fp16", "weight_only"]

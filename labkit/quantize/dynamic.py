@@ -1,4 +1,4 @@
-"""Dynamic quantization: INT8 with ranges found anew in each call.
+"""Quantization without data: INT8 with ranges found anew in each call, or weights alone in few bits.
 
 What     weights are stored as integers, one grid per output channel; what enters a matrix product is put on a grid of
          0 to 255 when it arrives, one for the whole tensor
@@ -8,23 +8,25 @@ Not when the network consists of convolutions: they stay float, for ONNX Runtime
 Source   ONNX Runtime's quantize_dynamic; Zafrir et al. 2019, arXiv:1910.06188
 """
 
+import logging
+import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.export.runtime import explained
+from labkit.export.runtime import explained, written
 from labkit.files import atomic
-from labkit.quantize._quiet import quiet
 from labkit.quantize.ptq import left_in_float, prepared
 
 DYNAMIC = ("MatMul", "Gemm")
 
 
-def dynamic(src, dst, *, keep=(), bits=7):
+def dynamic(src, dst, *, in_float=(), bits=7):
     """Write a copy of an ONNX file whose products with stored weights are computed in integers: the path `dst`.
 
-    keep  names of nodes to leave in float
-    bits  of the weights: 7, or 8 on a CPU with VNNI. Others add two products in 16 bits, which 8 bits overflow
-    Raises  LabError: an unknown node; nothing to quantize
+    in_float  names of nodes to leave in float
+    bits      of the weights: 7, or 8 on a CPU with VNNI. Others add two products in 16 bits, which 8 bits overflow
+    Raises    LabError: an unknown node; nothing to quantize
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -32,13 +34,15 @@ def dynamic(src, dst, *, keep=(), bits=7):
     model = prepared(src)
     stored = {tensor.name for tensor in model.graph.initializer}
     known = [node.name for node in model.graph.node if node.op_type in DYNAMIC and node.input[1] in stored]
-    if not known or (unknown := set(keep) - set(known)):
-        what = "There are no such nodes to keep in float." if known else "There is nothing to quantize."
-        found = ", ".join(sorted(unknown)) if known else ", ".join({node.op_type for node in model.graph.node})
-        raise LabError(what, expected=", ".join(known) or " or ".join(DYNAMIC), found=found)
-    with explained(Path(src).name, "quantized"), atomic(dst) as temporary, quiet():
+    if not known:
+        found = ", ".join(sorted({node.op_type for node in model.graph.node}))
+        raise LabError("There is nothing to quantize.", expected=" or ".join(DYNAMIC), found=found)
+    unknown = ", ".join(sorted(set(in_float) - set(known)))
+    if unknown:
+        raise LabError("There are no such nodes to leave in float.", expected=", ".join(known), found=unknown)
+    with explained(Path(src).name, "quantized"), atomic(dst) as temporary, _quiet():
         settings = {"per_channel": True, "reduce_range": bits == 7, "weight_type": QuantType.QInt8}
-        left = {*keep, *left_in_float(model)}
+        left = {*in_float, *left_in_float(model)}
         # it turns a Gemm into a MatMul of another name, and stumbles over the shape of the old weights
         wanted = [each for name in known if name not in left for each in (name, f"{name}_MatMul")]
         del model.graph.value_info[:]
@@ -47,3 +51,50 @@ def dynamic(src, dst, *, keep=(), bits=7):
         onnx.helper.set_model_props(made, {"quantized": f"int8, ranges found in each call, weights of {bits} bits"})
         onnx.save(made, temporary)
     return Path(dst)
+
+
+def weight_only(src, dst, *, bits=8, block=32):
+    """Write a copy of an ONNX file whose matrix products have stored weights of few bits: the path `dst`.
+
+    What     each run of `block` weights of one output shares a scale; the kernel turns them back into floats as it goes
+    When     activations have outliers that no grid bears; or loading the weights is what takes the time, as in large
+             language models at small batches
+    Cost     the products stay float, so many items at once gain no time, and may lose some
+    Not when the CPU multiplies integers and the activations bear it: `dynamic` and `static` are faster then
+    Source   ONNX Runtime's MatMulNBits, rounding to nearest; groups: Yao et al. 2022, arXiv:2206.01861
+
+    bits   8 or 4
+    block  weights that share a scale: 16, 32, 64, 128 or 256
+    Raises  LabError: other bits; no product with stored weights
+    """
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
+    if bits not in (4, 8):
+        raise LabError("There are no kernels for weights of that many bits.", expected="8 or 4", found=bits)
+    wrapped = ONNXModel(prepared(src))
+    wrapped.replace_gemm_with_matmul()  # a Gemm is a product and an addition
+    model = wrapped.model
+    stored = {tensor.name for tensor in model.graph.initializer}
+    if not any(node.op_type == "MatMul" and node.input[1] in stored for node in model.graph.node):
+        found = ", ".join(sorted({node.op_type for node in model.graph.node}))
+        raise LabError("There is nothing to quantize.", expected="MatMul or Gemm with stored weights", found=found)
+    with explained(Path(src).name, "quantized"), _quiet():
+        # 1: fp32 in between. Left open, some kernels put the activations on a grid too.
+        quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=block, is_symmetric=True, accuracy_level=1)
+        quantizer.process()
+    note = f"weights in {bits} bits, groups of {block}; computes in float"
+    return written(quantizer.model.model, dst, quantized=note)
+
+
+@contextmanager
+def _quiet():
+    """Without the progress messages of a library, and its warnings about packages that are not needed here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

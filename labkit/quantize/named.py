@@ -8,29 +8,31 @@ import numpy as np
 
 from labkit.errors import LabError, require_known
 from labkit.export import checked
-from labkit.quantize.automatic import AUTO, Limit, automatic
+from labkit.quantize.automatic import automatic
 from labkit.quantize.calibration import Again, Calibration
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
+from labkit.quantize.limit import Limit
 from labkit.quantize.ptq import static
 
 PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16")
-HELD_OUT = 1024  # training images more, that "auto" judges its choice on
+HELD_OUT = 1024  # training images more, that `automatic` judges its choice on
 
 
-def by_name(src, dst, precision="int8", *, data=None, count=256, limit=None, **settings):
+def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
     """Write an ONNX file in a smaller precision: the path `dst`.
 
     precision  one of `PRECISIONS`
     data       name of a data set, or "folder:<path>": its training images are observed; INT8 and FP8 need them
-    limit      `automatic.Limit` for keep=("auto",), which leaves in float what it takes to hold it
-    settings   of `static`: recipe, method, keep
+    settings   of `static`: recipe, method, in_float. `in_float` may be a `Limit`: then as few layers stay in float as
+               it takes to hold it (`automatic`)
     Raises     LabError: a file that is not sound, an unknown name, no data
     """
     require_known(precision, PRECISIONS, "precision")
     model = checked(src)
-    keep = settings.pop("keep", ())
-    seen = None if data is None else images_for(model, data, count + HELD_OUT * (AUTO in keep))
+    limit = settings.get("in_float")
+    held_out = HELD_OUT if isinstance(limit, Limit) else 0
+    seen = None if data is None else images_for(model, data, count + held_out)
     if precision == "fp16":
         return to_fp16(src, dst, seen)
     if seen is None:
@@ -42,21 +44,14 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, limit=None, **s
         )
     if precision == "fp8":
         return to_fp8(src, dst, seen)
-    write = _chosen(keep, seen, count, limit, settings)
+    write = partial(static, data=seen, **settings)
+    if held_out:
+        others = {name: value for name, value in settings.items() if name != "in_float"}
+        write = partial(automatic, data=seen.first(count), held_out=seen.after(count), limit=limit, **others)
     if precision == "int8":
         return write(src, dst)
     with tempfile.TemporaryDirectory() as folder:
         return to_fp16(write(src, Path(folder) / "int8.onnx"), dst)
-
-
-def _chosen(keep, seen, count, limit, settings):
-    """(src, dst) -> the path of an INT8 file, with the layers in float that were named, or that "auto" finds."""
-    if AUTO not in keep:
-        return partial(static, data=seen, keep=keep, **settings)
-    if len(keep) > 1:
-        found = ", ".join(keep)
-        raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
-    return partial(automatic, data=seen.first(count), held_out=seen.after(count), limit=limit or Limit(), **settings)
 
 
 def images_for(model, name, count, split="train"):

@@ -35,24 +35,24 @@ BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool",
 RECIPES = ("tensorrt", "onnxruntime", "openvino")
 
 
-def static(src, dst, data, *, recipe="tensorrt", method="minmax", keep=()):
+def static(src, dst, data, *, recipe="tensorrt", method="minmax", in_float=()):
     """Quantize an ONNX file to INT8. Returns the path `dst`.
 
-    data    an `ImageSet` of training images, or a `Calibration`; or what `observe` returned, to quantize one network
-            several times without running it again
-    recipe  one of `RECIPES`: which engine shall run it
-    method  "minmax", "percentile" or "entropy": how the observed ranges are clipped
-    keep    names of nodes to leave in float
-    Raises  LabError: no data, too little, or random data; an unknown recipe, method or node
+    data      an `ImageSet` of training images, or a `Calibration`; or what `observe` returned, to quantize one network
+              several times without running it again
+    recipe    one of `RECIPES`: which engine shall run it
+    method    "minmax", "percentile" or "entropy": how the observed ranges are clipped
+    in_float  names of nodes to leave in float
+    Raises    LabError: no data, too little, or random data; an unknown recipe, method or node
     """
     model = prepared(src)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     with explained(Path(src).name, "quantized"):
-        quantized = in_int8(model, seen, recipe=recipe, method=method, keep=keep)
+        quantized = in_int8(model, seen, recipe=recipe, method=method, in_float=in_float)
     return written(quantized, dst)
 
 
-def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
+def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=()):
     """A copy of a `prepared` ModelProto in INT8, in memory.
 
     seen  what `observe` returned; the rest is as in `static`
@@ -64,14 +64,14 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", keep=()):
         expected, found = " or ".join(QUANTIZED), ", ".join(sorted(kinds))
         raise LabError("There is nothing to quantize.", expected=expected, found=found, fix="use --precision fp16")
     settings = _recipe_settings(recipe, model)
-    keep = {*keep, *left_in_float(model)}
-    unknown = set(keep) - {node.name for node in model.graph.node}
+    in_float = {*in_float, *left_in_float(model)}
+    unknown = in_float - {node.name for node in model.graph.node}
     if unknown:
         names = ", ".join(node.name for node in model.graph.node if node.op_type in QUANTIZED)
-        raise LabError("There are no such nodes to keep in float.", expected=names, found=", ".join(sorted(unknown)))
+        raise LabError("There are no such nodes to leave in float.", expected=names, found=", ".join(sorted(unknown)))
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    quantized = _insert(copy, ranges(seen, method), settings, keep)
+    quantized = _insert(copy, ranges(seen, method), settings, in_float)
     onnx.helper.set_model_props(quantized, {"quantized": f"int8, recipe {recipe}, ranges by {method}"})
     return quantized
 
@@ -120,14 +120,14 @@ def prepared(src):
     return model
 
 
-def _insert(model, wanted, settings, keep):
+def _insert(model, wanted, settings, in_float):
     """The model with Q/DQ nodes around what the recipe quantizes. Changes `model`."""
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, QDQQuantizer, TensorsData
 
     found = {name: (np.float32(low), np.float32(high)) for name, (low, high) in wanted.items()}
     data = TensorsData(CalibrationMethod.MinMax, found)
-    quantizer = QDQQuantizer(model, tensors_range=data, nodes_to_exclude=list(keep), **settings)
+    quantizer = QDQQuantizer(model, tensors_range=data, nodes_to_exclude=list(in_float), **settings)
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     return quantizer.model.model

@@ -24,8 +24,8 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
     data    what to calibrate with: an `ImageSet`, a `Calibration`, or what `observe` returned
     images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of the final test
     way     "only": this layer in INT8, all others in float; "all but": this one in float, all others in INT8
-    returns columns layer, kind, weights (how many, 0 for a product of two activations), multiply_adds (share of the
-            network's), sqnr_db (of the logits against fp32) and same_answer (0 to 1)
+    returns columns layer, kind, weights (how many, 0 for a product of two activations), share_of_work (of the
+            network's multiply-adds), sqnr_db (of the logits against fp32) and same_answer (0 to 1)
     """
     import pandas as pd
 
@@ -34,18 +34,20 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
     sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
     left = left_in_float(model)
     layers = [node for node in model.graph.node if node.op_type in QUANTIZED and node.name not in left]
-    work, exact, rows = multiply_adds(model, seen), logits(path, images), []
+    work = multiply_adds_by_node(model, seen)
+    exact = logits(path, images)
+    rows = []
     for layer in layers:
         others = [other.name for other in layers if other.name != layer.name]
-        keep = others if way == "only" else [layer.name]
-        found = logits(in_int8(model, seen, recipe=recipe, method=method, keep=keep), images)
+        in_float = others if way == "only" else [layer.name]
+        found = logits(in_int8(model, seen, recipe=recipe, method=method, in_float=in_float), images)
         same = float((found.argmax(-1) == exact.argmax(-1)).mean())
         share = work[layer.name] / sum(work.values())
         rows.append((layer.name, layer.op_type, sizes.get(layer.input[1], 0), share, sqnr_db(exact, found), same))
-    return pd.DataFrame(rows, columns=["layer", "kind", "weights", "multiply_adds", "sqnr_db", "same_answer"])
+    return pd.DataFrame(rows, columns=["layer", "kind", "weights", "share_of_work", "sqnr_db", "same_answer"])
 
 
-def multiply_adds(model, seen):
+def multiply_adds_by_node(model, seen):
     """{name of a heavy node: its multiplications and additions}, for the last batch that was observed.
 
     Those that no recipe puts into integers, such as a GRU, are among them; an Einsum is not.

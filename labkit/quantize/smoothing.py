@@ -18,13 +18,13 @@ from labkit.quantize.observed import activations
 _PASS = ("Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 
 
-def smoothed(model, data, *, alpha=0.5, insert=True):
+def smoothed(model, data, *, alpha=0.5):
     """A `prepared` ModelProto that computes the same and is easier to quantize: a copy. Observe its ranges anew.
 
     data    a `Calibration`: the largest value of each channel is observed on it
     alpha   0 leaves the activations to the weights, 1 makes all their channels alike; 0.5 is usual, 0.7 to 0.85 where
             outliers are large. A depthwise convolution has a grid for each channel of its weights: there it is always 1
-    insert  where no layer before can take in the division, make it a node; False: leave those layers as they are
+    Where no layer before can take in the division, it becomes a node.
     """
     import onnx
     import onnx_ir
@@ -40,8 +40,6 @@ def smoothed(model, data, *, alpha=0.5, insert=True):
         depthwise = all(kernel.shape[2] == 1 < len(kernel) for kernel in kernels)
         factor = _factor(furthest[value.name], weights, 1.0 if depthwise else alpha)
         before = _takers(value, axis, len(layers))
-        if before is None and not insert:
-            continue
         for node, place in before or ():
             _replace(node, place, _output_scaled(node, place, 1 / factor))
         if before is None:

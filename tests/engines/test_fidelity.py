@@ -36,11 +36,11 @@ def test_decibels_and_equal_answers_by_hand():
 
 def test_the_file_and_each_engine_are_compared_or_say_why_not(files):
     images = next(iter(load("fashion-mnist", "test", limit=64).batches(64)))[0].numpy()
-    found = {who: (kept, meant) for who, kept, meant in fidelity.quantized(*files, images)}
+    found = {who: (alike, meant) for who, alike, meant in fidelity.quantized(*files, images)}
     assert list(found) == ["the file as written", *engines.names(runs="onnx", precision="int8")]
     assert found["the file as written"][0].db > 20
-    kept, meant = found["onnxruntime"]
-    assert kept.db > 20
+    alike, meant = found["onnxruntime"]
+    assert alike.db > 20
     assert meant.db > fidelity.ENGINE_DB
     if not torch.cuda.is_available():
         assert found["tensorrt"][0] is None
@@ -92,7 +92,7 @@ def test_the_command_tells_what_the_file_and_each_engine_keep(files, tmp_path):
 
 
 def test_a_file_below_the_limit_is_an_error_and_is_kept_under_another_name(files, tmp_path):
-    done = quantize(files, tmp_path / "q.onnx", "--limit", 90)
+    done = quantize(files, tmp_path / "q.onnx", "--min-sqnr", 90)
     assert isinstance(done.exception, LabError)
     assert "at least 90 dB" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["q.rejected.onnx"]

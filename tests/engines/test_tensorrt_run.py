@@ -311,16 +311,9 @@ def session(onnx_path):
 
 
 @needs_gpu
-def test_on_a_gpu_a_session_a_graph_and_streams_give_the_networks_answers(session, images, wanted):
+def test_on_a_gpu_a_session_gives_the_networks_answers(session, images, wanted):
     batch = torch.from_numpy(images).cuda()
     torch.testing.assert_close(session(batch).cpu().numpy(), wanted, atol=1e-2, rtol=1e-2)
-    graphed = session.graphed(batch)
-    for _ in range(2):
-        torch.testing.assert_close(graphed(batch).cpu().numpy(), wanted, atol=1e-2, rtol=1e-2)
-    several = session.concurrently([batch, batch[:2], batch], streams=2)
-    torch.cuda.synchronize()
-    for result in several:
-        torch.testing.assert_close(result.cpu().numpy(), wanted[: len(result)], atol=1e-2, rtol=1e-2)
 
 
 @needs_gpu

@@ -30,7 +30,7 @@ def no_library(monkeypatch):
 def test_a_file_that_was_built_here_comes_back_byte_for_byte(path, no_library):
     data, row = vouched(path, **ABOUT)
     assert data == PLAN
-    assert (row.bytes, row.gpu, row.file) == (len(PLAN), "A GPU", "net.engine")
+    assert (row.size_bytes, row.gpu, row.file) == (len(PLAN), "A GPU", "net.engine")
     assert ledger.find(EngineFile) == [row]
 
 

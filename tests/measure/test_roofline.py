@@ -20,31 +20,30 @@ ROOFS = (
 
 def test_left_of_the_ridge_memory_is_the_roof():
     # 2 operations a byte allow 20 Gop/s; 1e9 operations in 0.1 s are 10 Gop/s.
-    result = roofline(0.1, ops=1e9, bytes=0.5e9, ceilings=ROOFS)
+    result = roofline(0.1, ops=1e9, bytes_moved=0.5e9, ceilings=ROOFS)
     assert (result.bound, result.intensity, result.share) == ("memory", 2, pytest.approx(0.5))
 
 
 def test_right_of_the_ridge_arithmetic_is_the_roof():
-    result = roofline(0.1, ops=8e9, bytes=0.1e9, ceilings=ROOFS)
+    result = roofline(0.1, ops=8e9, bytes_moved=0.1e9, ceilings=ROOFS)
     assert (result.bound, result.share) == ("compute", pytest.approx(0.8))
     assert "80 %" in result.summary()
 
 
 def test_a_result_above_the_roof_is_refused():
     with pytest.raises(MeasureError, match=r"1\.25 times the machine's best.*\n.*at most 100 Gop/s"):
-        roofline(0.1, ops=12.5e9, bytes=0.1e9, ceilings=ROOFS)
+        roofline(0.1, ops=12.5e9, bytes_moved=0.1e9, ceilings=ROOFS)
 
 
 def test_a_result_a_little_above_the_roof_is_within_the_slack():
-    assert roofline(0.1, ops=10.5e9, bytes=0.1e9, ceilings=ROOFS).share == pytest.approx(1.05)
+    assert roofline(0.1, ops=10.5e9, bytes_moved=0.1e9, ceilings=ROOFS).share == pytest.approx(1.05)
 
 
-@pytest.mark.parametrize(("ops", "bytes", "bound"), [(140e9, 1e9, "compute"), (1e9, 14e9, "memory")])
-def test_a_measured_result_above_the_roof_raises_the_roof_and_says_so(ops, bytes, bound):
+def test_a_measured_result_above_the_roof_stands_and_says_that_the_roof_is_too_low():
     taken = Latency(device="cpu", p50_ms=100.0)
-    result = roofline(taken, ops=ops, bytes=bytes, ceilings=ROOFS)
-    assert (result.bound, result.share, result.raised) == (bound, pytest.approx(1), pytest.approx(14))
-    assert "14.00 times the ceiling measured before" in result.summary()
+    result = roofline(taken, ops=140e9, bytes_moved=1e9, ceilings=ROOFS)
+    assert (result.bound, result.share) == ("compute", pytest.approx(14))
+    assert "measure the ceilings again" in result.summary()
 
 
 def busy_for(seconds, monkeypatch, *, rate=100e9):
@@ -81,7 +80,7 @@ def test_a_machine_that_crawls_is_left_alone_after_the_sizes_that_fit(monkeypatc
 
 def test_a_precision_without_a_ceiling_is_refused():
     with pytest.raises(MeasureError, match="copy and matmul-int8"):
-        roofline(0.1, ops=1e9, bytes=1e9, precision="int8", ceilings=ROOFS)
+        roofline(0.1, ops=1e9, bytes_moved=1e9, precision="int8", ceilings=ROOFS)
 
 
 def test_every_ceiling_has_a_rate_or_a_reason(tmp_path, monkeypatch):

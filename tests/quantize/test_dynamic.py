@@ -69,9 +69,9 @@ def test_weights_of_seven_bits_leave_room_for_two_products_in_sixteen(quantized)
 def test_what_is_kept_stays_float(plain):
     names = [node.name for node in export.checked(plain).graph.node if node.op_type in ("MatMul", "Gemm")]
     with pytest.raises(LabError, match="no such nodes") as refused:
-        dynamic(plain, plain.with_name("kept.onnx"), keep=["nothing", *names])
+        dynamic(plain, plain.with_name("kept.onnx"), in_float=["nothing", *names])
     kept = refused.value.expected.split(", ")[0]
-    path = dynamic(plain, plain.with_name("kept.onnx"), keep=[kept])
+    path = dynamic(plain, plain.with_name("kept.onnx"), in_float=[kept])
     assert kept in {node.name for node in onnx.load(path).graph.node}
 
 

@@ -10,7 +10,6 @@ from onnx.reference import ReferenceEvaluator
 from labkit.export import parity, to_onnx
 from labkit.quantize import Calibration, static, to_fp16
 
-pytest.importorskip("modelopt.onnx.autocast")
 FP16 = onnx.TensorProto.FLOAT16
 
 

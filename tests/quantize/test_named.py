@@ -30,7 +30,6 @@ def test_the_command_writes_an_int8_file_that_computes_the_same(recipe, onnx_fil
 
 
 def test_half_precision_needs_no_data_and_both_together_are_smaller_still(onnx_file, tmp_path):
-    pytest.importorskip("modelopt.onnx.autocast")
     half = by_name(onnx_file, tmp_path / "half.onnx", "fp16")
     both = by_name(onnx_file, tmp_path / "both.onnx", "int8+fp16", data="fashion-mnist", count=64)
     assert precision_of(onnx.load(half)) == "fp16"

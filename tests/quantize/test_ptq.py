@@ -122,11 +122,11 @@ def test_a_quantized_file_is_about_a_quarter_of_the_size_and_says_how_it_was_mad
 
 def test_a_node_that_is_kept_stays_in_float(onnx_file, histograms, tmp_path):
     first = next(node.name for node in onnx.load(onnx_file).graph.node if node.op_type == "Conv")
-    model = onnx.load(static(onnx_file, tmp_path / "q.onnx", histograms, keep=[first]))
+    model = onnx.load(static(onnx_file, tmp_path / "q.onnx", histograms, in_float=[first]))
     (kept,) = [node for node in model.graph.node if node.name == first]
     assert tensors(model)[kept.input[1]].dtype == np.float32
     with pytest.raises(LabError, match="no such nodes"):
-        static(onnx_file, tmp_path / "r.onnx", histograms, keep=["nothing"])
+        static(onnx_file, tmp_path / "r.onnx", histograms, in_float=["nothing"])
 
 
 def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(train, images, tmp_path):

@@ -18,7 +18,7 @@ def test_each_line_is_the_answer_of_a_file_with_that_layer_alone_quantized(onnx_
     names = list(table["layer"])
     assert list(table["kind"]) == ["Conv"] * 6 + ["Gemm"]
     assert list(table["weights"])[:2] == [144, 2304]
-    second = static(onnx_file, tmp_path / "q.onnx", histograms, keep=[names[0], *names[2:]])
+    second = static(onnx_file, tmp_path / "q.onnx", histograms, in_float=[names[0], *names[2:]])
     exact, found = logits(onnx_file, images), logits(second, images)
     assert table["sqnr_db"][1] == pytest.approx(sqnr_db(exact, found))
     assert table["same_answer"][1] == pytest.approx((exact.argmax(1) == found.argmax(1)).mean())

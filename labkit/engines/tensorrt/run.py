@@ -8,7 +8,6 @@ from labkit.engines.tensorrt.libraries import recorder, require_gpu
 from labkit.errors import LabError
 
 TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}  # which torch calls otherwise
-WARM_UP = 3  # calls before a CUDA graph is recorded: the first ones allocate and load
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,14 @@ class Session:
     def __call__(self, *batch):
         """(N, ...) tensors on the GPU, one for each input -> the first output, (N, ...)."""
         context = self._context(len(batch[0]))
-        kept = [tensor.to(each.dtype).contiguous() for tensor, each in zip(batch, self.inputs, strict=True)]
-        for tensor, each in zip(kept, self.inputs, strict=True):
+        given = [tensor.to(each.dtype).contiguous() for tensor, each in zip(batch, self.inputs, strict=True)]
+        for tensor, each in zip(given, self.inputs, strict=True):
             self._check(context.set_input_shape(each.name, tuple(tensor.shape)), f"the shape {tuple(tensor.shape)}")
             context.set_tensor_address(each.name, tensor.data_ptr())
         results = []
         for each in self.outputs:
             shape = tuple(context.get_tensor_shape(each.name))
-            results.append(torch.empty(shape, dtype=each.dtype, device=kept[0].device))
+            results.append(torch.empty(shape, dtype=each.dtype, device=given[0].device))
             context.set_tensor_address(each.name, results[-1].data_ptr())
         self._check(context.execute_async_v3(_stream_handle()), "the call")
         return results[0]
@@ -86,49 +85,11 @@ class Session:
         if not fine:
             raise LabError(f"TensorRT refuses {what}.", found=(self.log.said("INTERNAL_ERROR", "ERROR") or ["?"])[-1])
 
-    def graphed(self, *example):
-        """A faster call for inputs of exactly this shape: recorded once as a CUDA graph, then started as a whole.
-
-        Its result is overwritten by the next call.
-        """
-        held, stream, graph = [tensor.clone() for tensor in example], torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self(*held)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            result = self(*held)
-
-        def call(*batch):
-            for place, tensor in zip(held, batch, strict=True):
-                place.copy_(tensor)
-            graph.replay()
-            return result
-
-        return call
-
-    def concurrently(self, batches, streams=2):
-        """The outputs of several batches, spread over so many CUDA streams; small batches then share the GPU."""
-        current, lanes = torch.cuda.current_stream(), [torch.cuda.Stream() for _ in range(streams)]
-        results = []
-        for lane in lanes:
-            lane.wait_stream(current)
-        for number, batch in enumerate(batches):
-            lane = lanes[number % streams]
-            with torch.cuda.stream(lane):
-                results.append(self(batch))
-            batch.record_stream(lane)  # its memory must not be reused before the lane is done with it
-        for lane in lanes:
-            current.wait_stream(lane)
-        for result in results:
-            result.record_stream(current)
-        return results
-
 
 def _port(trt, engine, name):
     """The `Port` of one tensor of an engine."""
-    kind, is_input = engine.get_tensor_dtype(name).name, engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+    kind = engine.get_tensor_dtype(name).name
+    is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
     return Port(name, getattr(torch, TYPES.get(kind, kind.lower())), is_input)
 
 

@@ -42,8 +42,9 @@ def obtain(onnx, settings=None, *, folder=None):
     onnx    a path, or a `Source`
     folder  where engine files lie; None: artifacts/engines
     """
-    source, settings, today = Source.read(onnx), settings or Settings(), facts(library())
-    about = {"onnx_sha256": source.sha256, "settings": settings.as_json(), **today}
+    source = Source.read(onnx)
+    settings = settings or Settings()
+    about = {"onnx_sha256": source.sha256, "settings": settings.as_json(), **facts(library())}
     choice = hashlib.sha256(settings.as_json().encode()).hexdigest()[:6]
     path = Path(folder or artifacts() / "engines") / f"{Path(source.name).stem}-{source.sha256[:10]}-{choice}.engine"
     try:
@@ -61,7 +62,7 @@ def _keep(path, data, **about):
     A kill between the two leaves a row without a file, or a file that the row does not fit: nobody loads either.
     """
     digest = hashlib.sha256(data).hexdigest()
-    row = EngineFile(sha256=digest, file=path.name, bytes=len(data), built_utc=ledger.now(), **about)
+    row = EngineFile(sha256=digest, file=path.name, size_bytes=len(data), built_utc=ledger.now(), **about)
     ledger.add(row)
     with atomic(path) as temporary:
         temporary.write_bytes(data)
@@ -73,22 +74,19 @@ def vouched(path, **about):
 
     about  what the row must say: onnx_sha256, settings (as JSON) and the `libraries.facts` of today
     The bytes that were checked are the bytes that come back: the file is read once, and only if it is of a size that
-    was built here, for a pipe or a device never ends.
+    was built here.
     """
-    known = ledger.find(EngineFile, file=path.name)
-    try:
-        size = path.stat().st_size if path.is_file() else None
-        data = path.read_bytes() if size in {row.bytes for row in known} else None
-    except OSError as error:
-        raise _untrusted(path, [str(error)]) from error
-    if data is None:
-        raise _untrusted(
-            path, ["there is no such file" if size is None else f"no file of {size:,} bytes was built here"]
-        )
+    known = {row.sha256: row for row in ledger.find(EngineFile, file=path.name)}
+    if not path.is_file():
+        raise _untrusted(path, ["there is no such file"])
+    size = path.stat().st_size
+    if size not in {row.size_bytes for row in known.values()}:
+        raise _untrusted(path, [f"no file of {size:,} bytes was built here"])
+    data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    row = next((row for row in known if row.sha256 == digest), None)
-    if row is None:
+    if digest not in known:
         raise _untrusted(path, [f"sha256: the file has {digest[:12]}, which was not built here"])
+    row = known[digest]
     built = asdict(row)
     wrong = [
         f"{name}: built for {built[name] or 'a machine without one'}, here is {about[name] or 'none'}"

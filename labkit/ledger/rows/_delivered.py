@@ -11,7 +11,7 @@ class EngineFile:
 
     sha256: str  # of the file
     file: str  # its name
-    bytes: int
+    size_bytes: int
     onnx_sha256: str  # of the model it was built from, weights included
     settings: str  # JSON: how it was built
     library: str  # "tensorrt" or "tensorrt-rtx"

@@ -1,0 +1,64 @@
+"""What INT8 may cost: the limit that `automatic` holds."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit.errors import LabError
+from labkit.quantize.numbers import sqnr_db
+
+_UNLABELLED = "count other answers: without --labels, in Python Limit(labels=False)"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What INT8 may lose on held-out examples.
+
+    points    most that may be lost, in points of a hundred: items whose largest output moves to another place. It
+              counts only where a network puts out (N, classes). One standard error of what was found is added to it: of
+              many choices that are tried, the best looks better than it is
+    min_sqnr  least SQNR of the outputs, in dB
+    labels    count the right answers lost instead, where the examples have labels. INT8 turns wrong answers into right
+              ones, too, so this allows more
+    """
+
+    points: float = 0.5
+    min_sqnr: float = 15.0
+    labels: bool = False
+
+    def __str__(self):
+        counted = "right answers lost" if self.labels else "other answers"
+        return f"at most {self.points:g} points of {counted} and at least {self.min_sqnr:g} dB"
+
+    def holds(self, exact, found, labels=None):
+        """Whether `found` may stand for `exact`, both (N, ...); labels (N,) the right answers."""
+        if sqnr_db(exact, found) < self.min_sqnr:
+            return False
+        if exact.ndim != 2:
+            return True
+        before, after = exact.argmax(-1), found.argmax(-1)
+        lost = (before != after).astype(float)
+        if self.labels:
+            lost = (before == labels).astype(float) - (after == labels)
+        standard_error = lost.std() / math.sqrt(len(lost))
+        return bool(100 * (lost.mean() + standard_error) <= self.points)
+
+    def labels_of(self, data, exact):
+        """The labels of a `Calibration` that are to be counted, (N,), or None.
+
+        exact   what the network puts out for it
+        Raises  LabError: there are none, or the network does not answer with them
+        """
+        if not self.labels or exact.ndim != 2:
+            return None
+        expected = "the right answer to each example, as the number of an output"
+        if data.labels is None:
+            raise LabError("Right answers cannot be counted.", expected=expected, found="no labels", fix=_UNLABELLED)
+        right = np.mean(exact.argmax(-1) == data.labels)
+        most_frequent = np.bincount(data.labels).max() / len(data.labels)
+        if right <= most_frequent:
+            found = f"{right:.0%} right; always the same answer would be right in {most_frequent:.0%}"
+            what = "The network does not answer with these labels."
+            raise LabError(what, expected=expected, found=found, fix=_UNLABELLED)
+        return data.labels
