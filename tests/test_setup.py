@@ -135,10 +135,6 @@ BROUGHT = {
 }
 UNIMPORTED = {
     "pyarrow": "pandas writes Parquet files with it",
-    "onnx-graphsurgeon": "modelopt",
-    "onnxconverter-common": "modelopt",
-    "cppimport": "modelopt",
-    "lief": "modelopt",
     "tensorrt-rtx-cu13-libs": "the libraries of the bindings",
 }
 
@@ -168,7 +164,7 @@ def imported(code):
 
 
 def mentioned(code):
-    """The words of code that can name a module: in imports, and in texts such as "modelopt.onnx.autocast"."""
+    """The words of code that can name a module: in imports, and in texts such as "tensorrt_rtx_bindings"."""
     texts = {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
     return imported(code) | {text.partition(".")[0] for text in texts if isinstance(text, str)}
 
