@@ -3,7 +3,7 @@
     python benchmarks/quantization.py [--quick] [--only NAME]
 
 About an hour on one thread; `--quick` under a minute, with two small networks. Each network is quantized plainly, and
-by `--keep auto` (`labkit.quantize.automatic`), which leaves in float what it takes to hold the limit; beside them stand,
+by `--keep auto` (`automatic`), which leaves in float what it takes to hold the limit; beside them stand,
 on the same calibration data, `onnxruntime.quantization`, and NNCF where it is installed. What is lost is that of the
 file as it is written, with its paired 95 % interval: right answers, and other answers where no labels are known. No
 network was trained on the images it is judged or tested on, but MiniLM may have met its texts.
