@@ -1,4 +1,4 @@
-"""One self-contained HTML page of what was run here: status, claims, tables, and the deployment picture.
+"""One self-contained HTML page of what was run here: answers, status, claims, tables, and the deployment picture.
 
 Nothing in it is fetched from elsewhere: the styles and pictures are inside, the executed notebooks lie beside it.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
-from labkit.ledger.rows import Answer, Attempt, Claim, Machine, Prediction, Run
+from labkit.ledger.rows import Answer, Attempt, Claim, LessonAnswer, Machine, Prediction, Run
 from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
 
@@ -44,14 +44,16 @@ def write_report(path=None):
     attempts = {(row.reported_by or "", row.notebook, -1 if row.seed is None else row.seed): row for row in found}
     filters = {"badge": _badge, "evidence": cards.evidence, "readable": cards.readable, "shown": shown, "when": _when}
     page = cards.template("report.html", **filters).render(
+        card=cards.card,
         machine=device.describe(),
         commit=device.commit(),
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
         attempts=_with_pages([attempts[name] for name in sorted(attempts)], path.parent),
+        answers=_newest(LessonAnswer, apart=_whose),
         claims=_newest(Claim, apart=_whose),
         tallies=_tallies(),
         predictions=_newest(Prediction, apart=_how),
-        answers=_newest(Answer, apart=_how),
+        exercises=_newest(Answer, apart=_how),
         measured=[_section(title, *about) for title, about in MEASURED.items()],
         pictures=_pictures(),
         left_out={file.name: reason for file, reason in ledger.left_out().items()},

@@ -1,9 +1,11 @@
 """Rows for tests: one finished lesson with a claim, a prediction and deployments."""
 
 from labkit import device, ledger
-from labkit.ledger.rows import Answer, Attempt, Ceiling, Claim, Completion, Deployment, Prediction, Run
+from labkit.ledger.rows import Answer, Attempt, Ceiling, Claim, Completion, Deployment, LessonAnswer, Prediction, Run
 
 MODEL = {"dataset": "d", "engine": "eager", "precision": "fp32", "device": "cpu", "threads": 2}
+LIMITS = {"because": "half the bytes are read", "holds_for": "large layers", "not_for": "small batches"}
+ANSWER = {"value": 1.41, "low": 1.31, "high": 1.52, "unit": "x", **LIMITS}
 
 
 def write_lesson(
@@ -24,6 +26,7 @@ def write_lesson(
         run,
         Completion(**at, notebook=notebook, cell_count=3, seconds=1.0, finished_utc=started),
         Claim(**at, claim_id="c", sentence=sentence, verdict="holds", value=2.0, low=1.8, high=2.2, unit="x"),
+        LessonAnswer(**at, sentence=f"So {sentence}", **ANSWER),
         Claim(**at, claim_id="e", sentence="it is cheap", verdict="inconclusive", reason="no energy counter"),
         Prediction(**at, prediction_id="p", question="How much?", answer="2", source="default", result="2.16463"),
         Answer(**at, exercise_id="image-bytes", verdict="unsolved", message="Nothing here yet."),

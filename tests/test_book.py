@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 
 import nbformat
 import pytest
@@ -85,7 +86,7 @@ def write_book(folder):
     nbformat.write(executed_lesson(), folder / EXECUTED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_ARTIFACTS", str(folder))
-        write_lesson()
+        write_lesson(sentence="a <script>alert(1)</script> *sentence*")
         write_attempt(output=EXECUTED)
         write_lesson("r2", "01_deployment_fundamentals")
         write_attempt("r2", "01_deployment_fundamentals", status="failed", reason="cell 2")
@@ -126,6 +127,18 @@ def test_a_lesson_that_was_not_run_or_did_not_pass_is_shown_without_outputs_and_
         shown = page(book, f"lessons/{name}")
         assert f"not run here, so it is shown without outputs. To see yours: labkit run {name[:2]}" in text_of(shown)
         assert "cell_output" not in shown
+
+
+def test_the_first_page_begins_with_the_answers_of_the_lessons_it_shows(book):
+    first = page(book, "index")
+    text = text_of(first)
+    before = text[text.index("What this machine answers") : text.index("its question")]
+    assert "So a <script>alert(1)</script> *sentence*" in unescape(before)
+    assert "1.41 x (from 1.31 to 1.52)" in before
+    for part in ("Because half the bytes are read", "Holds for large layers", "Not for small batches"):
+        assert part in before
+    assert before.count("Because") == 1, "the run that failed answers nothing"
+    assert "<script>alert" not in first
 
 
 def test_formulas_are_drawn_by_the_browser_itself(book):

@@ -35,6 +35,19 @@ def test_the_page_shows_status_claims_predictions_exercises_and_deployments():
         assert part in text
 
 
+def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
+    write_lesson("r1", sentence="the old sentence")
+    write_lesson("r2", started="2026-01-02T10:00:00+00:00")
+    html = page()
+    assert re.findall("<h2>(.*?)</h2>", html)[:2] == ["Answers", "Notebooks"]
+    text = text_of(html.partition("<h2>Notebooks")[0])
+    parts = ("00_start_here", "So bf16 is faster", "1.41 x", "from 1.31 to 1.52", "Because half the bytes are read",
+             "Holds for large layers", "Not for small batches")  # fmt: skip
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "the old sentence" not in text
+
+
 def test_what_was_not_measured_is_a_dash_with_a_numbered_reason():
     write_lesson()
     html = page()

@@ -3,10 +3,12 @@
 import ast
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 from labkit import ledger
-from labkit.ledger.rows import Answer, Claim
+from labkit.ledger.rows import Answer, Claim, LessonAnswer
+from labkit.lesson import cards
 from labkit.lesson.syllabus import lessons
 
 HERE = Path(__file__).resolve().parent
@@ -22,7 +24,7 @@ def generated(runs):
     runs  {lesson: the `Attempt` that the book shows}
     """
     return {
-        "index": _index(),
+        "index": _index(runs),
         "results": _results(runs),
         "methods": _cards("Methods of training", "methods"),
         "compression": _cards("Methods of compression", "compress"),
@@ -63,11 +65,27 @@ def _link(lesson):
     return f"[{_title(lesson)}](lessons/{lesson.name}.ipynb)"
 
 
-def _index():
-    """index.md with the table of lessons, and all pages in the order of the navigation."""
+def _index(runs):
+    """index.md with the answers of the lessons that ran, the table of lessons, and all pages in their order."""
     table = _table(["lesson", "its question"], [[_link(lesson), _plain(lesson.question)] for lesson in lessons()])
     listed = "\n".join(f"{_title(lesson)} <lessons/{lesson.name}>" for lesson in lessons())
-    return _read(HERE / "index.md").replace("LESSONS_TABLE", table).replace("LESSONS_LIST", listed)
+    page = _read(HERE / "index.md").replace("LESSONS_TABLE", table).replace("LESSONS_LIST", listed)
+    return page.replace("ANSWERS", _answers(runs))
+
+
+def _answers(runs):
+    """A section with the answers of the runs that the book shows, each in a box; nothing where there are none."""
+    ran = [(lesson, runs[lesson.name].run_key) for lesson in lessons() if lesson.name in runs]
+    found = [(lesson, row) for lesson, key in ran for row in ledger.find(LessonAnswer, run_key=key)]
+    boxes = "\n".join(_answer(lesson, row) for lesson, row in found)
+    return f"## What this machine answers\n\n{boxes}" if found else ""
+
+
+def _answer(lesson, row):
+    number = _plain(unescape(cards.evidence(row)))
+    parts = (("Because", row.because), ("Holds for", row.holds_for), ("Not for", row.not_for))
+    limits = "\n".join(f"- *{label}* {_plain(text)}" for label, text in parts)
+    return f":::{{admonition}} {_link(lesson)}\n**{_plain(row.sentence)}**\n\n{number}\n\n{limits}\n:::\n"
 
 
 def _results(runs):

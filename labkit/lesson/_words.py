@@ -1,4 +1,4 @@
-"""What a lesson says: start, predict, reveal, claim, keep, explore, recap.
+"""What a lesson says: start, predict, reveal, claim, keep, explore, answer, recap.
 
 They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What they record goes
 to the ledger, so that the report can show it.
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from labkit import device, ledger
 from labkit.errors import LessonError
-from labkit.ledger.rows import Claim, Completion, Prediction, Run
+from labkit.ledger.rows import Answer, Claim, Completion, LessonAnswer, Prediction, Run
 from labkit.lesson import cards, judging
 from labkit.lesson._run import begin, current
 
@@ -104,7 +104,7 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
     found = judging.weigh(result)
     doubt = found.doubt or judging.weigh(rests_on).doubt
     if found.value is None:
-        text, reason = None, reason or "not measured in this run"
+        text, reason = None, reason or judging.NOT_MEASURED
     else:
         text, reason = _as_text(found.value), doubt
     with _one_at_a_time:
@@ -132,14 +132,35 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
         claim_id=claim_id,
         sentence=sentence,
         verdict=verdict,
-        value=evidence.value,
-        low=evidence.low,
-        high=evidence.high,
         unit=unit,
         reason=reason,
+        **evidence.numbers(),
     )
     ledger.add(row)
     cards.show("claimed", row)
+
+
+def answer(sentence, value, *, because, holds_for, not_for, unit=None):
+    """End the lesson with its one answer: a sentence to repeat aloud, its number, the cause, and how far it carries.
+
+    value      as for `claim`: a number, a `Ratio` (its unit is x unless another is given), an `Interval`, or None
+    because    the cause, which an experiment of this lesson has shown
+    holds_for  networks, sizes and machines for which the sentence is true
+    not_for    those for which it is not
+    """
+    evidence = judging.weigh(value)
+    row = LessonAnswer(
+        run_key=current().run_key,
+        sentence=sentence,
+        because=because,
+        holds_for=holds_for,
+        not_for=not_for,
+        unit=unit or ("x" if hasattr(value, "pairs") else None),
+        reason=evidence.doubt if evidence.value is not None else judging.NOT_MEASURED,
+        **evidence.numbers(),
+    )
+    ledger.add(row)
+    cards.show("found", row)
 
 
 def keep(*measured, name=""):
@@ -170,13 +191,14 @@ def explore(function, **ranges):
 
 
 def recap():
-    """End the lesson: predictions against results, claims and exercises, and the record that the run is complete.
+    """Close the lesson: how predictions, claims and exercises came out, and the record that the run is complete.
 
-    Call it in the last cell: the runner counts a notebook as passed only when its last cell wrote this record.
+    Call it in the last cell, after `answer`: the runner counts a notebook as passed only when its last cell wrote this
+    record. A lesson without an answer says that it has none.
     """
     lesson = current()
-    tables = [ledger.load(name) for name in ("predictions", "claims", "answers")]
-    cards.show("recap", *(list(table[table["run_key"] == lesson.run_key].itertuples()) for table in tables))
+    kinds = (LessonAnswer, Prediction, Claim, Answer)
+    cards.show("recap", *(ledger.find(kind, run_key=lesson.run_key) for kind in kinds))
     ledger.add(
         Completion(
             run_key=lesson.run_key,

@@ -23,12 +23,13 @@ def interactive():
 
 def show(name, *values):
     """Display a card; print its text where there is no notebook."""
-    from IPython.display import HTML, display
+    from IPython.display import display
 
+    page = card(name, *values)
     if shell():
-        display(HTML(card(name, *values)))
+        display({"text/html": page, "text/plain": plain(page)}, raw=True)
     else:
-        print(plain(card(name, *values)))
+        print(plain(page))
 
 
 def align_words_left():

@@ -9,6 +9,7 @@ from labkit.measure.stats import FEWEST
 
 CLOSE = 1.25  # a prediction within this factor of the result counts as close
 RIGHT = 1.1  # and within this one as right
+NOT_MEASURED = "not measured in this run"
 
 
 class Evidence(NamedTuple):
@@ -25,6 +26,10 @@ class Evidence(NamedTuple):
     high: float | None = None
     floor: float = 0.0
     doubt: str | None = None
+
+    def numbers(self):
+        """{field: number} of the rows that rest on it."""
+        return {"value": self.value, "low": self.low, "high": self.high}
 
 
 def weigh(value):
@@ -83,7 +88,7 @@ def judge(answer, result, low=None, high=None):
 def judge_claim(found, holds_if, reason=None):
     """(verdict, why it stays open or None) of a claim on this `Evidence`; a `reason` given keeps it open."""
     if found.value is None:
-        return "inconclusive", reason or "not measured in this run"
+        return "inconclusive", reason or NOT_MEASURED
     if reason or found.doubt:
         return "inconclusive", reason or found.doubt
     widened = verdict(found.low, found.high, holds_if)

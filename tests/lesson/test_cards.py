@@ -43,6 +43,15 @@ def test_a_card_without_a_notebook_is_plain_text():
     ]
 
 
+def test_a_card_in_a_notebook_is_also_plain_text_for_what_shows_no_pages(monkeypatch):
+    shown = []
+    monkeypatch.setattr(cards, "shell", lambda: object())
+    monkeypatch.setattr("IPython.display.display", lambda page, raw: shown.append(page))
+    cards.show("asked", ROW, ["yes", "no"])
+    assert shown[0]["text/plain"] == "Predict: Is 1 < 2?\nOptions: yes · no"
+    assert "Is 1 &lt; 2?</div>" in shown[0]["text/html"]
+
+
 def test_a_claim_shows_its_interval_or_its_reason():
     known = Claim(run_key="r", claim_id="c", sentence="s", verdict="holds", value=1.2, low=1.1, high=1.3, unit="x")
     unknown = Claim(run_key="r", claim_id="c", sentence="s", verdict="inconclusive", reason="no GPU")

@@ -6,7 +6,7 @@ import pytest
 
 from labkit import ledger, lesson
 from labkit.errors import LessonError
-from labkit.ledger.rows import Ceiling
+from labkit.ledger.rows import Answer, Ceiling, Claim, LessonAnswer, Prediction
 from labkit.lesson import _exercise, _run, _words, cards, exercises
 from labkit.lesson.exercises import Exercise, expect_close
 from labkit.measure.stats import Interval
@@ -409,6 +409,69 @@ def test_recap_shows_everything_of_this_run_only_and_writes_the_completion(runni
     assert "it is smaller" in shown
     assert "it is faster" not in shown
     assert only("completions")["notebook"] == "99_test"
+
+
+LIMITS = {"because": "half the bytes", "holds_for": "large layers", "not_for": "small batches"}
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "found"),
+    [
+        (Interval(1.1, 1.5, 20, median=1.2), "points", (1.1, 1.2, 1.5, "points", None)),
+        (Interval(1.1, 1.5, 3, median=1.2), None, (1.1, 1.2, 1.5, None, "only 3 of the 11 samples that are needed")),
+        (12.5, "ms", (12.5, 12.5, 12.5, "ms", None)),
+        (None, "J", (None, None, None, "J", "not measured in this run")),
+    ],
+)
+def test_an_answer_goes_to_the_ledger_with_its_number_interval_cause_and_limits(running, value, unit, found):
+    lesson.answer("It is faster", value, unit=unit, **LIMITS)
+    (row,) = ledger.find(LessonAnswer)
+    assert (row.low, row.value, row.high, row.unit, row.reason) == found
+    assert (row.sentence, row.because, row.holds_for, row.not_for) == ("It is faster", *LIMITS.values())
+
+
+def test_an_answer_that_is_a_ratio_is_counted_in_x_and_widened_by_its_floor_as_in_a_claim(running):
+    lesson.answer("It is faster", Timed(), **LIMITS)
+    (row,) = ledger.find(LessonAnswer)
+    assert (row.unit, row.value) == ("x", 1.04)
+    assert (row.low, row.high) == pytest.approx((1.02 / 1.03, 1.06 * 1.03))
+
+
+def test_an_answer_is_readable_as_plain_text_line_by_line(running, capsys):
+    lesson.answer("It is <b>faster</b>", Timed(), **LIMITS)
+    assert capsys.readouterr().out.splitlines() == [
+        "The answer",
+        "It is <b>faster</b>",
+        "1.04 x from 0.99 to 1.09",
+        "Because half the bytes",
+        "Holds for large layers",
+        "Not for small batches",
+    ]
+
+
+def test_a_lesson_has_one_answer_and_a_pair_without_its_number_of_samples_is_none(running):
+    lesson.answer("It is faster", 1.0, **LIMITS)
+    lesson.answer("It is slower", 1.0, **LIMITS)
+    assert only("lesson_answers")["sentence"] == "It is slower"
+    with pytest.raises(LessonError, match="number of its samples"):
+        lesson.answer("It is faster", (1.1, 1.3), **LIMITS)
+
+
+def test_the_recap_counts_verdicts_folds_its_tables_below_an_answer_and_says_when_there_is_none(running, capsys):
+    lesson.claim("c", "it is faster", 2.0, **ABOVE_ONE)
+    lesson.claim("d", "it is smaller", 0.5, **ABOVE_ONE)
+    lesson.claim("e", "it is lighter", 3.0, **ABOVE_ONE)
+    capsys.readouterr()
+    lesson.recap()
+    without = capsys.readouterr().out
+    assert "does not end with an answer yet" in without
+    assert "What this run says ✓ holds 2 ✗ fails 1" in without
+    found = [ledger.find(kind) for kind in (LessonAnswer, Prediction, Claim, Answer)]
+    assert "<details open>" in cards.card("recap", *found)
+    lesson.answer("It is faster", 1.0, **LIMITS)
+    page = cards.card("recap", ledger.find(LessonAnswer), *found[1:])
+    assert "<details>" in page and "open" not in page
+    assert "yet" not in page
 
 
 def test_explore_calls_the_function_once_where_nobody_can_move_a_slider(running):

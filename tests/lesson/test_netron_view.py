@@ -152,7 +152,9 @@ def shown(monkeypatch):
 
     found = []
     monkeypatch.setattr(cards, "shell", lambda: object())
-    monkeypatch.setattr(IPython.display, "display", lambda what: found.append(what.data))
+    monkeypatch.setattr(
+        IPython.display, "display", lambda what, raw=False: found.append(what["text/html"] if raw else what.data)
+    )
     return found
 
 

@@ -15,6 +15,7 @@ from labkit.ledger.rows._runs import (  # noqa: F401
     Batch,
     Claim,
     Completion,
+    LessonAnswer,
     Prediction,
     Run,
 )

@@ -67,6 +67,21 @@ class Claim(OfRun):
     reason: str | None = None  # why there is no value
 
 
+@row("lesson_answers", key=("run_key",))
+class LessonAnswer(OfRun):
+    """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how far it carries."""
+
+    sentence: str
+    because: str
+    holds_for: str
+    not_for: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    unit: str | None = None
+    reason: str | None = None  # why there is no value, or why it is doubtful
+
+
 @row("answers", key=("run_key", "exercise_id"))
 class Answer(OfRun):
     """The verdict on one exercise."""
