@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from labkit import cli, ledger, runner
 from labkit.doctor import Check
 from labkit.ledger.rows import Scored
 from labkit.ship import Score
+from labkit.train import TrainConfig
 
 COMMANDS = {
     *("doctor", "run", "list", "new-lesson", "lab", "report", "bench", "search", "train"),
@@ -227,3 +229,11 @@ def test_an_error_is_explained_without_a_traceback(words, part):
     assert part in done.stderr
     assert "Traceback" not in done.stderr
     assert "next:" in done.stderr
+
+
+def test_each_field_of_a_training_is_an_option_of_train_with_its_own_default_and_help():
+    options = {each.name: each for each in typer.main.get_command(cli.app).commands["train"].params}
+    for field in fields(TrainConfig):
+        assert options[field.name].default == field.default
+        assert options[field.name].help
+    assert {"--epochs", "--n-epochs"} <= set(options["epochs"].opts)

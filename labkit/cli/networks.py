@@ -1,5 +1,8 @@
-"""Commands for networks: bench, train."""
+"""Commands for networks: bench, search, train."""
 
+import dataclasses
+import inspect
+import re
 from typing import Annotated
 
 import typer
@@ -7,6 +10,7 @@ import typer
 from labkit.cli.app import app, path_of
 from labkit.engines import PRECISIONS, names
 from labkit.errors import require_known
+from labkit.train.config import TrainConfig
 
 
 @app.command()
@@ -58,27 +62,46 @@ def search(
         typer.echo(f"{hit.cosine:.2f}  {hit.paragraph.lesson}\n      {hit.paragraph.text}")
 
 
+# what published training scripts call these options
+PUBLISHED = {
+    "epochs": ["--n-epochs"],
+    "batch": ["--batch-size"],
+    "workers": ["--num-workers"],
+    "torchscript": ["--use-torchscript"],
+}
+
+
+def _with_the_fields_of(config):
+    """Decorate a command: each field of a class becomes an option, with what its docstring says about the field."""
+
+    def decorate(command):
+        *own, _ = inspect.signature(command).parameters.values()  # the last one collects the fields
+        command.__signature__ = inspect.Signature([*own, *_options(config)])
+        return command
+
+    return decorate
+
+
+def _options(config):
+    """A parameter for each field of a dataclass, named as the field and, where there is one, by the published name."""
+    told = dict(re.findall(r"^ {4}(\w+) {2,}(\S.*(?:\n {8,}\S.*)*)", config.__doc__, re.MULTILINE))
+    for field in dataclasses.fields(config):
+        names = ["--" + field.name.replace("_", "-"), *PUBLISHED.get(field.name, ())]
+        option = typer.Option(*names, help=" ".join(told[field.name].split()))
+        kind = Annotated[field.type, option]
+        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
+
+
 @app.command()
+@_with_the_fields_of(TrainConfig)
 def train(
     model: Annotated[str, typer.Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
     dataset: Annotated[str, typer.Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
-    epochs: Annotated[int, typer.Option("--epochs", "--n-epochs", min=1, help="Passes over the data.")] = 1,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images per step.")] = 128,
-    learning_rate: Annotated[float, typer.Option(help="The peak of the one-cycle schedule.")] = 0.01,
-    size: Annotated[int | None, typer.Option(min=8, help="Pixels a side; as the network takes them.")] = None,
-    augment: Annotated[bool, typer.Option("--augment", help="Crop and mirror the training images at random.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights and order.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
-    num_workers: Annotated[int | None, typer.Option(min=0, help="Load image by image in so many processes.")] = None,
-    pin_memory: Annotated[bool, typer.Option("--pin-memory", help="Page-locked memory for these images.")] = False,
-    cudnn_autotuner: Annotated[bool, typer.Option("--cudnn-autotuner", help="Time the algorithms first.")] = False,
-    torchscript: Annotated[bool, typer.Option("--torchscript", "--use-torchscript", help="TorchScript.")] = False,
-    compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
-    channels_last: Annotated[bool, typer.Option("--channels-last", help="Images as NHWC in memory.")] = False,
-    amp: Annotated[str | None, typer.Option(help="bf16 or fp16; fp32 when none is given.")] = None,
     profile: Annotated[str, typer.Option(help="Which profile to write: cprofile, torch or none.")] = "cprofile",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="One step, and nothing is written.")] = False,
+    **fields,
 ):
     """Train a network.
 
@@ -86,30 +109,28 @@ def train(
 
     Example: labkit train --model cnn-large --epochs 3 --compile --amp bf16 --profile torch
     """
-    from labkit.train import TrainConfig
     from labkit.train.by_name import training
 
     require_known(profile, ("cprofile", "torch", "none"), "profile")
-    config = TrainConfig(
-        epochs=epochs, batch=batch_size, learning_rate=learning_rate, size=size, augment=augment, seed=seed,
-        workers=num_workers, pin_memory=pin_memory, cudnn_autotuner=cudnn_autotuner, torchscript=torchscript,
-        compile=compiled, channels_last=channels_last, amp=amp,
-    )  # fmt: skip
+    config = TrainConfig(**fields)
     work = training(model, dataset, config, limit=limit)
-    typer.echo(f"{model} on {work.train}, {epochs} epochs of batch {batch_size} on {work.device}")
+    typer.echo(f"{model} on {work.train}, {config.epochs} epochs of batch {config.batch} on {work.device}")
     for switch, reason in config.idle(work.device).items():
         typer.echo(f"--{switch.replace('_', '-')} has no effect here: {reason}")
     if dry_run:
         typer.echo(f"Dry run: one step took {work.dry_run().seconds:.2f} s; nothing was written.")
-        return
-    history, checkpoint, written = work.run(resume=resume, profile=None if profile == "none" else profile)
-    if history.restored == epochs:
-        typer.echo(
-            f"Nothing was left to train: the checkpoint holds all {epochs} epochs. Without --resume it starts over."
-        )
+    else:
+        _train(work, resume=resume, profile=None if profile == "none" else profile)
+
+
+def _train(work, **how):
+    """Train to the end, and say what was written."""
+    history, checkpoint, written = work.run(**how)
+    if history.restored == work.config.epochs:
+        typer.echo("Nothing was left to train: the checkpoint holds all epochs. Without --resume it starts over.")
     typer.echo(f"{history.steps} steps in {history.seconds:.1f} s")
     typer.echo(f"Checkpoint: {path_of(checkpoint)}")
     if written:
-        opens = "snakeviz FILE, which `pip install snakeviz` brings" if profile == "cprofile" else "ui.perfetto.dev"
+        opens = "`snakeviz FILE`, which pip installs" if written.suffix == ".prof" else "ui.perfetto.dev"
         typer.echo(f"Profile: {path_of(written)} (opens with {opens})")
-    typer.echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(work.test):,} images of {dataset} test)")
+    typer.echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(work.test):,} images of {work.test.name})")

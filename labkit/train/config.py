@@ -14,7 +14,7 @@ _CHOICES = {
     "amp": (None, "bf16", "fp16"),
     "phases": (None, "events", "synchronize"),
 }
-_AT_LEAST = {"epochs": 1, "batch": 1, "accumulate": 1, "workers": 0, "size": 8}
+_AT_LEAST = {"epochs": 1, "batch": 1, "accumulate": 1, "workers": 0, "size": 8, "seed": 0}
 _NO_GPU = {
     "pin_memory": "the images stay in this machine's memory: nothing is copied to a GPU",
     "cudnn_autotuner": "cuDNN, whose algorithms it times, runs on NVIDIA GPUs only",
@@ -36,17 +36,19 @@ class TrainConfig:
     learning_rate    the peak of the schedule
     weight_decay     of the optimizer
     momentum         of sgd and lars; the first beta of adamw and lamb
-    seed             of the order of the images
+    seed             of the order of the images; `labkit train` draws the weights with it, too
     optimizer        adamw, sgd, lars (arXiv:1708.03888) or lamb (arXiv:1904.00962)
     schedule         onecycle (arXiv:1708.07120), cosine, step or constant
     warmup           none, constant or gradual (arXiv:1706.02677), over the first `warmup_epochs`
+    warmup_epochs    how long the warm-up takes
     clip             largest norm of the gradient of all weights together; None: any
     accumulate       compute the gradient of a batch in so many parts: less memory, the same step
     label_smoothing  share of the target that is spread over all classes, 0 to 1 (arXiv:1512.00567); not for networks
                      whose probabilities are used further, such as to distil them (arXiv:1906.02629)
     ghost_size       batch norm over groups of so many images (arXiv:1705.08741); None: over the batch
     ema              decay of a running average of the weights, such as 0.999; None: none
-    augment, size    of the images, as in `ImageSet.batches`
+    augment          crop and mirror the training images at random
+    size             pixels a side; None: as the network takes them
 
     How fast:
     compile          torch.compile
