@@ -199,3 +199,7 @@ def test_every_package_that_is_declared_is_used_or_has_a_reason():
     }
     idle = {name for name in declared() if not modules.get(name, {name}) & words}
     assert idle <= set(UNIMPORTED)
+
+
+def test_there_are_no_more_packages_than_a_reader_can_look_over():
+    assert len(PROJECT["dependencies"]) <= 46
