@@ -1,7 +1,8 @@
 """Executes notebooks in batches: `from labkit.runner import run_batch`.
 
-A batch runs each notebook in a worker process of its own (`worker`), enforces deadlines from outside (`process`),
-believes only the completion record in the ledger (`outcome`), and leaves no process behind (`keeper`).
+A batch (`batch`) starts a worker process for each notebook (`process`). The worker has papermill execute the notebook
+(`worker`), with an engine that believes only the completion record in the ledger (`engine`). No process is left behind
+(`keeper`), and executed notebooks are whole or not there at all (`outcome`).
 """
 
 
@@ -10,7 +11,7 @@ def run_batch(notebooks=None, *, show=None, **settings):
 
     notebooks  such as ["00", "01_deployment_fundamentals", "my/own.ipynb"]; None means all of the course
     show       None: progress on standard output; False: nothing
-    settings   fields of `labkit.runner.settings.Settings`, such as profile="lab", parameters={"seed": 1}, fresh=True
+    settings   fields of `labkit.runner.tasks.BatchSettings`, such as profile="lab", parameters={"seed": 1}, fresh=True
     returns    `labkit.runner.batch.Result`; its `ok` says whether every notebook's last cell wrote its record
     errors     LabError for unknown notebooks, profiles or parameters, when another batch is running, and when the
                disk is full or may not be written
@@ -18,10 +19,10 @@ def run_batch(notebooks=None, *, show=None, **settings):
     import sqlite3
 
     from labkit.errors import LabError
-    from labkit.runner import batch  # here, so that a worker and the keeper start without it
+    from labkit.runner import batch, tasks  # here, so that a worker and the keeper start without them
 
     try:
-        return batch.run(notebooks, batch.Settings(**settings), show=show)
+        return batch.run(notebooks, tasks.BatchSettings(**settings), show=show)
     except (OSError, sqlite3.Error) as error:
         raise LabError(
             "The batch could not go on.",

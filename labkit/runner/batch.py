@@ -1,4 +1,4 @@
-"""Runs the notebooks of the workbook as one batch that can be killed and taken up again.
+"""Runs notebooks as one batch that can be killed and continued.
 
 Each start of a notebook is an `Attempt` row with a run key of its own, `<batch>/<notebook>/<number>`; the notebook
 finds it in `LABKIT_RUN_KEY`. A batch is known by its settings and by the digest of the notebooks and of labkit.
@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from labkit import ledger
 from labkit.errors import require_known
 from labkit.ledger.rows import Attempt, Batch, Completion
-from labkit.runner import keeper, local, outcome, sources, tasks
-from labkit.runner.local import PROFILES
+from labkit.runner import keeper, outcome, process, sources, tasks
 from labkit.runner.progress import Progress, expected_seconds
-from labkit.runner.settings import Settings  # noqa: F401 (`run` takes them)
-from labkit.runner.tasks import label
+from labkit.runner.tasks import PROFILES, label
 
 
 @dataclass(frozen=True)
@@ -34,45 +32,44 @@ class Result:
 
 
 def run(notebooks, settings, *, show=None):
-    """The work of `labkit.runner.run_batch`; `settings` is a `Settings`."""
+    """The work of `labkit.runner.run_batch`; `settings` is a `BatchSettings`."""
     require_known(settings.profile, PROFILES, "profile")
     wanted = tasks.listed(sources.find(notebooks), settings)
     with keeper.stoppable() as go_on, keeper.only_batch() as lock:
         _end_stale()
-        batch, kept = _begin(wanted, settings)
-        todo = [task for task in wanted if label(task) not in kept]
-        expected = expected_seconds(todo, settings.profile, PROFILES[settings.profile][-1])
-        progress = Progress(show, expected, settings.at_a_time())
+        batch, passed_before = _begin(wanted, settings)
+        todo = [task for task in wanted if label(task) not in passed_before]
+        jobs = [(task, tasks.attempt(task, batch.batch_key, settings)) for task in todo]
+        progress = Progress(show, expected_seconds(todo, settings.profile), settings.at_a_time())
         try:
             with keeper.private_places(lock) as private, progress.moving:
-                for name in kept:
+                for name in passed_before:
                     progress.say(f"{name}  passed before, not run again")
-                jobs = [(task, tasks.attempt(task, batch.batch_key, settings)) for task in todo]
                 around = {"private": private, "progress": progress, "go_on": go_on}
                 with closing(_runner(settings).run(jobs, settings, **around)) as ended:
-                    ready = kept | {label(attempt): attempt for attempt in ended}
-                attempts = tuple(ready[label(task)] for task in wanted)
-                result = Result(batch.batch_key, attempts, tuple(kept))
-                ledger.add(replace(batch, status="passed" if result.ok else "failed"))
-                progress.finish(attempts)
+                    done = passed_before | {label(attempt): attempt for attempt in ended}
         finally:
             _end_stale()
+        attempts = tuple(done[label(task)] for task in wanted)
+        result = Result(batch.batch_key, attempts, tuple(passed_before))
+        ledger.add(replace(batch, status="passed" if result.ok else "failed"))
+        progress.finish(attempts)
     return result
 
 
 def _runner(settings):
-    """The module whose `run` does the work."""
+    """The module whose `run` executes the tasks."""
     if not settings.cluster:
-        return local
+        return process
     from labkit.runner import cluster  # here: dask takes a second to import
 
     return cluster
 
 
 def _end_stale():
-    """Say of attempts that were running when their batch was stopped or killed what became of them.
+    """Settle attempts that were running when their batch was stopped or killed; this batch has the lock, none runs.
 
-    The lock is ours, so none is running. One whose output was published has passed.
+    An attempt whose output was published has passed.
     """
     for stale in ledger.find(Attempt, status="running"):
         if not outcome.is_finished(stale):
@@ -85,14 +82,19 @@ def _end_stale():
 
 
 def _begin(wanted, settings):
-    """The batch to run, new or continued, and {label: Attempt} of what need not run again.
+    """The batch to run, new or continued, and {label: Attempt} of the tasks that need not run again.
 
-    Where it runs is no part of what a batch is known by: one that a cluster began may be ended here, and the reverse.
+    A batch that began on a cluster may be continued on this machine, and the reverse.
     """
-    found = list({task.notebook: task.source for task in wanted}.values())
-    chosen = {"profile": settings.profile, "solutions": settings.solutions, "strict": settings.strict}
-    known = {"tasks": [(label(task), task.parameters) for task in wanted], "digest": sources.digest(found)}
-    text = json.dumps({**chosen, **known}, sort_keys=True)
+    paths = dict.fromkeys(task.source.path for task in wanted)
+    known = {
+        "profile": settings.profile,
+        "solutions": settings.solutions,
+        "strict": settings.strict,
+        "tasks": [(label(task), task.parameters) for task in wanted],
+        "digest": sources.digest(paths),
+    }
+    text = json.dumps(known, sort_keys=True)
     earlier = sorted(ledger.find(Batch, settings=text), key=lambda row: row.started_utc)
     if earlier and earlier[-1].status != "passed" and not settings.fresh:
         passed = ledger.find(Attempt, batch_key=earlier[-1].batch_key, status="passed")

@@ -16,8 +16,7 @@ from labkit import device, ledger
 from labkit.errors import LabError, LedgerError
 from labkit.ledger.rows import Batch
 from labkit.runner import parcels, process, remote, sources
-from labkit.runner.local import PROFILES
-from labkit.runner.tasks import label
+from labkit.runner.tasks import PROFILES, label
 
 CONNECT_S = 10  # also how long a scheduler that went away is waited for
 NO_WORKER_S = 600
@@ -34,7 +33,7 @@ class _SchedulerLost(LabError):
 
 
 def run(jobs, settings, *, private, progress, go_on):
-    """Run tasks on a cluster and yield the `Attempt` of each when it has ended; as `labkit.runner.local.run`."""
+    """Run tasks on a cluster and yield the `Attempt` of each when it has ended; as `labkit.runner.process.run`."""
     work = private[1]
     with _connected(settings.cluster) as client:
         errands = _Errands(client, settings, progress, go_on)

@@ -1,8 +1,4 @@
-"""Whether a run counts, what becomes of its output, and whether the ledger still holds what it held.
-
-Nobody's word is enough: `sys.exit(0)` looks like a success. A run counts when nothing was raised, its last cell wrote
-the completion record, and no row is gone that was there before.
-"""
+"""What becomes of the output of a run, and whether the ledger still has the rows it had before."""
 
 import json
 import sqlite3
@@ -16,28 +12,10 @@ COPY = "ledger.before-batch.sqlite"
 BUSY_TIMEOUT_S = 60
 
 
-def flaw(process):
-    """Why this run does not count as passed, or None.
-
-    process  an ended `labkit.runner.process.Process`
-    """
-    if process.state["error"] is not None:
-        return process.state["error"]
-    found = ledger.find(Completion, run_key=process.attempt.run_key)
-    if not found:
-        return "the notebook ended without its completion record: does its last cell call recap()?"
-    if found[0].cell_count != process.state["total"]:
-        return (
-            f"the completion record was written in code cell {found[0].cell_count}, "
-            f"not in the last one ({process.state['total']}): recap() belongs into the last cell"
-        )
-    return None
-
-
 def is_finished(attempt):
-    """Whether an earlier attempt passed and its output still lies there: it need not run again.
+    """Whether an earlier attempt passed and its output is still there: it need not run again.
 
-    The output is published only after the run was found flawless, and it carries the key of its run.
+    The output is published only after the run was found to count, and it carries the key of its run.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         page = json.loads((artifacts() / attempt.output).read_text(encoding="utf-8"))
@@ -68,20 +46,20 @@ def publish(work, target, reason):
     return failed
 
 
-class Rows:
-    """How many rows each table of the ledger holds; a batch only ever adds some."""
+class RowGuard:
+    """Notices when a notebook deletes rows of the ledger: a batch only ever adds some. It has a copy of the ledger."""
 
     def __init__(self):
         self.path, copy = artifacts() / "ledger.sqlite", artifacts() / COPY
-        self.counts = _counts(self.path)
-        if _fewer(_counts(copy), self.counts):  # then the copy is all there is of what was lost: it stays
+        self.counts = _row_counts(self.path)
+        if _fewer(_row_counts(copy), self.counts):  # the copy is all there is of what was deleted earlier: it stays
             return
         with files.atomic(copy) as temporary, _opened(self.path) as source, _opened(temporary) as target:
             source.backup(target)
 
     def lost(self):
-        """What is gone since the last look, as a reason, or None."""
-        before, self.counts = self.counts, _counts(self.path)
+        """Which rows are gone since the last call, as a reason, or None."""
+        before, self.counts = self.counts, _row_counts(self.path)
         gone = _fewer(before, self.counts)
         return f"rows of the ledger were deleted ({', '.join(gone)}); artifacts/{COPY} still has them" if gone else None
 
@@ -90,7 +68,7 @@ def _opened(path):
     return closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S))
 
 
-def _counts(path):
+def _row_counts(path):
     """{table: number of rows} of a ledger; empty when it is not there or cannot be read."""
     if not path.exists():
         return {}

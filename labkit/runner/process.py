@@ -1,112 +1,178 @@
-"""Runs workers, one or several at a time: starts them, listens to them, and leaves nothing of them behind."""
+"""Runs tasks on this machine, each in a worker process of its own, and leaves nothing of them behind."""
 
 import json
-import queue
+import os
 import subprocess
 import sys
-import threading
 import time
+import uuid
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
-from labkit.runner.keeper import RUN_MARK, reap
-from labkit.runner.worker import how_it_ended
+from labkit import device, ledger
+from labkit.files import artifacts, root
+from labkit.runner import keeper, outcome
+from labkit.runner.tasks import PROFILES, label
 
-HANG_LIMIT_S = 300  # a worker keeps the notebook's deadline itself; one that hangs is stopped so much later
+HANG_LIMIT_S = 300  # a worker keeps the notebook's deadline itself; one that hangs is killed so much later
+KERNEL_ENDS_IN_S = 1  # a kernel clears up within moments; then Python takes seconds to forget all it imported
+POLL_S = 0.1
 
 
-class Process:
-    """The worker of one notebook: how far it is, and how it ended.
+def run(jobs, settings, *, private, progress, go_on):
+    """Run tasks and yield the `Attempt` of each when it has ended.
 
-    attempt      the `Attempt` row it is about
-    told         what the worker is told: see `labkit.runner.worker.main`
-    environment  of the worker; its kernel inherits it
-    alone        whether no other notebook may run beside it
+    jobs      list of (`labkit.runner.tasks.NotebookTask`, `Attempt`)
+    settings  `labkit.runner.tasks.BatchSettings`
+    private   (runtime folder, work folder, token): see `keeper.private_places`
+    progress  a `Progress`
+    go_on     called now and then; raises when the batch was told to stop
     """
+    waiting = deque(_Worker(task, attempt, settings, private) for task, attempt in jobs)
+    running, rows = [], outcome.RowGuard()
+    try:
+        while waiting or running:
+            go_on()
+            while waiting and _fits(waiting[0], running, settings.at_a_time()):
+                worker = waiting.popleft()
+                worker.start()
+                running.append(worker)
+                progress.begin(worker.name)
+            for worker in [worker for worker in running if worker.has_ended()]:
+                attempt = worker.settled(rows)
+                running.remove(worker)
+                progress.end(attempt)
+                ledger.add(attempt)
+                yield attempt
+            progress.tick({worker.name: worker.place() for worker in running})
+            time.sleep(POLL_S)
+    finally:
+        for worker in running:
+            worker.kill()
 
-    def __init__(self, attempt, told, environment, *, alone):
-        self.attempt, self.told, self.environment, self.alone = attempt, told, environment, alone
-        self.state = {"total": None, "started": 0, "done": 0}  # and "error", once it has ended
-        self.log = Path(told["work"] + ".log")
-        self.worker = self.begun = self.seconds = None
 
-    def start(self, events):
-        """Start the worker; what it says comes into the queue `events` as (self, state), at its end (self, None)."""
+def _fits(worker, running, together):
+    """Whether a worker may start beside those that run; one that runs alone waits for all, and all after it wait."""
+    return not running or (len(running) < together and not worker.alone and not running[0].alone)
+
+
+class _Worker:
+    """The process that runs one notebook: how far it is, and how it ended."""
+
+    def __init__(self, task, attempt, settings, private):
+        self.task, self.attempt, self.settings = task, attempt, settings
+        self.runtime, work, self.token = private
+        self.name = label(attempt)
+        self.alone = task.source.measures and not settings.together
+        self.work = work / f"{attempt.run_key.replace('/', '_')}.ipynb"
+        self.said, self.log = self.work.with_suffix(".said"), self.work.with_suffix(".log")
+        self.state = {"total": None, "started": 0, "done": 0}
+        self.process = self.begun = None
+
+    def start(self):
+        """Start the process, and note in the ledger that it runs."""
         self.begun = time.monotonic()
-        command = [sys.executable, "-P", "-m", "labkit.runner.worker", json.dumps(self.told)]
-        places = {"cwd": Path(self.told["source"]).parent, "env": self.environment}
-        with self.log.open("wb") as log:
-            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": log}
-            self.worker = subprocess.Popen(command, start_new_session=True, **places, **pipes)
-        threading.Thread(target=self._listen, args=[events], daemon=True).start()
+        self.attempt = replace(self.attempt, started_utc=ledger.now())
+        ledger.add(self.attempt)
+        prefix = str(self.runtime / uuid.uuid4().hex[:8])
+        sockets = {"transport": "ipc", "ip": prefix} if os.name == "posix" else {}
+        told = {
+            "source": str(self.task.source.path.resolve()),
+            "work": str(self.work),
+            "parameters": self.task.parameters,
+            "solutions": self.settings.solutions,
+            "cell_deadline_s": self.settings.cell_deadline_s,
+            "kernel": {"connection_file": f"{prefix}.json", "shutdown_wait_time": KERNEL_ENDS_IN_S, **sockets},
+        }
+        command = [sys.executable, "-P", "-m", "labkit.runner.worker", json.dumps(told)]
+        places = {"cwd": self.task.source.path.parent, "env": self._environment(), "start_new_session": True}
+        with self.said.open("wb") as said, self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=log, **places)
 
-    def _listen(self, events):
-        with self.worker.stdout as stream:
-            for line in stream:
-                events.put((self, json.loads(line)))
-        events.put((self, None))
+    def _environment(self):
+        """The environment of the worker, which its kernel inherits."""
+        own = {
+            keeper.RUN_MARK: self.attempt.run_key,
+            keeper.BATCH_MARK: self.token,
+            "LABKIT_BATCH_KEY": self.attempt.batch_key,
+            "LABKIT_ROOT": str(root().resolve()),
+            "LABKIT_ARTIFACTS": str(artifacts().resolve()),
+            "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere
+            "JUPYTER_RUNTIME_DIR": str(self.runtime),
+            "IPYTHONDIR": str(self.runtime / f"ipython-{uuid.uuid4().hex[:8]}"),
+        }
+        inherited = {name: value for name, value in os.environ.items() if name != "JUPYTER_PATH"}
+        if self.settings.strict:
+            own["LABKIT_STRICT"] = "1"
+        together = self.settings.at_a_time()
+        if not self.alone and together > 1:  # share the cores instead of fighting for them
+            share = max(1, device.usable_cores() // together)
+            own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(share))
+        return {**inherited, **own}
 
-    def hangs(self):
-        return time.monotonic() - self.begun > self.told["notebook_s"] + HANG_LIMIT_S
+    def has_ended(self):
+        """Look what the process said and whether it ended; kill it when it hangs."""
+        ended = self.process.poll() is not None
+        for line in self.said.read_text(encoding="utf-8").splitlines(keepends=True)[-1:]:
+            if line.endswith("\n"):
+                self.state |= json.loads(line)
+        if not ended and time.monotonic() - self.begun > PROFILES[self.settings.profile][1] + HANG_LIMIT_S:
+            self.state["error"] = "the worker did not end"
+            ended = True
+        return ended
+
+    def place(self):
+        """How far the notebook is, in words."""
+        return f"cell {self.state['started']}/{self.state['total'] or '?'}"
 
     def kill(self):
-        """Kill the worker together with what it adopted: with the worker gone, that could no longer be found."""
-        reap(RUN_MARK, self.attempt.run_key)
-        self.worker.wait()
+        """Kill the process together with what it adopted: with the process gone, that could no longer be found."""
+        keeper.reap(keeper.RUN_MARK, self.attempt.run_key)
+        self.process.wait()
 
-    def close(self):
-        """Collect the worker after it closed its end."""
+    def settled(self, rows):
+        """The `Attempt` as it ended; its output is published."""
         self.kill()
-        self.seconds = round(time.monotonic() - self.begun, 3)
-        if "error" not in self.state:
-            how, last = how_it_ended(self.worker), last_line(self.log)
-            place = f"in code cell {self.state['started']}"
-            self.state["error"] = f"the worker {how} {place}{f': {last}' if last else ''}"
+        seconds = round(time.monotonic() - self.begun, 3)
+        reason = self._flaw() or rows.lost()
+        if reason is None and self.settings.strict:
+            from labkit.lesson import grading  # here: it takes a second to import
+
+            reason = grading.flaw(self.task.source.path, solved=bool(self.settings.solutions))
+        try:
+            path = outcome.publish(self.work, artifacts() / self.attempt.output, reason)
+        except OSError as error:
+            path, reason = None, "; ".join(filter(None, [reason, f"the notebook could not be published: {error}"]))
+        return replace(
+            self.attempt,
+            status="failed" if reason else "passed",
+            reason=reason,
+            seconds=seconds,
+            cells_done=self.state["done"],
+            cells_total=self.state["total"],
+            output=path.relative_to(artifacts()).as_posix() if path else None,
+            finished_utc=ledger.now(),
+        )
+
+    def _flaw(self):
+        """Why the run does not count, or None."""
+        if "error" in self.state:
+            return self.state["error"]
+        last = last_line(self.log)
+        where = f"in code cell {self.state['started']}"
+        return f"the worker {how_it_ended(self.process)} {where}{f': {last}' if last else ''}"
 
 
 def last_line(log):
     """The last line of a log that is not blank, or ""."""
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def run(processes, *, together, note):
-    """Run the processes in order and yield each when it has ended.
-
-    together  most at a time; one that runs alone waits for all before it, and all after it wait
-    note      called with a `Process` when it starts and moves, and with None now and then
-    """
-    waiting, running, events = deque(processes), [], queue.Queue()
-    try:
-        while waiting or running:
-            while waiting and _fits(waiting[0], running, together):
-                running.append(waiting.popleft())
-                running[-1].start(events)
-                note(running[-1])
-            process, state = _next_event(events)
-            if state:
-                process.state = state
-            elif process:
-                running.remove(process)
-                process.close()
-                yield process
-            note(process if state else None)
-            for late in [process for process in running if process.hangs()]:
-                late.state.setdefault("error", "the worker did not end")
-                late.kill()
-    finally:
-        for process in running:
-            process.kill()
-
-
-def _fits(process, running, together):
-    """Whether a process may start beside those that run."""
-    return not running or (len(running) < together and not process.alone and not running[0].alone)
-
-
-def _next_event(events):
-    """The next (process, state), or (None, None) when nothing happens for a moment."""
-    try:
-        return events.get(timeout=0.2)
-    except queue.Empty:
-        return None, None
+def how_it_ended(process):
+    """How a process ended, in words; "died" where its exit status is not known."""
+    code = None if process is None else process.poll()
+    if code is None:
+        return "died"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"

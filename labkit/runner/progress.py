@@ -7,19 +7,16 @@ from rich.console import Console
 
 from labkit import ledger
 from labkit.ledger.rows import Attempt
-from labkit.runner.tasks import label
+from labkit.runner.tasks import PROFILES, label
 
 LINE_EVERY_S = 10
 
 
-def expected_seconds(tasks, profile, default):
-    """{label: seconds} each task may take: as long as its notebook took when it last passed in this profile.
-
-    default  seconds of a notebook that never passed
-    """
-    known = {
-        row.notebook: row.seconds for row in ledger.find(Attempt, profile=profile, status="passed", reported_by=None)
-    }
+def expected_seconds(tasks, profile):
+    """{label: seconds} each task may take: as long as its notebook took when it last passed in this profile."""
+    default = PROFILES[profile][-1]  # of a notebook that never passed
+    passed = ledger.find(Attempt, profile=profile, status="passed", reported_by=None)
+    known = {row.notebook: row.seconds for row in passed}
     return {label(task): known.get(task.notebook, default) for task in tasks}
 
 
@@ -33,8 +30,9 @@ class Progress:
 
     def __init__(self, show, expected, together):
         self.expected, self.together = dict(expected), together
-        self.begun, self.places, self.said = {}, {}, time.monotonic()
-        self.took, self.foreseen = 0, 0  # seconds of the notebooks that have ended
+        self.begun = {}
+        self.said = time.monotonic()
+        self.took = self.foreseen = 0  # seconds of the notebooks that have ended
         self.console = Console(quiet=show is False, markup=False, highlight=False, soft_wrap=True)
         self.moving = self.console.status("") if self.console.is_terminal else nullcontext()  # a `with` shows it
 
@@ -47,16 +45,14 @@ class Progress:
         self.begun[name] = time.monotonic()
         self.say(f"{name}  started{f' on {host}' if host else ''}, {self.left()}")
 
-    def tick(self, name=None, place=None):
-        """A moment passed, or a notebook came to another place, such as "cell 3/20"."""
-        if name:
-            self.places[name] = place
+    def tick(self, places=None):
+        """A moment passed. places: {label: place} of the tasks that run, such as "cell 3/20"."""
         now = time.monotonic()
-        spent = [f"{name}  {place}  {now - self.begun[name]:.0f} s" for name, place in self.places.items()]
+        spent = [f"{name}  {place}  {now - self.begun[name]:.0f} s" for name, place in (places or {}).items()]
         text = ", ".join([*spent, self.left()])
         if self.console.is_terminal:
             self.moving.update(text)
-        elif self.places and now - self.said >= LINE_EVERY_S:
+        elif spent and now - self.said >= LINE_EVERY_S:
             self.said = now
             self.say(text)
 
@@ -72,7 +68,6 @@ class Progress:
         """A task ended: an `Attempt` row."""
         name = label(attempt)
         self.took, self.foreseen = self.took + attempt.seconds, self.foreseen + self.expected.pop(name)
-        self.places.pop(name, None)
         cells = f"{attempt.cells_done}/{attempt.cells_total or '?'}"
         where = f"on {attempt.host}" if attempt.host else None
         parts = [name, attempt.status, cells, f"{attempt.seconds:.1f} s", where, attempt.reason]

@@ -220,17 +220,16 @@ def main(folder):
 
 def _run(job, folder):
     """The `Attempt` at the job's task, on this machine."""
-    from labkit.runner import local, tasks
+    from labkit.runner import process, tasks
     from labkit.runner.progress import Progress
-    from labkit.runner.settings import Settings
 
     path = folder / f"{job['attempt']['notebook']}.ipynb"
     path.write_text(job["notebook"], encoding="utf-8")
-    task = tasks.Task(*sources.find([path]), job["parameters"], job["attempt"]["seed"])
+    task = tasks.NotebookTask(*sources.find([path]), job["parameters"], job["attempt"]["seed"])
     with keeper.stoppable() as go_on, keeper.only_batch() as lock, keeper.private_places(lock) as private:
-        jobs, settings = [(task, Attempt(**job["attempt"]))], Settings(**job["settings"])
+        jobs, settings = [(task, Attempt(**job["attempt"]))], tasks.BatchSettings(**job["settings"])
         progress = Progress(False, {tasks.label(task): 0.0}, together=1)
-        (attempt,) = local.run(jobs, settings, private=private, progress=progress, go_on=go_on)
+        (attempt,) = process.run(jobs, settings, private=private, progress=progress, go_on=go_on)
     return attempt
 
 

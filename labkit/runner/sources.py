@@ -1,4 +1,4 @@
-"""The notebooks of the workbook as they lie on disk: which there are, what they are, which parameters they take."""
+"""The notebooks of the course as they lie on disk: which there are, what they are, which parameters they take."""
 
 import ast
 import hashlib
@@ -12,7 +12,7 @@ from labkit.files import root, sha256
 
 
 @dataclass(frozen=True)
-class Source:
+class Notebook:
     """One notebook, read but not run.
 
     name        file name without .ipynb
@@ -27,7 +27,7 @@ class Source:
 
 
 def find(names=None, *, folder=None):
-    """The named notebooks, or all, as `Source`s in the order of the course.
+    """The named notebooks, or all, as `Notebook`s in the order of the course.
 
     names  such as "01", "01_deployment_fundamentals", or a path; LabError when one does not exist or cannot be read
     """
@@ -57,7 +57,7 @@ def _read(path):
         page = json.loads(path.read_text(encoding="utf-8"))
         tagged = ["".join(cell["source"]) for cell in page["cells"] if "parameters" in cell["metadata"].get("tags", [])]
         measures = bool(page["metadata"].get("labkit", {}).get("measures"))
-        return Source(path.stem, path, measures, _defaults("\n".join(tagged[:1])))
+        return Notebook(path.stem, path, measures, _defaults("\n".join(tagged[:1])))
     except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as error:
         found = f"{type(error).__name__}: {error}"
         what, fix = f"{path.name} is not a notebook.", "put the file back as it was, or leave it out"
@@ -76,19 +76,19 @@ def _defaults(text):
     return found
 
 
-def typed(source, parameters):
+def typed(notebook, parameters):
     """The parameters as this notebook's types; LabError for an unknown name or a value that does not fit."""
     for name in parameters:
-        if name not in source.parameters:
-            expected = ", ".join(source.parameters) or "nothing: it has no cell tagged `parameters`"
-            what = f"The notebook {source.name} has no parameter {name!r}."
+        if name not in notebook.parameters:
+            expected = ", ".join(notebook.parameters) or "nothing: it has no cell tagged `parameters`"
+            what = f"The notebook {notebook.name} has no parameter {name!r}."
             raise LabError(what, expected=expected, found=name, fix="leave it out, or name the notebooks that have it")
-    return {name: _converted(source, name, value) for name, value in parameters.items()}
+    return {name: _converted(notebook, name, value) for name, value in parameters.items()}
 
 
-def _converted(source, name, value):
+def _converted(notebook, name, value):
     """One value as the type of the notebook's default; a default of None takes any."""
-    default = source.parameters[name]
+    default = notebook.parameters[name]
     try:
         if type(default) in (int, float) and type(value) in (int, str):
             value = type(default)(value)
@@ -97,20 +97,19 @@ def _converted(source, name, value):
             return value
     except (ValueError, TypeError):
         pass
-    what, fix = f"The parameter {name!r} of {source.name} does not fit.", f"-p {name}={default}"
+    what, fix = f"The parameter {name!r} of {notebook.name} does not fit.", f"-p {name}={default}"
     raise LabError(what, expected=f"a value like {default!r}", found=f"{value!r} ({type(value).__name__})", fix=fix)
 
 
-def digest(sources):
-    """Hex digest of the notebooks and of labkit's own source: what a resumed batch must share with the first start."""
+def digest(paths):
+    """Hex digest of these notebooks and of labkit's own source: what a resumed batch must share with its first start."""
     package = Path(__file__).resolve().parent.parent
-    parts = [(source.name, source.path) for source in sources]
+    parts = [(path.stem, path) for path in paths]
     parts += [(path.relative_to(package).as_posix(), path) for path in sorted(package.rglob("*.py"))]
     lines = "".join(f"{sha256(path)}  {name}\n" for name, path in parts)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 def course():
-    """Hex digest of the whole course, labkit included: what a worker of a cluster must share with who asks it."""
-    every = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-    return digest([Source(path.stem, path, False, {}) for path in every])
+    """Hex digest of the whole course, labkit included: what a worker of a cluster must share with its client."""
+    return digest(sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb")))

@@ -1,30 +1,67 @@
-"""What a batch has to do: each notebook, once per seed; and the try at it that the ledger keeps."""
+"""What a batch has to do, and how: each notebook once per seed, and the try at it that the ledger holds."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from labkit import ledger
+from labkit import device, ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Attempt
 from labkit.runner import sources
 
+# Most seconds for one cell and for one whole notebook, and seconds that a notebook takes as a rule.
+PROFILES = {"quick": (300, 900, 45), "lab": (3600, 4 * 3600, 300), "paper": (24 * 3600, 72 * 3600, 3600)}
 MOST_SEEDS = 10_000
 
 
-@dataclass(frozen=True)
-class Task:
-    """One notebook with its parameters; `seed` is None where no seeds were asked for."""
+@dataclass(frozen=True, kw_only=True)
+class BatchSettings:
+    """How to run a batch.
 
-    source: sources.Source
+    profile          "quick", "lab" or "paper": passed to each notebook as its parameter `profile`
+    parameters       further parameters, as the types of the notebook's defaults
+    seeds            run each notebook once per seed, its parameter `seed`; (): once, with the parameters as they are
+    cluster          the address of a dask scheduler, or "local": see `labkit.runner.cluster`; None: on this machine
+    fresh            start over even if an earlier batch can be continued
+    solutions        fill the reference answers into the cells tagged `exercise`; "both": run each as it is given, then
+                     solved, and store the first verdicts under the run key `<run key>/as-given`
+    strict           an unsolved or wrong exercise is an error: in the kernel (LABKIT_STRICT=1), and afterwards by
+                     `labkit.lesson.grading`, in a fresh process
+    together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
+                     most two, and those that measure alone
+    cell_deadline_s  most seconds for one cell; None means the profile's
+    """
+
+    profile: str = "quick"
+    parameters: Mapping = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    cluster: str | None = None
+    fresh: bool = False
+    solutions: bool | str = False
+    strict: bool = False
+    together: int | None = None
+    cell_deadline_s: float | None = None
+
+    def at_a_time(self):
+        """How many notebooks run at the same time."""
+        return self.together or min(2, device.usable_cores())
+
+
+@dataclass(frozen=True)
+class NotebookTask:
+    """One notebook with its parameters; `seed` is None when no seeds were asked for."""
+
+    source: sources.Notebook
     parameters: dict
     seed: int | None = None
 
     @property
     def notebook(self):
+        """The name of the notebook."""
         return self.source.name
 
 
 def label(one):
-    """A `Task`, or an `Attempt` at it, in words: "05_batch_size_and_minima, seed 3"."""
+    """A `NotebookTask`, or an `Attempt` at it, in words: "05_batch_size_and_minima, seed 3"."""
     return one.notebook if one.seed is None else f"{one.notebook}, seed {one.seed}"
 
 
@@ -42,19 +79,24 @@ def seeds_of(text):
     raise LabError(what, expected=expected, found=text, fix="--seeds 0:5 for the seeds 0 to 4, or --seeds 1,7")
 
 
-def listed(found, settings):
+def listed(notebooks, settings):
     """The tasks of a batch: for each seed all notebooks, in order.
 
-    found     list of `Source`
-    settings  `labkit.runner.settings.Settings`
-    errors    LabError when a parameter does not fit, or when seeds are given twice
+    notebooks  list of `labkit.runner.sources.Notebook`
+    settings   `BatchSettings`
+    errors     LabError when a parameter does not fit, or when seeds are given twice
     """
     if settings.seeds and "seed" in settings.parameters:
         fix = "leave out one of the two"
         raise LabError("The seed is given twice.", expected="seeds or a parameter `seed`", found="both", fix=fix)
-    asked = {"profile": settings.profile, **settings.parameters}
-    each = [(seed, asked if seed is None else {**asked, "seed": seed}) for seed in settings.seeds or (None,)]
-    return [Task(source, sources.typed(source, wanted), seed) for seed, wanted in each for source in found]
+    wanted = {"profile": settings.profile, **settings.parameters}
+    if not settings.seeds:
+        return [NotebookTask(each, sources.typed(each, wanted)) for each in notebooks]
+    return [
+        NotebookTask(each, sources.typed(each, {**wanted, "seed": seed}), seed)
+        for seed in settings.seeds
+        for each in notebooks
+    ]
 
 
 def attempt(task, batch_key, settings):

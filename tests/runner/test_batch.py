@@ -172,7 +172,7 @@ def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_
     assert second.attempts[0] == first.attempts[0] and second.attempts[1].run_key.endswith("/2")
     assert not failed.exists()
 
-    settings = batch.Settings()
+    settings = tasks.BatchSettings()
     new, kept = batch._begin(tasks.listed(sources.find(["10", "11"]), settings), settings)
     assert new.batch_key != first.batch_key and not kept
 
@@ -308,10 +308,10 @@ def test_a_lock_that_cannot_be_taken_is_said_in_words(place):
 def test_a_stop_at_a_moment_that_swallows_it_is_heard_a_moment_later(place, monkeypatch):
     drills.write_workbook(place, {"83_stays": ["import time; time.sleep(600)", drills.RECORD]})
 
-    def swallow(todo, profile, default):
+    def swallow(todo, profile):
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        return {tasks.label(task): default for task in todo}
+        return {tasks.label(task): 45 for task in todo}
 
     monkeypatch.setattr(batch, "expected_seconds", swallow)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background

@@ -7,8 +7,8 @@ import pytest
 from labkit import ledger
 from labkit.ledger.rows import Attempt
 from labkit.runner import progress
-from labkit.runner.sources import Source
-from labkit.runner.tasks import Task
+from labkit.runner.sources import Notebook
+from labkit.runner.tasks import NotebookTask
 
 PASSED = Attempt(
     run_key="b/00_a/1", batch_key="b", notebook="00_a", profile="quick", started_utc="2026-01-01", status="passed",
@@ -34,11 +34,11 @@ def test_lines_tell_start_place_and_end_and_how_long_the_batch_may_still_take(cl
         shown.begin("00_a")
         for second in (1, 11, 12):
             clock[0] = second
-            shown.tick("00_a", f"cell {second}/20")
+            shown.tick({"00_a": f"cell {second}/20"})
         shown.end(PASSED)
         shown.begin("01_b")
         clock[0] = 62
-        shown.tick("01_b", "cell 1/9")
+        shown.tick({"01_b": "cell 1/9"})
         shown.end(FAILED)
         shown.finish([PASSED, FAILED])
     assert capsys.readouterr().out.splitlines() == [
@@ -56,10 +56,10 @@ def test_lines_tell_start_place_and_end_and_how_long_the_batch_may_still_take(cl
 
 def test_a_notebook_is_expected_to_take_as_long_as_when_it_last_passed():
     ledger.add(PASSED, FAILED)
-    passed, failed = (Task(Source(name, None, False, {}), {}) for name in ("00_a", "01_b"))
-    assert progress.expected_seconds([passed, failed], "quick", 45) == {"00_a": 12.34, "01_b": 45}
-    assert progress.expected_seconds([passed], "lab", 300) == {"00_a": 300}
-    assert progress.expected_seconds([replace(passed, seed=3)], "quick", 45) == {"00_a, seed 3": 12.34}
+    passed, failed = (NotebookTask(Notebook(name, None, False, {}), {}) for name in ("00_a", "01_b"))
+    assert progress.expected_seconds([passed, failed], "quick") == {"00_a": 12.34, "01_b": 45}
+    assert progress.expected_seconds([passed], "lab") == {"00_a": 300}
+    assert progress.expected_seconds([replace(passed, seed=3)], "quick") == {"00_a, seed 3": 12.34}
 
 
 def test_where_notebooks_take_longer_than_foreseen_the_rest_is_expected_to_do_so_too(clock):
@@ -80,7 +80,7 @@ def test_a_terminal_gets_a_line_that_moves(clock, capsys, monkeypatch):
     shown = progress.Progress(None, {"00_a": 20}, 1)
     with shown.moving:
         shown.begin("00_a")
-        shown.tick("00_a", "cell 3/5")
+        shown.tick({"00_a": "cell 3/5"})
         assert str(shown.moving.status) == "00_a  cell 3/5  0 s, about 20 s left"
         shown.end(PASSED)
     assert "00_a  passed  5/5  12.3 s" in capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_nothing_is_shown_when_asked_for_nothing(capsys):
     silent = progress.Progress(False, {"00_a": 20}, 1)
     with silent.moving:
         silent.begin("00_a")
-        silent.tick("00_a", "cell 1/5")
+        silent.tick({"00_a": "cell 1/5"})
         silent.end(PASSED)
         silent.finish([PASSED])
     assert capsys.readouterr().out == ""

@@ -65,12 +65,13 @@ def test_a_value_of_another_type_is_refused(name, given):
 
 
 DEFAULTS = {"profile": "lab", "seed": 0, "rate": 0.5, "deep": True, "sizes": [], "free": None}
-SOURCE = sources.Source("00_a", None, False, DEFAULTS)
+SOURCE = sources.Notebook("00_a", None, False, DEFAULTS)
 
 
 def test_the_digest_changes_with_a_notebook_and_not_without(folder):
     found = sources.find(folder=folder)
-    before = sources.digest(found)
-    assert sources.digest(found) == before
+    paths = [notebook.path for notebook in found]
+    before = sources.digest(paths)
+    assert sources.digest(paths) == before
     (folder / "00_a.ipynb").write_text("{}")
-    assert sources.digest(found) != before
+    assert sources.digest(paths) != before
