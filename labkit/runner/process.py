@@ -8,7 +8,6 @@ import time
 import uuid
 from collections import deque
 from dataclasses import replace
-from pathlib import Path
 
 from labkit import device, ledger
 from labkit.files import artifacts, root

@@ -102,7 +102,7 @@ def _converted(notebook, name, value):
 
 
 def digest(paths):
-    """Hex digest of these notebooks and of labkit's own source: what a resumed batch must share with its first start."""
+    """Hex digest of these notebooks and of the source of labkit: a resumed batch shares it with its first start."""
     package = Path(__file__).resolve().parent.parent
     parts = [(path.stem, path) for path in paths]
     parts += [(path.relative_to(package).as_posix(), path) for path in sorted(package.rglob("*.py"))]
