@@ -12,10 +12,10 @@ from hidden_parts import PACKAGES, environment_without
 
 from labkit import device, engines, ledger
 from labkit.engines import bench
+from labkit.engines.tensorrt import rehearsal
 from labkit.errors import Unavailable
 from labkit.files import root
 from labkit.lesson import netron_view, syllabus
-from labkit.lesson.exercises import rehearsal
 from labkit.methods import fastswish
 from labkit.models import minilm
 

@@ -2,8 +2,7 @@
 
 What    the source of each exercise cell, with the notebook's imports and nothing else of it, is checked by the course's
         own checker; the kernel that ran the notebook is not asked
-Limits  no proof: an answer and its checker share the fresh process. What reaches for the checker is refused by its
-        source (`_grader`); where somebody finds a way round that, a reader of the answer still sees it
+Limits  no proof: an answer and its checker share the fresh process. A reader of the answer sees what tries that
 """
 
 import ast
@@ -16,7 +15,9 @@ from pathlib import Path
 
 from labkit.lesson import exercises
 
-LIMIT_S = 600  # for the exercises of one notebook
+LIMIT_S = 600  # for the exercises of one notebook; each has `_exercise.LONGEST_S`, unless it hears no signal
+ENDED = "Your answer ended the process that checks it, or had not finished after ten minutes."
+GONE = "The notebook does not ask for it any more."
 
 
 def grade(path, *, solved=False):
@@ -25,21 +26,31 @@ def grade(path, *, solved=False):
     path    the notebook as the student handed it in
     solved  fill in the reference answers first
     """
-    found = _asked(path, solved)
-    wanted = [*_of_lesson(path), *found]
-    verdicts = dict.fromkeys(wanted, ("missing", "The notebook does not ask for it any more."))
+    left = _asked(path, solved)
+    verdicts = dict.fromkeys([*_of_lesson(path), *left], ("missing", GONE))
+    while left:
+        found = _in_fresh_process([[name, *cell] for name, cell in left.items()])
+        left = {name: cell for name, cell in left.items() if name not in found}
+        if left:  # the first of them ended the process; the others are graded in another
+            found[next(iter(left))] = ("wrong", ENDED)
+            left.pop(next(iter(left)))
+        verdicts |= found
+    return verdicts
+
+
+def _in_fresh_process(cells):
+    """{exercise id: (verdict, message)} as far as the process came."""
     own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"}
     environment = {name: text for name, text in os.environ.items() if name not in ("LABKIT_STRICT", "PYTHONSTARTUP")}
-    if not found:
-        return verdicts
     command = [sys.executable, "-P", "-W", "ignore", "-m", "labkit.lesson._grader"]
     try:
-        done = subprocess.run(command, input=json.dumps([[name, *cell] for name, cell in found.items()]), text=True,
-                              capture_output=True, timeout=LIMIT_S, env=environment | own)  # fmt: skip
-        verdicts |= {name: tuple(verdict) for name, verdict in json.loads(done.stdout).items()}
-    except (subprocess.TimeoutExpired, ValueError):
-        verdicts |= dict.fromkeys(found, ("wrong", "The process that grades did not come to its end."))
-    return verdicts
+        done = subprocess.run(command, input=json.dumps(cells).encode(), capture_output=True, timeout=LIMIT_S,
+                              env=environment | own)  # fmt: skip
+        said = done.stdout
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout or b""
+    rows = [json.loads(line) for line in said.splitlines() if line.endswith(b"]")]
+    return {name: (verdict, message) for name, verdict, message in rows}
 
 
 def flaw(path, *, solved=False):
@@ -52,8 +63,8 @@ def flaw(path, *, solved=False):
 
 def _of_lesson(path):
     """The ids of the exercises that the course asks for in the lesson of this name."""
-    modules = [lesson for lesson in exercises.lessons() if lesson == f"l{Path(path).stem}"]
-    return [task.id for lesson in modules for task in exercises.of(lesson)]
+    lesson = f"l{Path(path).stem}"
+    return [task.id for task in exercises.of(lesson)] if lesson in exercises.lessons() else []
 
 
 def _asked(path, solved):
@@ -72,7 +83,7 @@ def _asked(path, solved):
 def _imports(source):
     """The lines of import that stand by themselves in a cell."""
     try:
-        tree = ast.parse("\n".join(line for line in source.splitlines() if not line.startswith(("%", "!"))))
+        tree = ast.parse(re.sub("^[%!].*", "pass", source, flags=re.MULTILINE))
     except SyntaxError:
         return []
     return [ast.unparse(node) for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]

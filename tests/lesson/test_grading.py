@@ -1,13 +1,13 @@
 """Grading a notebook apart from its kernel: the cheats that the kernel believes do not pass, honest answers do."""
 
 import json
-import math
 
 import pytest
 from answers import l01_deployment_fundamentals as others
 
-from labkit.lesson import exercises, grading
-from labkit.lesson._grader import Reaches, _require_plain, grade
+from labkit import lesson
+from labkit.lesson import _exercise, exercises, grading
+from labkit.lesson._grader import grade
 
 TASK = exercises.find("image-bytes")
 CHECK = '\nimage_bytes = exercise("image-bytes").check(image_bytes)\n'
@@ -17,7 +17,6 @@ WRONG = "def image_bytes(*shape):\n    return 5\n"
 FIND = "from labkit.lesson import exercises\n"
 CHEATS = {
     "an environment variable": ("import os\nos.environ['LABKIT_STRICT'] = '0'", WRONG),
-    "the reference": (FIND, "image_bytes = exercises.find('image-bytes').reference"),
     "a patched judge": ("from labkit.lesson import _exercise as e\ne.Task._judge = lambda *a: ('passed', '')", WRONG),
     "a patched verify": (
         FIND + "object.__setattr__(exercises.find('image-bytes'), 'verify', lambda a: None)",
@@ -32,18 +31,23 @@ CHEATS = {
         WRONG,
     ),
 }
-INSIDE = {
-    "imports the exercises": FIND + "image_bytes = exercises.find('image-bytes').reference",
-    "imports by a name": "image_bytes = __import__('labkit.lesson.exercises').find('image-bytes').reference",
-    "looks into the modules": "import torch\nimage_bytes = torch.sys.modules['labkit.lesson.exercises'].find('x')",
-    "climbs up the frames": "def image_bytes(*a):\n    return (i for i in ()).gi_frame.f_back.f_globals",
-    "by an object's classes": "image_bytes = ().__class__.__base__.__subclasses__()",
-    "equal to everything": "class A:\n    def __eq__(self, other): return True\nimage_bytes = lambda *a: A()",
-    "ends the process": "import os\nos._exit(0)",
-    "executes a text": "exec('image_bytes = 1')",
-    "a name that is computed": "image_bytes = getattr(TASK, 'ref' + 'erence')",
-    "patches a library": "import math\nmath.isclose = lambda *a, **k: True\nimage_bytes = lambda *a: 5",
+HONEST = {
+    "opens a file": "with open(os.devnull) as file:\n        file.read()",
+    "asks the system": "os.getpid(); os.environ.get('HOME')",
+    "uses what a list would forbid": "getattr(torch, 'ones')(1); eval('1'); vars(math); setattr(os, 'x_y', 1)",
 }
+HARMFUL = {  # {exercise: (its first line, what is said)}
+    "least-seconds": ("__import__('os')._exit(0)", "ended the process"),
+    "image-bytes": ("bytearray(30 * 2**30)", "MemoryError"),
+    "response-times": ("raise SystemExit(0)", "SystemExit"),
+    "cost-per-million": ("return None", "Nothing here yet"),
+}
+
+
+@pytest.fixture(autouse=True)
+def own_word(monkeypatch):
+    """The grader puts a word of its own in the place of `exercise`: it is put back after each test."""
+    monkeypatch.setattr(lesson, "exercise", lesson.exercise)
 
 
 def notebook(folder, *sources):
@@ -68,12 +72,36 @@ def test_a_notebook_is_graded_in_a_process_of_its_own(tmp_path, monkeypatch):
     assert "'image-bytes' is wrong, graded apart" in found
 
 
-@pytest.mark.parametrize("way", INSIDE)
-def test_an_answer_that_reaches_for_its_checker_is_refused(way, monkeypatch):
-    monkeypatch.setattr(math, "isclose", math.isclose)  # one of them replaces it: put back afterwards, for every test
-    verdict, message = grade("image-bytes", [], INSIDE[way] + CHECK)
+@pytest.mark.parametrize("way", HONEST)
+def test_honest_code_may_use_files_and_the_system(way):
+    answer = (
+        f"import math, os, sys\nimport torch\ndef image_bytes(*shape):\n    {HONEST[way]}\n    return math.prod(shape)"
+    )
+    assert grade("image-bytes", [], answer + CHECK) == ("passed", "")
+
+
+@pytest.mark.slow
+def test_an_answer_that_ends_the_process_or_takes_its_memory_is_wrong_and_the_others_are_graded(tmp_path):
+    cells = [
+        f"def answer(*given):\n    {line}\n\nexercise('{name}').check(answer)" for name, (line, _) in HARMFUL.items()
+    ]
+    found = grading.grade(notebook(tmp_path, *cells))
+    assert [verdict for verdict, _ in found.values()] == ["wrong", "wrong", "wrong", "unsolved"]
+    for name, (_, said) in HARMFUL.items():
+        assert said in found[name][1]
+
+
+def test_an_answer_that_never_ends_is_wrong(monkeypatch):
+    monkeypatch.setattr(_exercise, "LONGEST_S", 0.05)
+    verdict, message = grade("image-bytes", [], "def image_bytes(*shape):\n    while True:\n        pass" + CHECK)
     assert verdict == "wrong"
-    assert "library" in message or "answer" in message
+    assert "had not finished" in message
+
+
+@pytest.mark.slow
+def test_a_process_that_hears_no_signal_is_ended_at_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "LIMIT_S", 0.01)
+    assert grading.grade(notebook(tmp_path, BY_PROD + CHECK)) == {"image-bytes": ("wrong", grading.ENDED)}
 
 
 def test_an_honest_answer_passes_with_the_imports_of_the_notebook(tmp_path):
@@ -102,15 +130,7 @@ def test_an_answer_that_needs_another_cell_is_told_so():
     assert "graded alone" in message
 
 
-@pytest.mark.parametrize("name", exercises.registry())
-def test_every_reference_answer_is_plain(name):
-    import ast
-
-    _require_plain(ast.parse(exercises.find(name).solution))
-
-
-def test_what_is_not_plain_is_noticed():
-    import ast
-
-    with pytest.raises(Reaches):
-        _require_plain(ast.parse("import sys"))
+def test_only_what_stands_above_the_check_is_graded():
+    after = "\nraise ValueError('the rest of the cell needs another one')"
+    assert grade("image-bytes", ["from math import prod"], BY_PROD + CHECK + after) == ("passed", "")
+    assert grade("image-bytes", [], BY_PROD)[0] == "unsolved", "it is never handed in"

@@ -200,7 +200,7 @@ def tiny_network(folder):
 def verify_gpu_classes(answer):
     import numpy as np
 
-    from labkit.lesson.exercises.rehearsal import Context, Misuse, Rehearsal
+    from labkit.engines.tensorrt.rehearsal import Context, Misuse, Rehearsal
 
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -245,7 +245,7 @@ def suspect(answer, path, steps, images):
     """What most likely made the classes wrong."""
     import numpy as np
 
-    from labkit.lesson.exercises.rehearsal import Context, Rehearsal
+    from labkit.engines.tensorrt.rehearsal import Context, Rehearsal
 
     if not any(step.startswith("memcpy_htod") for step in steps):
         return "the images never went to the GPU: cuda.memcpy_htod(device_input, images)."

@@ -78,13 +78,15 @@ class Rehearsal:
     def memcpy_htod_async(self, target, array, stream=None):
         """Put a copy to the device into a stream, and return at once."""
         self.steps.append("memcpy_htod_async")
-        address, array = int(target), _contiguous(array)
+        address = int(target)
+        array = _contiguous(array)
         self.queue.append((_handle(stream), lambda: self._to_device(address, array)))
 
     def memcpy_dtoh_async(self, array, source, stream=None):
         """Put a copy to the host into a stream, and return at once."""
         self.steps.append("memcpy_dtoh_async")
-        address, array = int(source), _contiguous(array)
+        address = int(source)
+        array = _contiguous(array)
         self.queue.append((_handle(stream), lambda: self._to_host(array, address)))
 
     def Stream(self):
@@ -117,7 +119,8 @@ class Allocation:
     """Memory of a `Rehearsal`, until it is freed or nobody holds it any more."""
 
     def __init__(self, device, size):
-        self.device, self.size = device, size
+        self.device = device
+        self.size = size
         self.buffer = (ctypes.c_ubyte * size).from_buffer(bytearray([UNWRITTEN]) * size)
         device.memory[int(self)] = self
 
@@ -135,7 +138,8 @@ class Stream:
     numbers = itertools.count(1)
 
     def __init__(self, device):
-        self.device, self.handle = device, next(self.numbers)
+        self.device = device
+        self.handle = next(self.numbers)
 
     def synchronize(self):
         """Do what waits in this stream; and in the default one, which never overtakes a stream."""
@@ -152,15 +156,18 @@ class Context:
 
     def __init__(self, device, onnx_path):
         export.checked(onnx_path)
-        self.device, self.addresses, self.shape = device, {}, None
+        self.device = device
+        self.addresses = {}
+        self.shape = None
         self.session = export.session(onnx_path)
-        (self.input,), self.output = self.session.get_inputs(), self.session.get_outputs()[0]
+        (self.input,) = self.session.get_inputs()
+        self.output = self.session.get_outputs()[0]
 
     def set_input_shape(self, name, shape):
-        """Whether the shape fits the profile; it must be set before a call, and tells the shape of the output."""
+        """Set the shape, which gives the output its own, before a call. Returns True when it fits the profile."""
         self.device.steps.append("set_input_shape")
-        fits = len(shape) == len(self.input.shape) and tuple(shape[1:]) == tuple(self.input.shape[1:])
-        fits = fits and 1 <= shape[0] <= LARGEST_BATCH and name == self.input.name
+        fits = name == self.input.name and tuple(shape[1:]) == tuple(self.input.shape[1:])
+        fits = fits and 1 <= shape[0] <= LARGEST_BATCH
         self.shape = tuple(shape) if fits else self.shape
         return fits
 
@@ -172,7 +179,7 @@ class Context:
         return (batch, *(self.input if name == self.input.name else self.output).shape[1:])
 
     def set_tensor_address(self, name, address):
-        """Where TensorRT shall read or write; an integer."""
+        """Set the address, an integer, that TensorRT reads from or writes to. Returns True for a name it knows."""
         self.device.steps.append("set_tensor_address")
         if not isinstance(address, int):
             raise TypeError(f"set_tensor_address wants an int; found {type(address).__name__}: write int(memory)")
@@ -207,12 +214,10 @@ class Context:
 
     def _compute(self):
         """Read the input's memory, run the model, write the output's memory."""
-        size = int(np.prod(self.shape)) * np.dtype(np.float32).itemsize
-        raw = ctypes.string_at(self.device.place(self.addresses[self.input.name], size), size)
-        batch = np.frombuffer(raw, np.float32).reshape(self.shape)
-        result = np.ascontiguousarray(self.session.run([self.output.name], {self.input.name: batch})[0])
-        target = self.device.place(self.addresses[self.output.name], result.nbytes)
-        ctypes.memmove(target, result.ctypes.data, result.nbytes)
+        batch = np.empty(self.shape, np.float32)
+        self.device._to_host(batch, self.addresses[self.input.name])
+        (result,) = self.session.run([self.output.name], {self.input.name: batch})
+        self.device._to_device(self.addresses[self.output.name], np.ascontiguousarray(result))
 
 
 def _contiguous(array):
