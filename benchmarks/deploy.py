@@ -58,7 +58,6 @@ def parity(figures, quick):
                 target = COSINE[precision.split("-")[0]]
                 figures.add(f"cosine_{name}_{precision}", row.cosine, at_least=target)
                 figures.add(f"top1_{name}_{precision}", 100 * row.top1, unit="%")
-                figures.add(f"size_{name}_{precision}", path.stat().st_size / 1e6, unit="MB")
 
 
 def build(name):

@@ -12,7 +12,6 @@ Speed: `quantization_speed.py`.
 
 import argparse
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -59,12 +58,11 @@ def one(figures, make, name, folder, quick):
     files = {"plain": static(case.path, folder / "plain.onnx", case.seen)}
     for peer in PEERS[:1] if quick else PEERS:
         try:
-            seconds = run(peer, case.path, folder / f"{peer}.onnx", case.seen)
+            run(peer, case.path, folder / f"{peer}.onnx", case.seen)
         except Exception as error:  # a peer that fails is a line, and not the end
             print(f"# {name} {peer}: {' '.join(str(error).split())[:200]}")
             continue
         files[peer] = folder / f"{peer}.onnx"
-        figures.add(f"{name}_{peer}_seconds", seconds, unit="s")
     found = {way: logits(path, case.tested) for way, path in files.items()}
     for way, answers in found.items():
         told(figures, case, way, exact, answers)
@@ -82,7 +80,7 @@ def one(figures, make, name, folder, quick):
 
 def ours(figures, case, exact, path, **recipe):
     """What `--keep auto` makes of it: its targets are those of the command. The path, or None where it is refused."""
-    begin, way = time.perf_counter(), path.stem
+    way = path.stem
     limit = (
         Limit(points=100, min_sqnr=25) if case.vectors else Limit(points=POINTS, labels=case.tested.labels is not None)
     )
@@ -92,7 +90,6 @@ def ours(figures, case, exact, path, **recipe):
         print(f"# {case.name} {way}: {error.what} Found: {error.found}")
         figures.add(f"{case.name}_{way}_in_int8", 0, at_least=LEAST_IN_INT8, unit="%")
         return None
-    seconds = time.perf_counter() - begin
     share = (100 - AGREEMENT if case.vectors else POINTS) / 100
     slack = 200 * np.sqrt(share * (1 - share) / case.tested.count)  # two standard errors of a count of so many
     told(figures, case, way, exact, logits(path, case.tested), slack)
@@ -102,7 +99,6 @@ def ours(figures, case, exact, path, **recipe):
         print(f"#     in float: {node}: {reason}")
     figures.add(f"{case.name}_{way}_nodes_in_float", len(reasons))
     figures.add(f"{case.name}_{way}_size", 100 * path.stat().st_size / case.path.stat().st_size, unit="%")
-    figures.add(f"{case.name}_{way}_seconds", seconds, unit="s")
     return path
 
 

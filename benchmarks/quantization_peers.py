@@ -1,4 +1,4 @@
-"""Other tools for INT8 after training, as `quantization.py` asks them: (file, where to, batches) -> seconds.
+"""Other tools for INT8 after training, as `quantization.py` asks them: (file, where to, batches).
 
 Each has its own defaults for a file that TensorRT or OpenVINO shall read, and the same calibration data. Each runs in a
 process of its own, so that nothing it changes reaches the next. NNCF is installed by
@@ -8,7 +8,6 @@ process of its own, so that nothing it changes reaches the next. NNCF is install
 import contextlib
 import importlib.util
 import io
-import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -55,13 +54,6 @@ PEERS = tuple(name for name in KNOWN if importlib.util.find_spec(name))
 
 
 def run(peer, path, dst, data):
-    """Let one of `PEERS` quantize a file with a `Calibration`: the seconds it takes, without its start."""
+    """Let one of `PEERS` quantize a file with a `Calibration`."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-        return apart.submit(_timed, peer, path, dst, list(data.batches)).result()
-
-
-def _timed(peer, path, dst, batches):
-    importlib.import_module(peer)
-    begin = time.perf_counter()
-    KNOWN[peer](path, dst, batches)
-    return time.perf_counter() - begin
+        apart.submit(KNOWN[peer], path, dst, list(data.batches)).result()

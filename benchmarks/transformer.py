@@ -1,6 +1,6 @@
 """A real language model, served: how fast against eager, and does it find what it found before?
 
-    python benchmarks/transformer.py [--quick] [--only graph|speed|buckets|peers]
+    python benchmarks/transformer.py [--quick] [--only speed|buckets|peers]
 
 Everything is timed on one thread. Full: about ten minutes. Quick: about a minute, on few paragraphs, so that the
 targets of agreement are left out. `peers` takes NNCF too where it is installed. Agreement is the share of the course's
@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+from deploy import has_vnni
 from figures import Figures
-from transformer_peers import attention_fused, peers
+from transformer_peers import peers
 
-from labkit import device, engines, export, quantize, text
+from labkit import engines, export, quantize, text
 from labkit.errors import Unavailable
 from labkit.measure import Plan, compare, latency
 from labkit.measure.stats import bootstrap_paired
@@ -95,19 +96,6 @@ class Work:
         return self.lessons[text.nearest(vectors)[:, 0]] == self.lessons
 
 
-def has_vnni():
-    return bool({"avx512_vnni", "avx_vnni", "amx_int8"} & set(device.cpu_isa()))
-
-
-def graph(figures, work):
-    """Nodes before and after, and the size in INT8."""
-    fused = export.runtime_graph(work.plain, work.folder / "fused.onnx", "extended")
-    figures.add("nodes_as_exported", export.nodes(work.plain))
-    figures.add("nodes_fused", export.nodes(fused))
-    figures.add("attention_fused_by_optimizer", attention_fused(work.plain))
-    figures.add("bytes_int8_share", 100 * work.int8.stat().st_size / work.plain.stat().st_size, unit="%")
-
-
 def speed(figures, work):
     """The engines against eager fp32 in interleaved pairs, with what they keep."""
     exact, arms = text.encoded(work.rows, work.network), {"eager": work.served("eager", work.network)}
@@ -143,7 +131,6 @@ def quality(figures, work, name, exact, vectors):
     same = float(text.agreement(exact, vectors).mean())
     limits = ({}, {}) if work.quick else ({"at_least": 99}, {"at_most": 0.5})
     figures.add(f"agreement_{name}", 100 * same, unit="%", **limits[0])
-    figures.add(f"agreement_of_ten_{name}", 100 * float(text.agreement(exact, vectors, 10).mean()), unit="%")
     change = bootstrap_paired(work.right(exact), work.right(vectors))
     lost, least, greatest = (0 - 100 * share for share in (change.median, change.high, change.low))
     figures.add(f"points_lost_{name}", lost, unit="%", **limits[1])
@@ -190,7 +177,6 @@ def buckets(figures, work):
 
 
 PARTS = {
-    "graph": graph,
     "speed": speed,
     "buckets": buckets,
     "peers": lambda figures, work: peers(figures, work, quality, race),

@@ -37,12 +37,6 @@ def optimized_for_bert(path):
     return optimize_model(str(path), model_type="bert", num_heads=12, hidden_size=384, opt_level=0)
 
 
-def attention_fused(path):
-    """How many of the six attentions that optimizer finds in a file."""
-    found = optimized_for_bert(path).get_fused_operator_statistics()
-    return found["Attention"] + found["MultiHeadAttention"]
-
-
 def nncf_int8(work):
     """NNCF's post-training INT8 of the same file, in OpenVINO."""
     import nncf

@@ -128,7 +128,7 @@ def roofline(results, ax=None):
 
 
 def _reaches_another(result, others):
-    """Whether a label on the right of this dot would run into another dot of about the same height."""
+    """True when a label on the right of this dot would run into another dot of about the same height."""
     rates = [(each.intensity / result.intensity, each.ops / each.seconds) for each in others]
     return any(1 < far < WIDE**1.2 and 0.5 < result.seconds * rate / result.ops < 1.5 for far, rate in rates)
 

@@ -69,12 +69,12 @@ def waiter(device):
 
 
 def supports_events(device):
-    """Whether the device keeps its own clock (CUDA events)."""
+    """True when the device keeps its own clock (CUDA events)."""
     return _is_cuda(device)
 
 
 def runs_triton():
-    """Whether there is a GPU that Triton compiles kernels for."""
+    """True when there is a GPU that Triton compiles kernels for."""
     return "cuda" in kinds()
 
 
@@ -118,7 +118,7 @@ def event_maker(device):
 
 
 def uuid(device):
-    """What the driver calls this GPU, or None for anything else."""
+    """The driver's name for this GPU, or None for any other device."""
     import torch
 
     return str(torch.cuda.get_device_properties(device).uuid) if _is_cuda(device) else None
@@ -142,7 +142,7 @@ def free_bytes(device):
 
 
 def is_out_of_memory(error):
-    """Whether an error of torch means that the memory, of whatever device, did not suffice."""
+    """True when an error of torch means that the memory of a device did not suffice."""
     import torch
 
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
@@ -203,7 +203,7 @@ def _is_news_on_a_cpu(record):
 
 
 def threads():
-    """How many threads torch's CPU operators use."""
+    """The number of threads that torch's CPU operators use."""
     import torch
 
     return torch.get_num_threads()
@@ -232,7 +232,7 @@ def compute_capability():
 
 
 def multiplies_bf16(device):
-    """Whether the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
+    """True when the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
     import torch
 
     if kind(device) == "cpu":

@@ -1,4 +1,4 @@
-"""What the numbers were measured on: this machine, what its CPU says of itself, and the commit of the workbook."""
+"""The machine that numbers are measured on, the words of its CPU about itself, and the commit of the workbook."""
 
 import functools
 import hashlib
@@ -25,7 +25,7 @@ BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the numbers were measured on; `machine_key` is a digest of the other fields."""
+    """The machine that numbers were measured on; `machine_key` is a digest of the other fields."""
 
     TABLE: ClassVar = "machines"
     KEY: ClassVar = ("machine_key",)

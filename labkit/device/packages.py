@@ -1,4 +1,4 @@
-"""What is installed for the Python that runs: a package or a compiler, whether it works, and how to install it."""
+"""Packages and compilers of the Python that runs: whether they are here and work, and how to install them."""
 
 import importlib
 import os
@@ -40,7 +40,7 @@ def install(*words):
 
 
 def check(name, *, module=None, without=None, needed=False, fix=None):
-    """Whether a package is installed and really imports, a `Check`: many need libraries beside themselves.
+    """Check that a package is installed and really imports: a `Check`. Many need libraries beside themselves.
 
     module   what to import, None: the module of the same name, "": nothing, where importing takes many seconds
     without  what the lessons do where it is missing

@@ -1,4 +1,4 @@
-"""What runs a model: one engine, one file, one name.
+"""Engines run models: one engine, one file, one name.
 
 A new engine is one file `NAME.py`, here or in a folder that the environment variable LABKIT_ENGINES names. It holds
 
@@ -44,7 +44,7 @@ def get(name):
         missing = [part for part in _PARTS if not hasattr(module, part)]
         if missing:
             raise AttributeError(f"it has no {', '.join(missing)}")
-    except Exception as error:  # somebody's file may fail in its own way
+    except Exception as error:  # a contributed file may fail in any way
         raise LabError(
             f"The engine {name} does not load.",
             expected=f"a module with {', '.join(_PARTS)}",

@@ -25,7 +25,7 @@ ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How alike two models answer.
+    """The likeness of the answers of two models.
 
     db    SQNR, infinite where nothing differs
     same  share of the items whose largest output stands at the same place, 0 to 1
@@ -54,7 +54,7 @@ def of_engine(served, path, inputs):
 
 
 def quantized(src, dst, images):
-    """What a quantized file and its engines keep: yields (who, `Fidelity` to `src`, another one or a reason).
+    """Compare a quantized file and its engines with `src`: yields (who, `Fidelity` to `src`, another one or a reason).
 
     The first is the file itself. Then comes each engine for such files: with its `Fidelity` to the file, or None and
     the reason why it does not run here.

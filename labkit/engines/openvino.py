@@ -9,7 +9,7 @@ from labkit.device import packages
 from labkit.engines.served import Served
 from labkit.errors import Unavailable
 
-# Left alone, it computes fp32 models in bf16 wherever the CPU can, and nobody would notice but for the rounding.
+# Without a hint, it computes fp32 models in bf16 wherever the CPU can; only the rounding shows it.
 HINTS = {"fp32": "f32", "int8": "f32", "bf16": "bf16", "fp16": "f16"}
 RUNS, PRECISIONS = "onnx", tuple(HINTS)
 FROM_FP32 = ("bf16", "fp16")  # which it computes files of fp32 in

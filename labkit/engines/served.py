@@ -1,4 +1,4 @@
-"""What every engine hands back: a model ready to answer, and what is really used to run it."""
+"""The result of loading a model into an engine: ready to answer, with the device and threads that it really uses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

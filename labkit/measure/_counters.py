@@ -1,4 +1,4 @@
-"""What the hardware counts about itself: energy, clocks, why it slows down. None where it does not tell."""
+"""The hardware's own counters: energy, clocks, reasons for slowing down. None where it has none."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ def _gpu_handle(uuid):
 
 
 def _ask(name, uuid, *more):
-    """What NVML's function of this name says of a GPU, or None."""
+    """The answer of NVML's function of this name for a GPU, or None."""
     import pynvml
 
     handle = _gpu_handle(uuid)
@@ -79,7 +79,7 @@ def cpu_mhz():
 
 
 def throttle_events():
-    """How often the cores were slowed down for heat so far; 0 where it is not told."""
+    """The number of times that the cores were slowed down for heat so far; 0 where there is no counter."""
     counts = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
     with suppress(OSError, ValueError):
         return sum(int(path.read_text()) for path in counts)

@@ -1,4 +1,4 @@
-"""How one call is timed, and for how long to go on: the two things every measurement is given."""
+"""The clock that times one call, and the plan that says how long to go on: every measurement is given both."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from labkit.files import brief
 from labkit.measure.noise import read_usage
 
 SHORTEST_S = 0.3  # the counters of other processes' load say nothing of a shorter time
-BRIEF_S = 0.02  # the budget where nobody reads the result
+BRIEF_S = 0.02  # the budget of tests, which do not read the result
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Plan:
             object.__setattr__(self, "seconds", min(self.seconds, BRIEF_S))
 
     def is_over(self, spent, half_width=None):
-        """Whether to stop after `spent` seconds; `half_width` is None while there are too few samples for one."""
+        """True when the time is over after `spent` seconds, or the interval narrow enough (None: too few samples)."""
         precise = half_width is not None and half_width <= self.precision
         return spent >= self.seconds or (precise and spent >= SHORTEST_S)
 
@@ -110,7 +110,7 @@ def as_calls(inputs):
 
 
 def provenance(clock):
-    """Where a row comes from: device, threads, machine, source and time."""
+    """The origin of a row: device, threads, machine, source and time."""
     real = devices.kind(clock.device) in devices.kinds()
     return {
         "device": clock.device,

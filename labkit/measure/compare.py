@@ -10,7 +10,7 @@ from labkit.ledger.rows import Ratio
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
 from labkit.measure.latency import warm_up
-from labkit.measure.noise import judge
+from labkit.measure.noise import noise_of
 from labkit.measure.stats import FEWEST, bootstrap_median
 
 SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
@@ -59,7 +59,7 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
 
 
 def _runner(clock, plan):
-    """How the check calls an arm: with what the plan puts before it, and until the device is done."""
+    """A function that calls an arm for the check: after `plan.before`, and until the device is done."""
 
     def run(fn, args):
         plan.before()
@@ -75,7 +75,7 @@ def _timed(clock, functions, calls, plan):
     group = _group_size(clock, functions[:-1], calls, plan)
     before = clock.usage()
     times, computed = _time_rounds(clock, functions, calls, plan=plan, group=group)
-    noise = judge(before, clock.usage(), times[:, 0])
+    noise = noise_of(before, clock.usage(), times[:, 0])
     if noise.diluted and noise.alone and clock.computed:
         why = f"{noise.why}; so the times are those of the thread's own clock, without the waiting"
         return computed, noise.noisy, why

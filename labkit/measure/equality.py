@@ -220,5 +220,5 @@ def _largest(values):
 
 
 def _close(a, b, tolerance=0.0):
-    """Whether two tensors are equal, or differ by no more than so much of the largest value of `a`."""
+    """True when two tensors differ by at most this share of the largest value of `a`."""
     return a.shape == b.shape and bool(a.isclose(b, rtol=0, atol=tolerance * _largest(a), equal_nan=True).all())

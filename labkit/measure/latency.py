@@ -8,7 +8,7 @@ import numpy as np
 from labkit import device as devices
 from labkit.ledger.rows import Latency
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
-from labkit.measure.noise import judge
+from labkit.measure.noise import noise_of
 from labkit.measure.stats import Interval, is_stable, median_interval, quantile, quantile_floor
 
 SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
@@ -35,7 +35,7 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
     group = max(1, math.ceil(SHORTEST_S / max(float(np.median(warmup)), 1e-9)))
     clock.reset_peak()
     samples = _sample(clock, fn, calls, plan, group)
-    noise = judge(before, clock.usage(), samples)
+    noise = noise_of(before, clock.usage(), samples)
     return Latency(
         **where,
         **_timings(samples, batch, group),

@@ -1,4 +1,4 @@
-"""What does a call need beside time? Its peak memory, and what it keeps for the backward pass."""
+"""The memory of a call: its peak, and the bytes that it keeps for the backward pass."""
 
 import contextlib
 import gc

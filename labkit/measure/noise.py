@@ -37,7 +37,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Noise:
-    """The verdict on a window: `why` names every reason, and is None when it was quiet."""
+    """The noise of a window: `why` names every reason, and is None when it was quiet."""
 
     noisy: bool
     why: str | None
@@ -49,7 +49,7 @@ class Noise:
 
     @property
     def diluted(self):
-        """Whether the calls took longer by waiting, which moves ratios of their times towards 1."""
+        """True when waiting made the calls longer, which moves ratios of their times towards 1."""
         return self.waited > WAITED or (not self.alone and (self.other_load or 0) > OTHER_LOAD)
 
 
@@ -84,7 +84,7 @@ def waited_s(task="thread-self"):
         return None
 
 
-def judge(before, after, samples):
+def noise_of(before, after, samples):
     """The `Noise` of the window between two `Usage` readings in which `samples` (seconds) were taken."""
     wall = after.wall - before.wall
     share = {

@@ -34,7 +34,7 @@ def profile(fn, *, device=None, inputs=None, calls=3):
 
 @dataclass(frozen=True)
 class Profile:
-    """What torch.profiler saw in `calls` calls."""
+    """The events that torch.profiler saw in `calls` calls."""
 
     profiler: Any
     calls: int
@@ -64,7 +64,7 @@ class Profile:
         return (len(self.profiler.events()) - len(self._on_cpu())) / self.calls
 
     def launches(self):
-        """How often work was started, a call: kernels on a GPU, outermost operators on a CPU."""
+        """The number of starts of work, a call: kernels on a GPU, outermost operators on a CPU."""
         outermost = [event for event in self._on_cpu() if event.cpu_parent and event.cpu_parent.name == CALL]
         return self.kernels() or len(outermost) / self.calls
 
@@ -105,7 +105,7 @@ class Profile:
 
 
 def _depth(event):
-    """How many events an event is inside of."""
+    """The number of events around an event."""
     levels = 0
     while event.cpu_parent is not None:
         event, levels = event.cpu_parent, levels + 1

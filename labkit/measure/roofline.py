@@ -9,7 +9,7 @@ from labkit.errors import MeasureError
 from labkit.ledger.rows import Ceiling
 from labkit.ledger.shown import shown
 from labkit.measure.clock import Plan, clock_of, provenance
-from labkit.measure.noise import judge
+from labkit.measure.noise import noise_of
 
 PRECISIONS = ("fp32", "bf16", "int8")
 CALLS = 3  # at least so many of each, the first to warm up
@@ -90,7 +90,7 @@ def _fastest(clock, fn, seconds):
     samples, begin = [], clock.now()
     while len(samples) < CALLS - 1 or clock.now() - begin < seconds:
         samples.append(clock.time(fn)[0])
-    noise = judge(before, clock.usage(), np.array(samples))
+    noise = noise_of(before, clock.usage(), np.array(samples))
     return min(samples), {"samples": len(samples), "noisy": noise.noisy}
 
 
@@ -116,7 +116,7 @@ class Roofline:
 
     @property
     def bound(self):
-        """What the roof over this intensity is made of: "memory" or "compute"."""
+        """The limit at this intensity: "memory" or "compute"."""
         return "memory" if self.intensity < self.ops_ceiling / self.bytes_ceiling else "compute"
 
     @property

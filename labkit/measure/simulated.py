@@ -73,7 +73,7 @@ class SimulatedMachine:
         return call
 
     def slowness(self):
-        """How many times longer than it should the next call takes."""
+        """The factor by which the next call takes longer than it should."""
         if self.slow and self.random.random() < self.slow:
             self.at_full_clock = not self.at_full_clock
         factor = np.exp(self.jitter * self.random.standard_normal()) * (1 + self.drift * self.time)
@@ -83,6 +83,6 @@ class SimulatedMachine:
         return float(factor)
 
     def usage(self):
-        """What the operating system of this machine would tell: two cores, one of them ours."""
+        """The counters that the operating system of this machine would show: two cores, one of them ours."""
         own, others = self.computed(), self.time * self.load
         return Usage(self.time, 2, busy=own + others, own=own, stolen=0.0, waited=self.waited, computed=own)

@@ -65,7 +65,7 @@ class Interval:
 
     @property
     def enough(self):
-        """Whether there are samples enough to decide by it."""
+        """True when there are enough samples to decide by the interval."""
         return self.samples >= self.fewest
 
 

@@ -72,14 +72,16 @@ class Calibration:
     def first(self, count):
         """The first batches, with at least `count` examples: a `Calibration`."""
         batches, examples = self._reach(count)
-        some = Again(lambda: islice(self.batches, batches))
-        return Calibration(some, self.source, None if self.labels is None else self.labels[:examples])
+        return self._part(slice(batches), slice(examples))
 
     def after(self, count):
         """All batches but those of `first`."""
         batches, examples = self._reach(count)
-        others = Again(lambda: islice(self.batches, batches, None))
-        return Calibration(others, self.source, None if self.labels is None else self.labels[examples:])
+        return self._part(slice(batches, None), slice(examples, None))
+
+    def _part(self, batches, examples):
+        some = Again(lambda: islice(self.batches, batches.start, batches.stop))
+        return Calibration(some, self.source, None if self.labels is None else self.labels[examples])
 
     def _reach(self, count):
         """(batches, examples) of the fewest batches with `count` examples."""
@@ -107,31 +109,27 @@ def _examples(batch):
 def _looked_at(data):
     """(how many examples, what is wrong): that is (what a network is calibrated with, what is here instead), or None.
 
-    One batch at a time is in memory. Only images are looked at closely, the first of them: there is no telling random
-    tokens from text of an unknown language.
+    One batch at a time is in memory. Only the first images are looked at closely: there is no telling
+    random tokens from text of an unknown language.
     """
     if not data.source.strip():
         return 0, ("where the batches come from, in words", "no source")
-    count, same, first, few = 0, True, None, []
+    count, early = 0, []
     for batch in data.batches:
         arrays = named(batch)
         if not all(np.isfinite(values).all() for values in arrays.values()):
             return count, ("finite numbers", "NaN or infinity")
-        first = first or {name: values[:1] for name, values in arrays.items()}
-        same = same and all(_repeats(values, first[name]) for name, values in arrays.items())
-        few += [arrays] if count < FEWEST else []
+        if count < FEWEST:
+            early.append(arrays)
         count += _examples(batch)
     if count < FEWEST:
         return count, (f"at least {FEWEST} examples; 256 are usual", f"{count} examples")
-    if same:
+    different = {example.tobytes() for arrays in early for values in arrays.values() for example in values}
+    if len(different) <= len(early[0]):
         return count, ("different examples", "the same example again and again")
-    images = [name for name, values in few[0].items() if values.ndim == 4 and min(values.shape[2:]) >= 3]
-    wrong = [_wrong_images(np.concatenate([arrays[name] for arrays in few])) for name in images]
+    images = [name for name, values in early[0].items() if values.ndim == 4 and min(values.shape[2:]) >= 3]
+    wrong = [_wrong_images(np.concatenate([arrays[name] for arrays in early])) for name in images]
     return count, next(filter(None, wrong), None)
-
-
-def _repeats(values, first):
-    return values.shape[1:] == first.shape[1:] and bool((values == first).all())
 
 
 def _wrong_images(values):

@@ -16,6 +16,7 @@ from labkit.export.runtime import written
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe
 from labkit.quantize.ptq import prepared
+from labkit.quantize.smoothing import inserted, new_value
 
 LARGEST = 448.0  # of E4M3
 FIRST_OPSET = 19
@@ -28,45 +29,39 @@ def to_fp8(src, dst, data):
             over 448. Weights have one scale per tensor
     Raises  LabError: no data; an operator set before 19
     """
-    from onnxruntime.quantization.onnx_model import ONNXModel
+    import onnx_ir
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     model = prepared(src)
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
         raise LabError("This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
-    stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    nodes, made = [], {}
-    for node in model.graph.node:
+    small = onnx_ir.from_proto(model)
+    through_fp8 = {}  # {value: the same after a way through FP8}
+    for node in list(small.graph):
         if node.op_type in QUANTIZED:
-            for place, name in enumerate(node.input[:2]):
-                if name not in made:
-                    made[name], new = _pair(model.graph, name, stored.get(name), seen)
-                    nodes += new
-                node.input[place] = made[name]
-        nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    ONNXModel(model).clean_initializers()  # the float weights that nothing reads any more
-    return written(model, dst, quantized="fp8 (E4M3), one scale per tensor")
+            for place, value in enumerate(node.inputs[:2]):
+                if value not in through_fp8:
+                    through_fp8[value] = _through_fp8(node, value, seen)
+                node.replace_input_with(place, through_fp8[value])
+    RemoveUnusedNodesPass()(small)  # the float weights that nothing reads any more
+    return written(onnx_ir.to_proto(small), dst, quantized="fp8 (E4M3), one scale per tensor")
 
 
-def _pair(graph, name, weights, seen):
-    """(name of the tensor that comes back from FP8, the new nodes): Q and DQ, or DQ alone for stored weights."""
+def _through_fp8(reader, value, seen):
+    """Put the nodes before a reader that take a value to FP8 and back; stored weights become FP8 at once."""
     import ml_dtypes
-    import onnx
 
     float8 = ml_dtypes.float8_e4m3fn
-    values = None if weights is None else onnx.numpy_helper.to_array(weights)
-    reach = seen[name].reach if values is None else float(np.abs(values).max())
+    name = value.name
+    weights = value.const_value.numpy() if value.is_initializer() else None
+    reach = seen[name].reach if weights is None else float(np.abs(weights).max())
     scale = np.float32(reach / LARGEST or 1)
-    constants = {f"{name}_scale": scale, f"{name}_zero": np.array(0, float8)}
-    grid, back = [f"{name}_scale", f"{name}_zero"], f"{name}_from_fp8"
-    quantized, nodes = f"{name}_fp8", []
-    if values is None:
-        nodes.append(onnx.helper.make_node("QuantizeLinear", [name, *grid], [quantized], f"{name}_to_fp8"))
+    grid = [new_value(reader.graph, f"{name}_scale", scale), new_value(reader.graph, f"{name}_zero", 0, float8)]
+    if weights is None:
+        quantized = inserted(reader, "QuantizeLinear", [value, *grid], f"{name}_fp8")
     else:
-        constants[quantized] = (values / scale).clip(-LARGEST, LARGEST).astype(float8)
-    nodes.append(onnx.helper.make_node("DequantizeLinear", [quantized, *grid], [back], back))
-    graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(array), key) for key, array in constants.items())
-    return back, nodes
+        inside = (weights / scale).clip(-LARGEST, LARGEST)
+        quantized = new_value(reader.graph, f"{name}_fp8", inside, float8)
+    return inserted(reader, "DequantizeLinear", [quantized, *grid], f"{name}_from_fp8")

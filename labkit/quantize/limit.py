@@ -1,4 +1,4 @@
-"""What INT8 may cost: the limit that `automatic` holds."""
+"""The limit that `automatic` holds: how much of the answers INT8 may cost."""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _UNLABELLED = "count other answers: without --labels, in Python Limit(labels=Fal
 
 @dataclass(frozen=True)
 class Limit:
-    """What INT8 may lose on held-out examples.
+    """The most that INT8 may lose on held-out examples.
 
     points    most that may be lost, in points of a hundred: items whose largest output moves to another place. It
               counts only where a network puts out (N, classes). One standard error of what was found is added to it: of
@@ -32,7 +32,7 @@ class Limit:
         return f"at most {self.points:g} points of {counted} and at least {self.min_sqnr:g} dB"
 
     def holds(self, exact, found, labels=None):
-        """Whether `found` may stand for `exact`, both (N, ...); labels (N,) the right answers."""
+        """True when `found` may stand for `exact`, both (N, ...); labels (N,) the right answers."""
         if sqnr_db(exact, found) < self.min_sqnr:
             return False
         if exact.ndim != 2:

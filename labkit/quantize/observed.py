@@ -1,4 +1,4 @@
-"""What a network's activations look like on real data, and the range that an integer grid should cover."""
+"""Histograms of a network's activations on real data, and the range that an integer grid should cover."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ PERCENTILE = 99.99
 
 @dataclass
 class Histogram:
-    """How often a tensor took which absolute value, and its extremes.
+    """The absolute values that a tensor took, counted in bins, and its extremes.
 
     reach      the histogram goes from 0 to here; it doubles when a larger value comes
     low, high  smallest and largest value seen, and 0

@@ -11,7 +11,7 @@ Source   Dettmers et al. 2022 (LLM.int8), arXiv:2208.07339, section 3.2. There a
 
 import numpy as np
 
-from labkit.quantize.smoothing import entering, new_value, reach, stored
+from labkit.quantize.smoothing import entering, inserted, new_value, reach, stored
 
 FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in float
 
@@ -42,7 +42,7 @@ def outliers_apart(model, data, *, times=2.5):
 
 
 def _plain(layer):
-    """Whether a layer multiplies its input by stored weights, and nothing else, and a node reads what it makes."""
+    """True when a layer only multiplies its input by stored weights, and a node reads its output."""
     attributes = layer.attributes
     multiplies = layer.op_type == "Gemm" or (layer.op_type == "MatMul" and stored(layer).ndim == 2)
     same = attributes.get_float("alpha", 1.0) == 1 and not attributes.get_int("transA", 0)
@@ -53,24 +53,19 @@ def _split(value, readers, found, channels):
     """Let the readers of a value multiply all but its outliers, and add the product of those."""
     others = np.ones(channels, np.float32)
     others[found] = 0
-    rest = _node(readers[0], "Mul", [value, new_value(readers[0].graph, f"{value.name}_others", others)], value.name)
-    indices = new_value(readers[0].graph, f"{value.name}_places", found, np.int64)
-    few = _node(readers[0], "Gather", [value, indices], f"{value.name}_few", axis=-1)
+    graph, first = readers[0].graph, readers[0]
+    mask = new_value(graph, f"{value.name}_others", others)
+    places = new_value(graph, f"{value.name}_places", found, np.int64)
+    rest = inserted(first, "Mul", [value, mask], f"{value.name}_rest{FLOAT}")
+    few = inserted(first, "Gather", [value, places], f"{value.name}_few{FLOAT}", axis=-1)
     for reader in readers:
         weights = stored(reader)
         rows = (weights.T if reader.attributes.get_int("transB", 0) else weights)[found]
-        whole, users = reader.outputs[0], list(reader.outputs[0].uses())
-        product = _node(reader, "MatMul", [few, new_value(reader.graph, f"{reader.name}_rows", rows)], reader.name)
+        rows = new_value(graph, f"{reader.name}_rows", rows)
+        whole = reader.outputs[0]
+        users = list(whole.uses())
+        product = inserted(reader, "MatMul", [few, rows], f"{reader.name}_product{FLOAT}")
         reader.replace_input_with(0, rest)
-        total = _node(users[0][0], "Add", [whole, product], f"{reader.name}_sum")
+        total = inserted(users[0][0], "Add", [whole, product], f"{reader.name}_sum{FLOAT}")
         for user, place in users:
             user.replace_input_with(place, total)
-
-
-def _node(before, kind, inputs, name, **attributes):
-    """Put a node into the graph that stays in float: its output."""
-    import onnx_ir
-
-    made = onnx_ir.node(kind, inputs, attributes, outputs=[onnx_ir.val(f"{name}{FLOAT}")], name=f"{name}{FLOAT}")
-    before.graph.insert_before(before, made)
-    return made.outputs[0]

@@ -26,7 +26,6 @@ from labkit.errors import LabError, require_known
 from labkit.export import runtime_graph
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained, written
-from labkit.export.walk import weights_aside
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe, ranges
 from labkit.quantize.outliers import FLOAT
@@ -82,7 +81,7 @@ def left_in_float(model):
 
 
 def _recipe_settings(recipe, model):
-    """What ONNX Runtime's quantizer needs to know."""
+    """The settings of ONNX Runtime's quantizer for a recipe."""
     from onnxruntime.quantization import QuantType
 
     require_known(recipe, RECIPES, "recipe")
@@ -108,11 +107,7 @@ def prepared(src):
 
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(runtime_graph(src, Path(folder) / "basic.onnx", "basic"))
-    with weights_aside(model):
-        inferred = onnx.shape_inference.infer_shapes(model).graph
-    for ours, found in ((model.graph.value_info, inferred.value_info), (model.graph.output, inferred.output)):
-        del ours[:]
-        ours.extend(found)
+    model = onnx.shape_inference.infer_shapes(model)
     used = {node.domain for node in model.graph.node}
     imports = [opset for opset in model.opset_import if opset.domain in used]  # it declares many more than it uses
     del model.opset_import[:]

@@ -18,7 +18,7 @@ from labkit.quantize.ptq import in_int8, left_in_float, prepared
 
 
 def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="minmax"):
-    """How much quantizing each heavy layer disturbs the answers: a DataFrame, one line per layer in the order they run.
+    """Measure how quantizing each heavy layer disturbs the answers: a DataFrame, a line per layer in their order.
 
     path    an fp32 ONNX file, or what `prepared` made of it
     data    what to calibrate with: an `ImageSet`, a `Calibration`, or what `observe` returned
@@ -76,17 +76,12 @@ def logits(path, items, *, batch=500):
     kernels of this CPU, which may saturate.
 
     path   a file, or a ModelProto
-    items  (N, ...) for a network of one input, {name: (N, ...)} for several, or a `Calibration`
+    items  (N, ...) for a network of one input, or a `Calibration`
     """
     opened = session(path, "none")
-    batches = items.batches if isinstance(items, Calibration) else _slices(items, batch)
-    return np.concatenate([answers(opened, *in_order(opened, part))[0] for part in batches])
-
-
-def _slices(items, size):
-    """Batches of arrays: what enters is one array, or {name: array}."""
-    if not isinstance(items, dict):
+    if isinstance(items, Calibration):
+        batches = items.batches
+    else:
         items = np.asarray(items)
-        return [items[at : at + size] for at in range(0, len(items), size)]
-    parts = [_slices(values, size) for values in items.values()]
-    return [dict(zip(items, each, strict=True)) for each in zip(*parts, strict=True)]
+        batches = (items[at : at + batch] for at in range(0, len(items), batch))
+    return np.concatenate([answers(opened, *in_order(opened, part))[0] for part in batches])

@@ -43,7 +43,12 @@ def smoothed(model, data, *, alpha=0.5):
         for node, place in before or ():
             _replace(node, place, _output_scaled(node, place, 1 / factor))
         if before is None:
-            _multiply(value, layers, 1 / (factor[:, None, None] if axis == 1 else factor))
+            division = new_value(
+                smooth.graph, f"{value.name}_factor", 1 / (factor[:, None, None] if axis == 1 else factor)
+            )
+            divided = inserted(layers[0], "Mul", [value, division], f"{value.name}_smooth")
+            for layer in layers:
+                layer.replace_input_with(0, divided)
         for layer, kernel in zip(layers, kernels, strict=True):
             scaled = kernel * factor.reshape(len(kernel), 1, -1, 1)
             _replace(layer, 1, _as_stored(layer, scaled))
@@ -69,7 +74,7 @@ def new_value(graph, name, array, kind=np.float32):
     """A stored array of that name; it takes the place of another."""
     import onnx_ir  # in the functions: half a second
 
-    array = onnx_ir.tensor(np.ascontiguousarray(array, kind), name=name)
+    array = onnx_ir.tensor(np.asarray(array, kind, order="C"), name=name)
     graph.initializers[name] = onnx_ir.val(name, const_value=array)
     return graph.initializers[name]
 
@@ -80,16 +85,13 @@ def _replace(node, place, array):
     node.replace_input_with(place, new_value(node.graph, name, array))
 
 
-def _multiply(value, readers, array):
-    """Put a node before these readers of a value that multiplies it by a stored array."""
+def inserted(reader, kind, inputs, name, **attributes):
+    """Put a node before another that shall read it: its output, which has the same name."""
     import onnx_ir
 
-    graph, name = readers[0].graph, f"{value.name}_smooth"
-    factor = new_value(graph, f"{value.name}_factor", array)
-    product = onnx_ir.node("Mul", [value, factor], outputs=[onnx_ir.val(name)], name=name)
-    graph.insert_before(readers[0], product)
-    for reader in readers:
-        reader.replace_input_with(0, product.outputs[0])
+    node = onnx_ir.node(kind, inputs, attributes, outputs=[onnx_ir.val(name)], name=name)
+    reader.graph.insert_before(reader, node)
+    return node.outputs[0]
 
 
 def _by_input(layer):
@@ -103,7 +105,7 @@ def _by_input(layer):
 
 
 def _as_stored(layer, kernel):
-    """What `_by_input` made, in the shape that the file has."""
+    """The inverse of `_by_input`: weights in the shape that the file has."""
     if layer.op_type == "Conv" or layer.attributes.get_int("transB", 0):
         return kernel.reshape(stored(layer).shape)
     return kernel[0, :, :, 0].T

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from labkit.measure.noise import Usage, judge, read_usage
+from labkit.measure.noise import Usage, noise_of, read_usage
 
 STEADY = np.ones(100)
 
@@ -11,11 +11,11 @@ STEADY = np.ones(100)
 def window(**after):
     """The verdict on a second of two cores in which this process used one of them."""
     start = {"wall": 0.0, "cores": 2, "busy": 0.0, "own": 0.0, "stolen": 0.0, "waited": 0.0}
-    return judge(Usage(**start), Usage(**{**start, "wall": 1.0, "busy": 1.0, "own": 1.0, **after}), STEADY)
+    return noise_of(Usage(**start), Usage(**{**start, "wall": 1.0, "busy": 1.0, "own": 1.0, **after}), STEADY)
 
 
 def test_a_quiet_window_is_not_noisy():
-    assert window() == judge(Usage(0, 2, 0, 0, 0, 0), Usage(1, 2, 1.0, 1.0, 0, 0), STEADY)
+    assert window() == noise_of(Usage(0, 2, 0, 0, 0, 0), Usage(1, 2, 1.0, 1.0, 0, 0), STEADY)
     assert not window().noisy and window().why is None and window().other_load == 0
 
 
@@ -37,9 +37,11 @@ def test_each_cause_is_named(after, why):
 
 def test_a_thread_works_alone_when_it_computes_or_waits_all_the_time_and_no_other_does():
     start, busy = Usage(0, 2, 0, 0, 0, 0, 0), {"busy": 1.6, "waited": 0.4}
-    assert judge(start, Usage(1, 2, own=0.6, computed=0.6, **busy), STEADY).alone
-    assert not judge(start, Usage(1, 2, own=1.1, computed=0.6, **busy), STEADY).alone  # another thread computed
-    assert not judge(start, Usage(1, 2, own=0.3, computed=0.3, **busy), STEADY).alone  # it slept, or waited for a disk
+    assert noise_of(start, Usage(1, 2, own=0.6, computed=0.6, **busy), STEADY).alone
+    assert not noise_of(start, Usage(1, 2, own=1.1, computed=0.6, **busy), STEADY).alone  # another thread computed
+    assert not noise_of(
+        start, Usage(1, 2, own=0.3, computed=0.3, **busy), STEADY
+    ).alone  # it slept, or waited for a disk
 
 
 def test_a_little_load_is_forgiven():
@@ -47,18 +49,18 @@ def test_a_little_load_is_forgiven():
 
 
 def test_a_window_too_short_for_the_counters_says_nothing_of_the_load():
-    verdict = judge(Usage(0.0, 2, 0.0, 0.0), Usage(0.1, 2, 0.2, 0.0), STEADY)
+    verdict = noise_of(Usage(0.0, 2, 0.0, 0.0), Usage(0.1, 2, 0.2, 0.0), STEADY)
     assert verdict.other_load is None and not verdict.noisy
 
 
 def test_unknown_counters_are_not_noise():
-    assert judge(Usage(0.0, 2), Usage(1.0, 2), STEADY).other_load is None
+    assert noise_of(Usage(0.0, 2), Usage(1.0, 2), STEADY).other_load is None
 
 
 def test_wide_and_drifting_samples_are_noise_in_themselves():
     random = np.random.default_rng(0)
-    assert "middle half" in judge(Usage(0, 2), Usage(1, 2), random.uniform(1, 3, 200)).why
-    assert "last third took +20 %" in judge(Usage(0, 2), Usage(1, 2), np.repeat([1.0, 1.1, 1.2], 50)).why
+    assert "middle half" in noise_of(Usage(0, 2), Usage(1, 2), random.uniform(1, 3, 200)).why
+    assert "last third took +20 %" in noise_of(Usage(0, 2), Usage(1, 2), np.repeat([1.0, 1.1, 1.2], 50)).why
 
 
 def test_this_machine_s_counters_go_forward():

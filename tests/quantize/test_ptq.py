@@ -186,8 +186,7 @@ def test_a_network_of_two_inputs_is_calibrated_with_an_array_for_each(recipe, tw
     left, right = map(torch.from_numpy, map(np.ascontiguousarray, arrays.values()))
     with torch.inference_mode():
         wanted = network(left, right)[0].numpy()
-    assert sqnr_db(wanted, logits(path, arrays)) > 25
-    np.testing.assert_array_equal(logits(path, data), logits(path, arrays))
+    assert sqnr_db(wanted, logits(path, data)) > 25
 
 
 def test_batches_without_the_inputs_of_the_network_are_refused(two, train, tmp_path):

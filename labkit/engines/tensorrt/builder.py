@@ -21,7 +21,7 @@ MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Me
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What may be chosen when an engine is built.
+    """The choices for building an engine.
 
     batches          optimisation profiles: (smallest, usual, largest) batch of each; kernels are chosen for the usual
     workspace_bytes  most memory for intermediate results while a kernel runs; None: all there is

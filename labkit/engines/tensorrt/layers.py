@@ -1,4 +1,4 @@
-"""What is in a built engine: its kernels, the types they compute in, and what became of each node of the ONNX graph.
+"""The content of a built engine: kernels, the types they compute in, and the fate of each node of the ONNX graph.
 
 A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts with `Layers:`.
 """
@@ -43,12 +43,12 @@ class Kernel:
 
     @property
     def computes(self):
-        """Whether it does arithmetic, rather than move data or wait."""
+        """True when it does arithmetic, rather than move data or wait."""
         return not self.kind.lower().startswith(HELPERS)
 
     @property
     def precision(self):
-        """What it computes in: the narrowest type of its inputs, or of its weights where that is wider."""
+        """The type it computes in: the narrowest type of its inputs, or of its weights where that is wider."""
         sides = [[kind for kind in side if kind in WIDTH] for side in (self.inputs, self.constants)]
         narrowest = [min(side, key=WIDTH.get) for side in sides if side]
         return max(narrowest, key=WIDTH.get, default="other")

@@ -36,7 +36,7 @@ class Library:
 
 
 def gpu_extra():
-    """What to do for the full library and pycuda."""
+    """The command that installs the full library and pycuda."""
     return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
 
@@ -59,7 +59,7 @@ def library():
 
 
 def facts(found):
-    """What an engine depends on beside its graph, as fields of `rows.EngineFile`: another value, and it is built again.
+    """The facts that an engine depends on beside its graph, as fields of `rows.EngineFile`: a change means a new build.
 
     gpu, compute_capability (such as "8.9") and driver are None where there is no GPU.
     """
@@ -143,20 +143,20 @@ def failed(file, messages):
 
 
 def _meaning(message):
-    """What a message means; or itself, without source files, line numbers and what the missing driver adds."""
+    """The meaning of a message; or itself, without source files, line numbers and what the missing driver adds."""
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
     text = " ".join(re.sub(r"\(?In \w+ at \S+\)?", "", line).strip() for line in lines)
     return _known(message).get("means") or text[:300].strip(" (") or message[:300]
 
 
 def _fix(message, file):
-    """What to do about it, or None."""
+    """The remedy for it, or None."""
     new = shlex.quote(f"{Path(file).stem}-tensorrt.onnx")
     return _known(message).get("fix", "").replace("NEW.onnx", new) or None
 
 
 def _known(message):
-    """What `messages.toml` says about a message; empty for one it does not know."""
+    """The entry of `messages.toml` for a message; empty when there is none."""
     return next((entry for entry in _table() if re.search(entry["pattern"], message)), {})
 
 

@@ -59,7 +59,7 @@ def obtain(onnx, settings=None, *, folder=None):
 def _keep(path, data, **about):
     """Write a file that TensorRT made, and its `EngineFile` row, which comes back; `about`: as in `vouched`.
 
-    A kill between the two leaves a row without a file, or a file that the row does not fit: nobody loads either.
+    A kill between the two leaves a row without a file, or a file that the row does not fit: neither is loaded.
     """
     digest = hashlib.sha256(data).hexdigest()
     row = EngineFile(sha256=digest, file=path.name, size_bytes=len(data), built_utc=ledger.now(), **about)
