@@ -22,6 +22,7 @@ COMMANDS = {
     *("export", "quantize", "compress", "view", "build"),
     *("submit", "leaderboard"),
     *("data list", "data get", "ledger export", "ledger record", "ledger claims"),
+    *("ledger pack", "ledger merge"),
 }
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-import typer
+from typer import echo
 
 from labkit.cli import course, deploying, networks, shipping, tables  # noqa: F401 (importing them adds their commands)
 from labkit.cli.app import app
@@ -39,5 +39,5 @@ def _end(words, code=2):
     """Say it on stderr and leave; what stdout could not take is given up."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if words is not None:
-        typer.echo(f"labkit: {words}", err=True)
+        echo(f"labkit: {words}", err=True)
     sys.exit(code)

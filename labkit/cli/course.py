@@ -4,7 +4,7 @@ import shutil
 import textwrap
 from typing import Annotated
 
-import typer
+from typer import Argument, Context, Exit, Option, echo
 
 from labkit.cli.app import app, path_of
 from labkit.errors import LabError
@@ -25,34 +25,26 @@ def doctor():
     hanging = textwrap.TextWrapper(columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
     for check in checks:
         line = f"{'ok ' if check.ok else 'NO ' if check.needed else '-  '} {check.name:22} {check.detail}"
-        typer.echo(hanging.fill(line))
+        echo(hanging.fill(line))
         if not check.ok and check.fix:
-            typer.echo(f"{indent}next: {check.fix}")  # never broken: it may be a command to copy
+            echo(f"{indent}next: {check.fix}")  # never broken: it may be a command to copy
     missing = [check.name for check in checks if check.needed and not check.ok]
-    typer.echo(f"\nMissing and needed: {', '.join(missing)}" if missing else "\nEverything the course needs is here.")
-    raise typer.Exit(1 if missing else 0)
+    echo(f"\nMissing and needed: {', '.join(missing)}" if missing else "\nEverything the course needs is here.")
+    raise Exit(1 if missing else 0)
 
 
 @app.command()
 def run(
-    notebooks: Annotated[list[str] | None, typer.Argument(help="Numbers, names or paths; all by default.")] = None,
-    profile: Annotated[str, typer.Option(help="quick, lab or paper.")] = "quick",
-    parameter: Annotated[list[str] | None, typer.Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.", show_default=False)
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Run on dask workers: tcp://HOST:PORT, or local for two on this machine.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option(help="Start over instead of resuming a batch that was cut short.")] = False,
-    solutions: Annotated[bool, typer.Option(help="Fill the reference answers into the exercises.")] = False,
-    check_exercises: Annotated[
-        bool, typer.Option(help="Run each exercise as it is given, then with the reference answer.")
-    ] = False,
-    strict: Annotated[bool, typer.Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
-    together: Annotated[
-        int | None, typer.Option(min=1, help="So many notebooks at a time; what they measure then means nothing.")
-    ] = None,
+    notebooks: Annotated[list[str] | None, Argument(help="Numbers, names or paths; all by default.")] = None,
+    profile: Annotated[str, Option(help="quick, lab or paper.")] = "quick",
+    parameter: Annotated[list[str], Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = (),
+    seeds: Annotated[str, Option(help="Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.")] = "",
+    cluster: Annotated[str | None, Option(help="On dask workers: tcp://HOST:PORT, or local for two here.")] = None,
+    fresh: Annotated[bool, Option(help="Start over instead of resuming a batch that was cut short.")] = False,
+    solutions: Annotated[bool, Option(help="Fill the reference answers into the exercises.")] = False,
+    check_exercises: Annotated[bool, Option(help="Run each exercise as it is given, then solved.")] = False,
+    strict: Annotated[bool, Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
+    together: Annotated[int | None, Option(min=1, help="So many at a time; what they measure means nothing.")] = None,
 ):
     """Execute notebooks headlessly and write artifacts/report.html.
 
@@ -68,14 +60,14 @@ def run(
     from labkit.runner import run_batch
     from labkit.runner.tasks import seeds_of
 
-    parameters = dict(_split_parameter(text) for text in parameter or [])
+    parameters = dict(map(_split_parameter, parameter))
     solve = "both" if check_exercises else solutions
     where = {"seeds": seeds_of(seeds) if seeds else (), "cluster": cluster}
     how = {"profile": profile, "fresh": fresh, "solutions": solve, "strict": strict, "together": together}
-    result = run_batch(notebooks or None, parameters=parameters, **how, **where)
-    typer.echo("Writing the report ...")
+    result = run_batch(notebooks, parameters=parameters, **how, **where)
+    echo("Writing the report ...")
     _write_report()
-    raise typer.Exit(0 if result.ok else 1)
+    raise Exit(0 if result.ok else 1)
 
 
 def _split_parameter(text):
@@ -100,15 +92,15 @@ def _list():
     from labkit.lesson.syllabus import lessons
 
     for lesson in lessons():
-        typer.echo(f"{lesson.name}\n    {lesson.question}")
+        echo(f"{lesson.name}\n    {lesson.question}")
         for task in lesson.exercises:
-            typer.echo(f"    exercise {task.id}: difficulty {task.difficulty} of 3, {task.minutes} min")
+            echo(f"    exercise {task.id}: difficulty {task.difficulty} of 3, {task.minutes} min")
 
 
 @app.command("new-lesson")
 def _begin_lesson(
-    number: Annotated[str, typer.Argument(help="Two digits, such as 12.")],
-    name: Annotated[str, typer.Argument(help="Words joined by underscores.")],
+    number: Annotated[str, Argument(help="Two digits, such as 12.")],
+    name: Annotated[str, Argument(help="Words joined by underscores.")],
 ):
     """Begin a lesson: its notebook and its exercises.
 
@@ -119,12 +111,12 @@ def _begin_lesson(
     from labkit.lesson.syllabus import new_lesson
 
     for path in new_lesson(number, name):
-        typer.echo(path_of(path))
-    typer.echo("Next: write it, and add its line to the table of lessons in README.md.")
+        echo(path_of(path))
+    echo("Next: write it, and add its line to the table of lessons in README.md.")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def lab(context: typer.Context):
+def lab(context: Context):
     """Open JupyterLab on the notebooks.
 
     Further options go to JupyterLab.
@@ -133,7 +125,7 @@ def lab(context: typer.Context):
     """
     from labkit.lesson.jupyter import serve
 
-    raise typer.Exit(serve(context.args))
+    raise Exit(serve(context.args))
 
 
 @app.command()
@@ -150,6 +142,6 @@ def _write_report():
     from labkit.ledger import left_out
     from labkit.report import write_report
 
-    typer.echo(path_of(write_report()))
+    echo(path_of(write_report()))
     for path, reason in left_out().items():
-        typer.echo(f"Left out: {path_of(path)}: {reason}", err=True)
+        echo(f"Left out: {path_of(path)}: {reason}", err=True)

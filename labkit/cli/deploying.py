@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
 from labkit.cli.app import app, path_of
 from labkit.errors import LabError
@@ -13,9 +13,9 @@ from labkit.ledger.shown import shown
 
 @app.command()
 def export(
-    model: Annotated[str, typer.Argument(help="A network of the course, a checkpoint, or a .small file.")],
-    out: Annotated[Path | None, typer.Option(help="The file to write; MODEL.onnx when none is given.")] = None,
-    opset: Annotated[int | None, typer.Option(help="Version of the operator set; the course's own by default.")] = None,
+    model: Annotated[str, Argument(help="A network of the course, a checkpoint, or a .small file.")],
+    out: Annotated[Path | None, Option(help="The file to write; MODEL.onnx when none is given.")] = None,
+    opset: Annotated[int | None, Option(help="Version of the operator set; the course's own by default.")] = None,
 ):
     """Write a network as an ONNX file, and compare the answers.
 
@@ -26,28 +26,26 @@ def export(
     from labkit.engines.deployment import export_by_name
 
     path, found = export_by_name(model, out, opset=opset)
-    typer.echo(f"{path_of(path)} ({_size(path)})")
+    echo(f"{path_of(path)} ({_size(path)})")
     for inputs, parity in found.items():
-        typer.echo(f"    on {inputs}: {parity.summary()}")
+        echo(f"    on {inputs}: {parity.summary()}")
         parity.require()
 
 
 @app.command()
 def quantize(
-    model: Annotated[Path, typer.Argument(help="An ONNX file in float32.")],
-    to: Annotated[Path, typer.Argument(help="The file to write.")],
-    precision: Annotated[str, typer.Option(help="int8; fp8, fp16 or int8+fp16 for GPUs.")] = "int8",
-    recipe: Annotated[str, typer.Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
-    method: Annotated[str, typer.Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
-    data: Annotated[str | None, typer.Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,
-    count: Annotated[int, typer.Option(help="How many of its training images to look at.", min=1)] = 256,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="A node to leave in float, repeatable; auto: find them.")
-    ] = None,
-    loss: Annotated[float, typer.Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
-    labels: Annotated[bool, typer.Option(help="With auto: count right answers lost instead, by the labels.")] = False,
+    model: Annotated[Path, Argument(help="An ONNX file in float32.")],
+    to: Annotated[Path, Argument(help="The file to write.")],
+    precision: Annotated[str, Option(help="int8; fp8, fp16 or int8+fp16 for GPUs.")] = "int8",
+    recipe: Annotated[str, Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
+    method: Annotated[str, Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
+    data: Annotated[str | None, Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,
+    count: Annotated[int, Option(help="How many of its training images to look at.", min=1)] = 256,
+    keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
+    loss: Annotated[float, Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
+    labels: Annotated[bool, Option(help="With auto: count right answers lost instead, by the labels.")] = False,
     # 15 dB: a thirtieth of the power of the answers is noise
-    min_sqnr: Annotated[float, typer.Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
+    min_sqnr: Annotated[float, Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
 ):
     """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.
 
@@ -60,15 +58,15 @@ def quantize(
     """
     from labkit.quantize import Limit, by_name
 
-    automatic = keep is not None and "auto" in keep
+    automatic = "auto" in keep
     if automatic and len(keep) > 1:
         found = ", ".join(keep)
         raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
-    in_float = Limit(loss, min_sqnr, labels) if automatic else keep or ()
+    in_float = Limit(loss, min_sqnr, labels) if automatic else keep
     settings = {"recipe": recipe, "method": method, "in_float": in_float}
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
-    typer.echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
+    echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
     if automatic:
         _tell_what_stays_in_float(path)
     if "int8" in precision:
@@ -80,9 +78,9 @@ def _tell_what_stays_in_float(path):
     from labkit.quantize import float_nodes
 
     reasons, share = float_nodes(path)
-    typer.echo(f"{share:.1%} of the multiply-adds in INT8; {len(reasons) or 'no'} nodes stay in float:")
+    echo(f"{share:.1%} of the multiply-adds in INT8; {len(reasons) or 'no'} nodes stay in float:")
     for node, reason in reasons.items():
-        typer.echo(f"    {node}: {reason}")
+        echo(f"    {node}: {reason}")
 
 
 def _tell_what_is_lost(model, path, data, min_sqnr):
@@ -99,29 +97,29 @@ def _tell_what_is_lost(model, path, data, min_sqnr):
     try:
         seen = images_for(checked(model), data, 256, "test")
     except LabError as error:
-        typer.echo(f"Not compared with fp32, for there are no test images: expected {error.expected}, {error.found}")
+        echo(f"Not compared with fp32, for there are no test images: expected {error.expected}, {error.found}")
         return
-    typer.echo(f"Against fp32, on {seen.note}:")
+    echo(f"Against fp32, on {seen.note}:")
     found = list(fidelity.quantized(model, path, np.concatenate(list(seen.batches))))
     for who, alike, meant in found:
         if alike is None:
-            typer.echo(f"    {who}: not compared. {meant}")
+            echo(f"    {who}: not compared. {meant}")
         elif meant and meant.db < fidelity.ENGINE_DB:
-            typer.echo(f"    {who}: {alike}. It does not answer what the file means ({meant}): do not use it here")
+            echo(f"    {who}: {alike}. It does not answer what the file means ({meant}): do not use it here")
         else:
-            typer.echo(f"    {who}: {alike}")
+            echo(f"    {who}: {alike}")
     fidelity.require(found[0][1], path, min_sqnr)
 
 
 @app.command()
 def compress(
-    checkpoint: Annotated[str, typer.Argument(help="A checkpoint of `labkit train`, or a network that comes trained.")],
-    out: Annotated[Path, typer.Argument(help="The file to write; end it in .small.")],
-    sparsity: Annotated[float, typer.Option(help="Share of the weights that goes.", min=0, max=1)] = 0.91,
-    bits: Annotated[int, typer.Option(help="A layer has 2^bits shared weights.", min=1, max=8)] = 4,
-    epochs: Annotated[int, typer.Option(help="Of fine-tuning after pruning; then a quarter as many.", min=1)] = 4,
-    dataset: Annotated[str | None, typer.Option(help="Images to fine-tune on; its own by default.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many images.")] = None,
+    checkpoint: Annotated[str, Argument(help="A checkpoint of `labkit train`, or a network that comes trained.")],
+    out: Annotated[Path, Argument(help="The file to write; end it in .small.")],
+    sparsity: Annotated[float, Option(help="Share of the weights that goes.", min=0, max=1)] = 0.91,
+    bits: Annotated[int, Option(help="A layer has 2^bits shared weights.", min=1, max=8)] = 4,
+    epochs: Annotated[int, Option(help="Of fine-tuning after pruning; then a quarter as many.", min=1)] = 4,
+    dataset: Annotated[str | None, Option(help="Images to fine-tune on; its own by default.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Use only so many images.")] = None,
 ):
     """Write a trained network as one small file.
 
@@ -136,18 +134,18 @@ def compress(
     stages, before, after, images = compress_by_name(checkpoint, out, recipe, dataset=dataset, limit=limit)
     for stage in stages:
         times = stages[0].bytes / stage.bytes
-        typer.echo(f"{stage.name:8} {shown(stage.bytes, 'B'):>9}, {times:5.1f} times smaller, in {stage.seconds:.1f} s")
+        echo(f"{stage.name:8} {shown(stage.bytes, 'B'):>9}, {times:5.1f} times smaller, in {stage.seconds:.1f} s")
     held = stages[-1].bits
     over = (held["gaps"] + held["indices"]) / held["bound"] - 1
-    typer.echo(f"{path_of(out)}: gaps and indices are {over:.1%} above Shannon's bound")
-    typer.echo(f"Accuracy: {before:.4f} before, {after:.4f} after ({images:,} test images)")
+    echo(f"{path_of(out)}: gaps and indices are {over:.1%} above Shannon's bound")
+    echo(f"Accuracy: {before:.4f} before, {after:.4f} after ({images:,} test images)")
 
 
 @app.command()
 def view(
-    models: Annotated[list[Path], typer.Argument(help="ONNX files; several stand side by side.")],
-    save: Annotated[Path | None, typer.Option(help="The page to write; in artifacts/views when not given.")] = None,
-    browser: Annotated[bool, typer.Option(help="Open it in a browser tab, where there is a display.")] = True,
+    models: Annotated[list[Path], Argument(help="ONNX files; several stand side by side.")],
+    save: Annotated[Path | None, Option(help="The page to write; in artifacts/views when not given.")] = None,
+    browser: Annotated[bool, Option(help="Open it in a browser tab, where there is a display.")] = True,
 ):
     """Draw ONNX files with netron, offline.
 
@@ -161,22 +159,18 @@ def view(
     target = save or artifacts() / "views" / f"{'-'.join(model.stem for model in models)}.html"
     with atomic(target) as temporary:
         temporary.write_bytes(whole_page(*models))
-    typer.echo(path_of(target))
+    echo(path_of(target))
     if browser:
         open_tab(target.resolve().as_uri())
 
 
 @app.command()
 def build(
-    model: Annotated[Path, typer.Argument(help="An ONNX file; its precision is that of the engine.")],
-    batch: Annotated[
-        list[str] | None, typer.Option(help="SMALLEST:USUAL:LARGEST, repeatable; 1:8:64 by default.")
-    ] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="GPU generation such as SM89, repeatable; the GPU that is here by default.")
-    ] = None,
+    model: Annotated[Path, Argument(help="An ONNX file; its precision is that of the engine.")],
+    batch: Annotated[list[str], Option(help="SMALLEST:USUAL:LARGEST, repeatable.")] = ("1:8:64",),
+    target: Annotated[list[str], Option(help="GPU generation such as SM89, repeatable; by default the one here.")] = (),
     workspace: Annotated[
-        int | None, typer.Option(help="Most MiB of GPU memory for intermediate results.", min=1, max=2**20)
+        int | None, Option(help="Most MiB of GPU memory for intermediate results.", min=1, max=2**20)
     ] = None,
 ):
     """Build a TensorRT engine, and show what each layer runs in.
@@ -189,21 +183,21 @@ def build(
     from labkit.engines.tensorrt import Settings, compared, obtain
 
     settings = Settings(
-        batches=tuple(_split_batches(text) for text in batch or ["1:8:64"]),
-        targets=tuple(target or ()),
-        workspace_bytes=None if workspace is None else workspace * 2**20,
+        batches=tuple(map(_split_batches, batch)),
+        targets=tuple(target),
+        workspace_bytes=workspace and workspace * 2**20,
     )
     engine = obtain(model, settings)
     row = engine.row
-    typer.echo(f"{path_of(engine.path)} ({_size(engine.path)}, {engine.how}, {row.library} {row.library_version})")
+    echo(f"{path_of(engine.path)} ({_size(engine.path)}, {engine.how}, {row.library} {row.library_version})")
     if engine.built:
         memory = ", ".join(f"{kind} {shown(count, 'B')}" for kind, count in engine.built.memory.items())
-        typer.echo(f"    {len(engine.built.kernels)} kernels in {engine.built.seconds:.1f} s; on the GPU: {memory}")
+        echo(f"    {len(engine.built.kernels)} kernels in {engine.built.seconds:.1f} s; on the GPU: {memory}")
         table = compared(engine.built.source.model, engine.built.kernels)
         for (operator, asked, got), found in table.groupby(["operator", "requested", "actual"]):
-            typer.echo(f"    {operator}: {len(found)} ask for {asked}, computed in {got}")
+            echo(f"    {operator}: {len(found)} ask for {asked}, computed in {got}")
         if row.size_bytes > 2 * engine.built.memory.get("weights", row.size_bytes):
-            typer.echo("    Most of the file is code, not weights: in INT8 a small network can take more than in FP32.")
+            echo("    Most of the file is code, not weights: in INT8 a small network can take more than in FP32.")
 
 
 def _size(path):
@@ -212,12 +206,12 @@ def _size(path):
 
 def _split_batches(text):
     """(1, 8, 64) of "1:8:64"."""
-    parts = text.split(":")
-    if len(parts) != 3 or not all(re.fullmatch("[0-9]{1,6}", part) for part in parts):
+    found = re.fullmatch("([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6})", text)
+    if found is None:
         raise LabError(
             f"The batches {text!r} are not a range.",
             expected="SMALLEST:USUAL:LARGEST, each of at most six digits",
             found=text,
             fix="--batch 1:8:64",
         )
-    return tuple(map(int, parts))
+    return tuple(map(int, found.groups()))

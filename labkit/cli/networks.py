@@ -5,7 +5,7 @@ import inspect
 import re
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
 from labkit.cli.app import app, path_of
 from labkit.engines import PRECISIONS, names
@@ -15,17 +15,14 @@ from labkit.train.config import TrainConfig
 
 @app.command()
 def bench(
-    model: Annotated[str, typer.Argument(help="A network of the course, such as cnn-large, or an .onnx file.")],
-    engine: Annotated[str, typer.Option(help=f"{', '.join(names())}; all: one after the other.")] = "eager",
-    batch: Annotated[
-        list[int] | None,
-        typer.Option(help="Images per call, repeatable; 1 by default.", min=1, max=999_999),
-    ] = None,
+    model: Annotated[str, Argument(help="A network of the course, such as cnn-large, or an .onnx file.")],
+    engine: Annotated[str, Option(help=f"{', '.join(names())}; all: one after the other.")] = "eager",
+    batch: Annotated[list[int], Option(help="Images per call, repeatable.", min=1, max=999_999)] = (1,),
     precision: Annotated[
-        str | None, typer.Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given.")
+        str | None, Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; as many as torch uses by default.", min=1)] = None,
-    seconds: Annotated[float, typer.Option(help="Time for each batch size.")] = 3.0,
+    threads: Annotated[int | None, Option(help="CPU threads; as many as torch uses by default.", min=1)] = None,
+    seconds: Annotated[float, Option(help="Time for each batch size.")] = 3.0,
 ):
     """Measure a network's latency and throughput.
 
@@ -36,18 +33,18 @@ def bench(
     from labkit.engines.bench import bench as measured
     from labkit.measure import Plan
 
-    sizes, plan = batch or [1], Plan(seconds=seconds)
+    plan = Plan(seconds=seconds)
     for each in names() if engine == "all" else (engine,):
-        rows = measured(model, sizes, engine=each, precision=precision, threads=threads, plan=plan)
-        for number, size in enumerate(sizes, start=1):
-            typer.echo(f"{number}/{len(sizes)} {model} {each}, batch {size} ...")
-            typer.echo(f"    {next(rows).summary()}")
+        rows = measured(model, batch, engine=each, precision=precision, threads=threads, plan=plan)
+        for number, size in enumerate(batch, start=1):
+            echo(f"{number}/{len(batch)} {model} {each}, batch {size} ...")
+            echo(f"    {next(rows).summary()}")
 
 
 @app.command()
 def search(
-    question: Annotated[str, typer.Argument(help="What you want to know, in your own words.")],
-    count: Annotated[int, typer.Option(help="How many paragraphs to show.", min=1, max=100)] = 5,
+    question: Annotated[str, Argument(help="What you want to know, in your own words.")],
+    count: Annotated[int, Option(help="How many paragraphs to show.", min=1, max=100)] = 5,
 ):
     """Find what the course says about a question.
 
@@ -59,7 +56,7 @@ def search(
     from labkit.text import course_index
 
     for hit in course_index().search(question, count):
-        typer.echo(f"{hit.cosine:.2f}  {hit.paragraph.lesson}\n      {hit.paragraph.text}")
+        echo(f"{hit.cosine:.2f}  {hit.paragraph.lesson}\n      {hit.paragraph.text}")
 
 
 # what published training scripts call these options
@@ -87,7 +84,7 @@ def _options(config):
     told = dict(re.findall(r"^ {4}(\w+) {2,}(\S.*(?:\n {8,}\S.*)*)", config.__doc__, re.MULTILINE))
     for field in dataclasses.fields(config):
         names = ["--" + field.name.replace("_", "-"), *PUBLISHED.get(field.name, ())]
-        option = typer.Option(*names, help=" ".join(told[field.name].split()))
+        option = Option(*names, help=" ".join(told[field.name].split()))
         kind = Annotated[field.type, option]
         yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
 
@@ -95,12 +92,12 @@ def _options(config):
 @app.command()
 @_with_the_fields_of(TrainConfig)
 def train(
-    model: Annotated[str, typer.Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
-    dataset: Annotated[str, typer.Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only so many training images.")] = None,
-    profile: Annotated[str, typer.Option(help="Which profile to write: cprofile, torch or none.")] = "cprofile",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="One step, and nothing is written.")] = False,
+    model: Annotated[str, Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
+    dataset: Annotated[str, Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
+    limit: Annotated[int | None, Option(min=1, help="Use only so many training images.")] = None,
+    profile: Annotated[str, Option(help="Which profile to write: cprofile, torch or none.")] = "cprofile",
+    resume: Annotated[bool, Option("--resume", help="Go on from the last checkpoint.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="One step, and nothing is written.")] = False,
     **fields,
 ):
     """Train a network.
@@ -114,11 +111,11 @@ def train(
     require_known(profile, ("cprofile", "torch", "none"), "profile")
     config = TrainConfig(**fields)
     work = training(model, dataset, config, limit=limit)
-    typer.echo(f"{model} on {work.train}, {config.epochs} epochs of batch {config.batch} on {work.device}")
+    echo(f"{model} on {work.train}, {config.epochs} epochs of batch {config.batch} on {work.device}")
     for switch, reason in config.idle(work.device).items():
-        typer.echo(f"--{switch.replace('_', '-')} has no effect here: {reason}")
+        echo(f"--{switch.replace('_', '-')} has no effect here: {reason}")
     if dry_run:
-        typer.echo(f"Dry run: one step took {work.dry_run().seconds:.2f} s; nothing was written.")
+        echo(f"Dry run: one step took {work.dry_run().seconds:.2f} s; nothing was written.")
     else:
         _train(work, resume=resume, profile=None if profile == "none" else profile)
 
@@ -127,10 +124,10 @@ def _train(work, **how):
     """Train to the end, and say what was written."""
     history, checkpoint, written = work.run(**how)
     if history.restored == work.config.epochs:
-        typer.echo("Nothing was left to train: the checkpoint holds all epochs. Without --resume it starts over.")
-    typer.echo(f"{history.steps} steps in {history.seconds:.1f} s")
-    typer.echo(f"Checkpoint: {path_of(checkpoint)}")
+        echo("Nothing was left to train: the checkpoint holds all epochs. Without --resume it starts over.")
+    echo(f"{history.steps} steps in {history.seconds:.1f} s")
+    echo(f"Checkpoint: {path_of(checkpoint)}")
     if written:
         opens = "`snakeviz FILE`, which pip installs" if written.suffix == ".prof" else "ui.perfetto.dev"
-        typer.echo(f"Profile: {path_of(written)} (opens with {opens})")
-    typer.echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(work.test):,} images of {work.test.name})")
+        echo(f"Profile: {path_of(written)} (opens with {opens})")
+    echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(work.test):,} images of {work.test.name})")

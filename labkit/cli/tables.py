@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option, echo
 
 from labkit.cli.app import app, path_of
 
@@ -25,13 +26,13 @@ def _data_list():
         where = f"{(row.disk_bytes or 0) / 1e6:,.0f} MB in {path_of(row.path)}"
         if not row.present:
             where = f"{f'damaged, {where}' if row.disk_bytes else 'not here'}; next: {row.how}"
-        typer.echo(f"{'ok' if row.present else '- '} {row.name:16} {where}")
+        echo(f"{'ok' if row.present else '- '} {row.name:16} {where}")
 
 
 @data_app.command("get")
 def _data_get(
     name: str,
-    source: Annotated[Path | None, typer.Option("--from", help="The published archive, if you have it.")] = None,
+    source: Annotated[Path | None, Option("--from", help="The published archive, if you have it.")] = None,
 ):
     """Fetch a data set into data/NAME, and check its hash.
 
@@ -41,11 +42,11 @@ def _data_get(
     """
     from labkit.data import fetch
 
-    typer.echo(f"{name} is in {path_of(fetch(name, source=source))}")
+    echo(f"{name} is in {path_of(fetch(name, source=source))}")
 
 
 @ledger_app.command("export")
-def _ledger_export(folder: Annotated[Path | None, typer.Option(help="Default: artifacts/export.")] = None):
+def _ledger_export(folder: Annotated[Path | None, Option(help="Default: artifacts/export.")] = None):
     """Write every table as CSV and Parquet.
 
     Both can be rebuilt at any time.
@@ -55,11 +56,11 @@ def _ledger_export(folder: Annotated[Path | None, typer.Option(help="Default: ar
     from labkit.ledger import export
 
     for path in export(folder):
-        typer.echo(path_of(path))
+        echo(path_of(path))
 
 
 @ledger_app.command("record")
-def _ledger_record(hardware: Annotated[str | None, typer.Argument(help="A name for people.")] = None):
+def _ledger_record(hardware: Annotated[str | None, Argument(help="A name for people.")] = None):
     """Keep the newest run of each lesson as recorded results.
 
     They go to artifacts/recorded/, without samples. The file is named by the machine itself; HARDWARE stands inside.
@@ -68,13 +69,13 @@ def _ledger_record(hardware: Annotated[str | None, typer.Argument(help="A name f
     """
     from labkit.ledger import record
 
-    typer.echo(path_of(record(hardware)))
+    echo(path_of(record(hardware)))
 
 
 @ledger_app.command("claims")
 def _ledger_claims(
-    profile: Annotated[str, typer.Option(help="The profile whose runs are counted.")] = "lab",
-    out: Annotated[Path | None, typer.Option(help="Default: artifacts/claims.md.")] = None,
+    profile: Annotated[str, Option(help="The profile whose runs are counted.")] = "lab",
+    out: Annotated[Path | None, Option(help="Default: artifacts/claims.md.")] = None,
 ):
     """Say over how many seeds and machines each claim holds.
 
@@ -87,11 +88,11 @@ def _ledger_claims(
 
     path = out or artifacts() / "claims.md"
     write_text(path, as_markdown(profile))
-    typer.echo(path_of(path))
+    echo(path_of(path))
 
 
 @ledger_app.command("pack")
-def _ledger_pack(file: Annotated[Path, typer.Argument(help="The zip to write.")]):
+def _ledger_pack(file: Annotated[Path, Argument(help="The zip to write.")]):
     """Write the rows and the executed notebooks as one zip.
 
     Somebody else takes it with `labkit ledger merge`.
@@ -100,11 +101,11 @@ def _ledger_pack(file: Annotated[Path, typer.Argument(help="The zip to write.")]
     """
     from labkit.ledger.merge import pack
 
-    typer.echo(path_of(pack(file)))
+    echo(path_of(pack(file)))
 
 
 @ledger_app.command("merge")
-def _ledger_merge(parcels: Annotated[list[Path], typer.Argument(help="Zips, or artifacts folders.")]):
+def _ledger_merge(parcels: Annotated[list[Path], Argument(help="Zips, or artifacts folders.")]):
     """Take rows, executed notebooks and scores of others.
 
     They come from other machines, seeds or students, each once, and are shown "as reported" by the parcel's name. A
@@ -117,6 +118,4 @@ def _ledger_merge(parcels: Annotated[list[Path], typer.Argument(help="Zips, or a
     for parcel in parcels:
         came = merge(parcel)
         runs = len({row.run_key for row in came if hasattr(row, "run_key")})
-        typer.echo(
-            f"{path_of(parcel)}: {len(came):,} rows of {runs} runs" if came else f"{path_of(parcel)}: nothing new"
-        )
+        echo(f"{path_of(parcel)}: {len(came):,} rows of {runs} runs" if came else f"{path_of(parcel)}: nothing new")
