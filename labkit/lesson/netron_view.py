@@ -11,7 +11,6 @@ import base64
 import functools
 import gzip
 import hashlib
-import html
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from labkit.device import packages
 from labkit.errors import LabError, Unavailable
@@ -33,6 +32,7 @@ from labkit.lesson import cards
 IN_A_NOTEBOOK = 16 * 2**10  # bytes; larger tensors would swell the saved notebook, and the graph is drawn without them
 WHOLE_MODEL = 256 * 2**20  # bytes; `labkit view` shows a model up to this size with all its weights
 IN_A_LARGE_MODEL = 2**20  # bytes per tensor, in a model above that
+_SHRINKS = 2**24  # bytes; more are weights, which would take seconds and hardly shrink
 _LEFT_OUT = "left out of this page"  # netron names this as the place of a tensor that is not there
 # An import names only modules that stand before it. netron knows many formats; these are what it takes for ONNX.
 _MODULES = (
@@ -53,22 +53,23 @@ def show(path, *others, height=520):
     from IPython.display import HTML, display
 
     graphs = [read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
-    cards.show("facts", *_summary(graphs))
+    lines = [[what, *(graph.facts[what] for graph in graphs)] for what in graphs[0].facts]
+    cards.show("facts", "What each file holds", ["", *(graph.name for graph in graphs)], lines)
     if not cards.shell():
         return
     try:
-        display(HTML(page(graphs, height=height) if cards.interactive() else _kept(graphs)))
+        display(HTML(page(graphs, height=height) if cards.interactive() else _linked(graphs)))
     except Unavailable as error:
         cards.show("note", error.what, error.fix)
 
 
-def _kept(graphs):
+def _linked(graphs):
     """A link to the drawing as a page in artifacts/graphs, as seen from where the runner puts the executed notebook."""
     text = page(graphs)
-    name = f"{hashlib.sha256(text.encode('utf-8')).hexdigest()[:16]}.html"
+    name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.html"
     write_text(artifacts() / "graphs" / name, text)
-    named = html.escape(" and ".join(graph.name for graph in graphs))
-    return f'<a href="../../graphs/{name}">{named}, drawn by netron</a>'
+    titles = cards.escape(" and ".join(graph.name for graph in graphs))
+    return f'<a href="../../graphs/{name}">{titles}, drawn by netron</a>'
 
 
 def whole_page(path, *others):
@@ -119,47 +120,35 @@ def read_graph(path, *, largest_tensor):
     model = parsed(path)
     if not model.graph.node:
         raise LabError(f"{path.name} has nothing to draw.", expected="a graph with nodes", found="none")
-    left_out = sum(_empty(tensor) for tensor in tensors(model) if tensor.ByteSize() > largest_tensor)
+    large = [tensor for tensor in tensors(model) if tensor.ByteSize() > largest_tensor and not tensor.data_location]
+    for tensor in large:
+        _empty(tensor)
     operators = Counter(node.op_type for node in model.graph.node)
     weights = {tensor.name for tensor in model.graph.initializer}  # older files list them among the inputs
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), "–")
+    opsets = [str(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     facts = {
         "nodes": f"{operators.total():,}",
         "operators": ", ".join(f"{name} {count}" for name, count in operators.most_common()),
-        "inputs": "; ".join(_described(value) for value in model.graph.input if value.name not in weights),
-        "outputs": "; ".join(map(_described, model.graph.output)),
-        "opset": str(opset),
+        "inputs": _described(value for value in model.graph.input if value.name not in weights),
+        "outputs": _described(model.graph.output),
+        "opset": ", ".join(opsets) or "–",
         "file": f"{path.stat().st_size / 1e6:,.2f} MB",
-        "large tensors": f"{left_out} not in the drawing; the command labkit view shows them" if left_out else "none",
+        "large tensors": f"{len(large)} not in the drawing; the command labkit view shows them" if large else "none",
     }
     return Graph(path.name, model.SerializeToString(), operators, facts)
 
 
-def _described(value):
-    """ "input float32 batch×3×224×224" of a ValueInfoProto."""
-    tensor, kinds = value.type.tensor_type, TensorProto.DataType.DESCRIPTOR.values_by_number
-    kind = kinds[tensor.elem_type].name.lower() if tensor.elem_type in kinds else "?"
-    sizes = [str(getattr(size, size.WhichOneof("value") or "", "?")) for size in tensor.shape.dim]
-    return f"{value.name} {kind} {'×'.join(sizes)}".rstrip()
+def _described(values):
+    """ "input FLOAT, batchx3x224x224" of each ValueInfoProto."""
+    return "; ".join(f"{value.name} {helper.printable_type(value.type)}" for value in values)
 
 
 def _empty(tensor):
-    """Take a tensor's values away, in place; name, type and shape stay. Returns whether there were any."""
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return False
-    for field, _ in tensor.ListFields():
-        if field.name.endswith("_data"):
-            tensor.ClearField(field.name)
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value=_LEFT_OUT)
-    return True
-
-
-def _summary(graphs):
-    """A card with one column for each graph."""
-    lines = [[name, *(graph.facts[name] for graph in graphs)] for name in graphs[0].facts]
-    title = "What the file holds" if len(graphs) == 1 else "What the files hold"
-    return title, ["", *(graph.name for graph in graphs)], lines
+    """Take a tensor's values away, in place; name, type and shape stay."""
+    short = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    short.data_location = TensorProto.EXTERNAL
+    short.external_data.add(key="location", value=_LEFT_OUT)
+    tensor.CopyFrom(short)
 
 
 # ---- the page: netron's files and the graphs in a sandbox without any way out
@@ -176,46 +165,41 @@ def page(graphs, *, height=None):
 
 def _document(graph):
     """netron's page with one graph in it, which draws itself when opened."""
-    style, body = _shell()
-    used = [entry for entry in _operators() if entry["name"] in graph.operators]  # those of all operators take 5 MB
-    weights = len(graph.packed) > 2**20  # they would take seconds and hardly shrink
+    netron = _netron()
+    used = [entry for entry in netron["operators"] if entry["name"] in graph.operators]  # those of all take 5 MB
     parts = {
-        "modules": _modules(),
-        "operators": _packed(json.dumps(used).encode("utf-8")),
-        "model": _packed(graph.packed, level=0 if weights else 9),
+        "modules": netron["modules"],
+        "operators": _packed(json.dumps(used).encode()),
+        "model": _packed(graph.packed),
     }
-    page = cards.template("netron.html")
-    return page.render(name=graph.name, style=style, body=body, packed=parts)
+    template = cards.template("netron.html")
+    return template.render(name=graph.name, style=netron["style"], body=netron["body"], packed=parts)
+
+
+@functools.cache
+def _netron():
+    """What is taken from netron's own files: style and body of its page, its modules, packed, and its operators."""
+
+    def read(name):
+        return (_netron_folder() / name).read_text(encoding="utf-8")
+
+    page = read("index.html")
+    sources = {name: read(f"{name}.js") for name in _MODULES}
+    return {
+        "style": read("grapher.css") + re.search(r"<style>(.*)</style>", page, flags=re.DOTALL)[1],
+        "body": re.search(r"<body.*</body>", page, flags=re.DOTALL)[0],
+        "modules": _packed(json.dumps(sources).encode()),
+        "operators": json.loads(read("onnx-metadata.json")),
+    }
 
 
 def _netron_folder():
-    """Where netron's files are."""
+    """The folder of netron's files."""
     netron = packages.imported("netron", what="netron is not installed: the graph cannot be drawn.")
     return Path(netron.__file__).parent
 
 
-def _packed(data, *, level=9):
+def _packed(data):
     """Bytes, compressed, as text. The same bytes give the same text: no time stands in it."""
-    return base64.b64encode(gzip.compress(data, compresslevel=level, mtime=0)).decode("ascii")
-
-
-@functools.cache
-def _modules():
-    """The sources of `_MODULES` in their order, packed."""
-    sources = {name: (_netron_folder() / f"{name}.js").read_text(encoding="utf-8") for name in _MODULES}
-    return _packed(json.dumps(sources).encode("utf-8"))
-
-
-@functools.cache
-def _shell():
-    """(styles, body) of netron's own page."""
-    text = (_netron_folder() / "index.html").read_text(encoding="utf-8")
-    grapher = (_netron_folder() / "grapher.css").read_text(encoding="utf-8")
-    own = re.search(r"<style>(.*)</style>", text, flags=re.DOTALL)[1]
-    return f"{grapher}\n{own}", re.search(r"<body.*</body>", text, flags=re.DOTALL)[0]
-
-
-@functools.cache
-def _operators():
-    """netron's descriptions of all ONNX operators."""
-    return json.loads((_netron_folder() / "onnx-metadata.json").read_text(encoding="utf-8"))
+    level = 9 if len(data) < _SHRINKS else 0
+    return base64.b64encode(gzip.compress(data, level, mtime=0)).decode()

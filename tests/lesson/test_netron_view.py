@@ -43,12 +43,12 @@ def model(tmp_path):
     return write_model(tmp_path / "chain.onnx")
 
 
-def test_a_graph_is_told_in_numbers(model):
+def test_the_table_says_what_a_graph_holds(model):
     facts = netron_view.read_graph(model, largest_tensor=10**6).facts
     assert facts["nodes"] == "6"
     assert facts["operators"] == "Conv 3, Relu 3"
-    assert facts["inputs"] == "input float batch×16×8×8"
-    assert facts["outputs"] == "r2 float batch×16×8×8"
+    assert facts["inputs"] == "input FLOAT, batchx16x8x8"
+    assert facts["outputs"] == "r2 FLOAT, batchx16x8x8"
     assert facts["opset"] == "18"
     assert facts["large tensors"] == "none"
 
@@ -188,8 +188,7 @@ def test_outside_a_notebook_the_table_is_printed(model, capsys):
 
 def test_without_netron_the_table_stands_with_the_reason_and_serving_says_what_to_do(model, shown, monkeypatch):
     monkeypatch.setitem(sys.modules, "netron", None)
-    for cached in (netron_view._modules, netron_view._shell, netron_view._operators):
-        cached.cache_clear()
+    netron_view._netron.cache_clear()
     netron_view.show(model)
     table, reason = shown
     assert "Conv 3, Relu 3" in table
