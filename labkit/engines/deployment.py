@@ -76,7 +76,7 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
     latency = measure.latency(serve, **work, plan=plan)
     memory = measure.memory(serve, **work)
     energy = measure.energy(serve, **work)
-    missing = [energy.reason, latency.tail_reason if latency.p95_ms is None else None]
+    reasons = [energy.reason, latency.tail_reason if latency.p95_ms is None else None]
     return Deployment(
         run_key="",
         dataset=candidate.dataset,
@@ -95,7 +95,7 @@ def deploy(candidate, images, *, engine="eager", precision="fp32", plan=None, us
         memory_bytes=_memory_in_use(candidate.model, memory),
         cost_per_million_usd=cost_per_million(usd_per_hour, latency.throughput_per_s),
         noisy=latency.noisy,
-        reason="; ".join(filter(None, missing)) or None,
+        reason="; ".join(filter(None, reasons)) or None,
     )
 
 
@@ -103,8 +103,7 @@ def _memory_in_use(model, memory):
     """Bytes while serving: the GPU allocator's peak, or weights plus the tensors alive at once on a CPU."""
     if memory.peak_bytes is not None:
         return memory.peak_bytes
-    weights = sum(tensor.nbytes for tensor in model.state_dict().values())
-    return None if memory.tensor_bytes is None else weights + memory.tensor_bytes
+    return memory.tensor_bytes + sum(tensor.nbytes for tensor in model.state_dict().values())
 
 
 def cost_per_million(usd_per_hour, items_per_s):

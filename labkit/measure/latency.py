@@ -27,8 +27,9 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
     agree within 5 %, or after 30 % of the seconds (then `warm` is False). Calls are timed until the 95 % interval of
     the median is as narrow as the plan asks. p95 and p99 stay None, with a reason, under 130 and 662 samples.
     """
-    clock, plan, calls = clock_of(device), plan or Plan(), as_calls(inputs)
-    where = provenance(clock)
+    clock = clock_of(device)
+    plan = plan or Plan()
+    calls = as_calls(inputs)
     before = clock.usage()
     cold, _ = clock.time(fn, calls[0])
     warmup, warm = warm_up(clock, fn, calls, plan)
@@ -37,7 +38,7 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
     samples = _sample(clock, fn, calls, plan, group)
     noise = noise_of(before, clock.usage(), samples)
     return Latency(
-        **where,
+        **provenance(clock),
         **_timings(samples, batch, group),
         name=name,
         cold_ms=1e3 * cold,
@@ -66,15 +67,17 @@ def warm_up(clock, fn, calls, plan):
 
 def _sample(clock, fn, calls, plan, group):
     """Seconds a call of each sample, until precise enough, out of time, or at the most samples."""
-    seconds, begin, check = [], clock.now(), max(quantile_floor(0.5), plan.min_samples)
+    seconds, begin = [], clock.now()
+    next_check = max(quantile_floor(0.5), plan.min_samples)
     while len(seconds) < plan.max_samples:
         plan.before()
         taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], calls=group)
         seconds.append(taken)
         width = None
-        if len(seconds) >= check:
+        if len(seconds) >= next_check:
             low, high = median_interval(seconds)
-            width, check = (high - low) / 2 / float(np.median(seconds)), math.ceil(1.3 * check)
+            width = (high - low) / 2 / float(np.median(seconds))
+            next_check = math.ceil(1.3 * next_check)
         if plan.is_over(clock.now() - begin, width):
             break
     return np.array(seconds)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from labkit.export.operators import HEAVY, RECURRENT
 
 KEYS = ("Inputs", "Constants", "Outputs", "TacticName", "StreamId", "Metadata")
+PART = re.compile(rf", ({'|'.join(KEYS)}): (.*?)(?=, (?:{'|'.join(KEYS)}): |$)", re.DOTALL)  # a key and what it says
 # Kinds that move, convert or wait; whatever else names a node is where its arithmetic happens.
 HELPERS = ("shape_call", "signal", "wait", "memset", "reformat", "copy", "constant", "noop", "cjmp")
 GENERATED = "kgen"  # element-wise work that TensorRT writes a kernel for
@@ -64,11 +65,7 @@ def from_log(messages):
 def _kernel(line):
     """A kernel of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][ONNX Layer: b]`."""
     name, kind, rest = re.match(r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL).groups()
-    parts = {}
-    for key, after in zip(KEYS, (*KEYS[1:], None), strict=True):
-        until = rf", {after}: |$" if after else "$"
-        found = re.search(rf", {key}: (.*?)(?={until})", rest, flags=re.DOTALL)
-        parts[key] = found[1] if found else ""
+    parts = dict.fromkeys(KEYS, "") | dict(PART.findall(rest))
     types = [tuple(map(_type_name, re.findall(r"Datatype: ([^,}]*)", parts[key]))) for key in KEYS[:3]]
     nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", parts["Metadata"])
     stream = re.match(r"\d+", parts["StreamId"])
