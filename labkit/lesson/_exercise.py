@@ -1,4 +1,4 @@
-"""An exercise in the reader's hands: judged, whatever the answer does, and the lesson goes on.
+"""An exercise in the reader's hands: checked, whatever the answer does, and the lesson goes on.
 
 `LABKIT_STRICT=1` turns an unsolved or wrong exercise into an error.
 """
@@ -28,7 +28,8 @@ class _Beginning(io.TextIOBase):
     """A stream that keeps the beginning of what is written, and counts the lines."""
 
     def __init__(self):
-        self.text, self.count = "", 0
+        self.text = ""
+        self.count = 0
 
     def write(self, text):
         self.text += text[: MOST_CHARACTERS - len(self.text)]
@@ -48,14 +49,14 @@ class Task:
     exercise: exercises.Exercise
 
     def check(self, answer):
-        """Judge the answer, show verdict and hint, and return what later cells should use.
+        """Check the answer, show verdict and hint, and return what later cells should use.
 
         returns  the answer when it passes, else the reference answer
         raises   LessonError when it does not pass and LABKIT_STRICT=1
         """
         printed = _Beginning()
         with contextlib.redirect_stdout(printed):
-            verdict, message = self._judge(answer)
+            verdict, message = verdict_on(lambda: answer, self.exercise.verify)
         row = Answer(run_key=current().run_key, exercise_id=self.exercise.id, verdict=verdict, message=message or None)
         ledger.add(row)
         cards.show("checked", self.exercise, row, printed)
@@ -65,12 +66,8 @@ class Task:
             raise LessonError(f"Exercise {self.exercise.id!r} is {verdict}: {message}", fix=self.exercise.hint)
         return self.exercise.reference
 
-    def _judge(self, answer):
-        """("passed" | "wrong" | "unsolved", message)."""
-        return judged(self.exercise.verify, lambda: answer)
 
-
-def judged(verify, make):
+def verdict_on(make, verify):
     """("passed" | "wrong" | "unsolved", message) of the answer that `make()` returns, whatever it does."""
     try:
         with _time_limit(LONGEST_S):

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 from labkit import lesson
 from labkit.lesson import exercises
-from labkit.lesson._exercise import judged
+from labkit.lesson._exercise import verdict_on
 
 MEMORY = 8 * 2**30  # bytes that an answer may take
 
@@ -41,7 +41,7 @@ def grade(exercise_id, imports, source):
     """
     verify = exercises.find(exercise_id).verify
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-        verdict, message = judged(verify, lambda: _handed_in(exercise_id, imports, source))
+        verdict, message = verdict_on(lambda: _handed_in(exercise_id, imports, source), verify)
     if "NameError" in message:
         message += " (graded alone: the cell must hold all it needs but the notebook's imports)"
     return verdict, message

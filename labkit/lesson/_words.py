@@ -13,7 +13,7 @@ from dataclasses import replace
 from labkit import device, ledger
 from labkit.errors import LessonError
 from labkit.ledger.rows import Answer, Claim, Completion, LessonAnswer, Prediction, Run
-from labkit.lesson import cards, judging
+from labkit.lesson import cards, verdicts
 from labkit.lesson._run import begin, current
 
 PROFILES = ("quick", "lab", "paper")
@@ -36,7 +36,8 @@ def start(notebook, profile="lab", seed=0):
             fix="change the first code cell, the one with profile and seed",
         )
     _seed_everything(seed)
-    machine, lesson = device.describe(), begin(notebook, profile, seed)
+    machine = device.describe()
+    lesson = begin(notebook, profile, seed)
     run = Run(
         run_key=lesson.run_key,
         notebook=notebook,
@@ -71,11 +72,12 @@ def predict(prediction_id, question, options=None, *, unit=None, default):
             source="reader" if answered else "default",
         )
         ledger.add(row)
-    there = cards.interactive()
-    cards.show("asked", row, None if there else options)
-    if there:
+    if not cards.interactive():
+        cards.show("asked", row, options)
+    else:
         from labkit.lesson import widgets
 
+        cards.show("asked", row, None)
         widgets.show_question(row, options, lambda answer: _record_answer(prediction_id, answer))
 
 
@@ -87,7 +89,7 @@ def _record_answer(prediction_id, answer):
             row = replace(row, answer=_as_text(answer), source="reader")
         else:
             row = replace(row, answer=_as_text(answer), source="reader, afterwards")
-            row = replace(row, verdict=judging.judge_prediction(row))
+            row = replace(row, verdict=verdicts.of_prediction(row))
         ledger.add(row)
         return row
 
@@ -101,18 +103,19 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
     reason    why there is no result
     word      what the result is, where it is not "measured"
     """
-    found = judging.weigh(result)
-    doubt = found.doubt or judging.weigh(rests_on).doubt
+    found = verdicts.weigh(result)
     if found.value is None:
-        text, reason = None, reason or judging.NOT_MEASURED
+        text = None
+        reason = reason or verdicts.NOT_MEASURED
     else:
-        text, reason = _as_text(found.value), doubt
+        text = _as_text(found.value)
+        reason = found.doubt or verdicts.weigh(rests_on).doubt
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
         if row is None:
             raise LessonError(f"Nothing was predicted under {prediction_id!r}.", fix="run the predict(...) cell first")
         row = replace(row, result=text, low=found.low, high=found.high, reason=reason)
-        row = replace(row, verdict=judging.judge_prediction(row))
+        row = replace(row, verdict=verdicts.of_prediction(row))
         ledger.add(row)
     cards.show("revealed", row, word)
 
@@ -125,8 +128,8 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
     holds_if  called with the number, or with low and high; true when the sentence holds
     reason    why there is no value, or why this one proves nothing: give it only where noise could change the verdict
     """
-    evidence = judging.weigh(value)
-    verdict, reason = judging.judge_claim(evidence, holds_if, reason)
+    evidence = verdicts.weigh(value)
+    verdict, reason = verdicts.of_claim(evidence, holds_if, reason)
     row = Claim(
         run_key=current().run_key,
         claim_id=claim_id,
@@ -148,7 +151,7 @@ def answer(sentence, value, *, because, holds_for, not_for, unit=None):
     holds_for  networks, sizes and machines for which the sentence is true
     not_for    those for which it is not
     """
-    evidence = judging.weigh(value)
+    evidence = verdicts.weigh(value)
     row = LessonAnswer(
         run_key=current().run_key,
         sentence=sentence,
@@ -156,7 +159,7 @@ def answer(sentence, value, *, because, holds_for, not_for, unit=None):
         holds_for=holds_for,
         not_for=not_for,
         unit=unit or ("x" if hasattr(value, "pairs") else None),
-        reason=evidence.doubt if evidence.value is not None else judging.NOT_MEASURED,
+        reason=evidence.doubt if evidence.value is not None else verdicts.NOT_MEASURED,
         **evidence.numbers(),
     )
     ledger.add(row)

@@ -3,7 +3,6 @@
 import functools
 import os
 import re
-import uuid
 from html import escape, unescape  # noqa: F401 (escape: for what others put between cards)
 
 from labkit.ledger.shown import shown
@@ -17,7 +16,7 @@ def shell():
 
 
 def interactive():
-    """Whether somebody may be there to click."""
+    """True where a reader may click: in a notebook that no runner executes."""
     return shell() is not None and os.environ.get("LABKIT_HEADLESS") != "1"
 
 
@@ -34,34 +33,27 @@ def show(name, *values):
 
 def align_words_left():
     """From now on tables of pandas show columns of words aligned left. JupyterLab aligns every cell right."""
-    if not shell():
-        return
-    html = shell().display_formatter.formatters["text/html"]
-    for module in ("pandas", "pandas.core.frame"):  # from version 3 on, and before
-        html.for_type_by_name(module, "DataFrame", lambda table: _with_words_left(table, table))
-    html.for_type_by_name("pandas.io.formats.style", "Styler", lambda table: _with_words_left(table, table.data))
+    if shell():
+        html = shell().display_formatter.formatters["text/html"]
+        for module in ("pandas", "pandas.core.frame"):  # from version 3 on, and before
+            html.for_type_by_name(module, "DataFrame", lambda table: _with_words_left(table, table))
+        html.for_type_by_name("pandas.io.formats.style", "Styler", lambda table: _with_words_left(table, table.data))
 
 
 def _with_words_left(table, frame):
     """HTML of a DataFrame or a Styler that shows `frame`, with a style for the columns of words."""
-    page, words, key = table._repr_html_(), _columns_of_words(frame), f"words-{uuid.uuid4().hex[:8]}"
+    page = table._repr_html_()
+    words = [place for place, (_, column) in enumerate(frame.items(), 1) if _holds_words(column)]
     if page is None or not words:
         return page
-    columns = len(frame.columns)  # heads are counted from the right: there may be a column for the index, or none
-    heads = [f"#{key} thead th:nth-last-of-type({columns + 1 - place})" for place in words]
-    cells = [f"#{key} td:nth-of-type({place})" for place in words]
-    style = f"<style>{', '.join(heads + cells)} {{ text-align: left !important; }}</style>"
-    return f'{style}<div id="{key}">{page}</div>'
+    last = len(frame.columns) + 1  # heads are counted from the right: there may be a column for the index, or none
+    cells = ", ".join(f"td:nth-of-type({place}), thead th:nth-last-of-type({last - place})" for place in words)
+    return f"<div><style>@scope {{ {cells} {{ text-align: left !important; }} }}</style>{page}</div>"
 
 
-def _columns_of_words(frame):
-    """The columns, counted from 1, most of whose values are text that does not begin like a number."""
-    texts = [[str(value) for value in column if isinstance(value, str)] for _, column in frame.items()]
-    return [
-        place
-        for place, column in enumerate(texts, 1)
-        if 2 * sum(not re.match(r"[-+−]?[\d.]", text) for text in column) > len(frame)
-    ]
+def _holds_words(column):
+    """True where most values of a column are text that does not begin like a number."""
+    return 2 * sum(isinstance(value, str) and not re.match(r"[-+−]?[\d.]", value) for value in column) > len(column)
 
 
 def card(name, *values):
@@ -128,5 +120,5 @@ def readable(text, unit=None):
 
 
 def _known(value):
-    """Whether a field of a row, from the ledger or from pandas, holds something."""
+    """True for a field of a row, from the ledger or from pandas, that holds something: neither None nor NaN."""
     return value is not None and value == value

@@ -70,11 +70,12 @@ def _of_lesson(path):
 def _asked(path, solved):
     """{exercise id: (lines of import before it, source of its cell)} of a notebook."""
     cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
-    imports, found = [], {}
+    imports = []
+    found = {}
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
         source = "".join(cell["source"])
         imports += _imports(source)
-        for name in re.findall(r"""\bexercise\(["']([\w-]+)["']\)""", source):
+        for name in exercises.asked(source):
             if name in exercises.registry():
                 found[name] = (list(imports), exercises.fill(source) if solved else source)
     return found

@@ -34,13 +34,12 @@ def _read_lesson(path):
     cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
     title = re.search(r"^# (.+)$", texts[0], flags=re.MULTILINE)
-    asked = [name for text in texts for name in re.findall(r"""\bexercise\(["']([\w-]+)["']\)""", text)]
     question = re.search(r"^\*\*(.+\?)\*\*$", texts[0], flags=re.MULTILINE)
     return LessonPage(
         path=Path(path),
         title=title[1] if title else Path(path).stem,
         question=question[1] if question else "",
-        exercises=tuple(map(exercises.find, asked)),
+        exercises=tuple(exercises.find(name) for text in texts for name in exercises.asked(text)),
     )
 
 

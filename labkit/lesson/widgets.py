@@ -3,7 +3,6 @@
 The kernel may handle a click in another thread, while a cell runs, and two clicks at once.
 """
 
-import base64
 import contextlib
 import io
 import math
@@ -13,6 +12,7 @@ from unittest import mock
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
+from IPython.core.pylabtools import print_figure
 from IPython.display import HTML, display
 
 from labkit.lesson.cards import card, macros, shell
@@ -103,17 +103,11 @@ def show_sliders(function, ranges):
 
 
 def _slider(name, start, low, high):
-    kind = widgets.IntSlider if isinstance(start, int) else widgets.FloatSlider
-    step = 1 if isinstance(start, int) else _step(start, low, high)
+    whole = isinstance(start, int)
+    kind = widgets.IntSlider if whole else widgets.FloatSlider
+    step = 1 if whole else 10 ** math.floor(math.log10((high - low) / 200))  # 200 to 2,000 of them
     look = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
     return kind(value=start, min=low, max=high, step=step, continuous_update=False, **look)
-
-
-def _step(start, low, high):
-    """The power of ten that makes at least 20 steps, and one of which is the start, where at most 2,000 do that."""
-    coarse = 10 ** math.floor(math.log10((high - low) / 20))
-    whole = (step for step in (coarse, coarse / 10) if math.isclose((start - low) / step, round((start - low) / step)))
-    return next(whole, coarse)
 
 
 def _between_cells(call):
@@ -127,7 +121,8 @@ def _between_cells(call):
 
 def _shown_by(function, values):
     """What a call prints and draws, as HTML; figures that others have open stay as they are."""
-    printed, open_before = io.StringIO(), set(plt.get_fignums())
+    printed = io.StringIO()
+    open_before = set(plt.get_fignums())
     with contextlib.redirect_stdout(printed), mock.patch.object(plt, "show"):  # it sends every open figure elsewhere
         function(**values)
     text = f"<pre>{escape(printed.getvalue())}</pre>" if printed.getvalue() else ""
@@ -137,9 +132,6 @@ def _shown_by(function, values):
 
 def _picture(figure):
     """A figure as an HTML image; it is closed."""
-    page = io.BytesIO()
-    figure.savefig(page, format="png", bbox_inches="tight")
+    data = print_figure(figure, "png", base64=True)
     plt.close(figure)
-    return (
-        f'<img alt="picture at these values" src="data:image/png;base64,{base64.b64encode(page.getvalue()).decode()}">'
-    )
+    return f'<img alt="picture at these values" src="data:image/png;base64,{data}">'

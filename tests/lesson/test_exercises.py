@@ -85,3 +85,8 @@ def test_a_plain_value_is_filled_as_an_assignment():
 def test_an_unknown_exercise_is_refused():
     with pytest.raises(LessonError, match="no exercise 'nothing'"):
         exercises.find("nothing")
+
+
+def test_no_two_exercises_of_the_course_have_the_same_id():
+    ids = [task.id for lesson in exercises.lessons() for task in exercises.of(lesson)]
+    assert len(set(ids)) == len(ids)

@@ -92,7 +92,7 @@ def untouched(answer):
 
 
 def _same(before, after):
-    """Whether two nested values of tuples, lists, dicts, arrays and numbers are equal."""
+    """True for two equal nested values of tuples, lists, dicts, arrays and numbers."""
     if isinstance(before, dict):
         return list(before) == list(after) and all(_same(before[key], after[key]) for key in before)
     if isinstance(before, (tuple, list)):
@@ -122,13 +122,7 @@ def shorten(value):
 @functools.cache
 def registry():
     """{exercise id: Exercise} of all lessons."""
-    found = {}
-    for lesson in lessons():
-        for task in of(lesson):
-            if task.id in found:
-                raise LessonError(f"Two exercises are called {task.id!r}.", fix="rename one of them")
-            found[task.id] = task
-    return found
+    return {task.id: task for lesson in lessons() for task in of(lesson)}
 
 
 def of(lesson):
@@ -149,8 +143,13 @@ def find(exercise_id):
     return registry()[exercise_id]
 
 
+def asked(source):
+    """The ids of the exercises that a cell asks for."""
+    return re.findall(r"""\bexercise\(["']([\w-]+)["']\)""", source)
+
+
 def is_stub(answer):
-    """Whether the reader has not written anything yet: `...`, None, or a function that only returns None."""
+    """True for an answer that is not written yet: `...`, None, or a function that only returns None."""
     if answer is None or answer is ...:
         return True
     if not isinstance(answer, types.FunctionType):
@@ -168,7 +167,6 @@ def fill(source):
     """
     lines = source.splitlines()
     for number, line in enumerate(lines):
-        called = re.search(r"""\bexercise\(["']([\w-]+)["']\)""", line)
-        if called:
-            return "\n".join([find(called[1]).solution, "", *lines[number:]])
+        for exercise_id in asked(line):
+            return "\n".join([find(exercise_id).solution, "", *lines[number:]])
     return source

@@ -1,4 +1,4 @@
-"""How a prediction and a claim are judged."""
+"""The verdicts on predictions and claims."""
 
 import inspect
 import math
@@ -49,10 +49,13 @@ def weigh(value):
     if samples is None:
         number = float(value)
         return Evidence() if math.isnan(number) else Evidence(number, number, number)
-    low, high, floor = float(value.low), float(value.high), getattr(value, "floor", None) or 0.0
+    low = float(value.low)
+    high = float(value.high)
+    floor = getattr(value, "floor", None) or 0.0
     if math.isnan(low) or math.isnan(high):
         return Evidence()
-    fewest, kind = getattr(value, "fewest", FEWEST), "pairs" if hasattr(value, "pairs") else "samples"
+    fewest = getattr(value, "fewest", FEWEST)
+    kind = "pairs" if hasattr(value, "pairs") else "samples"
     return Evidence(
         value=(low + high) / 2 if value.median is None else float(value.median),
         low=low / (1 + floor),
@@ -62,14 +65,14 @@ def weigh(value):
     )
 
 
-def judge_prediction(row):
-    """The verdict on a revealed prediction: "no answer" where nobody gave one, "open" with a reason, else `judge`."""
+def of_prediction(row):
+    """The verdict on a revealed prediction: "no answer" without one, "open" with a reason, else `of_guess`."""
     if row.source == "default":
         return "no answer"
-    return "open" if row.reason else judge(row.answer, row.result, row.low, row.high)
+    return "open" if row.reason else of_guess(row.answer, row.result, row.low, row.high)
 
 
-def judge(answer, result, low=None, high=None):
+def of_guess(answer, result, low=None, high=None):
     """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
     if result is None:
         return "open"
@@ -85,20 +88,20 @@ def judge(answer, result, low=None, high=None):
     return "right" if factor <= RIGHT else "close" if factor <= CLOSE else "off"
 
 
-def judge_claim(found, holds_if, reason=None):
+def of_claim(found, holds_if, reason=None):
     """(verdict, why it stays open or None) of a claim on this `Evidence`; a `reason` given keeps it open."""
     if found.value is None:
         return "inconclusive", reason or NOT_MEASURED
     if reason or found.doubt:
         return "inconclusive", reason or found.doubt
-    widened = verdict(found.low, found.high, holds_if)
-    if widened != verdict(found.low * (1 + found.floor), found.high / (1 + found.floor), holds_if):
+    widened = of_interval(found.low, found.high, holds_if)
+    if widened != of_interval(found.low * (1 + found.floor), found.high / (1 + found.floor), holds_if):
         return widened, f"the same code twice differed by up to {100 * found.floor:.2g} % here"
     return widened, None
 
 
-def verdict(low, high, holds_if):
-    """Judge an interval: what holds for all of it holds, what holds nowhere in it fails."""
+def of_interval(low, high, holds_if):
+    """ "holds", "fails" or "inconclusive": what holds for all of it holds, what holds nowhere in it fails."""
     one = len(inspect.signature(holds_if).parameters) == 1
 
     def holds(a, b):

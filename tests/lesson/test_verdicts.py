@@ -1,11 +1,11 @@
-"""How a prediction and a claim are judged."""
+"""The verdicts on predictions and claims."""
 
 import math
 
 import pytest
 
 from labkit.errors import LessonError
-from labkit.lesson import judging
+from labkit.lesson import verdicts
 from labkit.measure.stats import Interval, mean_interval
 
 
@@ -19,15 +19,15 @@ from labkit.measure.stats import Interval, mean_interval
     ],
 )
 def test_a_guess_is_right_within_a_tenth_and_close_within_a_quarter(answer, result, verdict):
-    assert judging.judge(answer, result) == verdict
+    assert verdicts.of_guess(answer, result) == verdict
 
 
 def test_an_answer_that_the_interval_allows_is_not_called_off():
-    assert judging.judge("3", "2", 0.5, 3.5) == "open"
-    assert judging.judge("0", "1", -0.5, 2.5) == "open"
-    assert judging.judge("2.1", "2", 0.5, 3.5) == "right"
-    assert judging.judge("4", "2", 0.5, 3.5) == "off"
-    assert judging.judge("4", None) == "open"
+    assert verdicts.of_guess("3", "2", 0.5, 3.5) == "open"
+    assert verdicts.of_guess("0", "1", -0.5, 2.5) == "open"
+    assert verdicts.of_guess("2.1", "2", 0.5, 3.5) == "right"
+    assert verdicts.of_guess("4", "2", 0.5, 3.5) == "off"
+    assert verdicts.of_guess("4", None) == "open"
 
 
 class Timed:
@@ -35,9 +35,9 @@ class Timed:
 
 
 def test_a_ratio_of_timings_is_judged_with_what_two_identical_arms_differed_in():
-    found = judging.weigh(Timed())
+    found = verdicts.weigh(Timed())
     assert (found.low, found.high, found.value) == pytest.approx((1.02 / 1.03, 1.06 * 1.03, 1.04))
-    verdict, reason = judging.judge_claim(found, lambda low, high: low > 1)
+    verdict, reason = verdicts.of_claim(found, lambda low, high: low > 1)
     assert (verdict, reason) == ("inconclusive", "the same code twice differed by up to 3 % here")
 
 
@@ -45,17 +45,17 @@ def test_too_few_samples_prove_nothing_and_the_reason_says_how_many_are_missing(
     class Few(Timed):
         pairs = 10
 
-    assert judging.weigh(Few()).doubt == "only 10 of the 11 pairs that are needed"
-    assert judging.weigh(Interval(1.2, 1.4, samples=4)).doubt == "only 4 of the 11 samples that are needed"
-    assert judging.weigh(mean_interval([2.0])).doubt == "only 1 of the 2 samples that are needed"
-    assert judging.weigh(Timed()).doubt is None
-    assert judging.weigh(mean_interval([2.0, 2.1, 2.2])).doubt is None
+    assert verdicts.weigh(Few()).doubt == "only 10 of the 11 pairs that are needed"
+    assert verdicts.weigh(Interval(1.2, 1.4, samples=4)).doubt == "only 4 of the 11 samples that are needed"
+    assert verdicts.weigh(mean_interval([2.0])).doubt == "only 1 of the 2 samples that are needed"
+    assert verdicts.weigh(Timed()).doubt is None
+    assert verdicts.weigh(mean_interval([2.0, 2.1, 2.2])).doubt is None
 
 
 @pytest.mark.parametrize("pair", [(1.1, 1.3), [1.1, 1.3]])
 def test_a_bare_pair_of_numbers_is_no_interval(pair):
     with pytest.raises(LessonError, match="number of its samples"):
-        judging.weigh(pair)
+        verdicts.weigh(pair)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_bare_pair_of_numbers_is_no_interval(pair):
 )
 @pytest.mark.parametrize("holds_if", [lambda low, high: low > 1, lambda value: value > 1])
 def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(low, high, verdict, holds_if):
-    assert judging.verdict(low, high, holds_if) == verdict
+    assert verdicts.of_interval(low, high, holds_if) == verdict
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(lo
     [(0.95, 1.05, "holds"), (0.87, 1.103, "inconclusive"), (1.2, 1.4, "fails"), (-math.inf, math.inf, "inconclusive")],
 )
 def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_the_interval_does(low, high, verdict):
-    assert judging.verdict(low, high, lambda low, high: low >= 0.9 and high <= 1.1) == verdict
-    assert judging.verdict(low, high, lambda value: 0.9 <= value <= 1.1) == verdict
+    assert verdicts.of_interval(low, high, lambda low, high: low >= 0.9 and high <= 1.1) == verdict
+    assert verdicts.of_interval(low, high, lambda value: 0.9 <= value <= 1.1) == verdict
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_t
     ],
 )
 def test_the_number_shown_is_the_point_estimate_and_the_interval_shown_is_the_one_judged(value, wanted):
-    assert judging.weigh(value)[:3] == wanted
+    assert verdicts.weigh(value)[:3] == wanted
