@@ -21,10 +21,9 @@ class Figures:
         name      one word, such as `import_labkit`
         at_most, at_least  the target, one or both, in `unit`
         """
-        fits = value is not None
-        fits = fits and (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
         limits = ((">=", at_least), ("<=", at_most))
         bounds = [f"{sign}{limit:g}{unit}" for sign, limit in limits if limit is not None]
+        fits = value is not None and (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
         shown = "not-measured" if value is None else f"{value:.4g}{unit}"
         print(f"{name} {shown} {','.join(bounds) or '-'} {'ok' if fits else 'short'}", flush=True)
         self.short += not fits
@@ -36,17 +35,17 @@ class Figures:
         run(self, *args)
         self.add(f"seconds_of_{name}", time.perf_counter() - begin, unit="s")
 
-    def lesson(self, number, *, at_most):
-        """How many seconds a lesson takes in the profile quick; not measured when it does not pass.
+    def lesson(self, *numbers, at_most):
+        """How many seconds lessons take in the profile quick; not measured when one does not pass.
 
-        number  such as "08"
+        numbers  such as "08"
         """
-        command = [sys.executable, "-m", "labkit.cli", "run", number, "--profile", "quick", "--fresh"]
+        command = [sys.executable, "-m", "labkit.cli", "run", *numbers, "--profile", "quick", "--fresh"]
         with tempfile.TemporaryDirectory() as folder:
-            begin, environment = time.monotonic(), {**os.environ, "LABKIT_ARTIFACTS": folder}
-            done = subprocess.run(command, cwd=root(), env=environment, capture_output=True)
-            seconds = time.monotonic() - begin if done.returncode == 0 else None
-        self.add(f"lesson_{number}_quick", seconds, at_most=at_most, unit="s")
+            begin = time.monotonic()
+            done = subprocess.run(command, cwd=root(), env={**os.environ, "LABKIT_ARTIFACTS": folder})
+            seconds = None if done.returncode else time.monotonic() - begin
+        self.add(f"lesson_{'_'.join(numbers)}_quick", seconds, at_most=at_most, unit="s")
 
     def exit(self):
         """End the program: 0 when every figure met its target, else 1."""

@@ -6,57 +6,40 @@ Full: about 15 minutes (30 kills). Quick: under a minute, fewer of everything.
 """
 
 import argparse
-import os
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import drills
 from figures import Figures
 from writers import write_rows_with_kills
 
-ROOT = Path(__file__).resolve().parent.parent
-SMALL = ("sys-exit", "os-exit", "recap-then-exit", "recap-too-early", "no-recap", "empty")
+from labkit.files import root
+
+IMPORT = "import time; begun = time.perf_counter(); import labkit; print(time.perf_counter() - begun)"
 
 
-def import_seconds(times=9):
+def import_seconds(times):
     """Median seconds that `import labkit` adds to a fresh interpreter."""
-    code = "import time; begun = time.perf_counter(); import labkit; print(time.perf_counter() - begun)"
-    found = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(times)
-    ]
-    return statistics.median(float(done.stdout) for done in found)
+    return statistics.median(float(subprocess.check_output([sys.executable, "-c", IMPORT])) for _ in range(times))
 
 
-def run_seconds(folder):
-    """Seconds for the two first notebooks by `labkit run`, or None when they do not all pass."""
-    command = [sys.executable, "-m", "labkit.cli", "run", "00", "01", "--profile", "quick", "--fresh"]
-    own = {**os.environ, "LABKIT_ARTIFACTS": str(folder)}
-    begun = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True)
-    if done.returncode:
-        print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
-    return time.monotonic() - begun if done.returncode == 0 else None
-
-
-def early_exits_passed(folder, forms):
-    """How many of the early exits were counted as passed, and how many gave no fitting reason."""
+def exit_figures(figures, folder, *, forms):
+    """Ways to leave a notebook early: none may count as passed, and each must give its reason."""
     cells = {f"{number:02}_{name}": drills.EARLY_EXITS[name][0] for number, name in enumerate(forms)}
     drills.write_workbook(folder, cells)
     drills.start_batch(folder, cell_deadline_s=8).wait()
     attempts = drills.attempts(folder)
-    unexplained = sum(drills.EARLY_EXITS[row.notebook[3:]][1] not in (row.reason or "") for row in attempts)
-    passed = sum(row.status == "passed" for row in attempts)
-    return passed, unexplained + abs(len(attempts) - len(forms))
+    explained = sum(drills.EARLY_EXITS[row.notebook[3:]][1] in (row.reason or "") for row in attempts)
+    figures.add("early_exit_forms_counted_passed", sum(row.status == "passed" for row in attempts), at_most=0)
+    figures.add("early_exit_forms_explained", explained, at_least=len(forms))
 
 
 def data_figures(figures, folder):
     """The damaged and hostile data files of the tests."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(root() / "tests"))
     from hostile_data import survey
 
     problems = survey(folder)
@@ -66,16 +49,15 @@ def data_figures(figures, folder):
     figures.add("data_escapes", escaped, at_most=0)
 
 
-def kill_figures(figures, folder, *, kills, within_s):
+def kill_figures(figures, folder, *, kills):
     """SIGKILLs at random moments."""
-    drill = drills.KillDrill(folder, random.Random(int(os.environ.get("SEED", "0"))), notebooks=3)
-    count = drill.run(kills, within_s=within_s)
+    count = drills.KillDrill(folder, notebooks=3).run(kills, within_s=5)
     figures.add("kills", count["kills"], at_least=kills)
+    figures.add("resume_completes", count["resumed"], at_least=count["kills"])
+    figures.add("finished_notebooks_kept", count["kept"], at_least=1 if kills > 5 else None)
     figures.add("torn_files", count["torn"], at_most=0)
     figures.add("lost_rows", count["lost"], at_most=0)
-    figures.add("resume_completes", count["resumed"], at_least=count["kills"])
     figures.add("finished_notebooks_rerun", count["rerun"], at_most=0)
-    figures.add("finished_notebooks_kept", count["kept"], at_least=1 if kills > 5 else None)
     figures.add("kernels_alive_after_5s", count["alive"], at_most=0)
 
 
@@ -88,26 +70,20 @@ def ledger_figures(figures, folder, *, rows, kills):
 
 
 def main():
-    quick = parse().quick
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer of everything, under a minute")
+    quick = parser.parse_args().quick
     figures = Figures()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures.add("import_labkit_seconds", import_seconds(3 if quick else 9), at_most=0.2, unit="s")
         if not quick:  # in a quick check these two notebooks alone would take the minute
-            figures.add("run_seconds", run_seconds(folder / "run"), at_most=90, unit="s")
+            figures.lesson("00", "01", at_most=90)
         ledger_figures(figures, folder / "rows", rows=60 if quick else 500, kills=3 if quick else 16)
-        passed, unexplained = early_exits_passed(folder / "exits", SMALL[:3] if quick else tuple(drills.EARLY_EXITS))
-        figures.add("early_exit_forms_counted_passed", passed, at_most=0)
-        figures.add("early_exit_forms_unexplained", unexplained, at_most=0)
-        kill_figures(figures, folder / "kills", kills=2 if quick else 30, within_s=5)
+        exit_figures(figures, folder / "exits", forms=tuple(drills.EARLY_EXITS)[: 3 if quick else None])
+        kill_figures(figures, folder / "kills", kills=2 if quick else 30)
         data_figures(figures, folder / "data")
     figures.exit()
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer of everything, under a minute")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":
