@@ -1,13 +1,12 @@
 """Texts of many lengths through an encoder: the course's own paragraphs, batches with little padding, search.
 
-for numbers in embedded(texts, answer):   # in the order of the texts, in bounded memory
-    ...
+vectors = encoded(tokens(texts), answer)   # (N, width), in the order of the texts
 hits = course_index().search("why is a small batch slow?")
 """
 
-from labkit.text.batches import by_length, embedded, encoded, padded, padding_share
+from labkit.text.batches import by_length, encoded, padded, padding_share
 from labkit.text.paragraphs import Paragraph, paragraphs
 from labkit.text.search import Index, agreement, course_index, nearest
 
-__all__ = ["Index", "Paragraph", "agreement", "by_length", "course_index", "embedded", "encoded", "nearest"]
+__all__ = ["Index", "Paragraph", "agreement", "by_length", "course_index", "encoded", "nearest"]
 __all__ += ["padded", "padding_share", "paragraphs"]

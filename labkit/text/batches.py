@@ -1,14 +1,9 @@
 """Batches of texts. All rows of a batch are as long as its longest: what fills the others up is work on nothing."""
 
-from itertools import islice
-
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.models.encoder import PADDING
-from labkit.models.minilm import LONGEST, tokens
-
-AT_ONCE = 4096  # texts of a stream that are sorted together
 
 
 def padded(rows, length=None):
@@ -48,14 +43,3 @@ def encoded(rows, answer, size=32):
             for place, each in zip(places, numbers, strict=True):
                 found[place] = each
         return torch.stack(found)
-
-
-def embedded(texts, answer, *, size=32, longest=LONGEST):
-    """The numbers of each text, in the order of the texts: yields tensors (width,).
-
-    texts   any iterable, however long: `AT_ONCE` of them are held at a time
-    """
-    stream = iter(texts)
-    while part := list(islice(stream, AT_ONCE)):
-        for numbers in encoded(tokens(part, longest=longest), answer, size):
-            yield numbers.clone()  # not a view, which would keep them all

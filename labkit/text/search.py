@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from labkit import engines, export, models
 from labkit.files import artifacts, atomic
 from labkit.models import minilm
-from labkit.text.batches import embedded
+from labkit.text.batches import encoded
 from labkit.text.paragraphs import Paragraph, paragraphs
 
 
@@ -32,7 +32,7 @@ class Index:
 
     def search(self, question, count=5):
         """The paragraphs nearest to a question, best first: a list of `Hit`."""
-        (vector,) = embedded([question], self.answer)
+        (vector,) = encoded(minilm.tokens([question]), self.answer)
         cosines, places = (self.vectors @ vector).topk(min(count, len(self.paragraphs)))
         return [Hit(self.paragraphs[at], value) for value, at in zip(cosines.tolist(), places.tolist(), strict=True)]
 
@@ -50,7 +50,7 @@ def course_index():
         for old in folder.glob("*.safetensors"):
             old.unlink()
         with atomic(kept) as temporary:
-            save_file({"vectors": torch.stack(list(embedded((each.text for each in known), answer)))}, temporary)
+            save_file({"vectors": encoded(minilm.tokens([each.text for each in known]), answer)}, temporary)
     return Index(known, load_file(kept)["vectors"], answer)
 
 

@@ -1,14 +1,13 @@
-"""Texts in batches: nothing is lost or mixed up, little is padding, memory is bounded; search finds what is meant."""
+"""Texts in batches: nothing is lost or mixed up, little is padding; search finds what is meant."""
 
 import itertools
 
-import psutil
 import pytest
 import torch
 
 from labkit import text
 from labkit.models import minilm
-from labkit.text import batches, search
+from labkit.text import search
 
 ROWS = [torch.arange(1, length + 1) for length in (3, 9, 1, 4)]
 
@@ -45,36 +44,6 @@ def test_rows_come_back_in_their_own_order():
     assert text.encoded(ROWS, lengths_of, 2).flatten().tolist() == [3, 9, 1, 4]
 
 
-def test_an_endless_stream_is_read_in_parts(monkeypatch):
-    monkeypatch.setattr(batches, "AT_ONCE", 8)
-    taken = []
-
-    def stream():
-        for number in itertools.count():
-            taken.append(number)
-            yield "word " * (number % 5)
-
-    found = list(itertools.islice(text.embedded(stream(), lengths_of), 20))
-    assert [int(each) for each in found] == [2 + number % 5 for number in range(20)]
-    assert len(taken) == 24
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_texts_take_no_more_memory_than_a_few_thousand():
-    def wide(batch):
-        return batch[:, :1].expand(-1, 384).float()
-
-    def mebibytes():
-        return psutil.Process().memory_info().rss / 2**20
-
-    stream = text.embedded((f"text {number}" for number in range(100_000)), wide)
-    sum(1 for _ in itertools.islice(stream, 10_000))  # what it needs at all
-    before = mebibytes()
-    assert sum(1 for _ in itertools.islice(stream, 89_999)) == 89_999
-    assert mebibytes() - before < 50  # all vectors would be 138
-    assert len(list(stream)) == 1
-
-
 def test_agreement_by_hand():
     exact = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), dim=1)
     assert text.nearest(exact).flatten().tolist() == [1, 0, 3, 2]
@@ -91,7 +60,7 @@ def test_the_course_is_searched_by_meaning_and_read_again_only_when_it_changed(m
     found = text.course_index().search(known[3].text, 2)
     assert found[0].paragraph == known[3]
     assert found[0].cosine == pytest.approx(1, abs=1e-3)
-    monkeypatch.setattr(search, "embedded", lambda texts, answer: minilm.no_such_function)
+    monkeypatch.setattr(search, "encoded", lambda rows, answer: minilm.no_such_function)
     with pytest.raises(AttributeError):
         text.course_index().search("a question is embedded", 2)
     assert len(list((own_artifacts / "minilm").glob("*.safetensors"))) == 1
