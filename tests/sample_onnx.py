@@ -101,16 +101,3 @@ def in_an_attribute(folder):
     tensor.ClearField("raw_data")
     model.graph.node.insert(0, helper.make_node("Constant", [], ["weight"], value=tensor))
     return save(model, folder)
-
-
-def the_same_data_again(folder):
-    """A thousand weights of 1 MB, all of them the same megabyte on disk."""
-    path = with_external(folder, "weights.bin")
-    (folder / "weights.bin").write_bytes(bytes(2**20))
-    model = onnx.load(path, load_external_data=False)
-    for number in range(1000):
-        copy = model.graph.initializer.add()
-        copy.CopyFrom(model.graph.initializer[0])
-        copy.name = f"copy_{number}"
-        copy.dims[:] = [512, 512]
-    return save(model, folder)

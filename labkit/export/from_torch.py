@@ -1,16 +1,13 @@
 """From a torch module to an ONNX file."""
 
 import copy
-import gc
 import warnings
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import onnx
 
 from labkit.errors import LabError
-from labkit.export.gate import ready
 from labkit.export.inputs import dims
 from labkit.files import atomic
 
@@ -40,9 +37,8 @@ def to_onnx(model, example, path, *, opset=None, optimize=True, longest=None):
     sides = {0: torch.export.Dim("batch")}
     if longest:
         sides[1] = torch.export.Dim("length", min=2, max=longest)
-    ready()  # for the checks of the file
     _read_operators_once()
-    with atomic(path) as temporary, warnings.catch_warnings(), _no_collection(), torch.no_grad():
+    with atomic(path) as temporary, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's own, about itself
         torch.onnx.export(
             # weights laid out as NHWC would make the exporter write its pooling as a search by computed places
@@ -61,18 +57,6 @@ def to_onnx(model, example, path, *, opset=None, optimize=True, longest=None):
         )
         _require_open_batch(temporary)
     return Path(path)
-
-
-@contextmanager
-def _no_collection():
-    """Look for no unused objects meanwhile: the exporter makes so many that the search takes a tenth of its time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @cache

@@ -1,17 +1,16 @@
 """The gate for ONNX files from anywhere: a process apart opens the file first, checks it, and runs it once.
 
 Whatever a file does to its reader (fills the memory, runs without end, crashes a library), it does it there; the
-checks themselves stand in `_inspector`. What a gate cannot know is whether the network is a good one: `parity` and a
+checks themselves stand in `inspection`. What a gate cannot know is whether the network is a good one: `parity` and a
 test set tell.
+Cost    about half a second per file, once
 """
 
-import atexit
 import functools
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -23,12 +22,10 @@ from labkit.errors import LabError
 from labkit.files import sha256
 
 LARGEST = 2**31  # bytes of the file itself; its external data may be more
-LIMIT_S = 60  # for one file; those of the lessons take less than a second
+LIMIT_S = 45  # for one file; those of the lessons take about a second
 ADVICE = "do not use it; export the model anew, or ask where the file comes from"
 INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")
 FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
-_INSPECTORS = {}  # {process that asks: process that opens files for it}; a forked process needs one of its own
-_ONE_AT_A_TIME = threading.Lock()
 
 
 def checked(path):
@@ -66,42 +63,20 @@ def _require_file(path):
 
 @functools.lru_cache(maxsize=1024)
 def _inspected(digest, path):
-    """Ask the inspector about a file: a LabError when it is not sound. Only what passes is remembered."""
-    with _ONE_AT_A_TIME:
-        inspector = _inspector()
-        try:
-            print(json.dumps([path, LIMIT_S]), file=inspector.stdin, flush=True)
-            answer = inspector.stdout.readline()
-        except BaseException:  # an interrupt: the answer still to come must not be taken for that of another file
-            inspector.kill()
-            raise
-        if not answer:
-            raise LabError(
-                "It cannot be opened without harm.",
-                expected=f"a call that comes back within {LIMIT_S} s and fits in memory",
-                found=f"the process that tried ended with status {inspector.wait()}",
-            )
-    if problem := json.loads(answer):
+    """Let a fresh process inspect a file: a LabError when it is not sound. Only what passes is remembered."""
+    command = [sys.executable, "-P", "-m", "labkit.export.inspection", path]
+    few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread would claim memory
+    environment = {**os.environ, **few, "PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, env=environment)
+        said, ended = done.stdout, f"the process that tried ended with status {done.returncode}"
+    except subprocess.TimeoutExpired:
+        said, ended = b"", "the process that tried did not end"
+    if not said:
+        expected = f"a call that comes back within {LIMIT_S} s and fits in memory"
+        raise LabError("It cannot be opened without harm.", expected=expected, found=ended)
+    if problem := json.loads(said):
         raise LabError(**problem)
-
-
-def ready():
-    """Start the process that opens files, if there is none: it loads its libraries while this one does other work."""
-    with _ONE_AT_A_TIME:
-        _inspector()
-
-
-def _inspector():
-    """The process that opens files for this one, started when there is none."""
-    found = _INSPECTORS.get(os.getpid())
-    if found is None or found.poll() is not None:
-        few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread would claim memory
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        environment = {**os.environ, **few, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-P", "-m", "labkit.export._inspector"]
-        found = _INSPECTORS[os.getpid()] = subprocess.Popen(command, **pipes, text=True, env=environment)
-        atexit.register(found.communicate)  # closes its input, which ends it
-    return found
 
 
 def precision_of(model):

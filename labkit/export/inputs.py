@@ -30,7 +30,7 @@ def _shape(value, batch, dtype):
             f"No batch of {batch} can be made up for the input {value.name!r}.",
             expected="floats or integers of a fixed shape, behind a batch dimension that may vary",
             found=f"{dtype} ({', '.join(map(str, sides))})",
-            fix="choose the batch size of the file" if fixed else "export the model with fixed sides",
+            fix="choose the batch size of the file, or export the model with fixed sides",
         )
     return batch, *sides[1:]
 

@@ -106,14 +106,6 @@ def test_node_times_name_the_nodes_of_the_file_in_the_order_they_run(traced, fol
     assert (frame["ms"] > 0).all()
 
 
-def test_layers_have_the_shapes_and_the_parameters_of_the_network(network, traced, folder):
-    frame = export.layers(export.simplify(traced, folder / "layers.onnx"), batch=3)
-    assert list(frame["operator"]) == ["Conv", "Gemm"]
-    assert list(frame["weights"]) == [(4, 1, 3, 3), (3, 144)]
-    assert list(frame["output"]) == [(3, 4, 6, 6), (3, 3)]
-    assert list(frame["parameters"]) == [4 * 9 + 4, 3 * 144 + 3]
-
-
 @pytest.mark.parametrize("call", [export.simplify, export.runtime_graph, export.operator_times, export.as_written])
 def test_a_file_is_checked_before_it_is_used(call, tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"bad")

@@ -1,0 +1,115 @@
+"""The process in which a file from anywhere is opened first: `python -m labkit.export.inspection PATH`; see `gate`.
+
+What takes too long is killed by the process that asks, what takes too much memory raises here: neither needs a check of
+its own.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from labkit.errors import LabError
+from labkit.export.gate import parsed
+from labkit.export.inputs import dims
+from labkit.export.runtime import answers, session
+from labkit.export.walk import tensors
+
+MEMORY, COPIES = 2**31, 8  # bytes of memory a file may take: so many, or so many times its own if that is more
+BLOCK = 512  # bytes: the unit in which the system says how much of a file lies on the disk
+# The words of libraries that have no memory left.
+TOO_MUCH = ("allocat", "bad_alloc", "require more than", "MemoryError")
+# The words of onnx's checker about external data that it would have to leave the file's folder for.
+OUTSIDE = ("points outside", "outside model directory", "absolute path", "symbolic link", "hard links")
+REASONS = {  # words of a library: what is wrong, what was expected
+    OUTSIDE: ("It names data outside its folder.", "external data in ordinary files beside it"),
+    TOO_MUCH: ("It takes more memory than it should need.", f"{COPIES} times its own bytes, or 2 GiB if that is more"),
+    ("",): ("It is damaged, or does not hold together.", "a valid graph"),
+}
+
+
+def main():
+    """Print null for a sound file, else the parts of a LabError, as JSON."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries print what they like
+    problem = None
+    try:
+        inspect(Path(sys.argv[1]))
+    except LabError as error:
+        problem = vars(error)
+    print(json.dumps(problem), file=out)
+
+
+def inspect(path):
+    """Check a file, and call it once. From then on the memory of this process is limited.
+
+    Raises  LabError: any exception of the libraries is a reason
+    """
+    try:
+        model = parsed(path)
+        _limit_memory(model, path)
+        _check(model, path)
+        _run_once(model, path)
+    except LabError:
+        raise
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        what, expected = next(reason for words, reason in REASONS.items() if any(each in text for each in words))
+        raise LabError(what, expected=expected, found=text[:500]) from error
+
+
+def _limit_memory(model, path):
+    """Let this process take only as much more memory as a file with its external data should need, on a Unix.
+
+    A file counts with the bytes that lie on the disk: a sparse one claims to be far larger than it is.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    import psutil
+
+    places = {entry.value for tensor in tensors(model) for entry in tensor.external_data if entry.key == "location"}
+    files = (path, *(path.parent / place for place in places))
+    held = sum(BLOCK * file.stat().st_blocks for file in files if file.is_file())
+    most = psutil.Process().memory_info().vms + max(MEMORY, COPIES * held)
+    with contextlib.suppress(ValueError, OSError):  # there is a lower limit already, or the system has none
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _check(model, path):
+    """Check what ONNX Runtime does not. The external data is in the model afterwards."""
+    onnx.checker.check_model(str(path))  # its structure, and that external data lies beside it
+    if model.graph.sparse_initializer:
+        raise LabError("It holds sparse tensors: few values that claim to be many.", fix="store them dense")
+    onnx.load_external_data_for_model(model, str(path.parent))
+    for tensor in tensors(model):
+        numpy_helper.to_array(tensor)  # its bytes are as many as its shape says
+
+
+def _run_once(model, path):
+    """Let ONNX Runtime open the file and call it with one item of ones."""
+    try:
+        opened = session(path, threads=1)
+    except LabError as error:
+        if "NotImplemented" in error.found:  # another engine may be able to run it
+            return
+        raise RuntimeError(error.found) from error
+    stored = {tensor.name for tensor in model.graph.initializer}
+    wanted = [value for value in model.graph.input if value.name not in stored]
+    types = [helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in wanted]
+    shapes = [[side if isinstance(side, int) else 1 for side in dims(value)] for value in wanted]
+    try:
+        answers(opened, *map(np.ones, shapes, types))
+    except LabError as error:
+        if any(words in error.found for words in TOO_MUCH):
+            raise RuntimeError(error.found) from error
+
+
+if __name__ == "__main__":
+    main()
