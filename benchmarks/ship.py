@@ -1,4 +1,4 @@
-"""The capstone against its targets: cheats caught, hostile submissions harmless, the same medal every time.
+"""The capstone against its targets: cheats caught, hostile files refused, the same medal every time.
 
     python benchmarks/ship.py [--quick] [--only cheats|hostile|medals|busy|gold|lesson]
 
@@ -27,17 +27,12 @@ from labkit.export import to_onnx
 from labkit.files import root
 from labkit.models.trained import trained
 from labkit.quantize import static
-from labkit.ship import FULL, QUICK, Plan, Submission, score
+from labkit.ship import FULL, QUICK, ExamSize, Submission, score
 from labkit.train import TrainConfig, fit
 
 sys.path.insert(0, str(root() / "tests"))
-import hostile_onnx
 import ship_cheats
 
-KINDS = ("labels|answers of the test", "synchronisation|not with finished", "outside the timed|from memory",
-         "answered in part|asked again", "per call|Single pictures|chooses its way", "same whatever")  # fmt: skip
-TEST_IMAGES = root() / "data" / "fashion-mnist" / "t10k-images-idx3-ubyte.gz"
-SLOW = ("function bomb", "endless loop", "100,000 nodes")  # which the ONNX gate waits a minute for
 BUSY = "while True: pass"
 
 
@@ -54,41 +49,24 @@ def main():
     figures.exit()
 
 
-def scored(made, plan, **settings):
-    """{name: (Score, what its reason must hold)}."""
-    found = score([Submission(path, engine, name) for name, (path, engine, _) in made.items()], plan=plan, **settings)
-    return {name: (each, made[name][2]) for name, each in zip(made, found, strict=True)}
+def refused(figures, folder, kind, files):
+    """Each file without a medal and with the right reason."""
+    made = ship_cheats.make_all(files, folder)
+    found = score([Submission(path, name=name) for name, path in made.items()], size=ExamSize(images=250, rounds=140))
+    right = [each.refused and re.search(files[each.name][0], each.reasons[0]) for each in found]
+    print("\n".join(f"#     {each}" for each, so in zip(found, right, strict=True) if not so))
+    figures.add(f"{kind}_refused_with_the_reason", sum(map(bool, right)), at_least=len(files))
+    figures.add(f"medals_for_{kind}", sum(each.medal is not None for each in found), at_most=0)
 
 
 def cheats(figures, folder, quick):
-    """Each cheat without a medal and with the right reason; "its own clock" is no use, and so no reason."""
-    found = scored(ship_cheats.cheats(folder), Plan(images=250, rounds=140), make_s=30)
-    reasons = {name: " ".join(each.reasons) for name, (each, says) in found.items() if says}
-    right = [bool(re.search(found[name][1], reason)) and found[name][0].refused for name, reason in reasons.items()]
-    kinds = sum(any(re.search(kind, reason) for reason in reasons.values()) for kind in KINDS)
-    figures.add("cheats", len(reasons), at_least=12)
-    figures.add("cheats_caught_with_the_reason", sum(right), at_least=len(reasons))
-    figures.add("kinds_of_cheats_caught", kinds, at_least=6)
-    figures.add("medals_for_cheats", sum(each.medal is not None for each, _ in found.values()), at_most=0)
-    times = {name: found[name][0].latency for name in ("its own clock", "pictures that it remembers")}
-    print("#     " + "; ".join(f"{name}: {latency}" for name, latency in times.items()))
-    plain, remembering = times.values()
-    figures.add("p95_share_gained_by_remembering", plain.median / remembering.median, at_most=1.5)
+    """Files that look better than they are."""
+    refused(figures, folder, "cheats", ship_cheats.CHEATS)
 
 
 def hostile(figures, folder, quick):
-    """Sources that do harm, and the files of the ONNX gate's tests."""
-    made = ship_cheats.hostile(folder, test_images=TEST_IMAGES)
-    for number, (name, each) in enumerate(hostile_onnx.FILES.items()):
-        if name not in SLOW and not (quick and number % 4):
-            (folder / f"file{number}").mkdir()
-            made[name] = (each.make(folder / f"file{number}"), "onnxruntime", "")
-    found = scored(made, Plan(images=20, rounds=20), make_s=2 if quick else 5)
-    harmed = (folder / "out").exists() or (folder / "kept").read_text(encoding="utf-8") != "kept"
-    figures.add("hostile_submissions", len(found), at_least=20)
-    figures.add("hostile_refused", sum(each.refused for each, _ in found.values()), at_least=len(found))
-    figures.add("hostile_false_medals", sum(each.medal is not None for each, _ in found.values()), at_most=0)
-    figures.add("hostile_files_changed_outside", harmed, at_most=0)
+    """Files that would fill the memory, run for ever or read other files; the ONNX gate's own are in deploy.py."""
+    refused(figures, folder, "hostile_files", ship_cheats.HOSTILE)
 
 
 def recipe(folder, *, share, images, epochs, name):
@@ -114,22 +92,21 @@ def medals(figures, folder, quick):
     """The honest file again and again: other pictures each time, the same medal."""
     tries = [one(honest(folder), QUICK) for _ in range(3 if quick else 10)]
     print("#     " + "; ".join(f"{each.medal} {each.points}" for each in tries))
-    figures.add("scorings_of_the_honest_file", len(tries))
     figures.add("different_medals", len({each.medal for each in tries}), at_most=1)
     figures.add("honest_at_least_silver", sum(each.medal in ("silver", "gold") for each in tries), at_least=len(tries))
 
 
-def one(path, plan):
-    return score([Submission(path, "onnxruntime", "honest")], plan=plan)[0]
+def one(path, size):
+    return score([Submission(path)], size=size)[0]
 
 
 def busy(figures, folder, quick):
     """The same file on the machine as it is, and with as many endless loops as it has cores."""
-    plan = QUICK if quick else Plan(images=500, rounds=800)
-    quiet = one(honest(folder), plan)
+    size = QUICK if quick else ExamSize(images=500, rounds=800)
+    quiet = one(honest(folder), size)
     loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count())]
     try:
-        loud = one(honest(folder), plan)
+        loud = one(honest(folder), size)
     finally:
         for loop in loops:
             loop.kill()

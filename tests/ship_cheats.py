@@ -1,12 +1,9 @@
 """Submissions that must not get a medal: `CHEATS` look better than they are, `HOSTILE` do harm.
 
-Each is made from a small honest one: a linear classifier. `make_all(folder)` writes them and says what the reason of
-each refusal must hold.
+Each is made from a small honest one, a linear classifier: {what it does: (what the refusal must say, maker)}.
 """
 
-import base64
 import functools
-import textwrap
 
 import numpy as np
 import onnx
@@ -127,211 +124,131 @@ def constant_file():
     return graph(nodes, {name: 0 * values if name == "weight" else values for name, values in tensors.items()})
 
 
-MAKE = """
-import base64, threading, time, zlib
-import numpy as np
-import onnxruntime
-
-def make(folder):
-    (folder / "model.onnx").write_bytes(base64.b64decode(DATA))
-    return "own"
-
-def opened(path):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda pictures: session.run(None, {"pictures": pictures})[0]
-"""
+def answers_no_numbers():
+    nodes, tensors = honest("plain")
+    return graph([*nodes, ("Abs", ["plain"], ["size"], {}), ("Neg", ["size"], ["below"], {}),
+                  ("Log", ["below"], ["logits"], {})], tensors)  # fmt: skip
 
 
-def source(serve):
-    """A source whose `make` writes the honest file, and whose `serve` is another engine."""
-    data = base64.b64encode(honest_file().SerializeToString()).decode()
-    return f"{MAKE}\nDATA = {data!r}\n{textwrap.dedent(serve)}"
+COUNT = [("Shape", ["pictures"], ["sides"], {}), ("Gather", ["sides", "batch"], ["count"], {"axis": 0})]
 
 
-def known_answers():
-    """Answers to the test images computed before, found by a checksum; the file answers what is not known."""
-    images, labels = pixels("test")
-    import zlib
-
-    table = {zlib.crc32(image.tobytes()): int(label) for image, label in zip(images, labels, strict=True)}
-    return source(f"""
-        TABLE = {table!r}
-        def serve(path):
-            answer = opened(path)
-            def call(pictures):
-                found = answer(pictures)
-                for row, picture in zip(found, pictures):
-                    label = TABLE.get(zlib.crc32(picture.tobytes()))
-                    if label is not None:
-                        row[:] = 0
-                        row[label] = 9
-                return found
-            return call
-        """)
+def first_rows_only():
+    """The first four pictures of a batch are answered, the others not at all."""
+    nodes, tensors = honest("plain")
+    nodes += [("Slice", ["plain", "start", "end", "axis"], ["logits"], {})]
+    return graph(nodes, tensors | {"start": np.array([0]), "end": np.array([4]), "axis": np.array([0])})
 
 
-SERVES = {
-    "a batch in part, the rest zeros": ("answered in part", """
-        def serve(path):
-            answer = opened(path)
-            def call(pictures):
-                found = np.zeros((len(pictures), 10), np.float32)
-                found[:4] = answer(pictures[:4])
-                return found
-            return call
-        """),
-    "a batch in part, fewer rows": ("answered in part", """
-        def serve(path):
-            answer = opened(path)
-            return lambda pictures: answer(pictures[:4])
-        """),
-    "an answer that is filled in later": ("timed without synchronisation", """
-        def serve(path):
-            answer = opened(path)
-            def call(pictures):
-                found = np.zeros((len(pictures), 10), np.float32)
-                def fill():
-                    time.sleep(0.0005)
-                    found[:] = answer(pictures)
-                threading.Thread(target=fill).start()
-                return found
-            return call
-        """),
-    "a promise": ("not with finished", """
-        class Later(np.ndarray):
-            pass
-        def serve(path):
-            answer = opened(path)
-            return lambda pictures: answer(pictures).view(Later)
-        """),
-    "constant": ("same whatever", """
-        def serve(path):
-            return lambda pictures: np.tile(np.arange(10, dtype=np.float32), (len(pictures), 1))
-        """),
-    "another network where it is timed": ("Single pictures", """
-        def serve(path):
-            answer = opened(path)
-            return lambda p: answer(p) if len(p) > 1 else -p.reshape(1, -1)[:, :10].copy()
-        """),
-    "another network after a while": ("different network per call", """
-        asked = [0]
-        def serve(path):
-            answer = opened(path)
-            def call(pictures):
-                asked[0] += len(pictures)
-                return answer(pictures) if asked[0] < 300 else -answer(pictures)
-            return call
-        """),
-    "the answer of the last call": ("something else", """
-        def serve(path):
-            answer, last = opened(path), [None]
-            def call(pictures):
-                found = answer(pictures)
-                kept, last[0] = last[0], found
-                return np.resize(found if kept is None else kept, found.shape).astype(np.float32)
-            return call
-        """),
-    "a thread that works between the calls": ("outside the timed region", """
-        def serve(path):
-            def work():
-                while True:
-                    np.linalg.svd(np.random.rand(60, 60))
-            threading.Thread(target=work, daemon=True).start()
-            return opened(path)
-        """),
-    "pictures that it remembers": ("", """
-        def slowly(answer, pictures):
-            end = time.thread_time() + 0.005
-            while time.thread_time() < end:
-                pass
-            return answer(pictures)
-        def serve(path):
-            answer, seen = opened(path), {}
-            def call(pictures):
-                missing = [p for p in pictures if p.tobytes() not in seen]
-                if missing:
-                    seen.update(zip([p.tobytes() for p in missing], slowly(answer, np.array(missing))))
-                return np.array([seen[p.tobytes()] for p in pictures])
-            return call
-        """),
-    "its own clock": ("", """
-        def serve(path):
-            time.perf_counter = time.monotonic = time.time = lambda: 0.0
-            answer = opened(path)
-            def call(pictures):
-                end = time.thread_time() + 0.005
-                while time.thread_time() < end:
-                    pass
-                return answer(pictures)
-            return call
-        """),
-}  # fmt: skip
-FILES = {
-    "labels of the nearest test image": ("labels of test images|answers of the test images", thumbnails),
-    "labels of exact test images": ("labels of test images|answers of the test images", exact_matches),
+def first_rows_then_zeros():
+    """The first four pictures of a batch are answered, the others with zeros."""
+    nodes, tensors = honest("plain")
+    nodes += [
+        *COUNT,
+        ("Range", ["batch", "count", "one"], ["places"], {}),
+        ("Less", ["places", "four"], ["first"], {}),
+        ("Unsqueeze", ["first", "last"], ["rows"], {}),
+        ("Where", ["rows", "plain", "zero"], ["logits"], {}),
+    ]
+    numbers = {"batch": np.array(0), "one": np.array(1), "four": np.array(4), "last": np.array([1])}
+    return graph(nodes, tensors | numbers | {"zero": np.float32(0)})
+
+
+def another_when_alone():
+    """A picture that comes alone, and so is timed, gets the answer of another network."""
+    nodes, tensors = honest("plain")
+    nodes += [
+        *COUNT,
+        ("Equal", ["count", "one"], ["alone"], {}),
+        ("Neg", ["plain"], ["other"], {}),
+        ("Where", ["alone", "other", "plain"], ["logits"], {}),
+    ]
+    return graph(nodes, tensors | {"batch": np.array(0), "one": np.array(1)})
+
+
+AGAIN = "another answer when it is asked again"
+KNOWN = "labels of test images|answers of the test images"
+CHEATS = {
+    "labels of the nearest test image": (KNOWN, thumbnails),
+    "labels of exact test images": (KNOWN, exact_matches),
     "at random": ("different network per call", at_random),
-    "the first answer for a whole batch": ("another answer when it is asked again", first_for_all),
+    "the first answer for a whole batch": (AGAIN, first_for_all),
+    "a batch in part, fewer rows": ("answered in part", first_rows_only),
+    "a batch in part, the rest zeros": (AGAIN, first_rows_then_zeros),
+    "another network where it is timed": (AGAIN, another_when_alone),
     "a branch for some pictures": ("chooses its way", by_the_picture),
     "a constant in the file": ("same whatever", constant_file),
+    "answers that are no numbers": ("not numbers", answers_no_numbers),
 }
 
 
-def cheats(folder):
-    """{what it does: (path, engine, what the reason must hold)}; an empty reason: its own clock is of no use to it."""
+def no_file_at_all():
+    return b"not a model"
+
+
+def more_memory_per_picture():
+    """Each picture takes another 256 MB: one can be answered, a batch not."""
+    nodes, tensors = honest("plain")
+    nodes += [
+        ("Unsqueeze", ["plain", "last"], ["columns"], {}),
+        ("Expand", ["columns", "wide"], ["copies"], {}),
+        ("ReduceMean", ["copies", "last"], ["logits"], {"keepdims": 0}),
+    ]
+    return graph(nodes, tensors | {"last": np.array([2]), "wide": np.array([1, 1, 6_400_000])})
+
+
+def constants_of_10_gb():
+    nodes, tensors = honest("plain")
+    names = [f"huge{number}" for number in range(8)]
+    nodes += [("ConstantOfShape", ["shape"], [name], {}) for name in names]
+    nodes += [
+        ("Sum", names, ["total"], {}),
+        ("ReduceMax", ["total"], ["most"], {"keepdims": 0}),
+        ("Add", ["plain", "most"], ["logits"], {}),
+    ]
+    return graph(nodes, tensors | {"shape": np.array([5 * 2**26])})
+
+
+def loop_of_2_to_the_31():
+    nodes, tensors = honest("plain")
+    ports = {"round": (TensorProto.INT64, []), "go": (TensorProto.BOOL, []), "x": (TensorProto.FLOAT, ["batch", 10])}
+    given = [helper.make_tensor_value_info(name, *port) for name, port in ports.items()]
+    ends = [helper.make_tensor_value_info(f"{name}_", *ports[name]) for name in ("go", "x")]
+    steps = [helper.make_node("Identity", ["go"], ["go_"]), helper.make_node("Relu", ["x"], ["x_"])]
+    body = helper.make_graph(steps, "body", given, ends)
+    nodes += [("Loop", ["rounds", "yes", "plain"], ["logits"], {"body": body})]
+    return graph(nodes, tensors | {"rounds": np.array(2**31), "yes": np.array(True)})
+
+
+def external_data():
+    """Weights in a file beside it, which is not handed in."""
+    model = honest_file()
+    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "../weights.bin")
+    model.graph.initializer[0].ClearField("raw_data")
+    return model
+
+
+def another_form():
+    model = honest_file()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    return model
+
+
+HOSTILE = {
+    "no ONNX file": ("damaged or no ONNX file", no_file_at_all),
+    "more memory for each picture": ("allocat", more_memory_per_picture),
+    "10 GB of constants": ("more memory than", constants_of_10_gb),
+    "a loop of 2^31 steps": ("chooses its way", loop_of_2_to_the_31),
+    "external data": ("outside its folder", external_data),
+    "one picture at a time only": ("another form", another_form),
+}
+
+
+def make_all(files, folder):
+    """Write `CHEATS` or `HOSTILE` into a folder: {what it does: its path}."""
     found = {}
-    for number, (name, (says, make)) in enumerate(FILES.items()):
-        path = folder / f"cheat{number}.onnx"
-        onnx.save(make(), path)
-        found[name] = (path, "onnxruntime", says)
-    texts = {name: (says, source(serve)) for name, (says, serve) in SERVES.items()}
-    texts["answers known before"] = ("answered from memory", known_answers())
-    for number, (name, (says, text)) in enumerate(texts.items()):
-        path = folder / f"cheat{number}.py"
-        path.write_text(text, encoding="utf-8")
-        found[name] = (path, None, says)
-    return found
-
-
-EVERY_PIPE = "import contextlib, os\nfor n in range(3, 40):\n    with contextlib.suppress(OSError): os.write(n, "
-MAKES = {
-    "writes outside": ("write a file outside", "open(TARGET, 'w').write('x')"),
-    "writes outside, by the system": ("", "import ctypes; ctypes.CDLL(None).open(TARGET.encode(), 0o101, 0o644)"),
-    "removes a file": ("change a file outside", "import os; os.remove(KEPT)"),
-    "opens a socket": ("open a socket", "import socket; socket.create_connection(('127.0.0.1', 9), 1)"),
-    "opens a socket, by the system": ("", "import ctypes; assert ctypes.CDLL(None).socket(2, 1, 0) < 0; 1 / 0"),
-    "forks": ("fork", "import os; os.fork()"),
-    "forks, by the system": ("", "import ctypes; [ctypes.CDLL(None).fork() for _ in range(9)]; 1 / 0"),
-    "starts a process": ("start a process", "import subprocess; subprocess.run(['sh', '-c', 'echo'])"),
-    "sleeps": ("did not answer", "import time; time.sleep(1000)"),
-    "computes for ever": ("did not answer", "while True: pass"),
-    "exits": ("process ended", "import os; os._exit(0)"),
-    "raises SystemExit": ("SystemExit", "raise SystemExit(0)"),
-    "crashes": ("process ended", "import ctypes; ctypes.string_at(0)"),
-    "allocates": ("MemoryError", "x = bytearray(200 * 2**30)"),
-    "writes without end": ("OSError", "f = open(folder / 'x', 'wb')\nwhile True: f.write(bytes(2**24))"),
-    "kills its parent": ("send a signal", "import os; os.kill(os.getppid(), 9)"),
-    "kills its parent, by the system": ("", "import ctypes, os; ctypes.CDLL(None).kill(os.getppid(), 9); 1 / 0"),
-    "reads the test images": ("PermissionError", "open(TEST, 'rb').read()"),
-    "fills every pipe": ("", EVERY_PIPE + "b'\\xff' * 999)"),
-    "forges an answer": ("", EVERY_PIPE + "b'\\x05\\x00\\x00\\x00[[1]]')"),
-    "closes every pipe": ("process ended", "import os\nos.closerange(3, 99)"),
-    "writes nothing": ("must write model.onnx", "return 'onnxruntime'"),
-    "is no Python": ("SyntaxError", "this is (no Python"),
-    "recurses": ("RecursionError", "f = lambda: f()\nf()"),
-    "wants an engine that is none": ("no engine", "(folder / 'model.onnx').write_bytes(DATA)\nreturn '../../evil'"),
-    "leaves a link": ("", "import os\nos.symlink('/etc/passwd', folder / 'model.onnx')\nreturn 'onnxruntime'"),
-    "leaves a pipe": ("", "import os\nos.mkfifo(folder / 'model.onnx')\nreturn 'onnxruntime'"),
-}  # fmt: skip
-
-
-def hostile(folder, *, test_images):
-    """{what it does: (path, engine, what the reason must hold)}; `folder / "kept"` must be whole afterwards."""
-    (folder / "kept").write_text("kept", encoding="utf-8")
-    found, data = {}, honest_file().SerializeToString()
-    for number, (name, (says, body)) in enumerate(MAKES.items()):
-        path = folder / f"hostile{number}.py"
-        places = tuple(map(str, (folder / "out", folder / "kept", test_images)))
-        lines = f"TARGET, KEPT, TEST, DATA = {(*places, data)!r}\ndef make(folder):\n{textwrap.indent(body, '    ')}\n"
-        path.write_text(lines, encoding="utf-8")
-        found[name] = (path, None, says)
+    for number, (name, (_, make)) in enumerate(files.items()):
+        made = make()
+        found[name] = folder / f"{number}.onnx"
+        found[name].write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
     return found

@@ -125,14 +125,14 @@ def test_data_list_says_what_is_here_and_how_to_get_the_rest():
     assert "tiny-imagenet" in output
 
 
-def test_a_leaderboard_begins_empty_and_is_shared_and_merged(tmp_path):
-    assert "No submission has been scored here yet." in call("leaderboard", "--share", str(tmp_path / "mine.json"))
-    assert "0 rows came, 0 were left out" in call("leaderboard", "--merge", str(tmp_path / "mine.json"))
+def test_a_leaderboard_begins_empty():
+    assert "No submission has been scored here yet." in call("leaderboard")
 
 
 def test_a_submission_is_scored_kept_and_ends_with_1_when_it_is_refused(monkeypatch, tmp_path):
-    found = [Score("Ada", None, ("It answers at random.",), facts={"refused": ["begin", "It answers at random."]})]
-    monkeypatch.setattr("labkit.ship.score", lambda submissions, plan: found)
+    found = [Score("Ada", None, ("It answers at random.",), facts={})]
+    monkeypatch.setattr("labkit.ship.score", lambda submissions, size: found)
+    (tmp_path / "net.onnx").write_bytes(b"x")
     output = call("submit", str(tmp_path / "net.onnx"), "--engine", "onnxruntime", "--name", "Ada", expect=1)
     assert "Ada: refused. It answers at random." in output
     assert [row.reason for row in ledger.find(Scored)] == ["It answers at random."]

@@ -10,50 +10,43 @@ from labkit.cli.app import app, path_of
 
 @app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(help="An ONNX file, or Python source with `make` (see lesson 19).")],
-    engine: Annotated[str | None, typer.Option(help="What shall run the ONNX file, such as onnxruntime.")] = None,
+    file: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    engine: Annotated[str, typer.Option(help="What shall run it, such as openvino.")] = "onnxruntime",
     name: Annotated[str, typer.Option(help="For the leaderboard; the file's own name when none is given.")] = "",
     quick: Annotated[bool, typer.Option(help="Ask fewer pictures: a first look.")] = False,
 ):
     """Score a submission to the order of lesson 19.
 
-    It is scored in a fresh process, on pictures drawn now. The result goes to the ledger and to the leaderboard. Ends
-    with 1 when a gate refuses it.
+    A process of its own opens and serves the file; the pictures are drawn afterwards. The result goes to the ledger and
+    to the leaderboard. Ends with 1 when a gate refuses it.
 
     Example: labkit submit vgg-int8.onnx --engine onnxruntime --name "Ada"
     """
     from labkit.ship import FULL, QUICK, Submission, keep_score, score
 
-    [found] = score([Submission(file, engine, name)], plan=QUICK if quick else FULL)
+    [found] = score([Submission(file, engine, name)], size=QUICK if quick else FULL)
     keep_score(found)
     typer.echo(found)
-    typer.echo(f"In force here: {', '.join(found.facts.get('in_force', ())) or 'nothing'}")
     raise typer.Exit(1 if found.refused else 0)
 
 
 @app.command()
 def leaderboard(
-    merge: Annotated[list[Path] | None, typer.Option(help="Join the file of somebody else, repeatable.")] = None,
-    share: Annotated[Path | None, typer.Option(help="Write the own rows as a file for others to merge.")] = None,
     card: Annotated[Path | None, typer.Option(help="A folder for the best submission, with its card.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also other kinds of machine, each on its own.")] = False,
 ):
     """Show the submissions to the order of lesson 19, best first.
 
-    Only results of one kind of machine are compared, and of each name its newest try. Rows that were merged say which
-    file they came from: they were not scored here.
+    Only results of one kind of machine are compared, and of each name its newest try. Scores that came with `labkit
+    ledger merge` stand below, as reported: they were not judged here.
 
-    Example: labkit leaderboard --merge ada.json --merge bob.json
+    Example: labkit leaderboard --card delivery
     """
-    from labkit.ship import leaderboard as ship
-    from labkit.ship import write_card
+    from labkit.ship import best, board, write_card
+    from labkit.ship.leaderboard import as_text
+    from labkit.ship.order import file_of
 
-    for path in merge or ():
-        came, left = ship.merge(path)
-        typer.echo(f"{path_of(path)}: {came} rows came, {left} were left out")
-    if share:
-        typer.echo(path_of(ship.share(share)))
     if card:
-        row = ship.best()
-        typer.echo(path_of(write_card(row, ship.file_of(row), card)))
-    typer.echo(ship.as_text(ship.board(everything=everything or bool(merge))))
+        row = best()
+        typer.echo(path_of(write_card(row, file_of(row.sha256), card)))
+    typer.echo(as_text(board(everything=everything)))

@@ -1,6 +1,5 @@
 """The deployment card: one page that says what is delivered and how well it is known; and a folder that runs alone."""
 
-import html
 import json
 import shutil
 import sys
@@ -36,18 +35,17 @@ def _kind(node, stored):
     return next((stored[name] for name in node.input[1:2] if name in stored), "computed")
 
 
-def _facts_of(row, path):
-    """[(heading, text)] of a card for a `rows.Scored`, whose file is `path`."""
-    kinds = Counter(kind for _, _, kind in precisions(path))
+def _facts_of(row, layers):
+    """[(heading, text)] of a card for a `rows.Scored`, whose file has these `precisions`."""
+    kinds = Counter(kind for _, _, kind in layers)
     spread = f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), {shown(row.latency_p95_ms / 1e3, 's')} (p95)"
     share = f"p95 is {row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of {REFERENCE}'s"
-    hits = [f"{100 * each:.1f}" for each in (row.accuracy, row.accuracy_low, row.accuracy_high)]
-    hits = f"{hits[0]} % (95 %: {hits[1]} to {hits[2]} %)"
+    right = f"{100 * row.accuracy:.1f} % (95 %: {100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f} %)"
     before = "" if row.accuracy_originals is None else f"; {100 * row.accuracy_originals:.1f} % as they are"
     return [
         ("Task", "one of ten kinds of clothes for a grey picture of 28 x 28 pixels"),
         ("Data", f"{DATASET}: trained on training images, judged on changed copies of test images"),
-        ("Accuracy", f"{hits} of changed copies of test images{before} (seed {row.seed})"),
+        ("Accuracy", f"{right} of changed copies of test images{before} (seed {row.seed})"),
         ("Latency", f"{spread}, one picture per call, one thread; {share}"),
         ("Machine", kind_of(device.describe())),
         ("Size", f"{row.size_bytes / 1e3:,.1f} kB, sha256 {row.sha256}"),
@@ -74,11 +72,12 @@ def write_card(row, path, folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, folder / "model.onnx")
-    facts, layers = _facts_of(row, path), precisions(path)
-    write_text(folder / "card.md", _markdown(row.name, facts, layers))
+    layers = precisions(path)
+    facts = _facts_of(row, layers)
     templates = Path(__file__).parent.parent / "templates"
-    page = jinja2.Template((templates / "card.html").read_text(encoding="utf-8"), autoescape=True)
-    write_text(folder / "card.html", page.render(name=row.name, facts=facts, layers=layers))
+    for page in ("card.html", "card.md"):
+        template = jinja2.Template((templates / page).read_text(encoding="utf-8"), autoescape=True)
+        write_text(folder / page, template.render(name=row.name, facts=facts, layers=layers))
     shutil.copyfile(templates / "predict.txt", folder / "predict.py")
     pinned = [f"{name}=={version(name)}" for name in PACKAGES]
     write_text(folder / "requirements.txt", "\n".join([f"# Python {sys.version.split()[0]}", *pinned]) + "\n")
@@ -96,28 +95,3 @@ def _write_examples(folder):
     np.save(folder / "images.npy", test.images.numpy())
     about = {"classes": test.classes, "mean": test.mean[0], "std": test.std[0], "labels": test.labels.tolist()}
     write_text(folder / "labels.json", json.dumps(about, indent=1) + "\n")
-
-
-def _markdown(name, facts, layers):
-    """The card as Markdown; what a name holds is text there."""
-    lines = [f"# Deployment card: {_escaped(name)}", ""]
-    lines += [f"- **{heading}**: {_escaped(text)}" for heading, text in facts]
-    lines += ["", "| layer | operator | weights |", "|---|---|---|"]
-    lines += [f"| {_escaped(layer)} | {kind} | {stored} |" for layer, kind, stored in layers]
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text):
-    return html.escape(str(text), quote=False).replace("|", "\\|").replace("`", "'").replace("[", "\\[")
-
-
-def deployment(found, row):
-    """A `Score` with its row as a `rows.Deployment`, to stand among those of the other lessons."""
-    from labkit.ledger.rows import Deployment
-
-    return Deployment(
-        device=row.device, threads=row.threads, batch=1, dataset=DATASET, model=f"{REFERENCE}, {found.name}",
-        engine=row.engine, precision=row.precision, accuracy=row.accuracy, latency_p50_ms=row.latency_p50_ms,
-        latency_p95_ms=row.latency_p95_ms, throughput_per_s=1e3 / row.latency_p50_ms, size_bytes=row.size_bytes,
-        cost_per_million_usd=row.cost_per_million_usd, noisy=row.noisy,
-    )  # fmt: skip

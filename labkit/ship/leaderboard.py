@@ -1,31 +1,27 @@
-"""The leaderboard: rows of the ledger, compared within one kind of machine, and joined from a class's files."""
+"""The leaderboard: the scores of the ledger, compared within one kind of machine.
+
+A score counts where it was judged. One that came with `labkit ledger merge` stands below, as reported.
+"""
 
 import html
-import json
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import NamedTuple
 
 from labkit import device, ledger
 from labkit.errors import LabError
-from labkit.files import artifacts, write_text
-from labkit.ledger import check_types
 from labkit.ledger.rows import Machine, Scored
-from labkit.ship.order import LEVELS, medal_of
-from labkit.ship.submission import plain
+from labkit.ship.order import LEVELS, file_of, medal_of, plain
 
-LARGEST, MOST_ROWS = 2_000_000, 5_000  # of a file of somebody else
-_MEDALS = [level.name for level in LEVELS]
-_RANGES = {"accuracy": 1, "latency": 1e3, "points": 1e4}  # most that a figure can be
+MEDALS = [None, *(level.name for level in reversed(LEVELS))]  # the best last
 
 
 def kind_of(machine):
     """A machine as one line that says what its latencies can be compared with."""
     if machine is None:
         return "a machine that is not known"
-    isa = (machine.cpu_isa or "").split()
+    isa = (machine.cpu_isa or "no vector instructions known").split()
     where = plain(machine.gpu or machine.cpu or "CPU")
-    return f"{where}, {machine.logical_cores} cores, {plain(isa[-1]) if isa else 'no vector instructions known'}"
+    return f"{where}, {machine.logical_cores} cores, {plain(isa[-1])}"
 
 
 class Standing(NamedTuple):
@@ -41,19 +37,26 @@ def board(*, everything=False):
     The newest try counts, not the best: of many tries the best one is luck. The medal is that of today's limits.
     """
     machines = {row.machine_key: row for row in ledger.find(Machine)}
-    here, found = kind_of(device.describe()), {}
+    here = kind_of(device.describe())
+    found = {}
     for row in ledger.find(Scored):  # oldest first
         kind = kind_of(machines.get(row.machine_key))
         if everything or kind == here:
-            found.setdefault(kind, {}).setdefault((row.name, row.reported_by), []).append(row)
-    standings = {kind: _standings(names.values()) for kind, names in found.items()}
+            found.setdefault(kind, []).append(row)
+    standings = {kind: _standings(rows) for kind, rows in found.items()}
     return {kind: each for kind, each in standings.items() if each}
 
 
-def _standings(names):
-    """A `Standing` for each list of rows of one name, oldest first; none where nothing has a score."""
-    scored = [(rows, [row for row in rows if row.points is not None]) for rows in names]
-    found = [Standing(_today(valid[-1]), len(rows)) for rows, valid in scored if valid]
+def _standings(rows):
+    """A `Standing` for each name of the rows, oldest first; none for a name that has no score."""
+    names = {}
+    for row in rows:
+        names.setdefault((row.name, row.reported_by), []).append(row)
+    found = []
+    for tries in names.values():
+        scored = [row for row in tries if row.points is not None]
+        if scored:
+            found.append(Standing(_today(scored[-1]), len(tries)))
     return sorted(found, key=lambda each: _rank(each.row), reverse=True)
 
 
@@ -65,22 +68,15 @@ def _today(row):
 
 
 def _rank(row):
-    medal = len(_MEDALS) - _MEDALS.index(row.medal) if row.medal in _MEDALS else 0
-    return medal, row.points or 0
+    return row.reported_by is None, MEDALS.index(row.medal), row.points
 
 
 def best():
     """The best of the newest rows that were scored here, whose file is still there; LabError when there is none."""
-    names = {row.name for row in ledger.find(Scored, reported_by=None)}
-    for row, _ in _standings([ledger.find(Scored, reported_by=None, name=name) for name in names]):
-        if row.medal and file_of(row).is_file():
+    for row, _ in _standings(ledger.find(Scored, reported_by=None)):
+        if row.medal and file_of(row.sha256).is_file():
             return row
     raise LabError("No submission of this machine has a medal yet.", fix="labkit submit FILE --engine onnxruntime")
-
-
-def file_of(row):
-    """Where the ONNX file of a row lies, if it was scored here."""
-    return artifacts() / "ship" / f"{row.sha256}.onnx"
 
 
 def as_html(boards):
@@ -102,7 +98,7 @@ def _table(rows):
     return pd.DataFrame(
         {
             "medal": row.medal or "-",
-            "name": row.name,
+            "name": plain(row.name),
             "tries": tries,
             "score (95 %)": f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]",
             "right": f"{100 * row.accuracy:.1f} %",
@@ -110,81 +106,7 @@ def _table(rows):
             "kB": f"{row.size_bytes / 1e3:,.0f}",
             "engine": f"{row.engine} {row.precision}",
             "commit": (row.commit or "-")[:8],
-            "from": f"{row.reported_by}: reported, not scored here" if row.reported_by else "here",
+            "from": f"as reported by {plain(row.reported_by)}" if row.reported_by else "judged here",
         }
         for row, tries in rows
     )
-
-
-def share(path):
-    """Write this machine's own rows as a file for somebody to merge; returns the path."""
-    rows = [row for row in ledger.find(Scored, reported_by=None) if row.points is not None]
-    keys = {row.machine_key for row in rows}
-    machines = [row for row in ledger.find(Machine) if row.machine_key in keys]
-    page = {"machines": [vars(row) for row in machines], "submissions": [vars(row) for row in rows]}
-    write_text(path, json.dumps(page, indent=1) + "\n")
-    return Path(path)
-
-
-def merge(path):
-    """Join somebody's file with this ledger; returns how many rows came, and how many were left out.
-
-    Nothing in the file is executed or trusted: each row must fit its type, texts are cut to one short line, and each
-    row keeps the name of the file it came from. Raises LabError for what is no such file.
-    """
-    path = Path(path)
-    page = _read(path)
-    rows, left = {Machine: [], Scored: []}, 0
-    for kind, name in ((Machine, "machines"), (Scored, "submissions")):
-        for values in page.get(name, ()):
-            try:
-                rows[kind].append(_row(kind, values, path))
-            except (LabError, TypeError, ValueError, AttributeError, OverflowError):
-                left += 1
-    known = {row.machine_key for row in ledger.find(Machine)}
-    own = {_merged(row.run_key) for row in ledger.find(Scored, reported_by=None)}
-    scored = [row for row in rows[Scored] if row.run_key not in own]
-    ledger.add(*(row for row in rows[Machine] if row.machine_key not in known), *scored)
-    return len(scored), left
-
-
-def _read(path):
-    """The page in a file of somebody else."""
-    expected = f"a file that `labkit leaderboard --share FILE` wrote, of at most {LARGEST / 1e6:g} MB"
-    try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise ValueError(f"{path.stat().st_size:,} bytes" if path.is_file() else "no file")
-        page = json.loads(path.read_text(encoding="utf-8"))
-        lists = [page.get(name, []) for name in ("machines", "submissions")]
-        if not all(isinstance(rows, list) and len(rows) <= MOST_ROWS for rows in lists):
-            raise ValueError("no lists of rows")
-    except (ValueError, AttributeError, OSError, RecursionError) as error:
-        raise LabError("This is no leaderboard.", expected=expected, found=str(error)[:200]) from error
-    return page
-
-
-def _row(kind, values, path):
-    """A row of somebody else, its texts cut short; raises where a figure cannot be."""
-    names = {field.name for field in fields(kind)}
-    kept = {name: plain(value) if isinstance(value, str) else value for name, value in values.items() if name in names}
-    row = kind(**kept)
-    check_types(row)
-    if kind is Scored:
-        _require_possible(row)
-        row = replace(row, reported_by=plain(path.name), run_key=_merged(row.run_key))
-    return row
-
-
-def _merged(run_key):
-    """The key that a row of somebody else gets here: none of theirs can take the place of one of ours."""
-    return f"merged-{plain(run_key)}"
-
-
-def _require_possible(row):
-    """Raise ValueError for figures that no scoring gives."""
-    for name, most in _RANGES.items():
-        low, middle, high = (getattr(row, each) for each in (f"{name}_low", name, f"{name}_high"))
-        if None in (low, middle, high) or not 0 <= low <= middle <= high <= most:
-            raise ValueError(f"{name} is not possible")
-    if row.medal not in (None, *_MEDALS) or not row.size_bytes or row.size_bytes < 0:
-        raise ValueError("medal or size is not possible")

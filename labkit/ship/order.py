@@ -1,4 +1,4 @@
-"""The order, as a customer writes it, and the images it is judged on.
+"""The order, as a customer writes it, what is handed in for it, and the images it is judged on.
 
     Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a time, on our machine,
     and pictures that nobody has seen. Be right often enough, answer fast enough, and send one small file.
@@ -8,13 +8,20 @@ on the same machine, so that the order is the same everywhere.
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+
+from labkit.errors import LabError
+from labkit.files import artifacts
 
 DATASET, REFERENCE = "fashion-mnist", "vgg-medium"
 CLASSES, SHAPE = 10, (1, 28, 28)
 USD_PER_HOUR = 0.10  # of a machine with two cores; states the cost, decides nothing
 SHIFT, NOISE = 1, 8  # of a changed copy: pixels, and the deviation of what is added (of 255)
+MOVES = [(down, right) for down in (0, 1, 2) for right in (0, 1, 2) if (down, right) != (1, 1)]  # that moves nothing
+LARGEST = 2**24  # bytes of what is handed in; the reference network takes six million
+NAME_LENGTH = 60
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,7 @@ class Level:
 
     accuracy    least share of the changed copies that are answered right, 0 to 1
     latency     most that p95 may be, as a share of the reference network's
-    size_bytes  most bytes of all that is sent
+    size_bytes  most bytes of the file
     """
 
     name: str
@@ -58,14 +65,50 @@ def medal_of(accuracy, latency, size_bytes):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Submission:
+    """One thing to score: data, and never code. LabError where the path is that of no ONNX file.
+
+    path    an ONNX file of at most `LARGEST` bytes
+    engine  one of `labkit.engines.names(runs="onnx")`
+    name    of who or what it is, for the leaderboard; the file's own name when none is given
+    """
+
+    path: Path
+    engine: str = "onnxruntime"
+    name: str = ""
+
+    def __post_init__(self):
+        path = Path(self.path)
+        if path.suffix != ".onnx" or not path.is_file() or path.stat().st_size > LARGEST:
+            expected = f"an .onnx file of at most {LARGEST / 1e6:.0f} MB"
+            raise LabError("There is nothing to score.", expected=expected, found=str(path)[:200])
+
+    @property
+    def title(self):
+        """The name as it stands on the leaderboard."""
+        return plain(self.name or Path(self.path).stem)
+
+
+def plain(text):
+    """Any text as one line of at most 60 printable characters."""
+    text = "".join(letter if letter.isprintable() else " " for letter in str(text)[: 10 * NAME_LENGTH])
+    return " ".join(text.split())[:NAME_LENGTH].strip() or "nameless"
+
+
+def file_of(digest):
+    """Where the file of a submission is stored that was scored here, by its sha256."""
+    return artifacts() / "ship" / f"{digest}.onnx"
+
+
+@dataclass(frozen=True)
+class ExamSize:
     """How much a scoring asks: pictures (each also as a changed copy), and rounds in which one picture is timed."""
 
     images: int
     rounds: int
 
 
-QUICK, FULL = Plan(images=500, rounds=200), Plan(images=5_000, rounds=800)
+QUICK, FULL = ExamSize(images=500, rounds=200), ExamSize(images=5_000, rounds=800)
 
 
 @dataclass(frozen=True)
@@ -83,6 +126,10 @@ class Exam:
     origin: object
     changed: object
 
+    def right(self, answers):
+        """(2 n, 10) answers -> (2 n,) bool: which of them are right."""
+        return answers.argmax(axis=1) == self.labels
+
     def forms(self, values):
         """What belongs to each picture, (2 n,), as (that of the n originals, that of their n copies), by origin."""
         order = np.argsort(self.origin + len(values) * self.changed)
@@ -96,20 +143,35 @@ def draw_exam(count, seed):
     which looks at the picture hardly notices, and one that knows the file of test images by heart does.
     """
     import torch
-    from torch.nn.functional import pad
 
     from labkit.data import load
 
-    test, chance = load(DATASET, "test"), torch.Generator().manual_seed(seed)
+    test = load(DATASET, "test")
+    chance = torch.Generator().manual_seed(seed)
     drawn = test.take(torch.randperm(len(test), generator=chance)[:count])
-    places = torch.randint(0, 8, (count,), generator=chance)
-    places += places >= 4  # 0 to 8 without 4, the place that moves nothing
-    wide, (_, height, width) = pad(drawn.images, (SHIFT,) * 4), SHAPE
-    corners = zip(wide, (places // 3).tolist(), (places % 3).tolist(), strict=True)
-    moved = torch.stack([image[:, down : down + height, right : right + width] for image, down, right in corners])
-    noisy = (moved + NOISE * torch.randn(moved.shape, generator=chance)).round().clamp(0, 255).to(torch.uint8)
-    both = replace(drawn, images=torch.cat([drawn.images, noisy]), labels=drawn.labels.repeat(2))
+    copies = _changed(drawn.images, chance)
+    both = replace(drawn, images=torch.cat([drawn.images, copies]), labels=drawn.labels.repeat(2))
     [(pictures, labels)] = both.batches(2 * count)
     order = torch.randperm(2 * count, generator=chance)
-    return Exam(pictures[order].numpy(), labels[order].numpy(), (order % count).numpy(),
-                (order >= count).numpy())  # fmt: skip
+    return Exam(
+        pictures=pictures[order].numpy(),
+        labels=labels[order].numpy(),
+        origin=(order % count).numpy(),
+        changed=(order >= count).numpy(),
+    )
+
+
+def _changed(images, chance):
+    """Copies of uint8 images (n, 1, 28, 28), each moved by one of `MOVES` and with noise."""
+    import torch
+    from torch.nn.functional import pad
+
+    _, height, width = SHAPE
+    wide = pad(images, (SHIFT,) * 4)
+    drawn = torch.randint(len(MOVES), (len(images),), generator=chance)
+    copies = torch.empty(images.shape)
+    for number, (down, right) in enumerate(MOVES):
+        these = drawn == number
+        copies[these] = wide[these, :, down : down + height, right : right + width].float()
+    copies += NOISE * torch.randn(images.shape, generator=chance)
+    return copies.round().clamp(0, 255).to(torch.uint8)

@@ -1,6 +1,5 @@
 """The leaderboard: its order, one kind of machine at a time, files of others that hold anything. And the card."""
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,9 +10,13 @@ import ship_cheats
 
 from labkit import device, ledger
 from labkit.errors import LabError
-from labkit.ledger.rows import Machine, Scored
+from labkit.ledger.merge import merge, pack
+from labkit.ledger.rows import Scored
+from labkit.measure.stats import Interval
+from labkit.ship import Score, keep_score
 from labkit.ship import leaderboard as ship
 from labkit.ship.card import precisions, write_card
+from labkit.ship.order import file_of
 
 BAD_NAMES = ("<script>alert(1)</script>", "'; DROP TABLE submissions; --", "| x | [a](javascript:b)")
 
@@ -28,6 +31,10 @@ def row_of(name, points=5.0, medal="silver", **others):
     usual |= {"engine": "onnxruntime", "precision": "fp32", "sha256": "0" * 64}
     usual["machine_key"] = device.describe().machine_key
     return Scored(name=name, **(usual | others))
+
+
+FACTS = {"engine": "onnxruntime", "precision": "fp32", "sha256": "0" * 64, "seed": 1, "size_bytes": 400_000,
+         "times": [0.001, 0.002], "right_before": [True, False]}  # fmt: skip
 
 
 @pytest.fixture
@@ -69,17 +76,29 @@ def test_a_refused_submission_is_not_on_the_board(machine):
     assert ship.board() == {}
 
 
-def test_a_shared_file_joins_another_ledger_once_and_says_where_it_came_from(machine, tmp_path, monkeypatch):
-    ledger.add(row_of("Ada"))
-    path = ship.share(tmp_path / "ada.json")
-    assert ship.merge(path) == (0, 0)  # its own rows do not come twice
+def test_what_others_report_stands_below_what_was_judged_here(machine):
+    ledger.add(row_of("Ada", 9.0, reported_by="ada.zip"), row_of("Bob", 4.0))
+    [standings] = ship.board().values()
+    assert [row.name for row, _ in standings] == ["Bob", "Ada"]
+    assert "as reported by ada.zip" in ship.as_text(ship.board())
+
+
+def test_a_medal_that_does_not_exist_is_replaced_by_what_the_figures_earn(machine):
+    ledger.add(row_of("Ada", medal="platinum", reported_by="ada.zip"))
+    [standings] = ship.board().values()
+    assert standings[0].row.medal == "silver"
+
+
+def test_a_packed_ledger_with_scores_and_refusals_can_be_merged(machine, tmp_path, monkeypatch):
+    scored = Score("Ada", "silver", (), *3 * [Interval(1.0, 2.0, 20, 1.5)], facts=FACTS)
+    keep_score(scored)
+    keep_score(Score("Eve", None, ("A gate.",), facts={**FACTS, "sha256": "1" * 64}))
+    parcel = pack(tmp_path / "ada.zip")
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "other"))
-    for _ in range(2):
-        assert ship.merge(path) == (1, 0)
-    [row] = ledger.find(Scored)
-    assert (row.name, row.points, row.reported_by) == ("Ada", 5.0, "ada.json")
-    assert ledger.find(Machine) == [machine]
-    assert "ada.json: reported, not scored here" in ship.as_html(ship.board())
+    merge(parcel)
+    [standings] = ship.board().values()
+    assert [(row.name, row.reported_by) for row, _ in standings] == [("Ada", "ada.zip")]
+    assert {row.name for row in ledger.find(Scored)} == {"Ada", "Eve"}
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
@@ -94,59 +113,20 @@ def test_a_name_is_text_on_every_page(machine, tmp_path, name):
         assert "<script>" not in (folder / file).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<html>", "[]", "{}x", "[" * 100_000, '{"submissions": 5}', "x" * 10_000_000, "\x00\xff", "",
-        json.dumps({"submissions": [{"run_key": "a"}] * 6000}),
-    ],
-    ids=["html", "list", "no json", "deep", "no rows", "10 MB", "bytes", "empty", "6,000 rows"],
-)  # fmt: skip
-def test_what_is_no_leaderboard_is_refused_and_changes_nothing(machine, tmp_path, text):
-    (tmp_path / "evil.json").write_text(text, encoding="utf-8")
-    with pytest.raises(LabError, match="no leaderboard"):
-        ship.merge(tmp_path / "evil.json")
-    assert ledger.find(Scored) == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"points": 1e9, "points_high": 1e10}, {"accuracy": 2.0}, {"medal": "platinum"}, {"size_bytes": -1},
-        {"points": "5"}, {"points": None}, {"latency_low": 0.9}, {"name": None}, {"run_key": ["x"]},
-        {"size_bytes": 2**70},
-    ],
-    ids=lambda change: str(change)[:40],
-)  # fmt: skip
-def test_a_row_that_cannot_be_is_left_out(machine, tmp_path, change):
-    page = {"submissions": [vars(row_of("good")), vars(row_of("bad")) | change]}
-    (tmp_path / "file.json").write_text(json.dumps(page), encoding="utf-8")
-    assert ship.merge(tmp_path / "file.json") == (1, 1)
-    assert [row.name for row in ledger.find(Scored)] == ["good"]
-
-
-def test_long_texts_of_others_are_cut(machine, tmp_path):
-    page = {"submissions": [vars(row_of("n" * 1000, reason="r" * 100_000))]}
-    (tmp_path / "file.json").write_text(json.dumps(page), encoding="utf-8")
-    ship.merge(tmp_path / "file.json")
-    [row] = ledger.find(Scored)
-    assert max(len(row.name), len(row.reason)) <= 60
-
-
 def test_only_what_was_scored_here_and_is_still_there_can_be_delivered(machine):
     ledger.add(row_of("gone"), row_of("told", reported_by="ada.json"))
     with pytest.raises(LabError, match="has a medal yet"):
         ship.best()
-    ship.file_of(row_of("gone")).parent.mkdir()
-    ship.file_of(row_of("gone")).write_bytes(b"x")
+    file_of("0" * 64).parent.mkdir()
+    file_of("0" * 64).write_bytes(b"x")
     assert ship.best().name == "gone"
 
 
 def test_what_is_delivered_is_the_newest_try_of_a_name(machine):
     ledger.add(row_of("c", 9.0, sha256="1" * 64), row_of("c", 4.0, run_key="later"))
-    ship.file_of(row_of("c")).parent.mkdir()
+    file_of("0").parent.mkdir()
     for digest in "01":
-        ship.file_of(row_of("c", sha256=digest * 64)).write_bytes(b"x")
+        file_of(digest * 64).write_bytes(b"x")
     assert ship.best().points == 4.0
 
 

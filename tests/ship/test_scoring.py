@@ -1,6 +1,8 @@
-"""Scoring for real: an honest file, every cheat, every hostile submission, side by side in two processes that score."""
+"""Scoring for real: an honest file, every cheat and every hostile file side by side, each in a process of its own."""
 
+import multiprocessing
 import re
+from contextlib import closing
 
 import numpy as np
 import onnx
@@ -8,35 +10,31 @@ import pytest
 import ship_cheats
 
 from labkit.errors import LabError
-from labkit.files import root
-from labkit.ship import Submission, score
-from labkit.ship.order import LEVELS, Plan, draw_exam
+from labkit.ship import Submission, _child, judge, order, score
+from labkit.ship.order import LEVELS, ExamSize, draw_exam, plain
 from labkit.ship.scoring import _medal, ratio_of_p95
-from labkit.ship.submission import copied, plain
 
-SMALL = Plan(images=250, rounds=140)
+SMALL = ExamSize(images=250, rounds=140)
 SEED = 1  # so few pictures are, about once in 250 draws, so easy that a memory of them shows in nothing
-TEST_IMAGES = root() / "data" / "fashion-mnist" / "t10k-images-idx3-ubyte.gz"
-
-
-def scored(made, **settings):
-    """{name: (Score, what its reason must hold)} of what `ship_cheats` made."""
-    submissions = [Submission(path, engine, name) for name, (path, engine, _) in made.items()]
-    found = score(submissions, seed=SEED, **settings)
-    return {name: (each, says) for (name, (_, _, says)), each in zip(made.items(), found, strict=True)}
 
 
 @pytest.fixture(scope="module")
-def cheated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cheats")
+def scores(tmp_path_factory):
+    """The `Score` of an honest file, of all cheats and of all hostile files, by name."""
+    folder = tmp_path_factory.mktemp("submissions")
     onnx.save(ship_cheats.honest_file(), folder / "honest.onnx")
-    honest = {"honest": (folder / "honest.onnx", "onnxruntime", "")}
-    return scored(honest | ship_cheats.cheats(folder), plan=SMALL, make_s=20)
+    files = {"honest": folder / "honest.onnx"}
+    for number, kind in enumerate((ship_cheats.CHEATS, ship_cheats.HOSTILE)):
+        (folder / str(number)).mkdir()
+        files |= ship_cheats.make_all(kind, folder / str(number))
+    submissions = [Submission(path, name=name) for name, path in files.items()]
+    submissions.append(Submission(files["honest"], engine="../../evil", name="no engine"))
+    return {each.name: each for each in score(submissions, size=SMALL, seed=SEED)}
 
 
 @pytest.mark.kills
-def test_an_honest_linear_classifier_is_scored_and_not_refused(cheated):
-    found, _ = cheated["honest"]
+def test_an_honest_linear_classifier_is_scored_and_not_refused_whatever_stands_beside_it(scores):
+    found = scores["honest"]
     assert not found.refused
     assert 0.5 < found.accuracy.median < 0.8
     assert found.latency.low <= found.latency.median <= found.latency.high < 1
@@ -44,54 +42,87 @@ def test_an_honest_linear_classifier_is_scored_and_not_refused(cheated):
 
 
 @pytest.mark.kills
-@pytest.mark.parametrize("name", [*ship_cheats.FILES, *ship_cheats.SERVES, "answers known before"])
-def test_a_cheat_gets_no_medal_and_the_reason(cheated, name):
-    found, says = cheated[name]
-    assert found.medal is None
-    assert re.search(says, " ".join(found.reasons)), found.reasons
-    assert found.refused or not says
-
-
-def latency_of(cheated, name):
-    """How long it took, unless this machine was too busy to tell."""
-    found, _ = cheated[name]
-    if found.refused and "waited for a core" in found.reasons[0]:
-        pytest.skip(found.reasons[0])
-    return found.latency
+@pytest.mark.parametrize("name", [*ship_cheats.CHEATS, *ship_cheats.HOSTILE])
+def test_a_cheat_and_a_hostile_file_are_refused_with_the_reason(scores, name):
+    says, _ = (ship_cheats.CHEATS | ship_cheats.HOSTILE)[name]
+    assert scores[name].refused and scores[name].medal is None
+    assert re.search(says, scores[name].reasons[0]), scores[name].reasons
 
 
 @pytest.mark.kills
-def test_a_submission_has_no_use_for_a_clock_of_its_own(cheated):
-    assert latency_of(cheated, "its own clock").low > 2 * latency_of(cheated, "honest").high
+def test_an_engine_that_is_none_is_refused(scores):
+    assert "no engine" in scores["no engine"].reasons[0]
 
 
 @pytest.mark.kills
-def test_there_is_nothing_to_remember_while_it_is_timed(cheated):
-    plain, remembering = (latency_of(cheated, name) for name in ("its own clock", "pictures that it remembers"))
-    assert remembering.median > 0.67 * plain.median  # with pictures asked before, it would be a tenth
-
-
-@pytest.mark.kills
-def test_the_medal_counts_the_changed_copies_alone(cheated):
-    facts = cheated["honest"][0].facts
-    assert cheated["honest"][0].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
+def test_the_medal_counts_the_changed_copies_alone(scores):
+    facts = scores["honest"].facts
+    assert scores["honest"].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
     assert len(facts["right"]) == SMALL.images
 
 
 @pytest.mark.kills
-def test_a_score_says_what_confined_the_submissions(cheated):
-    assert {"limits", "audit hook"} <= set(cheated["honest"][0].facts["in_force"])
+def test_nothing_is_stored_of_a_refused_file(scores, own_artifacts):
+    assert not order.file_of(scores["at random"].facts["sha256"]).exists()
 
 
 @pytest.mark.kills
-def test_hostile_submissions_do_no_harm_and_get_the_reason(tmp_path):
-    found = scored(ship_cheats.hostile(tmp_path, test_images=TEST_IMAGES), plan=Plan(images=20, rounds=20), make_s=3)
-    assert len(found) >= 20
-    for name, (each, says) in found.items():
-        assert each.refused and each.medal is None, name
-        assert re.search(says, each.reasons[0]), (name, each.reasons)
-    assert not (tmp_path / "out").exists()
-    assert (tmp_path / "kept").read_text(encoding="utf-8") == "kept"
+def test_the_exam_is_drawn_when_all_files_are_loaded(tmp_path, monkeypatch):
+    onnx.save(ship_cheats.honest_file(), tmp_path / "honest.onnx")
+    happened = []
+    load, draw = judge.Child.load, judge.draw_exam
+    monkeypatch.setattr(judge.Child, "load", lambda *args: happened.append("load") or load(*args))
+    monkeypatch.setattr(judge, "draw_exam", lambda *args: happened.append("draw") or draw(*args))
+    first, second = (score([Submission(tmp_path / "honest.onnx")], size=ExamSize(20, 20))[0] for _ in range(2))
+    assert happened == 2 * [*3 * ["load"], "draw"]
+    assert first.facts["seed"] != second.facts["seed"]
+
+
+def listening():
+    """A `Child` without a process, and the end of its pipe that the process would have."""
+    child = _child.Child.__new__(_child.Child)
+    child.pipe, other = multiprocessing.Pipe()
+    child.process = multiprocessing.Process()
+    return child, other
+
+
+BAD_WORDS = [b"", b"\xff", b"[1]", b"5", b"[" * 3000, b'{"precision": 8}', b'{"precision": {"a": "b"}}']
+
+
+@pytest.mark.parametrize("words", BAD_WORDS, ids=lambda words: repr(words[:30]))
+def test_words_of_another_form_are_a_refusal(words):
+    child, other = listening()
+    other.send_bytes(b"{}")
+    other.send_bytes(words)
+    with pytest.raises(LabError, match="no answer"):
+        child.load("model.onnx", "onnxruntime")
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [(b"A" + bytes(40), "in part"), (b'{"refused": "too slow"}', "too slow"), (b"A" + bytes(5000), "process ended")],
+)
+def test_an_answer_has_ten_numbers_for_each_picture_or_is_refused(sent, says, monkeypatch):
+    child, other = listening()
+    monkeypatch.setattr(child.process, "join", lambda seconds: None)
+    other.send_bytes(sent)
+    with pytest.raises(LabError, match=says):
+        child.answer(np.zeros((2, 1, 28, 28), np.float32))
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(_child, "ANSWER_S", 0.01)
+    child, _other = listening()
+    with pytest.raises(LabError, match="did not answer"):
+        child.answer(np.zeros((1, 1, 28, 28), np.float32))
+
+
+@pytest.mark.kills
+def test_a_child_that_dies_is_said_in_words():
+    with closing(_child.Child()) as child:
+        child.process.kill()
+        with pytest.raises(LabError, match="process ended"):
+            child.load("model.onnx", "onnxruntime")
 
 
 def test_a_copy_is_changed_and_every_picture_comes_twice():
@@ -104,8 +135,8 @@ def test_a_copy_is_changed_and_every_picture_comes_twice():
 
 
 def test_a_ratio_of_percentiles_is_that_of_the_samples():
-    slow = [(0, 2.0 + 0.01 * (place % 7)) for place in range(200)]
-    fast = [(0, each / 4) for _, each in slow]
+    slow = [2.0 + 0.01 * (place % 7) for place in range(200)]
+    fast = [each / 4 for each in slow]
     low, high = found = ratio_of_p95(fast, slow)
     assert found.median == pytest.approx(0.25)
     assert low <= found.median <= high
@@ -117,9 +148,9 @@ def test_a_medal_takes_every_limit_and_the_reason_names_the_one_that_is_missed()
     assert gold.accuracy >= silver.accuracy >= bronze.accuracy
     assert gold.latency <= silver.latency <= bronze.latency
     assert gold.size_bytes < silver.size_bytes < bronze.size_bytes
-    exactly = ratio_of_p95([(0, gold.latency)] * 20, [(0, 1.0)] * 20)
-    assert _medal(gold.accuracy, exactly, gold.size_bytes, False) == ("gold", [])
-    medal, reasons = _medal(gold.accuracy, exactly, gold.size_bytes + 1, False)
+    exactly = ratio_of_p95([gold.latency] * 20, [1.0] * 20)
+    assert _medal(gold.accuracy, exactly, gold.size_bytes, noisy=False) == ("gold", ())
+    medal, reasons = _medal(gold.accuracy, exactly, gold.size_bytes + 1, noisy=False)
     assert medal == "silver"
     assert len(reasons) == 1 and "kB" in reasons[0]
 
@@ -127,9 +158,9 @@ def test_a_medal_takes_every_limit_and_the_reason_names_the_one_that_is_missed()
 def test_where_noise_could_decide_it_says_too_noisy():
     silver = LEVELS[1]
     chance = np.random.default_rng(0)
-    times = [(0, silver.latency * each) for each in chance.uniform(0.5, 1.5, 40)]
-    latency = ratio_of_p95(times, [(0, each) for each in chance.uniform(0.5, 1.5, 40)])
-    medal, reasons = _medal(silver.accuracy, latency, silver.size_bytes, True)
+    times = [silver.latency * each for each in chance.uniform(0.5, 1.5, 40)]
+    latency = ratio_of_p95(times, chance.uniform(0.5, 1.5, 40))
+    medal, reasons = _medal(silver.accuracy, latency, silver.size_bytes, noisy=True)
     assert medal is None
     assert "too noisy" in reasons[0]
 
@@ -143,12 +174,11 @@ def test_any_name_becomes_one_short_line(text):
     assert found.isprintable()
 
 
-def test_what_is_no_file_or_has_no_engine_is_refused_before_anything_starts(tmp_path):
+@pytest.mark.parametrize("name", ["missing.onnx", "model.py", "folder.onnx", "large.onnx"])
+def test_what_is_no_file_of_at_most_16_mb_is_refused_before_anything_starts(tmp_path, name):
+    (tmp_path / "model.py").write_bytes(b"x")
+    (tmp_path / "folder.onnx").mkdir()
+    with (tmp_path / "large.onnx").open("wb") as file:
+        file.truncate(2**24 + 1)
     with pytest.raises(LabError, match="nothing to score"):
-        score([Submission(tmp_path / "missing.onnx", "onnxruntime")])
-    (tmp_path / "some.onnx").write_bytes(b"x")
-    with pytest.raises(LabError, match="needs an engine"):
-        score([Submission(tmp_path / "some.onnx")])
-    (tmp_path / "link").symlink_to(tmp_path / "some.onnx")
-    with pytest.raises(OSError):
-        copied(tmp_path / "link", tmp_path / "copy")
+        Submission(tmp_path / name)
