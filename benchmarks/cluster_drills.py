@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks import drills
 from labkit import ledger
-from labkit.ledger.rows import Attempt, Ceiling
+from labkit.ledger.rows import Attempt, Batch, Ceiling
 
 QUIET = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s", "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "0"}
 ROWS = 10  # of each run of `drills.WORK`
@@ -46,18 +46,16 @@ class Cluster:
     def start_scheduler(self):
         self.scheduler = self._dask("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard")
 
-    def start_worker(self, name="0", *options, preload=True, **settings):
+    def start_worker(self, name="0"):
         """Start a worker; its nanny is the process that is kept."""
-        words = ["worker", self.address, "--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard", "--name", name]
-        words += ["--preload", "labkit.runner.remote"] if preload else []
-        words += ["--local-directory", str(self.folder / "scratch")]  # a later option of the caller takes its place
-        self.workers[name] = self._dask(*words, *options, **settings)
+        words = f"worker {self.address} --host 127.0.0.1 --nthreads 1 --resources labkit=1 --no-dashboard".split()
+        self.workers[name] = self._dask(*words, "--name", name, "--local-directory", str(self.folder / "scratch"))
 
-    def _dask(self, *words, **settings):
+    def _dask(self, *words):
         with (self.folder / "cluster.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "dask", *words], env={**self.environment, **settings},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+                [sys.executable, "-P", "-m", "dask", *words], env=self.environment, cwd=self.folder,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def worker_process(self, name="0"):
@@ -173,33 +171,39 @@ class KillDrill:
 
     def note_finished(self):
         """Remember how often each finished task had been started by the time it was first seen as finished."""
-        for row in ledger.find(Attempt, path=drills.ledger_of(self.folder), status="passed"):
-            task = row.run_key.rpartition("/")[0]
-            self.seen.setdefault(task, self.starts(task))
+        for row in passed(self.folder):
+            self.seen.setdefault((row.batch_key, row.notebook, row.seed), self.starts(row))
 
-    def starts(self, task):
-        path = self.folder / "started.txt"
-        lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
-        return sum(line.startswith(f"{task}/") for line in lines)
+    def starts(self, row):
+        """How often the task of an attempt was started, in whatever batch."""
+        keys = drills.lines(self.folder, "started.txt")
+        return sum(key.split("/")[1] == f"{row.notebook}-seed-{row.seed}" for key in keys)
 
     def counts(self):
         """What the newest run has, and what must not be."""
-        passed = [row for row in drills.attempts(self.folder) if row.status == "passed"]
-        keys = {row.run_key for row in passed}
-        rows = ledger.find(Ceiling, path=drills.ledger_of(self.folder))
-        of_newest = [row for row in rows if row.run_key in keys]
-        every = {row.run_key for row in ledger.find(Attempt, path=drills.ledger_of(self.folder))}
-        written = [self.folder / "artifacts" / row.output for row in passed]
+        path = drills.ledger_of(self.folder)
+        done, rows = passed(self.folder), ledger.find(Ceiling, path=path)
+        keys = {row.run_key for row in done}
+        every = {row.run_key for row in ledger.find(Attempt, path=path)}
+        written = [self.folder / "artifacts" / row.output for row in done]
+        seen = {row: self.seen.get((row.batch_key, row.notebook, row.seed)) for row in done}
         return {
             "kills": sum(self.killed.values()),
-            "lost": self.tasks - len(keys) + self.tasks * ROWS - len(of_newest),
+            "lost": self.tasks - len(keys) + self.tasks * ROWS - sum(row.run_key in keys for row in rows),
             "doubled": len(rows) - len({(row.run_key, row.name) for row in rows})
-            + len(passed) - len({(row.notebook, row.seed) for row in passed})
+            + len(done) - len({(row.notebook, row.seed) for row in done})
             + sum(row.run_key not in every for row in rows),
-            "rerun": sum(self.starts(task) > count for task, count in self.seen.items()),
+            "rerun": sum(count is not None and self.starts(row) > count for row, count in seen.items()),
             "torn": len(drills.torn_files(self.folder)) + sum(not path.exists() for path in written)
-            + (damage(drills.ledger_of(self.folder)) != "ok"),
+            + (damage(path) != "ok"),
         }  # fmt: skip
+
+
+def passed(folder):
+    """The attempts of the newest batch that passed."""
+    if not ledger.find(Batch, path=drills.ledger_of(folder)):
+        return []
+    return [row for row in drills.attempts(folder) if row.status == "passed"]
 
 
 def damage(path):

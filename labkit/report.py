@@ -56,7 +56,6 @@ def write_report(path=None):
         exercises=_newest(Answer, apart=_how),
         measured=[_section(title, *about) for title, about in MEASURED.items()],
         pictures=_pictures(),
-        left_out={file.name: reason for file, reason in ledger.left_out().items()},
         book=_book(path.parent),
     )
     write_text(path, page)

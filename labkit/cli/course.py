@@ -138,10 +138,7 @@ def report():
 
 
 def _write_report():
-    """Write the report and say where it is, and which recorded results it had to leave out."""
-    from labkit.ledger import left_out
+    """Write the report and say where it is."""
     from labkit.report import write_report
 
     echo(path_of(write_report()))
-    for path, reason in left_out().items():
-        echo(f"Left out: {path_of(path)}: {reason}", err=True)

@@ -3,21 +3,19 @@
 import json
 import math
 import re
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from labkit import device
-from labkit.errors import LabError
+from labkit.errors import LabError, LedgerError
 from labkit.files import root, write_text
-from labkit.ledger._store import as_frame, check_types, find, row_class, tables
+from labkit.ledger._store import as_frame, find, row_class, row_of, tables
 from labkit.ledger.rows import Completion, Machine, Run
 
 # What is kept; where a file would grow too large, the last ones are left out first.
 KEPT = ("machines", "runs", "deployments", "trainings", "ceilings", "ratios", "latencies", "memories", "energies",
         "claims")  # fmt: skip
 LARGEST = 200_000  # bytes of one file
-ORIGIN = ("hardware", "date", "commit", "versions", "tables")
 
 
 def record(hardware=None, *, folder=None):
@@ -39,10 +37,10 @@ def record(hardware=None, *, folder=None):
         "versions": {"python": machine.python, "torch": machine.torch, "driver": machine.gpu_driver},
         "tables": {name: _values(row_class(name), keys) for name in KEPT},
     }
-    while len(_text(page)) > LARGEST:
+    while len(text := json.dumps(page, indent=0)) > LARGEST:
         page["tables"].popitem()
     path = _folder(folder) / f"{_file_name(machine)}.json"
-    write_text(path, _text(page))
+    write_text(path, text + "\n")
     return path
 
 
@@ -50,11 +48,11 @@ def recorded(table="deployments", *, most_different=None, folder=None):
     """Rows of a table that were measured on other, named hardware, as a DataFrame.
 
     Never mixed with the reader's own rows: the columns `hardware`, `recorded_on` and `recorded_commit` say whose they
-    are. A file that cannot be read is left out; `left_out` names it.
+    are.
 
     most_different  only of so many machines: those that differ most from this one
     """
-    kind, pages = row_class(table), _read_all(folder)[0]
+    kind, pages = row_class(table), _pages(folder)
     if most_different is not None:
         here = device.describe()
         pages = sorted(pages, key=lambda page: -_difference(page["tables"]["machines"], here))[:most_different]
@@ -69,15 +67,10 @@ def recorded(table="deployments", *, most_different=None, folder=None):
 def recorded_rows(table, *, folder=None):
     """{"hardware, recorded date": the rows of a table measured there}, for the machines that have some."""
     places = {}
-    for page in _read_all(folder)[0]:
+    for page in _pages(folder):
         if rows := page["tables"][table]:
             places.setdefault(f"{page['hardware']}, recorded {page['date']}", []).extend(rows)
     return places
-
-
-def left_out(folder=None):
-    """{path of a recorded file that is not used: why}."""
-    return _read_all(folder)[1]
 
 
 def _folder(folder):
@@ -104,54 +97,33 @@ def _values(kind, keys):
     ]
 
 
-def _text(page):
-    """The page as JSON in ASCII, one row a line."""
-    tables = [f'"{name}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]" for name, rows in page["tables"].items()]
-    about = ",\n".join(f'"{key}": {json.dumps(page[key])}' for key in ORIGIN if key != "tables")
-    return f'{{\n{about},\n"tables": {{\n' + ",\n".join(tables) + "\n}\n}\n"
+def _pages(folder):
+    return [_page(path) for path in sorted(_folder(folder).glob("*.json"))]
 
 
-def _read_all(folder):
-    """([page of each file, its rows as objects], {path: why a file is left out}).
-
-    The files come from others, so any of them may be wrong in any way; none may stop a lesson or the report.
-    """
-    pages, wrong = [], {}
-    for path in sorted(_folder(folder).glob("*.json")):
-        try:
-            pages.append(_read(path))
-        except Exception as error:
-            wrong[path] = " ".join(str(error).split())[:300] or type(error).__name__
-    return pages, wrong
-
-
-def _read(path):
+def _page(path):
     """One recorded file, its rows as objects of their classes."""
-    if not path.is_file() or path.stat().st_size > LARGEST:
-        raise ValueError(f"not a file of at most {LARGEST // 1000} kB: record it again with `labkit ledger record`")
-    page = json.loads(path.read_text(encoding="utf-8"))
-    if missing := set(ORIGIN) - set(page):
-        raise ValueError(f"does not say where its numbers come from: no {', '.join(sorted(missing))}")
-    if not all(isinstance(page[key], str | None) for key in ("hardware", "date", "commit")) or not page["hardware"]:
-        raise ValueError("hardware, date and commit are not text")
-    lists = {name: page["tables"].get(name, []) for name in tables()}
-    return page | {"tables": {name: [_row(row_class(name), values) for values in lists[name]] for name in lists}}
-
-
-def _row(kind, values):
-    """A row of that class; columns that it does not have, and samples, are ignored."""
-    names = {field.name for field in fields(kind)}
-    row = kind(**{name: value for name, value in values.items() if name in names and not isinstance(value, list)})
-    check_types(row)
-    return row
+    try:
+        page = json.loads(path.read_text(encoding="utf-8"))
+        stored = page["tables"]
+        rows = {name: [row_of(kind, row) for row in stored.get(name, [])] for name, kind in tables().items()}
+        return page | {"tables": rows}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise LedgerError(
+            f"The recorded results {path.name} cannot be read.",
+            expected="a file that `labkit ledger record` wrote",
+            found=str(error),
+            fix=f"record it again, or move it away: {path}",
+        ) from error
 
 
 def _difference(machines, here):
-    """How much a recorded machine differs from this one: 0 for nothing known, most for a GPU where there is none."""
+    """How much a recorded machine differs from this one; most where one has a GPU and the other has none."""
     if not machines:
         return 0.0
-    there, sets = machines[0], [set((machine.cpu_isa or "").split()) for machine in (machines[0], here)]
+    there = machines[0]
     gpu = 2.0 * (bool(there.gpu) != bool(here.gpu)) + (there.gpu != here.gpu)
-    instructions = len(sets[0] ^ sets[1]) / max(len(sets[0] | sets[1]), 1)
-    cores = abs(math.log2(max(there.logical_cores or 1, 1) / (here.logical_cores or 1)))
+    own, other = (set((machine.cpu_isa or "").split()) for machine in (here, there))
+    instructions = len(own ^ other) / max(len(own | other), 1)
+    cores = abs(math.log2((there.logical_cores or 1) / (here.logical_cores or 1)))
     return gpu + instructions + min(cores / 4, 1.0)

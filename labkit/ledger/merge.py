@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from labkit.errors import LabError, LedgerError
 from labkit.files import artifacts, atomic
@@ -52,14 +52,13 @@ def merge(path, *, as_ours=None):
     errors   LabError where something in it does not fit; then nothing was written
     """
     path = Path(path).resolve()
+    change = as_ours or (lambda row: _as_reported(row, path.name))
+    known = {_whose(row) for kind in _kinds() for row in find(kind)}
     try:
         with ExitStack() as opened:
             place = _opened(path, opened)
-            rows = _rows(place)
-            known = {_whose(row) for kind in _kinds() for row in find(kind)}
-            change = as_ours or (lambda row: _as_reported(row, path.name))
-            new = [(row, change(row)) for row in rows if _whose(row) not in known]
-            new = [(theirs, ours) for theirs, ours in new if _whose(ours) not in known]
+            pairs = [(row, change(row)) for row in _rows(place)]
+            new = [(theirs, ours) for theirs, ours in pairs if known.isdisjoint((_whose(theirs), _whose(ours)))]
             notebooks = _notebooks(place, new)
     except (ValueError, TypeError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, sqlite3.Error) as error:
         raise LabError(
@@ -76,38 +75,30 @@ def merge(path, *, as_ours=None):
 
 
 def _opened(path, opened):
-    """The folder of a parcel, or the root of a zip; both are read in the same way."""
+    """The folder of a parcel, or of what a zip holds; both are read in the same way."""
     if path.is_dir():
         return path
     archive = opened.enter_context(zipfile.ZipFile(path))
-    for name in archive.namelist():
-        _require_inside(name)
-    ledgers = [name for name in archive.namelist() if PurePosixPath(name).name == "ledger.sqlite"]
+    names = archive.namelist()
+    if outside := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
+        raise ValueError(f"it names a file outside itself: {outside[0]!r:.200}")
+    ledgers = [name for name in names if name.rpartition("/")[2] == "ledger.sqlite"]
     if not ledgers:
         raise ValueError("it has no ledger.sqlite")
     return zipfile.Path(archive, min(ledgers, key=len).removesuffix("ledger.sqlite"))
 
 
-def _require_inside(name):
-    place = PurePosixPath(name)
-    if place.is_absolute() or ".." in place.parts or "\\" in name:
+def _content(place, name):
+    """The bytes of a file of a parcel, or None where it is not there; ValueError for a file that no parcel may have."""
+    file = place / name
+    if isinstance(file, Path) and not file.resolve().is_relative_to(place):
         raise ValueError(f"it names a file outside itself: {name!r:.200}")
-
-
-def _file(place, name):
-    """A file of a parcel, which may not exist; ValueError where it would lie outside."""
-    _require_inside(name)
-    if isinstance(place, Path) and not (place / name).resolve().is_relative_to(place):
-        raise ValueError(f"it names a file outside itself: {name!r:.200}")
-    return place / name
-
-
-def _content(file):
-    """The bytes of a file, never more than may be."""
+    if not file.is_file():
+        return None
     with file.open("rb") as opened:
         content = opened.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise ValueError(f"{file.name} has more than {LARGEST / 1e6:g} MB")
+        raise ValueError(f"{name} has more than {LARGEST / 1e6:g} MB")
     return content
 
 
@@ -116,10 +107,7 @@ def _rows(place):
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "ledger.sqlite"
         for name in (copy.name, f"{copy.name}-wal"):  # the second has what a process wrote that did not end well
-            if (file := _file(place, name)).is_file():
-                copy.with_name(name).write_bytes(_content(file))
-        if not copy.exists():
-            raise ValueError("it has no ledger.sqlite")
+            copy.with_name(name).write_bytes(_content(place, name) or b"")
         if edition_of(copy) != EDITION:
             raise ValueError(f"its ledger is of edition {edition_of(copy)} of the course, here it is {EDITION}")
         with closing(sqlite3.connect(copy)) as stored:
@@ -147,29 +135,30 @@ def _rows_of(stored, kind):
     """The rows of one table that are not themselves reported by others."""
     if not stored.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [kind.TABLE]).fetchone():
         return []
-    found = stored.execute(f"SELECT * FROM {kind.TABLE} LIMIT {MOST_ROWS + 1}")
-    names = [column[0] for column in found.description]
-    if unknown := sorted(set(names) - {field.name for field in fields(kind)}):
-        raise ValueError(f"its table {kind.TABLE} has the column {unknown[0]!r}, which is not known here")
-    rows = [_checked(row_of(kind, dict(zip(names, values, strict=True)))) for values in found]
-    if len(rows) > MOST_ROWS:
+    found = stored.execute(f"SELECT * FROM {kind.TABLE} LIMIT {MOST_ROWS + 1}").fetchall()
+    names = [column[1] for column in stored.execute(f"PRAGMA table_info({kind.TABLE})")]
+    if unknown := set(names) - {field.name for field in fields(kind)}:
+        raise ValueError(f"its table {kind.TABLE} has the column {min(unknown)!r}, which is not known here")
+    if len(found) > MOST_ROWS:
         raise ValueError(f"its table {kind.TABLE} has more than {MOST_ROWS:,} rows")
+    rows = [row_of(kind, dict(zip(names, values, strict=True))) for values in found]
+    for row in rows:
+        _require_possible(row)
     return [row for row in rows if not _whose(row).startswith(REPORTED)]
 
 
-def _checked(row):
-    """The row, if its values fit its class and could have been measured."""
+def _require_possible(row):
+    """Refuse values that do not fit the class of the row, or that nobody can have measured."""
     try:
         check_types(row)
     except LedgerError as error:
-        raise ValueError(f"{error.what} It is {error.found:.200}".strip()) from error
+        raise ValueError(f"{error.what} It is {error.found:.200}") from error
     for name, value in vars(row).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{type(row).__name__}.{name} is {value}, not a finite number")
-    figures = [getattr(row, name) for name in getattr(row, "FIGURES", ())]
-    if None in figures and any(value is not None for value in figures):
-        raise ValueError(f"a row of {row.TABLE} has some of its figures only")
-    return row
+    unknown = {getattr(row, name) is None for name in getattr(row, "FIGURES", ())}
+    if len(unknown) > 1:
+        raise ValueError(f"a row of {row.TABLE} has only some of its figures")
 
 
 def _whose(row):
@@ -197,6 +186,6 @@ def _plain(text):
 
 def _notebooks(place, new):
     """{where an executed notebook shall lie: its bytes}, of the attempts whose notebook the parcel has."""
-    outputs = [(theirs.output, ours.output) for theirs, ours in new if isinstance(ours, Attempt) and ours.output]
-    files = [(_file(place, theirs), artifacts() / ours) for theirs, ours in outputs]
-    return {target: _content(file) for file, target in files if file.is_file()}
+    outputs = {ours.output: theirs.output for theirs, ours in new if isinstance(ours, Attempt) and ours.output}
+    contents = {artifacts() / ours: _content(place, theirs) for ours, theirs in outputs.items()}
+    return {target: content for target, content in contents.items() if content is not None}

@@ -16,11 +16,6 @@ def _studies():
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
-def names():
-    """The published studies."""
-    return tuple(_studies())
-
-
 def table(study):
     """The table of one study, a DataFrame; `.attrs` has its source and hardware.
 

@@ -208,8 +208,8 @@ REFUSED = {
     "UPDATE ceilings SET name = NULL": "Ceiling.name",
     "UPDATE ceilings SET name = zeroblob(2000000)": "too big",
     "UPDATE ceilings SET name = x'00'": "Ceiling.name",
-    "UPDATE submissions SET points_low = NULL": "some of its figures",
-    "UPDATE claims SET low = NULL": "some of its figures",
+    "UPDATE submissions SET points_low = NULL": "only some of its figures",
+    "UPDATE claims SET low = NULL": "only some of its figures",
     "ALTER TABLE runs DROP COLUMN profile": "profile",
     "CREATE INDEX i ON runs (profile)": "index",
 }  # fmt: skip

@@ -47,7 +47,7 @@ def test_a_compiled_network_has_the_accuracy_that_its_source_gives():
     assert frame["GELU", False, 1] == 0.4653
 
 
-@pytest.mark.parametrize("study", published.names())
+@pytest.mark.parametrize("study", published._studies())
 def test_every_table_says_its_source_and_hardware_and_has_typed_columns(study):
     frame = published.table(study)
     assert frame.attrs["source"]

@@ -1,15 +1,13 @@
-"""Runs on a cluster: the same results as here, whatever is killed, hangs, is full or of another version."""
+"""Runs on a cluster: the same results as here, whatever is killed, hangs or is of another version."""
 
 import contextlib
 import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
-import tempfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -17,8 +15,8 @@ import pytest
 from benchmarks import cluster_drills, drills
 from labkit import ledger
 from labkit.errors import LabError
-from labkit.ledger.rows import Attempt, Batch, Ceiling, Claim, Completion
-from labkit.runner import cluster, keeper, outcome, parcels, remote, run_batch, sources
+from labkit.ledger.rows import Attempt, Batch, Ceiling, Completion, Run
+from labkit.runner import cluster, keeper, run_batch, sources
 
 pytestmark = [pytest.mark.kills, pytest.mark.skipif(os.name != "posix", reason="workers need a system of POSIX")]
 
@@ -26,7 +24,7 @@ TIMES = """
 import json, os, pathlib, time
 begun = time.time()
 time.sleep(0.6)
-facts = {"begun": begun, "ended": time.time(), "seed": seed, "threads": os.environ.get("OMP_NUM_THREADS")}
+facts = {"begun": begun, "ended": time.time(), "threads": os.environ.get("OMP_NUM_THREADS")}
 (pathlib.Path(os.environ["LABKIT_ROOT"]) / f"{name}.json").write_text(json.dumps(facts))
 """
 STAY = "import time\ntime.sleep(600)"
@@ -38,24 +36,18 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "artifacts").mkdir()
     for name, value in drills.environment(tmp_path).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 @contextlib.contextmanager
-def threads(workers=1, nthreads=1, preload=remote.__name__):
-    """A scheduler and workers as threads of this process, which start at once; yields the cluster."""
+def threads(**changes):
+    """A scheduler and a worker as threads of this process, which start at once; yields the scheduler's address."""
     from distributed import LocalCluster
 
-    how = {
-        "processes": False,
-        "protocol": "tcp",
-        "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",
-        "preload": preload,
-    }
-    with LocalCluster(n_workers=workers, threads_per_worker=nthreads, silence_logs=50, **how) as made:
-        yield made
+    here = {"processes": False, "protocol": "tcp", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    worker = {"n_workers": 1, "threads_per_worker": 2, "resources": {cluster.MACHINE: 1}}
+    with LocalCluster(silence_logs=50, **{**here, **worker, **changes}) as made:
+        yield made.scheduler_address
 
 
 def files_of(place):
@@ -67,8 +59,8 @@ def test_a_cluster_leaves_the_same_rows_and_files_as_a_run_here(place):
     here = run_batch(seeds=(3, 4), show=False)
     files = files_of(place)
     assert files == ["executed/quick-seed-3/00_a.ipynb", "executed/quick-seed-4/00_a.failed.ipynb"]
-    with threads() as made:
-        there = run_batch(seeds=(3, 4), cluster=made.scheduler_address, fresh=True, show=False)
+    with threads() as address:
+        there = run_batch(seeds=(3, 4), cluster=address, fresh=True, show=False)
     assert files_of(place) == files
     assert [(row.notebook, row.seed, row.status, row.reason, row.output) for row in there.attempts] == [
         (row.notebook, row.seed, row.status, row.reason, row.output) for row in here.attempts
@@ -82,28 +74,30 @@ def test_a_cluster_leaves_the_same_rows_and_files_as_a_run_here(place):
     keys = [row.run_key for row in (*here.attempts, *there.attempts)]
     assert sorted(row.run_key for row in ledger.find(Ceiling)) == sorted(keys * 10)
     assert sorted(row.run_key for row in ledger.find(Completion)) == sorted(keys[::2])
+    assert {row.batch_key for row in ledger.find(Attempt)} == {here.batch_key, there.batch_key}
+    assert len(ledger.find(Batch)) == 2
     assert not drills.lost_rows(place)
-    assert not list(place.glob("labkit-*/")), "a worker's folder is left"
 
 
 def test_what_passed_on_a_cluster_is_kept_by_a_run_here(place):
     fails_once = "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / 'mended').exists(), 'broken'"
     drills.write_workbook(place, {"00_good": [drills.RECORD], "01_bad": [fails_once, drills.RECORD]})
-    with threads() as made:
-        first = run_batch(cluster=made.scheduler_address, show=False)
-        assert [row.status for row in first.attempts] == ["passed", "failed"]
-        (place / "mended").touch()
+    with threads() as address:
+        first = run_batch(cluster=address, show=False)
+    assert [row.status for row in first.attempts] == ["passed", "failed"]
+    (place / "mended").touch()
     second = run_batch(show=False)
     assert second.ok and second.batch_key == first.batch_key and second.kept == ("00_good",)
     assert second.attempts[0] == first.attempts[0]
 
 
-def test_a_lesson_that_measures_has_its_machine_alone_also_where_two_workers_are_there(place):
+def test_a_lesson_that_measures_has_its_worker_alone_with_all_its_cores(place, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as dask's nanny sets it
     names = {"00_light": False, "01_measures": True, "02_measures": True}
     cells = {name: [f"name = '{name}'\n" + TIMES, drills.RECORD] for name in names}
     drills.write_workbook(place, cells, measures=[name for name, measures in names.items() if measures])
-    with threads(workers=2, nthreads=2) as made:
-        assert run_batch(cluster=made.scheduler_address, show=False).ok
+    with threads() as address:
+        assert run_batch(cluster=address, show=False).ok
     seen = {name: json.loads((place / f"{name}.json").read_text()) for name in names}
     beside = [
         (one, other)
@@ -112,139 +106,37 @@ def test_a_lesson_that_measures_has_its_machine_alone_also_where_two_workers_are
         if one < other and seen[one]["begun"] < seen[other]["ended"] and seen[other]["begun"] < seen[one]["ended"]
     ]
     assert beside == []
-    assert seen["02_measures"]["threads"] != "1" or os.environ.get("OMP_NUM_THREADS") == "1"
+    assert seen["02_measures"]["threads"] is None
 
 
-def test_a_worker_of_another_version_and_one_without_the_course_are_left_out_with_the_reason(
-    place, capsys, monkeypatch
-):
+def test_a_worker_of_another_version_of_the_course_is_refused_in_words(place, monkeypatch):
     drills.write_workbook(place, {"00_a": [drills.RECORD]})
-    with threads(preload=[]) as made:
-        with pytest.raises(LabError, match="No worker of the cluster can be used") as caught:
-            run_batch(cluster=made.scheduler_address, show=False)
-        assert "--preload labkit.runner.remote" in caught.value.found
-        assert "nthreads" in caught.value.fix
-
-    course = sources.course
-    monkeypatch.setattr(sources, "course", lambda: "another")
-    with threads() as made:
-        monkeypatch.setattr(sources, "course", course)
-        with pytest.raises(LabError) as caught:
-            run_batch(cluster=made.scheduler_address, show=False)
-        assert f"another version (another, here {course()})" in caught.value.found
-        made.scale(2)
-        made.sync(made._correct_state)
-        drills.wait_for(lambda: len(made.scheduler_info["workers"]) == 2)
-        assert run_batch(cluster=made.scheduler_address).ok
-    assert "is left out: it has the course in another version (another" in capsys.readouterr().out
+    here, answers = sources.course(), iter(["ours"])
+    monkeypatch.setattr(sources, "course", lambda: next(answers, here))  # the worker asks last
+    with threads() as address, pytest.raises(LabError, match="another version of the course") as caught:
+        run_batch(cluster=address, show=False)
+    assert caught.value.expected == "ours" and here in caught.value.found
+    assert "bring both to one commit" in caught.value.fix
+    assert not ledger.find(Run) and {row.status for row in ledger.find(Attempt)} <= {"interrupted"}
 
 
-def test_files_that_change_under_a_worker_take_it_out(place, monkeypatch):
+def test_without_a_worker_that_can_take_a_lesson_the_run_ends_with_the_command_that_starts_one(place, monkeypatch):
     drills.write_workbook(place, {"00_a": [drills.RECORD]})
-    monkeypatch.setattr(cluster, "ALL_REFUSED_S", 1)
-    answers = iter(["before", "before"])  # to the worker as it starts, and to the client
-    monkeypatch.setattr(sources, "course", lambda: next(answers, "after"))
-    with threads() as made, pytest.raises(LabError, match="no worker left") as caught:
-        run_batch(cluster=made.scheduler_address, show=False)
-    assert "its files changed to another version (after) while it ran" in caught.value.found
-    assert not ledger.find(Attempt)
+    monkeypatch.setattr(cluster, "NO_WORKER_S", 1)
+    for changes, found in (({"resources": {}}, "1 without --resources labkit=1"), ({"n_workers": 0}, "none")):
+        with threads(**changes) as address, pytest.raises(LabError, match="no worker that can take") as caught:
+            run_batch(cluster=address, show=False)
+        assert caught.value.found == found
+        assert f"dask worker {address} --nthreads 2 --resources labkit=1" in caught.value.fix
 
 
-def test_a_full_disk_takes_a_worker_out_and_another_one_does_the_task(place, capsys, monkeypatch):
-    drills.write_workbook(place, {f"{n:02}_a": [drills.RECORD] for n in range(2)})
-    with threads(workers=2) as made:
-        full = made.workers[0].local_directory
-        room = remote.shutil.disk_usage
-
-        def usage(path):
-            return room(path)._replace(free=10**6 if str(path).startswith(full) else 10**12)
-
-        monkeypatch.setattr(remote.shutil, "disk_usage", usage)
-        result = run_batch(cluster=made.scheduler_address)
-    assert result.ok
-    said = capsys.readouterr().out
-    assert f"its disk has 1 MB left in {full}" in said
-    assert "then start its `dask worker` again" in said
-
-
-def test_a_disk_that_fills_up_while_a_notebook_runs_is_not_the_notebooks_failure(place, monkeypatch):
-    drills.write_workbook(place, {"00_a": ["raise OSError(28, 'No space left on device')", drills.RECORD]})
-    room, asked = remote.shutil.disk_usage, []
-
-    def usage(path):
-        asked.append(path)
-        return room(path)._replace(free=10**12 if len(asked) == 1 else 10**6)
-
-    monkeypatch.setattr(remote.shutil, "disk_usage", usage)
-    monkeypatch.setattr(cluster, "ALL_REFUSED_S", 1)
-    with threads() as made, pytest.raises(LabError, match="no worker left") as caught:
-        run_batch(cluster=made.scheduler_address, show=False)
-    assert "free some" in caught.value.found
-    assert not ledger.find(Attempt)
-
-
-def test_a_runner_that_hangs_on_a_worker_is_stopped_and_nothing_of_it_is_left(place, monkeypatch):
-    hang = "import os, psutil\npsutil.Process(os.getppid()).parent().suspend()"
-    drills.write_workbook(place, {"00_hangs": [hang, drills.RECORD]})
-    monkeypatch.setattr(cluster, "GRACE_S", 15 - 900)
-    with threads() as made:
-        result = run_batch(cluster=made.scheduler_address, show=False)
-    (attempt,) = result.attempts
-    assert attempt.reason == "the runner did not end within 15 s and was stopped"
-    assert attempt.seconds >= 15
-    assert keeper.marked("LABKIT_BATCH_KEY", result.batch_key) == []
-
-
-def test_a_notebook_that_kills_its_runner_fails_with_the_reason(place):
+def test_a_notebook_that_kills_its_runner_fails_with_the_reason_and_the_others_go_on(place):
     kill = "import os, psutil\npsutil.Process(os.getppid()).parent().kill()\nimport time; time.sleep(60)"
-    drills.write_workbook(place, {"00_kills": [kill, drills.RECORD]})
-    with threads() as made:
-        result = run_batch(cluster=made.scheduler_address, show=False)
-    assert [row.reason for row in result.attempts] == ["the runner was killed by signal 9"]
-
-
-def parcel_of(run_key="b/00_a/1"):
-    """(the `Attempt` as it was sent, a parcel as a worker would make it)."""
-    output = "executed/quick/00_a.ipynb"
-    sent = Attempt(run_key=run_key, batch_key="b", notebook="00_a", profile="quick", started_utc="", status="running",
-                   output=output)  # fmt: skip
-    ended = replace(sent, status="passed", seconds=1.0, cells_done=2, cells_total=2)
-    path = outcome.artifacts() / "there.sqlite"
-    path.unlink(missing_ok=True)
-    done = Completion(run_key=run_key, notebook="00_a", cell_count=2, seconds=1.0, finished_utc="")
-    other = Claim(run_key="another run", claim_id="c", sentence="not its own", verdict="holds")
-    ledger.add(
-        done, replace(other, run_key=run_key), other, Batch(batch_key="x", settings="", started_utc=""), path=path
-    )
-    with contextlib.closing(sqlite3.connect(path)) as stored:
-        stored.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    files = {"rows": path.read_bytes(), "notebook": b'{"cells": [1], "metadata": {"labkit": {"run_key": "k"}}}'}
-    return sent, parcels.packed(asdict(ended), files)
-
-
-def test_a_parcel_that_comes_twice_counts_once_and_only_rows_of_its_own_run_count(tmp_path):
-    sent, parcel = parcel_of()
-    for _ in range(2):
-        assert parcels.store(sent, parcel, tmp_path).status == "passed"
-    assert [row.run_key for row in ledger.find(Claim)] == ["b/00_a/1"]
-    assert len(ledger.find(Completion)) == len(ledger.find(Attempt)) == 1
-    assert ledger.find(Batch) == []
-
-
-def test_a_damaged_parcel_is_a_failed_attempt_and_leaves_no_rows(tmp_path):
-    sent, parcel = parcel_of()
-    parcel["files"]["rows"] = parcel["files"]["rows"] + b"x"
-    attempt = parcels.store(sent, parcel, tmp_path)
-    assert (attempt.status, attempt.reason) == ("failed", "what came back is damaged: rows")
-    assert ledger.find(Claim) == []
-
-
-def test_a_parcel_without_a_completion_record_does_not_pass(tmp_path):
-    sent, parcel = parcel_of()
-    del parcel["files"]["rows"]
-    attempt = parcels.store(sent, parcel, tmp_path)
-    assert attempt.status == "failed"
-    assert (outcome.artifacts() / "executed/quick/00_a.failed.ipynb").exists()
+    drills.write_workbook(place, {"00_kills": [kill, drills.RECORD], "01_good": [drills.RECORD]})
+    with threads() as address:
+        result = run_batch(cluster=address, show=False)
+    assert [row.status for row in result.attempts] == ["failed", "passed"]
+    assert result.attempts[0].reason == "RuntimeError: the runner ended with exit status -9"
 
 
 def test_an_address_where_nobody_answers_is_refused_with_the_command_that_starts_a_scheduler(place, monkeypatch):
@@ -290,20 +182,21 @@ def test_a_local_cluster_listens_on_the_loopback_address_only_and_stops_with_its
     assert drills.alive_after(tmp_path, 10) == 0
 
 
-def test_what_was_sent_goes_on_without_its_client_and_is_found_again(tmp_path):
+def test_a_task_whose_client_is_killed_ends_on_its_worker_and_the_same_command_runs_it_again(tmp_path):
     (tmp_path / "artifacts").mkdir()
-    slow = "import time\ntime.sleep(3)"
-    drills.write_workbook(tmp_path, {"00_drill": [drills.WORK, slow, drills.RECORD]})
+    drills.write_workbook(tmp_path, {"00_good": [drills.WORK, drills.RECORD], "01_stays": [drills.WORK, STAY]})
     with cluster_drills.cluster(tmp_path) as made:
         first = drills.start_batch(tmp_path, cluster=made.address)
-        drills.wait_for(lambda: drills.lines(tmp_path, "started.txt"))
+        drills.wait_for(lambda: len(cluster_drills.passed(tmp_path)) == 1)
+        drills.wait_for(lambda: len(drills.lines(tmp_path, "started.txt")) == 2)
         first.kill()
         first.wait()
-        drills.wait_for(lambda: len(drills.lines(tmp_path, "acknowledged.txt")) == cluster_drills.ROWS)
-        assert drills.start_batch(tmp_path, cluster=made.address).wait(timeout=90) == 0
-    assert len((tmp_path / "started.txt").read_text().splitlines()) == 1
-    assert len(ledger.find(Ceiling, path=drills.ledger_of(tmp_path))) == cluster_drills.ROWS
-    assert drills.alive_after(tmp_path, 10) == 0
+        stays = (tmp_path / "started.txt").read_text().split()[1]
+        drills.wait_for(lambda: not keeper.marked(keeper.RUN_MARK, stays))
+        drills.start_batch(tmp_path, cluster=made.address)
+        drills.wait_for(lambda: len(drills.lines(tmp_path, "started.txt")) == 3)
+    again = [key.split("/")[1] for key in (tmp_path / "started.txt").read_text().split()]
+    assert again == ["00_good", "01_stays", "01_stays"]
 
 
 def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_said_in_words(tmp_path):
@@ -319,18 +212,29 @@ def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_s
         assert first.wait(timeout=90) == 0
 
         drills.write_workbook(tmp_path, {"00_drill": [drills.WORK, STAY, drills.RECORD]})
-        for name in made.workers:
-            made.workers[name].kill()
-        made.start_worker("2")
         second = drills.start_batch(tmp_path, cluster=made.address)
-        drills.wait_for(lambda: len((tmp_path / "started.txt").read_text().splitlines()) == 3)
+        drills.wait_for(lambda: len(drills.lines(tmp_path, "started.txt")) == 3)
         made.scheduler.kill()
         assert second.wait(timeout=90) == 1
         said = (tmp_path / "batch.log").read_text(encoding="utf-8")
         assert "The scheduler went away." in said
         assert "the same command then goes on" in said
-        drills.wait_for(lambda: drills.alive_after(tmp_path, 0) <= 1)
     assert drills.alive_after(tmp_path, 10) == 0
+
+
+def test_two_clients_at_once_each_get_their_own_rows_and_all_of_them(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        (folder / "artifacts").mkdir(parents=True)
+        drills.write_workbook(folder, {"00_drill": [drills.WORK, drills.RECORD]})
+    with cluster_drills.cluster(folders[0]) as made:
+        clients = [drills.start_batch(folder, cluster=made.address, seeds=(0, 1)) for folder in folders]
+        assert [client.wait(timeout=120) for client in clients] == [0, 0]
+    keys = [{row.run_key for row in cluster_drills.passed(folder)} for folder in folders]
+    assert [len(own) for own in keys] == [2, 2] and not keys[0] & keys[1]
+    for folder, own in zip(folders, keys, strict=True):
+        rows = ledger.find(Ceiling, path=drills.ledger_of(folder))
+        assert {row.run_key for row in rows} == own and len(rows) == 2 * cluster_drills.ROWS
 
 
 def test_kills_at_random_moments_lose_nothing_double_nothing_and_leave_nobody(tmp_path):
@@ -347,7 +251,7 @@ def test_kills_at_random_moments_lose_nothing_double_nothing_and_leave_nobody(tm
 
 def test_the_drill_finds_rows_that_count_twice_rows_that_are_lost_and_finished_tasks_that_ran_again(tmp_path):
     drill = cluster_drills.KillDrill(tmp_path / "drill", notebooks=1, seeds=1)
-    path, key = drills.ledger_of(drill.folder), "b/00_drill-seed-0/1"
+    path, key = drills.ledger_of(drill.folder), "w/00_drill-seed-0/1"
     ledger.add(Batch(batch_key="b", settings="", started_utc=""), path=path)
     about = {"batch_key": "b", "notebook": "00_drill", "seed": 0, "profile": "quick", "started_utc": ""}
     ledger.add(Attempt(run_key=key, **about, status="passed", output="executed/quick/x.ipynb"), path=path)
@@ -356,6 +260,6 @@ def test_the_drill_finds_rows_that_count_twice_rows_that_are_lost_and_finished_t
     (drill.folder / "started.txt").write_text(f"{key}\n")
     drill.note_finished()
     assert drill.counts() == {"kills": 0, "lost": 1, "doubled": 0, "rerun": 0, "torn": 1}
-    ledger.add(*(replace(row, run_key="b/00_drill-seed-0/7") for row in steps), path=path)
-    (drill.folder / "started.txt").write_text(f"{key}\nb/00_drill-seed-0/2\n")
+    ledger.add(*(replace(row, run_key="v/00_drill-seed-0/1") for row in steps), path=path)
+    (drill.folder / "started.txt").write_text(f"{key}\nv/00_drill-seed-0/1\n")
     assert drill.counts() == {"kills": 0, "lost": 1, "doubled": 9, "rerun": 1, "torn": 1}
