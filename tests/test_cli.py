@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from labkit import cli, ledger, runner
 from labkit.doctor import Check
+from labkit.errors import LabError
 from labkit.ledger.rows import Scored
 from labkit.ship import Score
 from labkit.train import TrainConfig
@@ -138,14 +139,16 @@ def test_a_submission_is_scored_kept_and_ends_with_1_when_it_is_refused(monkeypa
     assert [row.reason for row in ledger.find(Scored)] == ["It answers at random."]
 
 
-def test_a_recorded_file_that_is_left_out_is_named(monkeypatch, tmp_path):
-    recorded = tmp_path / "artifacts" / "recorded"
-    recorded.mkdir(parents=True)
-    (recorded / "bad.json").write_text("not json")
-    monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
-    output = call("report")
-    assert "Left out:" in output
-    assert "bad.json" in output
+def test_a_packed_ledger_is_merged_once_and_a_damaged_one_is_refused(monkeypatch, tmp_path):
+    ledger.add(Scored(run_key="submit-1", name="Ada", device="cpu"))
+    parcel = tmp_path / "ada.zip"
+    assert str(parcel) in call("ledger", "pack", str(parcel))
+    monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "mine"))
+    assert "ada.zip: 1 rows of 1 runs" in call("ledger", "merge", str(parcel))
+    assert "ada.zip: nothing new" in call("ledger", "merge", str(parcel))
+    parcel.write_bytes(parcel.read_bytes()[:100])
+    with pytest.raises(LabError, match="no parcel"):
+        cli.app(["ledger", "merge", str(parcel)], standalone_mode=False)
 
 
 @pytest.mark.parametrize("words", [[], ["data"], ["ledger"]])

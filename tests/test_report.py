@@ -191,14 +191,6 @@ def test_recorded_rows_stand_beside_own_ones_and_name_their_hardware(monkeypatch
     assert f"<summary>{titles[1]}: 3 rows</summary>" in html
 
 
-def test_a_malformed_recorded_file_is_named_and_does_not_stop_the_report(monkeypatch, tmp_path):
-    folder = tmp_path / "artifacts" / "recorded"
-    folder.mkdir(parents=True)
-    (folder / "bad.json").write_text("<b>not json")
-    monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
-    assert "Left out: the recorded results bad.json" in text_of(page())
-
-
 @pytest.mark.parametrize(
     ("source", "drawn"),
     [

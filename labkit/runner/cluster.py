@@ -5,6 +5,7 @@ the ledger. Dask starts a task again when its worker died. What was sent and nev
 command. `labkit.runner.remote` is the worker's side.
 """
 
+import asyncio
 import logging
 import time
 from contextlib import ExitStack, contextmanager
@@ -57,9 +58,9 @@ def _connected(settings):
         if address == "local":
             worker = {"n_workers": 1, "threads_per_worker": settings.at_a_time(), "resources": {MACHINE: 1}}
             here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-            address = opened.enter_context(distributed.LocalCluster(**here, **worker))
+            address = opened.enter_context(distributed.LocalCluster(**here, **worker)).scheduler_address
         try:
-            client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+            asyncio.run(_reach(address))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             raise LabError(
                 "No scheduler answers there.",
@@ -67,8 +68,18 @@ def _connected(settings):
                 found=f"{address}: {str(error).splitlines()[0]}",
                 fix="dask scheduler --host 127.0.0.1 (see docs/cluster.md)",
             ) from error
-        opened.enter_context(client).get_versions(check=True)  # dask warns where packages differ
+        client = opened.enter_context(distributed.Client(address, timeout=CONNECT_S, set_as_default=False))
+        client.get_versions(check=True)  # dask warns where packages differ
         yield client
+
+
+async def _reach(address):
+    """Raise where no scheduler can be reached; a client would leave threads behind that go on trying."""
+    from distributed import Security
+    from distributed.comm import connect
+
+    comm = await connect(address, timeout=CONNECT_S, **Security().get_connection_args("client"))
+    await comm.close()
 
 
 def _send(client, task, settings, place):

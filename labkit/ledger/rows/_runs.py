@@ -71,6 +71,7 @@ class Claim(OfRun):
 class LessonAnswer(OfRun):
     """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how far it carries."""
 
+    FIGURES: ClassVar = ("value", "low", "high")  # as in `Claim`
     sentence: str
     because: str
     holds_for: str
