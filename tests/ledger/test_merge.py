@@ -113,7 +113,7 @@ def test_neither_batches_nor_files_of_machine_code_come(elsewhere):
         write_lesson()
         ledger.add(
             Batch(batch_key="b", settings="{}", started_utc=""),
-            EngineFile(sha256="0" * 64, file="x.engine", bytes=1, onnx_sha256="", settings="", library="tensorrt",
+            EngineFile(sha256="0" * 64, file="x.engine", size_bytes=1, onnx_sha256="", settings="", library="tensorrt",
                        library_version="", built_utc=""),
         )  # fmt: skip
 
