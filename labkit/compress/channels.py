@@ -1,9 +1,9 @@
 """Channel pruning by batch-norm scale, "network slimming": whole channels go, and the network is a smaller plain one.
 
-What     while training, an L1 term draws the scales of the batch norms towards 0; then the channels with the smallest
-         scales are removed, with every weight that wrote or read them; then fine-tuning
+What     the channels with the smallest scales of batch norm are removed, with every weight that writes or reads them;
+         then fine-tuning. (In the paper an L1 term first draws the scales towards 0 while the network trains)
 When     latency, memory and multiply-adds shall fall with ordinary dense kernels, on any machine
-Cost     an epoch or more with the term, and as much fine-tuning
+Cost     an epoch or more of fine-tuning
 Not when a file shall be as small as possible (single weights can go in far larger numbers); where channels of several
          layers are added up they must go together; grouped convolutions are refused
 Source   Liu et al. 2017, arXiv:1708.06519; what depends on a channel: DepGraph, Fang et al. 2023, arXiv:2301.12900,
@@ -17,18 +17,8 @@ from torch import nn
 
 from labkit.compress.magnitude import top_masks
 from labkit.errors import LabError
-from labkit.methods import Hooks
 
 _NORMS = nn.modules.batchnorm._BatchNorm
-
-
-class ScalePenalty(Hooks):
-    """The L1 term, `strength` * sum |scale|: `fit(..., hooks={"slim": ScalePenalty(1e-3)})`."""
-
-    def before_update(self, model):
-        for layer in model.modules():
-            if isinstance(layer, _NORMS):
-                layer.weight.grad.add_(layer.weight.detach().sign(), alpha=self.value)
 
 
 def without_channels(model, example, share, *, scope="global", multiple=8):
@@ -36,10 +26,10 @@ def without_channels(model, example, share, *, scope="global", multiple=8):
 
     model     with batch norms; channels that no norm scales, such as the head's, stay
     example   a batch of inputs, to trace what depends on what
-    share     of these channels, 0 to 1
+    share     of these channels that goes, 0 to 1
     scope     "global": the smallest of all layers; "layer": the same share of each
-    multiple  what is left of a layer is rounded up to a multiple of it, for engines compute in blocks of channels; at
-              least one multiple stays
+    multiple  the channels left in a layer are rounded up to a multiple of it, because engines compute in blocks of
+              channels; at least one multiple stays
     Raises    LabError: a share or scope out of range, no batch norm, or a convolution in groups
     """
     layers = list(model.modules())

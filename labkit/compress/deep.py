@@ -1,9 +1,9 @@
-"""Deep compression: prune, fine-tune, share weights, train the centroids, Huffman-code what is left.
+"""Deep compression: prune, fine-tune, share weights, train the centroids, Huffman-code the rest.
 
 What     a file that is tens of times smaller, in stages whose files all exist and can be weighed
 When     the file or its download is what costs: phones, browsers, updates over the air
 Cost     a few epochs of fine-tuning
-Not when latency shall fall: unpacked, the network is as large and as slow as before
+Not when latency shall fall: once unpacked, the network is as large and as slow as before
 Source   Han et al. 2016, arXiv:1510.00149
 """
 
@@ -18,7 +18,7 @@ from torch import nn
 from labkit import models
 from labkit.compress.distillation import Distillation
 from labkit.compress.gradual import GradualPruning
-from labkit.compress.packed import load, save, settled
+from labkit.compress.packed import folded, load, save
 from labkit.compress.sharing import SharedWeights
 from labkit.files import artifacts, atomic
 from labkit.models.trained import trained
@@ -30,7 +30,7 @@ from labkit.train.by_name import training
 class DeepRecipe:
     """How to compress.
 
-    sparsity       share of the weights that goes, 0 to 1
+    sparsity       share of the weights that becomes 0, 0 to 1
     scope          as of `magnitude_masks`
     bits           2^bits shared values per layer, 1 to 8
     prune_epochs   of gradual pruning; the sparsity has its final value after a third of them
@@ -55,71 +55,79 @@ class DeepRecipe:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: what it left, and its file.
+    """One stage: the network that it left, and its file.
 
-    name     "fp32", "pruned", "shared", "settled" or "huffman"
+    name     "fp32", "pruned", "shared", "folded" or "huffman"
     path     of the file
-    bytes    of this file on disk
     network  what the file holds, in eval mode
     seconds  that this stage took
-    bits     what `save` says is in it; None of the first
+    bits     what `save` says is in the file; None of the first
     """
 
     name: str
     path: Path
-    bytes: int
     network: nn.Module
     seconds: float
-    bits: dict | None = None
+    bits: dict | None
+
+    @property
+    def bytes(self):
+        """Size of the file on disk."""
+        return self.path.stat().st_size
 
 
-def deep_compression(model, train, folder, recipe=None, *, name, shape, dataset="", device="cpu", loss=None):
-    """Compress a copy of a trained model: a list of `Stage`, from its fp32 file to the packed one.
+def deep_compression(model, train, folder, *, about, recipe=None, loss=None):
+    """Compress a copy of a trained model, where it lies: a list of `Stage`, from its fp32 file to the packed one.
 
-    train    an ImageSet to fine-tune on
-    folder   where the files of the stages go, as NAME-STAGE.small
-    name     of the architecture in `labkit.models`; shape and dataset as in `save`
-    loss     as of `fit`, such as that of a teacher; None: cross-entropy
+    train   an ImageSet to fine-tune on
+    folder  where the files of the stages go, as NAME-STAGE.small
+    about   {"name", "shape", "dataset"} of the network, as in `save`
+    recipe  a `DeepRecipe`
+    loss    as of `fit`, such as that of a teacher; None: cross-entropy
     """
-    recipe, folder = recipe or DeepRecipe(), Path(folder)
+    recipe = recipe or DeepRecipe()
     steps = len(train) // recipe.batch * recipe.prune_epochs
     pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 3), scope=recipe.scope)
-    sharing = SharedWeights(recipe.bits)
-    size = None if tuple(train.images.shape[2:]) == tuple(shape[1:]) else shape[-1]
+    side = about["shape"][-1]
+    common = {"batch": recipe.batch, "seed": recipe.seed, "augment": recipe.augment, "size": side}
+    common |= {"weight_decay": 0.0, "channels_last": True}
+    prune = TrainConfig(epochs=recipe.prune_epochs, learning_rate=recipe.learning_rate, **common)
+    share = TrainConfig(epochs=recipe.share_epochs, learning_rate=recipe.centroid_rate, **common)
+    device = next(model.parameters()).device
 
-    def tuned(network, hook, epochs, rate):
-        config = TrainConfig(
-            epochs=epochs, learning_rate=rate, batch=recipe.batch, seed=recipe.seed, weight_decay=0.0, size=size,
-            augment=recipe.augment, channels_last=True,
-        )  # fmt: skip
+    def tuned(network, config, hook):
         fit(network, train, config, hooks={"compress": hook}, device=device, loss=loss)
         return network
 
     work = {
-        "pruned": lambda network: tuned(network, pruning, recipe.prune_epochs, recipe.learning_rate),
-        "shared": lambda network: tuned(network, sharing, recipe.share_epochs, recipe.centroid_rate),
-        "settled": settled,
+        "fp32": lambda network: network,
+        "pruned": lambda network: tuned(network, prune, pruning),
+        "shared": lambda network: tuned(network, share, SharedWeights(recipe.bits)),
+        "folded": folded,
         "huffman": lambda network: network,
     }
-    stages = [_plain_stage(model, folder / f"{name}.safetensors")]
+    stages = []
     for label, step in work.items():
-        begin, path = time.perf_counter(), folder / f"{name}-{label}.small"
-        network = step(copy.deepcopy(stages[-1].network)).eval()
-        bits = save(path, network, name, shape=shape, dataset=dataset, huffman=label == "huffman")
-        stages.append(Stage(label, path, path.stat().st_size, network, time.perf_counter() - begin, bits))
+        begin = time.perf_counter()
+        model = step(copy.deepcopy(model)).eval()
+        path, bits = _written(label, model, Path(folder), about)
+        stages.append(Stage(label, path, model, time.perf_counter() - begin, bits))
     return stages
 
 
-def _plain_stage(model, path):
-    """The beginning: all weights as floats."""
-    begin = time.perf_counter()
+def _written(label, network, folder, about):
+    """(path, what is in it) of the file of a stage."""
+    if label != "fp32":
+        path = folder / f"{about['name']}-{label}.small"
+        return path, save(path, network, **about, huffman=label == "huffman")
+    path = folder / f"{about['name']}.safetensors"
     with atomic(path) as temporary:
-        save_model(model, str(temporary))
-    return Stage("fp32", path, path.stat().st_size, copy.deepcopy(model).eval(), time.perf_counter() - begin)
+        save_model(network, str(temporary))
+    return path, None
 
 
 def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
-    """What `labkit compress` does: ([`Stage`], accuracy before, accuracy after, number of test images).
+    """Compress a network as `labkit compress` does: ([`Stage`], accuracy before, after, number of test images).
 
     The whole network teaches the one that is compressed (`Distillation`).
     source   a checkpoint that `labkit train` wrote, or the name of a network that comes trained
@@ -133,12 +141,11 @@ def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
         (model, manifest), name = trained(source), source
         known, shape = manifest["dataset"], models.recipe_of(name).shape
     work = training(name, dataset or known, TrainConfig(size=shape[-1]), limit=limit)
-    about = {"name": name, "shape": shape, "dataset": dataset or known, "device": work.device}
-    about["loss"] = Distillation(copy.deepcopy(model))
-    stages = deep_compression(model, work.train, artifacts() / "compressed", recipe, **about)
-    with atomic(out) as temporary:
-        temporary.write_bytes(stages[-1].path.read_bytes())
-    before, after = (
-        accuracy(each, work.test, device=work.device, size=shape[-1]) for each in (model, load(out).network)
-    )
-    return stages, before, after, len(work.test)
+    model.to(work.device)
+    about = {"name": name, "shape": shape, "dataset": dataset or known}
+    teacher = Distillation(copy.deepcopy(model))
+    stages = deep_compression(model, work.train, artifacts() / "compressed", about=about, recipe=recipe, loss=teacher)
+    save(out, stages[-1].network, **about)
+    how = {"device": work.device, "size": shape[-1]}
+    before = accuracy(model, work.test, **how)
+    return stages, before, accuracy(load(out).network, work.test, **how), len(work.test)

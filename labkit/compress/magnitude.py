@@ -11,7 +11,7 @@ Source   Han et al. 2015, arXiv:1506.02626; LAMP: Lee et al. 2020, arXiv:2010.07
 import torch
 from torch import nn
 
-from labkit.errors import LabError
+from labkit.errors import LabError, require_known
 
 SCOPES = ("global", "layer", "lamp")
 
@@ -39,16 +39,16 @@ def magnitude_masks(model, sparsity, *, scope="global"):
 def lamp_scores(weight):
     """The share of each weight's square among the squares of all that are no smaller: the largest scores 1.
 
-    Where the smaller ones have gone, it is the relative error that the layer suffers when this weight goes too.
+    It is the relative error of the layer when this weight goes after all smaller ones.
     """
     flat = weight.flatten().abs().float()
-    kept = flat.nonzero()[:, 0]  # what has gone already scores 0 and need not be sorted
+    kept = flat.nonzero()[:, 0]  # a weight that is 0 already scores 0 and need not be sorted
     # The bits of floats above 0, read as integers, have the same order, and torch sorts integers five times as fast.
     sizes, order = flat[kept].view(torch.int32).sort()
     squares = sizes.view(torch.float32).double().square()
     no_smaller = squares.flip(0).cumsum(0).flip(0)
     scores = torch.zeros_like(flat, dtype=torch.double)
-    scores.scatter_(0, kept[order], squares / no_smaller.clamp(min=torch.finfo(squares.dtype).tiny))
+    scores[kept[order]] = squares / no_smaller
     return scores.view(weight.shape)
 
 
@@ -61,7 +61,7 @@ def top_masks(scores, sparsity, *, scope="global"):
     """
     if not 0 <= sparsity <= 1:
         raise LabError(f"A sparsity of {sparsity} means nothing.", expected="a share from 0 to 1", found=sparsity)
-    require_scope(scope, SCOPES[:2])
+    require_known(scope, SCOPES[:2], "scope")
     if scope == "layer":
         return {name: _top(score.flatten(), sparsity).view(score.shape) for name, score in scores.items()}
     kept = _top(torch.cat([score.flatten() for score in scores.values()]), sparsity)
@@ -69,27 +69,16 @@ def top_masks(scores, sparsity, *, scope="global"):
     return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
 
 
-def require_scope(scope, known=SCOPES):
-    """A LabError where a scope is unknown."""
-    if scope not in known:
-        raise LabError(f"There is no scope {scope!r}.", expected=" or ".join(known), found=scope, fix="choose one")
-
-
 def _top(scores, sparsity):
-    """A mask of the highest scores of a vector; the last among equals stay, so that the number is exact."""
-    dropped = round(sparsity * len(scores))
-    if dropped == 0:
-        return torch.ones_like(scores, dtype=torch.bool)
-    threshold = scores.kthvalue(dropped).values  # several times as fast as sorting
-    mask = scores > threshold
-    equals = (scores == threshold).nonzero()[:, 0]
-    mask[equals[len(equals) - (len(scores) - dropped - int(mask.sum())) :]] = True
+    """A mask of the highest scores of a vector."""
+    mask = torch.zeros_like(scores, dtype=torch.bool)
+    mask[scores.topk(len(scores) - round(sparsity * len(scores)), sorted=False).indices] = True
     return mask
 
 
 @torch.no_grad()
-def keep(model, masks):
-    """Set what the masks do not keep to 0, in place: the model."""
+def apply_masks(model, masks):
+    """Set the weights whose mask is False to 0, in place: the model."""
     weights = prunable(model)
     for name, mask in masks.items():
         weights[name].masked_fill_(~mask.to(weights[name].device), 0)

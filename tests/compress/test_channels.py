@@ -1,4 +1,4 @@
-"""Channel pruning: the penalty's gradient, the surgery against the whole network, and what is refused."""
+"""Channel pruning: the surgery against the whole network, and what is refused."""
 
 import copy
 
@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.compress import ScalePenalty, without_channels
-from labkit.data import load
+from labkit.compress import without_channels
 from labkit.errors import LabError
 from labkit.export import as_written, to_onnx
 from labkit.measure import multiply_adds
 from labkit.models import build, example
-from labkit.train import TrainConfig, fit
 
 PRUNABLE = ("cnn-small", "vgg-medium", "mobilenet-mini", "resnet18")
 
@@ -35,28 +33,6 @@ def lived_in(name):
 
 def widths(model):
     return [norm.num_features for norm in norms(model)]
-
-
-def test_the_penalty_adds_the_sign_of_each_scale_to_its_gradient_and_nothing_else():
-    network = lived_in("cnn-small")
-    with torch.no_grad():
-        norms(network)[0].weight[:2] = torch.tensor([-0.3, 0.0])
-    network(example("cnn-small", 4)).square().mean().backward()
-    before = {name: weight.grad.clone() for name, weight in network.named_parameters()}
-    ScalePenalty(0.25).before_update(network)
-    scales = {id(norm.weight) for norm in norms(network)}
-    for name, weight in network.named_parameters():
-        wanted = 0.25 * weight.detach().sign() if id(weight) in scales else 0
-        assert torch.allclose(weight.grad, before[name] + wanted, atol=1e-7), name
-
-
-def test_in_a_training_the_penalty_draws_the_scales_towards_0():
-    train, left = load("fashion-mnist", "train", limit=640), {}
-    for strength in (0, 0.1):
-        network = lived_in("cnn-small")
-        fit(network, train, TrainConfig(batch=64), device="cpu", hooks={"slim": ScalePenalty(strength)})
-        left[strength] = float(sum(norm.weight.detach().abs().sum() for norm in norms(network)))
-    assert left[0.1] < 0.97 * left[0]
 
 
 @pytest.mark.parametrize("name", PRUNABLE)

@@ -5,17 +5,9 @@ import torch
 from made_up import network, shapes, weights
 from torch import nn
 
-from labkit.compress import (
-    GradualPruning,
-    KeptMask,
-    MovementPruning,
-    cubic_sparsity,
-    keep,
-    magnitude_masks,
-    masks_of,
-    prunable,
-    sparsity_of,
-)
+from labkit.compress import GradualPruning, KeptMask, MovementPruning, apply_masks, prunable, sparsity_of
+from labkit.compress.gradual import cubic_sparsity
+from labkit.compress.magnitude import magnitude_masks, masks_of
 from labkit.errors import LabError
 from labkit.methods import Hooks
 from labkit.train import TrainConfig, accuracy, fit
@@ -64,14 +56,14 @@ def test_the_sparsity_follows_the_schedule_and_momentum_and_weight_decay_revive_
 def test_without_the_mask_momentum_does_revive_weights():
     class Once(Hooks):
         def begin(self, model):
-            return keep(model, magnitude_masks(model, 0.8))
+            return apply_masks(model, magnitude_masks(model, 0.8))
 
     _, watch = trained(Once(None))
     assert watch.revived > 50
 
 
 def test_a_kept_mask_keeps_exactly_the_zeros_of_the_beginning():
-    model = keep(network(), magnitude_masks(network(), 0.7))
+    model = apply_masks(network(), magnitude_masks(network(), 0.7))
     masks, before = masks_of(model), weights(model)
     config = TrainConfig(epochs=2, batch=20, optimizer="sgd", learning_rate=0.1)
     fit(model, shapes(), config, device="cpu", hooks={"prune": KeptMask()})

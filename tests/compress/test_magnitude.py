@@ -5,7 +5,8 @@ import torch
 from made_up import network
 from torch import nn
 
-from labkit.compress import keep, lamp_scores, magnitude_masks, masks_of, prunable, sparsity_of, top_masks
+from labkit.compress import apply_masks, magnitude_masks, prunable, sparsity_of
+from labkit.compress.magnitude import lamp_scores, masks_of, top_masks
 from labkit.errors import LabError
 
 
@@ -55,10 +56,10 @@ def test_lamp_is_blind_to_the_scale_of_a_layer_and_never_empties_one():
     assert not magnitude_masks(model, 0.5)["2.weight"].any(), "one threshold for all would empty it"
 
 
-def test_keeping_sets_the_rest_to_zero_and_touches_neither_biases_nor_norms():
+def test_masks_set_the_rest_to_zero_and_touches_neither_biases_nor_norms():
     model = two_layers()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    keep(model, magnitude_masks(model, 0.5))
+    apply_masks(model, magnitude_masks(model, 0.5))
     assert model[0].weight.tolist() == [[0, 0], [0, -4]]
     assert sparsity_of(model) == 0.5
     assert list(prunable(model)) == ["0.weight", "2.weight"]
@@ -86,7 +87,7 @@ def test_masks_are_those_of_a_full_sort():
 def test_the_masks_of_a_pruned_network_are_found_again():
     model = network()
     masks = magnitude_masks(model, 0.6)
-    found = masks_of(keep(model, masks))
+    found = masks_of(apply_masks(model, masks))
     assert all(torch.equal(masks[name], found[name]) for name in masks)
 
 

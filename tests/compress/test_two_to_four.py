@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.compress import keep, require_sparse_tensor_cores, sparsity_of, two_to_four_mask, two_to_four_masks
+from labkit.compress import apply_masks, require_sparse_tensor_cores, sparsity_of, two_to_four_masks
+from labkit.compress.two_to_four import two_to_four_mask
 from labkit.errors import LabError, Unavailable
 from labkit.models import build
 
@@ -34,7 +35,7 @@ def test_equal_weights_lose_exactly_two():
 def test_a_network_loses_half_but_for_the_layer_that_sees_one_channel():
     model, _ = build("cnn-medium")
     whole = model[0][0].weight.numel()
-    keep(model, two_to_four_masks(model))
+    apply_masks(model, two_to_four_masks(model))
     total = sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, (nn.Conv2d, nn.Linear)))
     assert sparsity_of(model) == pytest.approx((total - whole) / 2 / total)
 
