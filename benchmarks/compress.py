@@ -33,7 +33,6 @@ STUDENT, SEEDS = "vgg-small", 5
 NETWORKS = ("vgg-medium", "mobilenet-mini", "convnext-mini")
 ANY = 100.0  # tolerance: the answers of a pruned network differ, how much they are worth is told by its accuracy
 CHANNELS = 0.5  # of each layer
-THEIR_SHARES = (0.5, 0.4)
 
 
 def main():
@@ -59,14 +58,11 @@ class Lab:
         self.test = load("fashion-mnist", "test", limit=1000 if quick else None)
         self.before = self.right(self.network)
         self.example, self.plan = models.example(NAME, 1), Plan(seconds=2 if quick else 10)
+        self.healing = 1 if quick else 5  # epochs
 
     def right(self, network):
         """(N,) bool: which test images a network gets right."""
         return right_answers(network, self.test)
-
-    def some(self, count):
-        """So many of the training images, or all there are."""
-        return self.train.subset(min(count, len(self.train)))
 
     def tuned(self, network, *, epochs, rate=3e-3, seed=0, train=None, **work):
         """The network after some training; `work` is handed to `fit`."""
@@ -87,21 +83,21 @@ class Lab:
         return compress.deep_compression(self.network, self.train, self.folder.name, **work)
 
     def loss(self, figures, name, network, *, at_most=None):
-        """A figure for what a network has forgotten; (low, high) of its interval."""
+        """A figure for what a network has forgotten, and its interval."""
         change = bootstrap_paired(self.before, self.right(network))
         limits = {} if self.quick else {"at_most": at_most}
         figures.add(f"points_lost_{name}", -100 * change.median, unit="%", **limits)
         print(f"#     95 % interval {-100 * change.high:.2f} to {-100 * change.low:.2f} points")
-        return change
 
-    def race(self, arms, engine):
-        """The networks run by an engine at batch 1, in interleaved pairs, against the first.
+    def race(self, first, second, engine):
+        """Two networks run by an engine at batch 1, in interleaved pairs: the row of the second against the first.
 
         Ten calls at a time, as a server makes them: of single calls, `compare` makes more of the first network, which
-        is then found in the cache more often than the others.
+        is then found in the cache more often than the other.
         """
+        arms = {"first": first, "second": second}
         calls = {name: ten_times(served(engine, network, self.example)) for name, network in arms.items()}
-        return compare(calls, tolerance=ANY, inputs=[self.example], device="cpu", plan=self.plan)
+        return compare(calls, tolerance=ANY, inputs=[self.example], device="cpu", plan=self.plan)["second"]
 
 
 def ten_times(network):
@@ -145,7 +141,7 @@ def unstructured(figures, lab):
     figures.add("unstructured_sparsity", 100 * compress.sparsity_of(pruned), at_least=89.99, unit="%")
     lab.loss(figures, "unstructured_90", pruned, at_most=0.3)
     for engine in ("eager", "onnxruntime")[lab.quick :]:
-        row = lab.race({"whole": lab.network, "pruned": pruned}, engine)["pruned"]
+        row = lab.race(lab.network, pruned, engine)
         ratio(figures, f"unstructured_90_speed_{engine}", row)
         figures.add(f"unstructured_90_called_faster_{engine}", row.verdict == "faster", at_most=0)
 
@@ -153,50 +149,37 @@ def unstructured(figures, lab):
 def channels(figures, lab):
     """Half of the channels gone, by the scales of batch norm, and by torch-pruning's own recipe."""
     ours = compress.without_channels(lab.network, lab.example, CHANNELS, scope="layer")
-    lab.tuned(ours.train(), epochs=healing(lab), loss=Distillation(lab.network))
-    lost = lab.loss(figures, "channels", ours, at_most=0.5)
-    theirs = equal_in_accuracy(figures, lab, lost)
+    lab.tuned(ours.train(), epochs=lab.healing, loss=Distillation(lab.network))
+    lab.loss(figures, "channels", ours, at_most=0.5)
+    theirs = by_torch_pruning(figures, lab)
     figures.add("channels_multiply_adds_left", multiply_adds(ours, lab.example) / 1e6, unit="M")
     figures.add("torch_pruning_multiply_adds_left", multiply_adds(theirs, lab.example) / 1e6, unit="M")
     for engine in ("onnxruntime",) if lab.quick else ("onnxruntime", "openvino"):
         target = {"at_least": 2} if engine == "onnxruntime" else {}
-        whole = lab.race({"whole": lab.network, "ours": ours}, engine)["ours"]
-        ratio(figures, f"channels_speed_{engine}", whole, **target)
+        ratio(figures, f"channels_speed_{engine}", lab.race(lab.network, ours, engine), **target)
         # twice, for the first network of a race has a small advantage
-        first = lab.race({"theirs": theirs, "ours": ours}, engine)["ours"]
-        second = lab.race({"ours": ours, "theirs": theirs}, engine)["theirs"]
+        first, second = lab.race(theirs, ours, engine), lab.race(ours, theirs, engine)
         ratio(figures, f"channels_against_torch_pruning_{engine}", first)
         ratio(figures, f"torch_pruning_against_channels_{engine}", second)
         slower = (first.verdict, second.verdict) == ("slower", "faster")
         figures.add(f"channels_called_slower_{engine}", slower, at_most=0)
 
 
-def healing(lab):
-    return 1 if lab.quick else 5
-
-
-def equal_in_accuracy(figures, lab, ours):
-    """The smallest network of torch-pruning's own recipe that forgets no more than ours, fine-tuned as long.
-
-    Its recipe: the channels of smallest group magnitude, the same share of each layer. "No more" allows for half of
-    the interval's width; where none is as good, the largest is taken.
-    """
-    for share in THEIR_SHARES[:1] if lab.quick else THEIR_SHARES:
-        network = copy.deepcopy(lab.network)
-        torch_pruning.pruner.MagnitudePruner(
-            network, lab.example, torch_pruning.importance.GroupMagnitudeImportance(p=2), pruning_ratio=share,
-            ignored_layers=[network[-1]], round_to=8,
-        ).step()  # fmt: skip
-        lab.tuned(network.train(), epochs=healing(lab))
-        change = lab.loss(figures, f"torch_pruning_{share:g}", network)
-        if change.median >= ours.median - (ours.high - ours.low) / 2:
-            break
+def by_torch_pruning(figures, lab):
+    """The network of torch-pruning's own recipe, fine-tuned as long: the channels of smallest group magnitude go, the
+    same share of each layer."""
+    network = copy.deepcopy(lab.network)
+    importance = torch_pruning.importance.GroupMagnitudeImportance(p=2)
+    settings = {"pruning_ratio": CHANNELS, "ignored_layers": [network[-1]], "round_to": 8}
+    torch_pruning.pruner.MagnitudePruner(network, lab.example, importance, **settings).step()
+    lab.tuned(network.train(), epochs=lab.healing)
+    lab.loss(figures, "torch_pruning", network)
     return network
 
 
 def distillation(figures, lab):
     """A student with and without a teacher, otherwise trained alike, seed by seed."""
-    gains, epochs, train = [], 3 if lab.quick else 4, lab.some(15_000)
+    gains, epochs, train = [], 3 if lab.quick else 4, lab.train.subset(min(15_000, len(lab.train)))
     for seed in range(2 if lab.quick else SEEDS):
         right = [student(lab, loss, epochs, train, seed) for loss in (None, Distillation(lab.network))]
         print(f"#     seed {seed}: {100 * right[0].mean():.2f} % alone, {100 * right[1].mean():.2f} % taught")
@@ -229,15 +212,7 @@ def lesson(figures, lab):
         figures.lesson("14", at_most=40)
 
 
-PARTS = {
-    "baseline": baseline,
-    "files": files,
-    "unstructured": unstructured,
-    "channels": channels,
-    "distillation": distillation,
-    "deep": deep,
-    "lesson": lesson,
-}
+PARTS = {part.__name__: part for part in (baseline, files, unstructured, channels, distillation, deep, lesson)}
 
 if __name__ == "__main__":
     main()
