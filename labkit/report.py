@@ -18,7 +18,7 @@ from labkit.ledger.rows import Answer, Attempt, Claim, LessonAnswer, Machine, Pr
 from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
 
-# The tables of measured rows and their columns; what nobody measured is no column. Long ones are folded.
+# The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
 MEASURED = {
     "Deployments": ("deployments", "model engine precision device threads batch accuracy latency_p50_ms latency_p95_ms "
                     "throughput_per_s size_bytes memory_bytes energy_per_item_j cost_per_million_usd"),
@@ -110,7 +110,7 @@ def _places(table):
 
 
 def _section(title, table, columns):
-    """What the template needs for one table: its rows by hardware."""
+    """One table as the template needs it: its rows by hardware."""
     grids = [_grid(place, rows, columns.split()) for place, rows in _places(table).items() if rows]
     return {"title": title, "grids": grids}
 

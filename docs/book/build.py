@@ -87,7 +87,7 @@ def gather(sources, runs):
 
 
 def _ran(attempt):
-    """Which run a lesson shows: text and code in turns."""
+    """A sentence on the run that a lesson shows: text and code in turns."""
     (run,) = ledger.find(Run, run_key=attempt.run_key) or [None]
     commit = f", commit {run.commit}" if run and run.commit else ""
     when = attempt.finished_utc.replace("T", " ")[:16]

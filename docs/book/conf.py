@@ -1,4 +1,4 @@
-"""How Sphinx builds the course as a book. `build.py` gathers the sources; `pages_of_lessons.py` adapts the lessons."""
+"""Settings with which Sphinx builds the book. `build.py` gathers the sources; `lesson_pages.py` adapts the lessons."""
 
 import sys
 from pathlib import Path

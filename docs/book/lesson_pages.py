@@ -1,4 +1,4 @@
-"""What this book adds to Sphinx, so that any browser shows a lesson, without the network and without JavaScript.
+"""The additions of this book to Sphinx, so that any browser shows a lesson, without the network and without JavaScript.
 
 A formula becomes MathML, which browsers draw themselves. Above each lesson stands which run it shows. A picture is
 named after its section. netron's drawing, a page of its own in artifacts/graphs, comes into the book as a frame.
@@ -76,7 +76,7 @@ def _frame(app, found):
 
 
 def _has_sliders(node):
-    """Whether a node is a cell with an output that calls `explore`."""
+    """True for a cell with an output that calls `explore`."""
     if not isinstance(node, nodes.container) or node.get("nb_element") != "cell_code":
         return False
     parts = {child.get("nb_element"): child for child in node.children if isinstance(child, nodes.container)}

@@ -89,7 +89,7 @@ def _answer(lesson, row):
 
 
 def _results(runs):
-    """What the runs that the book shows came to, in numbers, and the way to the whole report."""
+    """The page of results: the runs that the book shows in numbers, and the way to the whole report."""
     lines = []
     for lesson in lessons():
         run = runs.get(lesson.name)
@@ -112,7 +112,7 @@ def _glossary():
 
 
 def _reading():
-    """What each lesson names at its end."""
+    """The page of further reading: the ends of the lessons."""
     parts = ["# Further reading\n\nCollected from the ends of the lessons.\n"]
     for lesson in lessons():
         texts = ["".join(cell["source"]) for cell in json.loads(_read(lesson.path))["cells"]]

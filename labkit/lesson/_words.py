@@ -1,4 +1,4 @@
-"""What a lesson says: start, predict, reveal, claim, keep, explore, answer, recap.
+"""The words of a lesson: start, predict, reveal, claim, keep, explore, answer, recap.
 
 They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What they record goes
 to the ledger, so that the report can show it.
@@ -58,7 +58,7 @@ def predict(prediction_id, question, options=None, *, unit=None, default):
     """Ask the reader what they expect, before they see it.
 
     options  the answers to choose from; without them the answer is a number in `unit`
-    default  where the number field begins; nobody's answer, and so never judged
+    default  the first value of the number field; it is no answer of the reader, and so it gets no verdict
     """
     with _one_at_a_time:
         earlier = _stored_prediction(prediction_id)
@@ -123,7 +123,7 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
 def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
     """State a sentence of the text, and whether this run bears it out: holds, fails, or inconclusive.
 
-    value     a number; a `Ratio`, judged with its interval widened by its floor; an `Interval`; None when it could not
+    value     a number; a `Ratio`, weighed with its interval widened by its floor; an `Interval`; None when it could not
               be measured. Too few samples decide nothing
     holds_if  called with the number, or with low and high; true when the sentence holds
     reason    why there is no value, or why this one proves nothing: give it only where noise could change the verdict
@@ -181,7 +181,7 @@ def keep(*measured, name=""):
 
 
 def explore(function, **ranges):
-    """Show `function(name=value)` with a slider for each name; where nobody can move it, at its first value.
+    """Show `function(name=value)` with a slider for each name; in a run without a reader, at the first values.
 
     ranges  name=(start, low, high), floats or ints
     """
@@ -214,7 +214,7 @@ def recap():
 
 
 def _cell_count():
-    """How many cells this kernel has executed, the present one included; 0 outside a kernel."""
+    """The number of cells this kernel has executed, the present one included; 0 outside a kernel."""
     shell = cards.shell()
     # The history, not shell.execution_count: IPython versions differ on whether that already counts the present cell.
     return len(shell.user_ns["In"]) - 1 if shell else 0

@@ -1,4 +1,4 @@
-"""What the teaching words look like: small HTML cards, from the macros of templates/cards.html."""
+"""The look of the teaching words: small HTML cards, from the macros of templates/cards.html."""
 
 import functools
 import os
@@ -62,7 +62,7 @@ def card(name, *values):
 
 
 def evidence(row):
-    """What a claim rests on: a number, an interval, or the reason there is none."""
+    """HTML of the evidence of a claim: a number, an interval, or the reason there is none."""
     return card("evidence", row)
 
 

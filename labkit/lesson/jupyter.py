@@ -36,5 +36,5 @@ def serve(arguments=()):
         environment = {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1"}
         try:
             return subprocess.call(command(folder, arguments), env=environment)
-        except KeyboardInterrupt:  # the usual way to stop the server; it has been told too
+        except KeyboardInterrupt:  # the usual way to stop the server; the signal reached it too
             return 0

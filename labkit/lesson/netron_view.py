@@ -1,7 +1,7 @@
 """netron on ONNX models, offline: one self-contained page, for a notebook or a browser tab, without any server.
 
 A model becomes one page: netron's own files and the graph, packed together. The page runs in a sandbox that may ask
-nobody for anything, so it works wherever the notebook does: behind a remote JupyterLab, in a saved page, on a machine
+no host for anything, so it works wherever the notebook does: behind a remote JupyterLab, in a saved page, on a machine
 without network.
 
 Source   netron, https://github.com/lutzroeder/netron, MIT licence
@@ -42,7 +42,7 @@ _MODULES = (
 
 
 def show(path, *others, height=520):
-    """Show models side by side: a table of what they hold, and below it netron, where somebody may be there to look.
+    """Show models side by side: a table of what they hold, and below it netron's drawing, where a reader may look.
 
     path    an ONNX file; `others` stand to its right
     height  of the drawing, in CSS pixels
@@ -178,7 +178,7 @@ def _document(graph):
 
 @functools.cache
 def _netron():
-    """What is taken from netron's own files: style and body of its page, its modules, packed, and its operators."""
+    """The parts of netron's own files that our page takes: style, body, modules (packed) and operators."""
 
     def read(name):
         return (_netron_folder() / name).read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ NOT_MEASURED = "not measured in this run"
 
 
 class Evidence(NamedTuple):
-    """What a claim or a result rests on; all None when nothing was measured.
+    """The numbers that a claim or a result rests on; all None when nothing was measured.
 
     value      an option, a number, or the point estimate of an interval
-    low, high  the interval that is judged: a ratio of timings with its noise floor on both sides
+    low, high  the interval that gets the verdict: a ratio of timings with its noise floor on both sides
     floor      that noise floor, 0 without one
     doubt      why it decides nothing, wherever it lies
     """

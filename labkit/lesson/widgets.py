@@ -1,4 +1,4 @@
-"""Where somebody can click: the widget of a prediction, and sliders.
+"""Widgets for a reader who can click: a prediction's, and sliders.
 
 The kernel may handle a click in another thread, while a cell runs, and two clicks at once.
 """
@@ -120,7 +120,7 @@ def _between_cells(call):
 
 
 def _shown_by(function, values):
-    """What a call prints and draws, as HTML; figures that others have open stay as they are."""
+    """HTML of what a call prints and draws; figures that are open before it stay as they are."""
     printed = io.StringIO()
     open_before = set(plt.get_fignums())
     with contextlib.redirect_stdout(printed), mock.patch.object(plt, "show"):  # it sends every open figure elsewhere
