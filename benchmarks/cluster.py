@@ -30,61 +30,39 @@ def kills(figures, folder, *, quick):
     count = drill.run(wanted)
     print("# killed:", ", ".join(f"{number} x {who}" for who, number in drill.killed.items()))
     print(f"# {drill.begun} starts of the client; {drill.runs} runs of {drill.tasks} tasks came to their end")
-    figures.add("kills", count["kills"], at_least=wanted)
+    figures.add("kills", count.pop("kills"), at_least=wanted)
     figures.add("runs_that_came_to_their_end", drill.runs, at_least=1)
-    figures.add("lost", count["lost"], at_most=0)
-    figures.add("doubled", count["doubled"], at_most=0)
-    figures.add("finished_run_again", count["rerun"], at_most=0)
-    figures.add("torn", count["torn"], at_most=0)
+    for name, number in count.items():
+        figures.add(name, number, at_most=0)
     figures.add("processes_left", drills.alive_after(folder), at_most=0)
 
 
 def seconds_of(folder, **settings):
-    """Seconds of one batch in a process of its own; None when it did not pass."""
+    """Seconds of one batch in a process of its own."""
     begun = time.monotonic()
-    code = drills.start_batch(folder, fresh=True, **settings).wait()
-    return time.monotonic() - begun if code == 0 else None
+    if drills.start_batch(folder, fresh=True, **settings).wait():
+        raise RuntimeError(f"a batch with {settings} did not pass: {folder}/batch.log")
+    return time.monotonic() - begun
 
 
-def pairs(folder, times, first, second):
-    """[(seconds of the first way, of the second), ...], interleaved; None where a batch did not pass."""
-    found = []
-    for number in range(times):
-        ways = {"first": first, "second": second}
-        order = list(ways) if number % 2 == 0 else list(ways)[::-1]
-        took = {name: seconds_of(folder, **ways[name]) for name in order}
-        shown = {name: f"{value:.1f} s" if value else "not passed" for name, value in took.items()}
-        print(f"# {shown['first']} and {shown['second']}", flush=True)
-        found.append((took["first"], took["second"]))
-    return found if all(all(pair) for pair in found) else None
-
-
-def overhead(figures, folder, *, quick):
-    """One worker of a cluster that runs, against `labkit run`: notebooks as long as the shortest lesson."""
-    seconds = 4 if quick else SHORTEST_LESSON_S
-    names = ["00_waits"] if quick else ["00_waits", "01_waits", "02_waits"]
-    drills.write_workbook(
-        folder, {name: [WAITS.format(seconds=seconds), drills.RECORD] for name in names}, measures=names
-    )
-    with cluster_drills.cluster(folder) as cluster:
-        seconds_of(folder, cluster=cluster.address)  # the worker is there from here on
-        found = pairs(folder, 1 if quick else 3, {}, {"cluster": cluster.address})
-    extra = 100 * (statistics.median(there / here for here, there in found) - 1) if found else None
-    figures.add("overhead", extra, at_most=None if quick else 5, unit="%")
-
-
-def sharing(figures, folder, *, quick):
-    """Two local workers against one notebook at a time, on notebooks that do not measure."""
+def speed(figures, folder, *, quick):
+    """A local cluster against `labkit run`: one notebook at a time on both, then two at a time on the cluster."""
     count, seconds = (2, 4) if quick else (6, SHORTEST_LESSON_S)
-    drills.write_workbook(
-        folder, {f"{n:02}_waits": [WAITS.format(seconds=seconds), drills.RECORD] for n in range(count)}
-    )
-    found = pairs(folder, 1 if quick else 2, {"together": 1}, {"cluster": "local"})
-    rate = statistics.median(one / two for one, two in found) if found else None
-    figures.add("notebooks_per_hour_of_two_workers", rate, at_least=None if quick else 1.6, unit="x")
+    cells = [WAITS.format(seconds=seconds), drills.RECORD]
+    (folder / "artifacts").mkdir(parents=True)
+    drills.write_workbook(folder, {f"{number:02}_waits": cells for number in range(count)})
+    ways = {"here": {"together": 1}, "one": {"cluster": "local", "together": 1}, "two": {"cluster": "local"}}
+    took = {name: [] for name in ways}
+    for _ in range(1 if quick else 3):
+        for name, settings in ways.items():
+            took[name].append(seconds_of(folder, **settings))
+    middle = {name: statistics.median(values) for name, values in took.items()}
+    overhead = 100 * (middle["one"] / middle["here"] - 1)
+    figures.add("overhead", overhead, at_most=None if quick else 5, unit="%")
+    figures.add("speed_of_two", middle["here"] / middle["two"], at_least=None if quick else 1.6, unit="x")
 
 
-PARTS = {"kills": kills, "overhead": overhead, "sharing": sharing}
+PARTS = {"kills": kills, "speed": speed}
 
 
 def main():
@@ -94,10 +72,7 @@ def main():
     options, figures = parser.parse_args(), Figures()
     for name in [options.only] if options.only else PARTS:
         with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder) / "workbook"
-            if name != "kills":
-                (place / "artifacts").mkdir(parents=True)
-            PARTS[name](figures, place, quick=options.quick)
+            PARTS[name](figures, Path(folder) / "workbook", quick=options.quick)
     figures.exit()
 
 

@@ -25,8 +25,11 @@ def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, sou
 
     running = {number: start(number) for number in range(writers)}
     for _ in range(kills):
-        time.sleep(rng.uniform(0.2, 0.6))
         number = rng.randrange(writers)
+        before = len(acknowledgements(folder / f"ack-{number}.txt"))
+        while running[number].poll() is None and len(acknowledgements(folder / f"ack-{number}.txt")) == before:
+            time.sleep(0.01)  # while it starts it writes nothing: a kill then would try nothing
+        time.sleep(rng.uniform(0.0, 0.1))
         running[number].kill()
         running[number].wait()
         running[number] = start(number)
