@@ -35,9 +35,8 @@ from labkit import ledger
 from labkit.ledger.rows import Ceiling
 
 def say(file, text):
-    handle = os.open(pathlib.Path(os.environ["LABKIT_ROOT"]) / file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(handle, (text + "\\n").encode())
-    os.fsync(handle)
+    with open(pathlib.Path(os.environ["LABKIT_ROOT"], file), "a", encoding="utf-8") as said:
+        said.write(text + "\\n")
 
 key = os.environ["LABKIT_RUN_KEY"]
 say("runtime.txt", os.environ["JUPYTER_RUNTIME_DIR"])  # a connection file there holds the key of this kernel
@@ -47,26 +46,16 @@ for number in range(10):
     say("acknowledged.txt", f"{key} step-{number}")
     time.sleep(0.05)
 """
-ENDLESS = """
-while True:
-    try:
-        pass
-    except BaseException:
-        pass
-"""
+ENDLESS = "while True:\n    try:\n        pass\n    except BaseException:\n        pass"
 # Ways to leave a notebook before its end; none may count as passed. {name: (cells, what the reason must say)}
 EARLY_EXITS = {
     "sys-exit": (["import sys", "sys.exit(0)", RECORD], "SystemExit"),
-    "raise-systemexit": (["raise SystemExit", RECORD], "SystemExit"),
     "quit": (["quit()", "import time; time.sleep(5)", RECORD], "kernel"),
     "os-exit": (["import os; os._exit(0)", RECORD], "exit status 0"),
     "killed-kernel": (["import os, signal; os.kill(os.getpid(), signal.SIGKILL)", RECORD], "signal 9"),
     "exec": (["import os; os.execv('/bin/true', ['true'])", RECORD], "kernel"),
     "killed-worker": (["import os, signal; os.kill(os.getppid(), signal.SIGKILL)", RECORD], "worker"),
-    "endless-loop": (
-        ["while True:\n    try:\n        pass\n    except BaseException:\n        pass", RECORD],
-        "deadline",
-    ),
+    "endless-loop": ([ENDLESS, RECORD], "deadline"),
     "exception": (["1 / 0", RECORD], "ZeroDivisionError"),
     "recap-too-early": ([RECORD, "1", "2"], "completion record"),
     "recap-then-exit": ([RECORD, "import sys; sys.exit(0)", "2"], "SystemExit"),
@@ -84,16 +73,15 @@ def write_workbook(folder, notebooks, *, measures=()):
     """
     place = Path(folder) / "notebooks"
     place.mkdir(parents=True, exist_ok=True)
-    for name, cells in notebooks.items():
-        tagged = [(PARAMETERS, ["parameters"])]
-        tagged += [cell if isinstance(cell, tuple) else (cell, []) for cell in cells]
-        page = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"labkit": {"measures": name in measures}}}
-        page["metadata"]["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        page["cells"] = [
-            {"cell_type": "code", "id": f"cell-{number}", "metadata": {"tags": tags}, "source": source,
-             "execution_count": None, "outputs": []}
-            for number, (source, tags) in enumerate(tagged)
-        ]  # fmt: skip
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    for name, sources in notebooks.items():
+        cells = []
+        for number, cell in enumerate([(PARAMETERS, ["parameters"]), *sources]):
+            source, tags = cell if isinstance(cell, tuple) else (cell, [])
+            about = {"cell_type": "code", "id": f"cell-{number}", "execution_count": None, "outputs": []}
+            cells.append({**about, "metadata": {"tags": tags}, "source": source})
+        page = {"nbformat": 4, "nbformat_minor": 5, "cells": cells}
+        page["metadata"] = {"labkit": {"measures": name in measures}, "kernelspec": kernel}
         (place / f"{name}.ipynb").write_text(json.dumps(page), encoding="utf-8")
 
 
@@ -104,11 +92,9 @@ def start_batch(folder, **settings):
     """
     code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += f"from labkit.runner import run_batch\nsys.exit(0 if run_batch(**{settings!r}).ok else 1)"
+    how = {"env": environment(folder), "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with (Path(folder) / "batch.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", code], env=environment(folder), stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+        return subprocess.Popen([sys.executable, "-P", "-c", code], stdout=log, start_new_session=True, **how)
 
 
 def environment(folder):
@@ -143,25 +129,20 @@ def wait_for(condition, seconds=90):
 
 def torn_files(folder):
     """Executed notebooks that are not whole."""
-    return [
-        path for path in Path(folder).rglob("executed/*/*.ipynb") if not path.parent.name.startswith(".") and torn(path)
-    ]
+    return [path for path in Path(folder).rglob("executed/[!.]*/*.ipynb") if not _whole(path)]
 
 
-def torn(path):
+def _whole(path):
     try:
-        return not json.loads(path.read_text(encoding="utf-8"))["cells"]
+        return bool(json.loads(path.read_text(encoding="utf-8"))["cells"])
     except (ValueError, KeyError):
-        return True
+        return False
 
 
 def lost_rows(folder):
     """Rows that a notebook was told are safe and that the ledger does not have."""
-    return sorted(lines(folder, "acknowledged.txt") - stored(folder))
-
-
-def stored(folder):
-    return {f"{row.run_key} {row.name}" for row in ledger.find(Ceiling, path=ledger_of(folder))}
+    stored = {f"{row.run_key} {row.name}" for row in ledger.find(Ceiling, path=ledger_of(folder))}
+    return sorted(lines(folder, "acknowledged.txt") - stored)
 
 
 def lines(folder, name):
@@ -170,27 +151,23 @@ def lines(folder, name):
 
 
 def newest_batch(folder):
-    return max(ledger.find(Batch, path=ledger_of(folder)), key=lambda row: row.started_utc)
+    """The `Batch` that started last, or None."""
+    return max(ledger.find(Batch, path=ledger_of(folder)), key=lambda row: row.started_utc, default=None)
 
 
 def attempts(folder):
     """The `Attempt` rows of the newest batch."""
-    return ledger.find(Attempt, path=ledger_of(folder), batch_key=newest_batch(folder).batch_key)
-
-
-def passed(folder):
-    """Whether the newest batch wholly passed."""
-    return bool(ledger.find(Batch, path=ledger_of(folder))) and newest_batch(folder).status == "passed"
+    batch = newest_batch(folder)
+    return ledger.find(Attempt, path=ledger_of(folder), batch_key=batch.batch_key) if batch else []
 
 
 def finished(folder):
     """{notebook: run key} of what the newest batch has behind it: a passed attempt, or a published output."""
-    if not ledger.find(Batch, path=ledger_of(folder)):
-        return {}
     keys = {row.notebook: row.run_key for row in attempts(folder) if row.status == "passed"}
+    started = {row.run_key for row in attempts(folder)}
     for path in (Path(folder) / "artifacts" / "executed" / "quick").glob("*_drill.ipynb"):
         key = json.loads(path.read_text(encoding="utf-8"))["metadata"]["labkit"]["run_key"]
-        if key.startswith(newest_batch(folder).batch_key):
+        if key in started:
             keys[path.stem] = key
     return keys
 
@@ -223,25 +200,22 @@ class KillDrill:
 
     def go_on(self, kill_after_s, *, fresh=False):
         """Start or continue a batch, kill it (or its whole group) unless None, and look at what it left behind."""
-        before = {} if fresh or passed(self.folder) else finished(self.folder)  # a passed batch is never continued
+        newest = newest_batch(self.folder)
+        continued = not fresh and newest and newest.status != "passed"
+        before = finished(self.folder) if continued else {}
         batch = start_batch(self.folder, fresh=fresh)
         try:
             batch.wait(timeout=kill_after_s)
         except subprocess.TimeoutExpired:
             (os.kill if self.rng.random() < 0.5 else os.killpg)(batch.pid, signal.SIGKILL)
-        killed = batch.wait() == -signal.SIGKILL
-        self.count["kills"] += killed
+        self.count["kills"] += batch.wait() == -signal.SIGKILL
         self.count["alive"] += alive_after(self.folder)
-        after = finished(self.folder)
-        again = reran(before, after, started=lines(self.folder, "started.txt"))
+        again = reran(before, finished(self.folder), started=lines(self.folder, "started.txt"))
         self.count["rerun"] += len(again)
         self.count["kept"] += len(before) - len(again)
-        self.look()
-        return batch.returncode
-
-    def look(self):
         self.count["torn"] += len(torn_files(self.folder))
         self.count["lost"] += len(lost_rows(self.folder))
+        return batch.returncode
 
 
 def reran(before, after, *, started):
@@ -250,12 +224,13 @@ def reran(before, after, *, started):
     before, after  {notebook: run key}; a run key ends in the number of the attempt
     started        run keys the notebooks themselves wrote down
     """
-    found = []
-    for name, key in before.items():
-        place, _, number = key.rpartition("/")
-        later = [
-            other for other in started if other.startswith(f"{place}/") and int(other.rpartition("/")[2]) > int(number)
-        ]
-        if after.get(name) != key or later:
-            found.append(name)
-    return found
+    newest = {}
+    for key in sorted(started, key=_number):
+        newest[key.rpartition("/")[0]] = key
+    return [
+        name for name, key in before.items() if after.get(name) != key or newest.get(key.rpartition("/")[0], key) != key
+    ]
+
+
+def _number(run_key):
+    return int(run_key.rpartition("/")[2])

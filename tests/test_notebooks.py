@@ -13,8 +13,8 @@ import pytest
 
 from labkit import ledger
 from labkit.files import root
-from labkit.lesson import syllabus
-from labkit.runner import run_batch
+from labkit.ledger.rows import Completion
+from labkit.lesson import grading, syllabus
 
 LESSONS = syllabus.lessons()
 WITHOUT_ANSWER = {  # lessons of the second edition, until their part is rewritten: take a name out, never put one in
@@ -133,10 +133,13 @@ def test_prose_states_no_measured_result(lesson):
     assert re.findall(r"\b\d+(?:\.\d+)? ?(?:x|times|%|percent) (?:faster|slower|smaller|larger|less)", prose) == []
 
 
-# A notebook costs up to a minute even in its quick profile, so each is run once: every exercise as it is given, and
-# then solved. No number of such a run is read, so its measurements are brief; the first lesson is run in full below, as
-# `make run` does it. What only asks whether another tool can run a notebook takes the cheapest.
+# A notebook costs up to a minute even in its quick profile, so each is run once: by papermill alone, from another
+# folder, with every exercise as it is given. No number of such a run is read, so its measurements are brief; the first
+# lesson is run in full below, as `make run` does it. What only asks whether another tool runs a notebook takes the
+# cheapest.
 CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
+# Papermill writes the whole notebook before and after each cell unless it is told not to.
+PAPERMILL = [sys.executable, "-m", "papermill", "--no-request-save-on-cell-execute", "--no-progress-bar"]
 
 
 @pytest.fixture
@@ -144,20 +147,43 @@ def brief(monkeypatch):
     monkeypatch.setenv("LABKIT_BRIEF", "1")
 
 
+def papermill(*words, folder):
+    """Run papermill's command line in a folder."""
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    return subprocess.run([*PAPERMILL, *words], cwd=folder, env=environment, capture_output=True, text=True)
+
+
 @each_lesson
 @pytest.mark.course
 @pytest.mark.timeout(1200)
-def test_a_lesson_runs_to_its_end_with_every_exercise_as_it_is_given_and_then_solved(lesson, own_artifacts, brief):
-    result = run_batch([lesson.name], profile="quick", solutions="both")
-    assert result.ok, result
+def test_a_lesson_runs_to_its_end_by_papermill_alone_with_every_exercise_as_it_is_given(lesson, tmp_path, brief):
+    done = papermill(str(lesson.path), "out.ipynb", "-p", "profile", "quick", folder=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
     answers = ledger.load("answers")
-    given = answers["run_key"].str.endswith("/as-given")
-    for rows, verdict in ((answers[given], "unsolved"), (answers[~given], "passed")):
-        assert sorted(rows["exercise_id"]) == sorted(task.id for task in lesson.exercises)
-        assert set(rows["verdict"]) == {verdict}
+    assert sorted(answers["exercise_id"]) == sorted(task.id for task in lesson.exercises)
+    assert set(answers["verdict"]) == {"unsolved"}
     verdicts = ledger.load("predictions")["verdict"]
     assert set(verdicts.dropna()) == {"no answer"}  # none where a brief measurement gave no number
-    assert len(list((own_artifacts / "executed" / "quick-solved").glob("*.ipynb"))) == 1
+    [record] = ledger.find(Completion)
+    ran = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert record.cell_count == sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in ran.cells)
+    assert not (tmp_path / "notebooks").exists()
+
+
+@each_lesson
+@pytest.mark.slow
+def test_the_reference_answers_pass_in_the_exercise_cells_of_the_lesson(lesson):
+    assert grading.flaw(lesson.path, solved=True) is None
+
+
+@pytest.mark.course
+def test_the_engine_of_the_course_runs_a_lesson_for_everybody_and_proves_it(tmp_path, brief):
+    words = ["--engine", "labkit", str(CHEAPEST), "out.ipynb", "-p", "profile", "quick"]
+    done = papermill(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    about = nbformat.read(tmp_path / "out.ipynb", as_version=4).metadata
+    assert [record.run_key for record in ledger.find(Completion)] == [about["labkit"]["run_key"]]
+    assert str(root()) not in json.dumps(about), "an executed notebook names no folder of this machine"
 
 
 @pytest.mark.course
@@ -181,15 +207,6 @@ def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path, brief
     copy = tmp_path / "copied.ipynb"
     copy.write_text(source.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8")
     command += ["--output", "executed.ipynb", str(copy)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert len(ledger.load("completions")) == 1
-
-
-@pytest.mark.course
-def test_an_ordinary_papermill_from_another_folder_runs_a_lesson(tmp_path, brief):
-    command = [sys.executable, "-m", "papermill", str(CHEAPEST), "out.ipynb", "-p", "profile", "quick"]
-    environment = {**os.environ, "PYTHONWARNINGS": "default"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(ledger.load("completions")) == 1

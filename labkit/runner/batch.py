@@ -72,13 +72,13 @@ def _end_stale():
     An attempt whose output was published has passed.
     """
     for stale in ledger.find(Attempt, status="running"):
-        if not outcome.is_finished(stale):
+        if outcome.is_finished(stale):
+            record = ledger.find(Completion, run_key=stale.run_key)[0]
+            count = record.cell_count
+            how = {"cells_done": count, "cells_total": count, "seconds": record.seconds}
+            ledger.add(replace(stale, status="passed", finished_utc=record.finished_utc, **how))
+        else:
             ledger.add(replace(stale, status="interrupted", reason="the batch was stopped", output=None))
-            continue
-        record = ledger.find(Completion, run_key=stale.run_key)[0]
-        cells = {"cells_done": record.cell_count, "cells_total": record.cell_count}
-        done = {"seconds": record.seconds, "finished_utc": record.finished_utc}
-        ledger.add(replace(stale, status="passed", **cells, **done))
 
 
 def _begin(wanted, settings):

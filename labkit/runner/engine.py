@@ -12,18 +12,16 @@ import os
 import re
 import time
 import uuid
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
-from nbformat.v4 import new_code_cell
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine
 from papermill.exceptions import PapermillException
 
 from labkit import ledger
-from labkit.ledger.rows import Answer, Completion
+from labkit.ledger.rows import Completion
 from labkit.runner.process import how_it_ended
 from labkit.runner.tasks import PROFILES
 
@@ -39,8 +37,7 @@ class LessonEngine(NBClientEngine):
 
     It takes these options of `papermill.execute_notebook`, beside papermill's own:
 
-    solutions          fill the reference answers into the cells tagged `exercise`; "both": run each such cell as it is
-                       given, then solved, and store the first verdicts under the run key `<run key>/as-given`
+    solutions          fill the reference answers into the cells tagged `exercise`
     tell               called with {"total", "started", "done"}, numbers of code cells, whenever one of them changes
     execution_timeout  most seconds for one cell; None means the profile's
     config             traitlets' settings of the kernel manager
@@ -48,8 +45,9 @@ class LessonEngine(NBClientEngine):
 
     @classmethod
     def execute_notebook(cls, nb, kernel_name, *, solutions=False, **options):
-        nb.cells = list(_cells_to_run(nb.cells, solutions))
-        return super().execute_notebook(nb, kernel_name, as_given_too=solutions == "both", **options)
+        if solutions:
+            _fill_in_answers(nb)
+        return super().execute_notebook(nb, kernel_name, **options)
 
     @classmethod
     def execute_managed_notebook(cls, nb_man, kernel_name, *, start_timeout=60, config=None, **options):
@@ -84,13 +82,11 @@ class _LessonRun:
         self.cell_s = options.get("execution_timeout") or cell_s
         self.ends = time.monotonic() + self.notebook_s
         self.tell = options.get("tell") or (lambda state: None)
-        self.as_given_too = options["as_given_too"]
         self.key = os.environ.get("LABKIT_RUN_KEY") or f"papermill-{uuid.uuid4().hex[:12]}"
         nb.metadata["labkit"] = {**nb.metadata.get("labkit", {}), "run_key": self.key}
         for place in ("input_path", "output_path"):  # an executed notebook names no folder of this machine
             nb.metadata.papermill.pop(place, None)
-        code = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip()]
-        total = sum("skip-execution" not in cell.metadata.tags for cell in code)
+        total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb.cells)
         self.state = {"total": total, "started": 0, "done": 0}
         self.client = self.cell = self.kernel = self.error = None
 
@@ -137,8 +133,6 @@ class _LessonRun:
         if execute_reply and execute_reply["content"]["status"] == "ok":
             self.state["done"] += 1
             self.tell(self.state)
-            if self.as_given_too:
-                _store_first_verdicts(self.key)
 
 
 def _save(nb_man):
@@ -151,22 +145,11 @@ def _save(nb_man):
     nb_man.last_save_time = nb_man.now()
 
 
-def _cells_to_run(cells, solutions):
-    """The cells of the notebook; those tagged `exercise` are solved when asked."""
-    for cell in cells:
-        solve = solutions and cell.cell_type == "code" and "exercise" in cell.metadata.tags
-        if not solve or solutions == "both":
-            yield cell
-        if solve:
-            from labkit.lesson import exercises
+def _fill_in_answers(nb):
+    """Solve the exercises of a notebook with the reference answers."""
+    from labkit.lesson import exercises
 
-            metadata = {"tags": ["exercise", "solution"], "papermill": {}}
-            yield new_code_cell(exercises.fill(cell.source), metadata=metadata)
-
-
-def _store_first_verdicts(run_key):
-    """Copy the first verdict on each exercise to a key of its own, before a later one of this run replaces it."""
-    first = f"{run_key}/as-given"
-    known = {row.exercise_id for row in ledger.find(Answer, run_key=first)}
-    new = [row for row in ledger.find(Answer, run_key=run_key) if row.exercise_id not in known]
-    ledger.add(*(replace(row, run_key=first) for row in new))
+    for cell in nb.cells:
+        if cell.cell_type == "code" and "exercise" in cell.metadata.tags:
+            cell.source = exercises.fill(cell.source)
+            cell.metadata.tags.append("solution")

@@ -31,16 +31,12 @@ REAP_LIMIT_S = 20
 
 def marked(name, value):
     """Living processes whose environment says `name=value`, and all their descendants; never the caller."""
-    found = {}
+    found = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.environ().get(name) == value and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = process
-    for process in list(found.values()):
-        with suppress(psutil.Error):
-            found.update((child.pid, child) for child in process.children(recursive=True))
-    found.pop(os.getpid(), None)
-    return list(found.values())
+                found |= {process, *process.children(recursive=True)}
+    return [process for process in found if process.pid != os.getpid()]
 
 
 def reap(name, value):

@@ -1,4 +1,4 @@
-"""What becomes of the output of a run, and whether the ledger still has the rows it had before."""
+"""What becomes of the output of a run, and whether the ledger is still there."""
 
 import json
 import sqlite3
@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 
 from labkit import files, ledger
 from labkit.files import artifacts
-from labkit.ledger.rows import Completion
+from labkit.ledger.rows import Attempt
 
 COPY = "ledger.before-batch.sqlite"
 BUSY_TIMEOUT_S = 60
@@ -19,8 +19,7 @@ def is_finished(attempt):
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         page = json.loads((artifacts() / attempt.output).read_text(encoding="utf-8"))
-        if page["metadata"]["labkit"]["run_key"] == attempt.run_key:
-            return bool(ledger.find(Completion, run_key=attempt.run_key))
+        return page["metadata"]["labkit"]["run_key"] == attempt.run_key
     return False
 
 
@@ -46,39 +45,21 @@ def publish(work, target, reason):
     return failed
 
 
-class RowGuard:
-    """Notices when a notebook deletes rows of the ledger: a batch only ever adds some. It has a copy of the ledger."""
-
-    def __init__(self):
-        self.path, copy = artifacts() / "ledger.sqlite", artifacts() / COPY
-        self.counts = _row_counts(self.path)
-        if _fewer(_row_counts(copy), self.counts):  # the copy is all there is of what was deleted earlier: it stays
-            return
-        with files.atomic(copy) as temporary, _opened(self.path) as source, _opened(temporary) as target:
-            source.backup(target)
-
-    def lost(self):
-        """Which rows are gone since the last call, as a reason, or None."""
-        before, self.counts = self.counts, _row_counts(self.path)
-        gone = _fewer(before, self.counts)
-        return f"rows of the ledger were deleted ({', '.join(gone)}); artifacts/{COPY} still has them" if gone else None
+def back_up_ledger():
+    """Copy the ledger. A copy that is larger has what was deleted from the ledger since: it stays."""
+    path, copy = artifacts() / "ledger.sqlite", artifacts() / COPY
+    if copy.exists() and copy.stat().st_size > path.stat().st_size:
+        return
+    with files.atomic(copy) as temporary, _opened(path) as source, _opened(temporary) as target:
+        source.backup(target)
 
 
 def _opened(path):
     return closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S))
 
 
-def _row_counts(path):
-    """{table: number of rows} of a ledger; empty when it is not there or cannot be read."""
-    if not path.exists():
-        return {}
-    try:
-        with _opened(path) as connection:
-            names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names}
-    except sqlite3.Error:
-        return {}
-
-
-def _fewer(before, now):
-    return [f"{name}: {count} to {now.get(name, 0)}" for name, count in before.items() if now.get(name, 0) < count]
+def ledger_flaw(attempt):
+    """Why the ledger is no longer the one that this running attempt was noted in, or None."""
+    if ledger.find(Attempt, run_key=attempt.run_key):
+        return None
+    return f"rows of the ledger were deleted; artifacts/{COPY} has those from before the batch"

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections import deque
 from dataclasses import replace
 
 from labkit import device, ledger
@@ -28,18 +27,19 @@ def run(jobs, settings, *, private, progress, go_on):
     progress  a `Progress`
     go_on     called now and then; raises when the batch was told to stop
     """
-    waiting = deque(_Worker(task, attempt, settings, private) for task, attempt in jobs)
-    running, rows = [], outcome.RowGuard()
+    waiting = [_Worker(task, attempt, settings, private) for task, attempt in jobs]
+    running = []
+    outcome.back_up_ledger()
     try:
         while waiting or running:
             go_on()
             while waiting and _fits(waiting[0], running, settings.at_a_time()):
-                worker = waiting.popleft()
+                worker = waiting.pop(0)
                 worker.start()
                 running.append(worker)
                 progress.begin(worker.name)
             for worker in [worker for worker in running if worker.has_ended()]:
-                attempt = worker.settled(rows)
+                attempt = worker.settled()
                 running.remove(worker)
                 progress.end(attempt)
                 ledger.add(attempt)
@@ -61,11 +61,13 @@ class _Worker:
 
     def __init__(self, task, attempt, settings, private):
         self.task, self.attempt, self.settings = task, attempt, settings
-        self.runtime, work, self.token = private
+        runtime, work, token = private
         self.name = label(attempt)
         self.alone = task.source.measures and not settings.together
         self.work = work / f"{attempt.run_key.replace('/', '_')}.ipynb"
         self.said, self.log = self.work.with_suffix(".said"), self.work.with_suffix(".log")
+        self.kernel = str(runtime / uuid.uuid4().hex[:8])  # where its files begin; paths of sockets must stay short
+        self.marks = {keeper.RUN_MARK: attempt.run_key, keeper.BATCH_MARK: token, "JUPYTER_RUNTIME_DIR": str(runtime)}
         self.state = {"total": None, "started": 0, "done": 0}
         self.process = self.begun = None
 
@@ -74,16 +76,16 @@ class _Worker:
         self.begun = time.monotonic()
         self.attempt = replace(self.attempt, started_utc=ledger.now())
         ledger.add(self.attempt)
-        prefix = str(self.runtime / uuid.uuid4().hex[:8])
-        sockets = {"transport": "ipc", "ip": prefix} if os.name == "posix" else {}
         told = {
             "source": str(self.task.source.path.resolve()),
             "work": str(self.work),
             "parameters": self.task.parameters,
-            "solutions": self.settings.solutions,
+            "solutions": self.settings.solutions is True,
             "cell_deadline_s": self.settings.cell_deadline_s,
-            "kernel": {"connection_file": f"{prefix}.json", "shutdown_wait_time": KERNEL_ENDS_IN_S, **sockets},
+            "kernel": {"connection_file": f"{self.kernel}.json", "shutdown_wait_time": KERNEL_ENDS_IN_S},
         }
+        if os.name == "posix":
+            told["kernel"]["transport"] = "ipc"
         command = [sys.executable, "-P", "-m", "labkit.runner.worker", json.dumps(told)]
         places = {"cwd": self.task.source.path.parent, "env": self._environment(), "start_new_session": True}
         with self.said.open("wb") as said, self.log.open("wb") as log:
@@ -91,35 +93,32 @@ class _Worker:
 
     def _environment(self):
         """The environment of the worker, which its kernel inherits."""
-        own = {
-            keeper.RUN_MARK: self.attempt.run_key,
-            keeper.BATCH_MARK: self.token,
+        environment = {
+            **os.environ,
+            **self.marks,
             "LABKIT_BATCH_KEY": self.attempt.batch_key,
             "LABKIT_ROOT": str(root().resolve()),
             "LABKIT_ARTIFACTS": str(artifacts().resolve()),
             "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere
-            "JUPYTER_RUNTIME_DIR": str(self.runtime),
-            "IPYTHONDIR": str(self.runtime / f"ipython-{uuid.uuid4().hex[:8]}"),
+            "IPYTHONDIR": f"{self.kernel}-ipython",
         }
-        inherited = {name: value for name, value in os.environ.items() if name != "JUPYTER_PATH"}
+        environment.pop("JUPYTER_PATH", None)
         if self.settings.strict:
-            own["LABKIT_STRICT"] = "1"
+            environment["LABKIT_STRICT"] = "1"
         together = self.settings.at_a_time()
         if not self.alone and together > 1:  # share the cores instead of fighting for them
-            share = max(1, device.usable_cores() // together)
-            own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(share))
-        return {**inherited, **own}
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, device.usable_cores() // together)))
+        return environment
 
     def has_ended(self):
-        """Look what the process said and whether it ended; kill it when it hangs."""
-        ended = self.process.poll() is not None
-        for line in self.said.read_text(encoding="utf-8").splitlines(keepends=True)[-1:]:
-            if line.endswith("\n"):
-                self.state |= json.loads(line)
+        """Whether the process ended, said its last word, or hangs."""
+        ended = self.process.poll() is not None  # before its words are read: then none is missed
+        whole_lines = self.said.read_text(encoding="utf-8").split("\n")[:-1]
+        if whole_lines:
+            self.state |= json.loads(whole_lines[-1])
         if not ended and time.monotonic() - self.begun > PROFILES[self.settings.profile][1] + HANG_LIMIT_S:
             self.state["error"] = "the worker did not end"
-            ended = True
-        return ended
+        return ended or "error" in self.state
 
     def place(self):
         """How far the notebook is, in words."""
@@ -130,19 +129,16 @@ class _Worker:
         keeper.reap(keeper.RUN_MARK, self.attempt.run_key)
         self.process.wait()
 
-    def settled(self, rows):
+    def settled(self):
         """The `Attempt` as it ended; its output is published."""
         self.kill()
         seconds = round(time.monotonic() - self.begun, 3)
-        reason = self._flaw() or rows.lost()
-        if reason is None and self.settings.strict:
-            from labkit.lesson import grading  # here: it takes a second to import
-
-            reason = grading.flaw(self.task.source.path, solved=bool(self.settings.solutions))
+        reason = self._flaw()
+        path = None
         try:
             path = outcome.publish(self.work, artifacts() / self.attempt.output, reason)
         except OSError as error:
-            path, reason = None, "; ".join(filter(None, [reason, f"the notebook could not be published: {error}"]))
+            reason = "; ".join(filter(None, [reason, f"the notebook could not be published: {error}"]))
         return replace(
             self.attempt,
             status="failed" if reason else "passed",
@@ -156,17 +152,22 @@ class _Worker:
 
     def _flaw(self):
         """Why the run does not count, or None."""
-        if "error" in self.state:
-            return self.state["error"]
-        last = last_line(self.log)
-        where = f"in code cell {self.state['started']}"
-        return f"the worker {how_it_ended(self.process)} {where}{f': {last}' if last else ''}"
+        if "error" not in self.state:
+            last = last_line(self.log)
+            where = f"in code cell {self.state['started']}"
+            return f"the worker {how_it_ended(self.process)} {where}{f': {last}' if last else ''}"
+        reason = self.state["error"] or outcome.ledger_flaw(self.attempt)
+        if reason or not (self.settings.strict or self.settings.solutions == "both"):
+            return reason
+        from labkit.lesson import grading  # here: it takes a second to import
+
+        return grading.flaw(self.task.source.path, solved=bool(self.settings.solutions))
 
 
 def last_line(log):
     """The last line of a log that is not blank, or ""."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
 
 
 def how_it_ended(process):

@@ -22,8 +22,8 @@ class BatchSettings:
     seeds            run each notebook once per seed, its parameter `seed`; (): once, with the parameters as they are
     cluster          the address of a dask scheduler, or "local": see `labkit.runner.cluster`; None: on this machine
     fresh            start over even if an earlier batch can be continued
-    solutions        fill the reference answers into the cells tagged `exercise`; "both": run each as it is given, then
-                     solved, and store the first verdicts under the run key `<run key>/as-given`
+    solutions        fill the reference answers into the cells tagged `exercise`; "both": run the exercises as they are
+                     given, and afterwards check that each reference answer passes in a fresh process
     strict           an unsolved or wrong exercise is an error: in the kernel (LABKIT_STRICT=1), and afterwards by
                      `labkit.lesson.grading`, in a fresh process
     together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
@@ -111,5 +111,5 @@ def attempt(task, batch_key, settings):
         seed=task.seed,
         started_utc=ledger.now(),
         status="running",
-        output=f"executed/{profile}{'-solved' if settings.solutions else ''}{which}/{task.notebook}.ipynb",
+        output=f"executed/{profile}{'-solved' if settings.solutions is True else ''}{which}/{task.notebook}.ipynb",
     )

@@ -14,6 +14,7 @@ from benchmarks import drills
 from labkit import ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Answer, Attempt, Batch, Completion
+from labkit.lesson import grading
 from labkit.runner import batch, outcome, run_batch, sources, tasks
 
 pytestmark = pytest.mark.kills
@@ -191,7 +192,7 @@ def test_no_early_exit_counts_as_passed_and_each_says_why(place):
     assert not drills.torn_files(place)
     folder = place / "artifacts" / "executed" / "quick"
     assert not [path for path in folder.glob("2?_*") if "failed" not in path.name]
-    page = json.loads((folder / "23_os-exit.failed.ipynb").read_text(encoding="utf-8"))
+    page = json.loads((folder / "22_os-exit.failed.ipynb").read_text(encoding="utf-8"))
     numbers = [cell["execution_count"] for cell in page["cells"] if cell["cell_type"] == "code"]
     assert numbers[:2] == [1, 2] and numbers[3] is None, "a cell that never ran has no number"
     assert "exit status 0" in page["cells"][0]["source"]
@@ -216,13 +217,33 @@ def exercise(place):
     drills.write_workbook(place, {"50_exercise": cells})
 
 
+BELIEVES_ALL = "class exercise:\n    def __init__(self, name): pass\n    def check(self, answer): return answer"
+
+
+def image_bytes(body, answer="image_bytes"):
+    """The source of an exercise cell."""
+    return f'def image_bytes(*shape):\n    {body}\n\nimage_bytes = exercise("image-bytes").check({answer})'
+
+
 def test_strict_does_not_believe_the_kernel(place):
-    own = "class exercise:\n    def __init__(self, name): pass\n    def check(self, answer): return answer"
-    wrong = 'def image_bytes(*shape):\n    return 5\n\nimage_bytes = exercise("image-bytes").check(image_bytes)'
-    drills.write_workbook(place, {"51_cheat": [own, (wrong, ["exercise"]), drills.RECORD]})
+    cells = [BELIEVES_ALL, (image_bytes("return 5"), ["exercise"]), drills.RECORD]
+    drills.write_workbook(place, {"51_cheat": cells})
     [attempt] = run_batch(["51"], strict=True, show=False).attempts
     assert attempt.status == "failed"
     assert "Exercise 'image-bytes' is wrong, graded apart" in attempt.reason
+
+
+def test_exercises_run_as_they_are_given_and_their_reference_answers_are_checked_afterwards(place, monkeypatch):
+    cells = [BELIEVES_ALL, (image_bytes("..."), ["exercise"]), drills.RECORD]
+    drills.write_workbook(place, {"52_given": cells})
+    result = run_batch(["52"], solutions="both", show=False)
+    assert result.ok, result.attempts
+    page = json.loads((place / "artifacts/executed/quick/52_given.ipynb").read_text(encoding="utf-8"))
+    assert image_bytes("...") in ["".join(cell["source"]) for cell in page["cells"]], "the cell ran as it was given"
+
+    monkeypatch.setattr(grading, "flaw", lambda path, solved: f"{path.name} checked, solved: {solved}")
+    [attempt] = run_batch(["52"], solutions="both", show=False).attempts
+    assert (attempt.status, attempt.reason) == ("failed", "52_given.ipynb checked, solved: True")
 
 
 def test_solutions_fill_the_cells_tagged_exercise(place, exercise, monkeypatch):
@@ -233,15 +254,6 @@ def test_solutions_fill_the_cells_tagged_exercise(place, exercise, monkeypatch):
     assert result.ok, result.attempts
     assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"
     assert [row.verdict for row in ledger.find(Answer, run_key=result.attempts[0].run_key)] == ["passed"]
-
-
-def test_an_exercise_can_be_run_as_it_is_given_and_then_solved_in_one_run(place, exercise):
-    result = run_batch(["50"], solutions="both", show=False)
-    assert result.ok, result.attempts
-    key = result.attempts[0].run_key
-    assert [row.verdict for row in ledger.find(Answer, run_key=f"{key}/as-given")] == ["unsolved"]
-    assert [row.verdict for row in ledger.find(Answer, run_key=key)] == ["passed"]
-    assert result.attempts[0].cells_total == 6
 
 
 def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_another_as_interrupted(place):

@@ -127,11 +127,12 @@ while True:
 @pytest.mark.parametrize("write, torn", [(ATOMIC, False), (IN_PLACE, True)])
 def test_the_kill_check_finds_torn_files_of_a_writer_in_place_and_none_of_an_atomic_one(tmp_path, write, torn):
     target = tmp_path / "artifacts" / "executed" / "quick" / "00_drill.ipynb"
-    files.write_text(target, '{"cells": ["first"]}')
     rng, found = random.Random(1), 0
     for _ in range(8):
+        files.write_text(target, '{"cells": ["first"]}')
         process = subprocess.Popen([sys.executable, "-c", REWRITE.replace("WRITE", write), str(target)])
-        time.sleep(rng.uniform(0.25, 0.5))
+        drills.wait_for(lambda: target.stat().st_size > len('{"cells": ["first"]}'))
+        time.sleep(rng.uniform(0, 0.25))
         process.kill()
         process.wait()
         found += bool(drills.torn_files(tmp_path))
