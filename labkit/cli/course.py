@@ -42,7 +42,7 @@ def run(
     cluster: Annotated[str | None, Option(help="On dask workers: tcp://HOST:PORT, or local for two here.")] = None,
     fresh: Annotated[bool, Option(help="Start over instead of resuming a batch that was cut short.")] = False,
     solutions: Annotated[bool, Option(help="Fill the reference answers into the exercises.")] = False,
-    check_exercises: Annotated[bool, Option(help="Run each exercise as it is given, then solved.")] = False,
+    check_exercises: Annotated[bool, Option(help="Run each exercise as it is given, then check its answer.")] = False,
     strict: Annotated[bool, Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
     together: Annotated[int | None, Option(min=1, help="So many at a time; what they measure means nothing.")] = None,
 ):
