@@ -193,8 +193,10 @@ def test_a_task_whose_client_is_killed_ends_on_its_worker_and_the_same_command_r
         first.wait()
         stays = (tmp_path / "started.txt").read_text().split()[1]
         drills.wait_for(lambda: not keeper.marked(keeper.RUN_MARK, stays))
-        drills.start_batch(tmp_path, cluster=made.address)
+        second = drills.start_batch(tmp_path, cluster=made.address)
         drills.wait_for(lambda: len(drills.lines(tmp_path, "started.txt")) == 3)
+        second.kill()
+        second.wait()
     again = [key.split("/")[1] for key in (tmp_path / "started.txt").read_text().split()]
     assert again == ["00_good", "01_stays", "01_stays"]
 
