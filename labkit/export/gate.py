@@ -22,7 +22,8 @@ from labkit.errors import LabError
 from labkit.files import sha256
 
 LARGEST = 2**31  # bytes of the file itself; its external data may be more
-LIMIT_S = 45  # for one file; those of the lessons take about a second
+LIMIT_S = 40  # of computing, for one file; those of the lessons take about a second
+PATIENCE = 3  # times as long it may take on a busy machine
 ADVICE = "do not use it; export the model anew, or ask where the file comes from"
 INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")
 FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
@@ -64,11 +65,11 @@ def _require_file(path):
 @functools.lru_cache(maxsize=1024)
 def _inspected(digest, path):
     """Let a fresh process inspect a file: a LabError when it is not sound. Only what passes is remembered."""
-    command = [sys.executable, "-P", "-m", "labkit.export.inspection", path]
+    command = [sys.executable, "-P", "-m", "labkit.export.inspection", path, str(LIMIT_S)]
     few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread would claim memory
     environment = {**os.environ, **few, "PYTHONPATH": os.pathsep.join(sys.path)}
     try:
-        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, env=environment)
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE * LIMIT_S, env=environment)
         said, ended = done.stdout, f"the process that tried ended with status {done.returncode}"
     except subprocess.TimeoutExpired:
         said, ended = b"", "the process that tried did not end"

@@ -1,7 +1,8 @@
-"""The process in which a file from anywhere is opened first: `python -m labkit.export.inspection PATH`; see `gate`.
+"""The process in which a file from anywhere is opened first; see `gate`.
 
-What takes too long is killed by the process that asks, what takes too much memory raises here: neither needs a check of
-its own.
+    python -m labkit.export.inspection PATH SECONDS
+
+What computes too long is killed, what takes too much memory raises here: neither needs a check of its own.
 """
 
 import contextlib
@@ -34,15 +35,25 @@ REASONS = {  # words of a library: what is wrong, what was expected
 
 
 def main():
-    """Print null for a sound file, else the parts of a LabError, as JSON."""
+    """Inspect a file within some seconds of computing: print null, or the parts of a LabError, as JSON."""
+    path, seconds = sys.argv[1:]
+    limit_computing(int(seconds))
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print what they like
     problem = None
     try:
-        inspect(Path(sys.argv[1]))
+        inspect(Path(path))
     except LabError as error:
         problem = vars(error)
     print(json.dumps(problem), file=out)
+
+
+def limit_computing(seconds):
+    """Let this process compute for so many seconds at most, on a Unix: a busy machine takes nothing from them."""
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
 def inspect(path):

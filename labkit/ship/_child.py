@@ -20,7 +20,7 @@ from labkit.measure.noise import waited_s
 from labkit.ship import gates
 from labkit.ship.order import CLASSES, SHAPE
 
-START_S, LOAD_S, ANSWER_S = 120, 60, 10  # how long the parent waits: for the process, the file, an answer
+START_S, LOAD_S, ANSWER_S = 120, 50, 10  # how long the parent waits: for the process, the file, an answer
 COMPUTE_S = 300  # of one child in all
 MOST_WORDS = 4_000  # bytes
 ANSWER, ENGINE, AS_WRITTEN = b"A", b"E", b"W"  # how a message begins
@@ -103,10 +103,9 @@ def reason_of(error):
 
 def _live(pipe):
     """The life of a child: serve a file until the pipe ends. What goes wrong is said in words."""
-    with contextlib.suppress(ImportError):  # Windows
-        import resource
+    from labkit.export.inspection import limit_computing
 
-        resource.setrlimit(resource.RLIMIT_CPU, (COMPUTE_S, COMPUTE_S))
+    limit_computing(COMPUTE_S)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
