@@ -40,10 +40,10 @@ class Progress:
         """A line that stays."""
         self.console.print(text)
 
-    def begin(self, name, host=None):
-        """A task starts, on a machine of a cluster where there is one."""
+    def begin(self, name):
+        """A task starts."""
         self.begun[name] = time.monotonic()
-        self.say(f"{name}  started{f' on {host}' if host else ''}, {self.left()}")
+        self.say(f"{name}  started, {self.left()}")
 
     def tick(self, places=None):
         """A moment passed. places: {label: place} of the tasks that run, such as "cell 3/20"."""
