@@ -44,10 +44,15 @@ def to_fp16(src, dst, data=None):
             min_positive_val=SMALLEST,
             max_finite_val=LARGEST,
             op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *SENSITIVE],
-            node_block_list=[node.name for node in model.graph.node if large & {*node.input, *node.output}],
+            node_block_list=[node.name for node in model.graph.node if _stays_in_float(node, large)],
         )
     del converted.graph.value_info[:]  # the types of what lies in between follow from the rest
     return written(converted, dst)
+
+
+def _stays_in_float(node, large):
+    """True for a node that touches a value of `large`, and for a cast, whose type is an attribute and stays."""
+    return node.op_type == "Cast" or not large.isdisjoint([*node.input, *node.output])
 
 
 def _reach(tensor):

@@ -78,3 +78,15 @@ def test_weights_that_several_nodes_read_are_stored_once(tmp_path):
     path = to_fp16(source, tmp_path / "half.onnx")
     assert path.stat().st_size < 0.6 * source.stat().st_size
     assert parity(network, path, [batch]).cosine > 0.9999
+
+
+@pytest.mark.slow
+def test_a_mask_that_is_cast_to_numbers_meets_half_precision(tmp_path):
+    class Masked(torch.nn.Module):
+        def forward(self, x):
+            return x * (x > 0).float() * 2
+
+    batch = torch.randn(3, 5)
+    source = to_onnx(Masked(), batch, tmp_path / "masked.onnx")
+    path = to_fp16(source, tmp_path / "half.onnx")
+    np.testing.assert_allclose(unoptimised(path, batch), Masked()(batch).numpy(), rtol=2e-3)
