@@ -130,7 +130,6 @@ FOLDERS = {
 OWN = {"labkit", "benchmarks", "answers", "engines"}  # the last two are folders of tests
 BROUGHT = {
     "triton": "torch brings it on Linux; elsewhere the lessons do without it",
-    "dask": "distributed brings it in its own version, and no other",
     "traitlets": "nbclient is configured with it",
 }
 UNIMPORTED = {
