@@ -135,7 +135,7 @@ def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
     dataset  name of the images; None: those the network was trained on
     limit    fine-tune and test on at most so many images
     """
-    if Path(source).suffix == ".json":
+    if Path(source).suffix == ".pt":
         model, name, known, shape = restored(source)
     else:
         (model, manifest), name = trained(source), source

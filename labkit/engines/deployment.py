@@ -38,13 +38,13 @@ def candidate(name, model, test, *, device):
 def export_by_name(source, out=None, *, opset=None):
     """Write a network as an ONNX file and compare: (path, {what the inputs were: `export.Parity`}).
 
-    source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint (.json) or of a
+    source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint (.pt) or of a
             compressed network (.small)
     out     where to; None: the network's name in the current folder
     The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each.
     """
     suffix = Path(source).suffix
-    if suffix in (".json", ".small"):
+    if suffix in (".pt", ".small"):
         network, name, dataset, shape = compress.load(source) if suffix == ".small" else train.restored(source)
         test = data.load(dataset, "test", limit=74) if dataset else None
         real = {f"{dataset} test images": _real_batches(test, shape)} if test else {}

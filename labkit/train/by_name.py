@@ -37,7 +37,7 @@ class Training:
         resume   go on from the checkpoint of the same name; else it is replaced
         profile  "cprofile": of the whole training, for snakeviz; "torch": of three steps, for ui.perfetto.dev
         """
-        checkpoint = artifacts() / "checkpoints" / f"{self.name}.json"
+        checkpoint = artifacts() / "checkpoints" / f"{self.name}.pt"
         if not resume:
             checkpoint.unlink(missing_ok=True)
         file = artifacts() / "profiles" / f"{self.name}.{'prof' if profile == 'cprofile' else 'json'}"

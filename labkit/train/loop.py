@@ -55,7 +55,7 @@ def fit(model, data, config=None, *, device, test=None, checkpoint=None, hooks=N
     data        a `labkit.data.ImageSet`
     config      a `TrainConfig`
     test        an ImageSet to test on after each epoch
-    checkpoint  path of a .json, written after each epoch; where it exists, training goes on from there
+    checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from there
     hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
     loss        loss(logits, labels, images) to minimise, a mean over the batch; None: cross-entropy
     Raises      NotFinite within one step of such a loss; OutOfMemory; CheckpointError when it is damaged or of another

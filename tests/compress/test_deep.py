@@ -75,7 +75,7 @@ def call(*words):
 
 
 def test_the_command_compresses_a_checkpoint_and_export_reads_what_it_wrote(network, tmp_path):
-    checkpoint = save_checkpoint(tmp_path / "fashion-mnist-cnn-medium.json", {"model": network.state_dict()}, {})
+    checkpoint = save_checkpoint(tmp_path / "fashion-mnist-cnn-medium.pt", {"model": network.state_dict()}, {})
     out = tmp_path / "net.small"
     done = call("compress", checkpoint, out, "--limit", 500, "--sparsity", 0.7, "--bits", 3, "--epochs", 1)
     assert done.exit_code == 0, done.output
@@ -102,7 +102,7 @@ def test_the_command_without_options_compresses_as_the_recipe_says(monkeypatch, 
 
 
 def test_what_is_no_checkpoint_is_said_in_words(tmp_path):
-    for source in (tmp_path / "fashion-mnist-cnn-medium.json", "no-such-network"):
+    for source in (tmp_path / "fashion-mnist-cnn-medium.pt", "no-such-network"):
         done = call("compress", source, tmp_path / "x.small")
         assert isinstance(done.exception, LabError)
     assert not (tmp_path / "x.small").exists()

@@ -14,7 +14,7 @@ from labkit.train import CheckpointError, save_checkpoint
 def checkpoint(tmp_path):
     torch.manual_seed(1)
     network, _ = models.build("cnn-small", classes=10)
-    return save_checkpoint(tmp_path / "fashion-mnist-cnn-small.json", {"model": network.state_dict()}, {}), network
+    return save_checkpoint(tmp_path / "fashion-mnist-cnn-small.pt", {"model": network.state_dict()}, {}), network
 
 
 def test_a_checkpoint_comes_back_as_the_network_it_was(checkpoint):
@@ -36,12 +36,12 @@ def test_a_checkpoint_is_exported_and_compared_on_random_and_on_real_images(chec
 def test_a_checkpoint_of_something_else_is_refused(checkpoint, tmp_path):
     path, _ = checkpoint
     with pytest.raises(LabError, match="which network"):
-        train.restored(path.rename(path.with_name("mine.json")))
-    other = save_checkpoint(tmp_path / "x-cnn-large.json", {"model": checkpoint[1].state_dict()}, {})
+        train.restored(path.rename(path.with_name("mine.pt")))
+    other = save_checkpoint(tmp_path / "x-cnn-large.pt", {"model": checkpoint[1].state_dict()}, {})
     with pytest.raises(CheckpointError, match="not of cnn-large"):
         train.restored(other)
     with pytest.raises(LabError, match="no checkpoint"):
-        train.restored(tmp_path / "y-cnn-large.json")
+        train.restored(tmp_path / "y-cnn-large.pt")
 
 
 @pytest.mark.slow

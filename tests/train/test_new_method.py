@@ -59,16 +59,16 @@ def test_a_method_changes_the_step_when_its_field_is_switched_on():
 
 
 def test_what_a_method_remembers_is_kept_in_the_checkpoint(tmp_path):
-    trained(tmp_path / "c.json", sign=2.0, epochs=3)
-    state, facts = load_checkpoint(tmp_path / "c.json")
+    trained(tmp_path / "c.pt", sign=2.0, epochs=3)
+    state, facts = load_checkpoint(tmp_path / "c.pt")
     assert state["sign"] == {"steps": 3}
     assert facts["config"]["sign"] == 2.0
-    assert trained(tmp_path / "c.json", sign=2.0, epochs=3)[1].restored == 3
+    assert trained(tmp_path / "c.pt", sign=2.0, epochs=3)[1].restored == 3
 
 
 def test_a_checkpoint_from_before_the_method_is_gone_on_with_while_it_is_off(tmp_path):
     config = TrainConfig(batch=20, optimizer="sgd", schedule="constant", momentum=0.0, weight_decay=0.0)
-    fit(network(), shapes(20), config, device="cpu", checkpoint=tmp_path / "c.json")
-    assert trained(tmp_path / "c.json")[1].restored == 1
+    fit(network(), shapes(20), config, device="cpu", checkpoint=tmp_path / "c.pt")
+    assert trained(tmp_path / "c.pt")[1].restored == 1
     with pytest.raises(CheckpointError, match=r"sign 2\.0[\s\S]*sign None"):
-        trained(tmp_path / "c.json", sign=2.0)
+        trained(tmp_path / "c.pt", sign=2.0)

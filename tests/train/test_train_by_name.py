@@ -36,7 +36,7 @@ def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(o
     output = call(*options, "--profile", "cprofile")
     assert "8 steps" in output
     assert "--pin-memory has no effect here" in output or torch.cuda.is_available()
-    (sidecar,) = own_artifacts.glob("checkpoints/*.json")
+    (sidecar,) = own_artifacts.glob("checkpoints/*.pt")
     state, facts = load_checkpoint(sidecar)
     network, _ = build("cnn-small", classes=10)
     network.load_state_dict(state["model"])
@@ -112,7 +112,7 @@ def test_augmented_images_train_another_network_and_the_checkpoint_says_so(own_a
     weights = []
     for words in ((), ("--augment",)):
         call(*words)
-        (sidecar,) = own_artifacts.glob("checkpoints/*.json")
+        (sidecar,) = own_artifacts.glob("checkpoints/*.pt")
         state, facts = load_checkpoint(sidecar)
         assert facts["config"]["augment"] is bool(words)
         weights.append(next(iter(state["model"].values())))
@@ -122,7 +122,7 @@ def test_augmented_images_train_another_network_and_the_checkpoint_says_so(own_a
 @pytest.mark.slow
 def test_another_size_can_be_asked_for(own_artifacts):
     assert "8 steps" in call("--size", "20", "--epochs", "2")
-    (sidecar,) = own_artifacts.glob("checkpoints/*.json")
+    (sidecar,) = own_artifacts.glob("checkpoints/*.pt")
     assert restored(sidecar)[-1] == (1, 20, 20)
     work = training("resnet50", "fashion-mnist", TrainConfig(batch=2, size=64), limit=20)
     assert work.config.size == 64

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from labkit.errors import LabError, Unavailable
-from labkit.scale import processes
-from labkit.scale.processes import Team
+from labkit.train import team as teams
+from labkit.train.team import Team
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,8 @@ def test_workers_answer_by_rank_send_each_other_tensors_and_stay(team):
     found = team.run(summed, torch.arange(3.0))
     assert [rank for rank, _ in found] == [0, 1]
     assert all(torch.equal(x, 2 * torch.arange(3.0)) for _, x in found)
-    pids = team.pids()
-    assert len(set(pids)) == 2
-    assert os.getpid() not in pids
+    pids = team.run(os.getpid)
+    assert len({os.getpid(), *pids}) == 3
     assert team.run(os.getpid) == pids
 
 
@@ -55,7 +54,7 @@ def test_each_worker_has_one_thread(team):
 
 
 def test_what_one_raises_comes_back_in_words_and_the_team_begins_anew(team):
-    pids = team.pids() or team.run(os.getpid)
+    pids = team.run(os.getpid)
 
     def fails():
         if dist.get_rank() == 1:
@@ -92,8 +91,9 @@ def test_a_worker_that_is_killed_is_named_though_the_other_complains_first(team)
 def test_workers_that_wait_for_ever_are_ended_at_the_deadline():
     with Team(2, deadline_s=30) as team:
         pids = team.run(os.getpid)
+        team.deadline_s = 0.5
         with pytest.raises(LabError, match="Not done in time: workers 1"):
-            team.run(lambda: time.sleep(60 * dist.get_rank()), deadline_s=0.5)
+            team.run(lambda: time.sleep(60 * dist.get_rank()))
         assert gone(pids)
 
 
@@ -108,7 +108,7 @@ def test_closing_leaves_no_process_behind():
 def test_when_the_notebook_is_killed_its_workers_end_too():
     code = (
         "import os, signal\n"
-        "from labkit.scale.processes import Team\n"
+        "from labkit.train.team import Team\n"
         "print(*Team(2).run(os.getpid), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -121,6 +121,6 @@ def test_when_the_notebook_is_killed_its_workers_end_too():
 
 def test_without_gloo_the_reason_is_given(monkeypatch):
     monkeypatch.setattr(dist, "is_gloo_available", lambda: False)
-    assert "no gloo" in processes.missing()
+    assert "no gloo" in teams.missing()
     with pytest.raises(Unavailable, match="cannot talk to each other"):
         Team(2).run(os.getpid)

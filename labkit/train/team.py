@@ -4,25 +4,24 @@
         sums = team.run(function, *args)  # function(*args) in each worker; the answers, by rank
 
 They stay until the team is closed, because each needs a moment to begin. `function` may stand in a notebook: it travels
-by value. What goes wrong in a worker comes back in words, and then all of them end: the others may be waiting for it.
+by value. A failure in one worker comes back in words, and then all of them end: the others may be waiting for it.
 """
 
 import contextlib
 import datetime
-import multiprocessing.connection
 import os
 import sys
 import tempfile
 import time
 import traceback
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from labkit import device
 from labkit.errors import LabError, Unavailable
 from labkit.train.workers import begin, context
 
-LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # what gloo calls the interface; elsewhere it finds one by itself
-GRACE_S = 5  # for a worker that was asked to end
+_GRACE_S = 5  # for a worker that was asked to end
 
 
 def missing():
@@ -34,11 +33,17 @@ def missing():
     return None if dist.is_gloo_available() else "this build of torch has no gloo"
 
 
+def loopback():
+    """{environment variable: value} that keeps gloo's messages on this machine."""
+    names = {"linux": "lo", "darwin": "lo0"}  # elsewhere gloo finds the interface by itself
+    return {"GLOO_SOCKET_IFNAME": names[sys.platform]} if sys.platform in names else {}
+
+
 class Team:
     """`size` worker processes, each with one thread; they begin with the first `run`, and again after a failure.
 
     size        workers; on a machine with as many GPUs, tensors on worker i's GPU travel by NCCL
-    deadline_s  the longest that one `run` may take, unless it says otherwise
+    deadline_s  the longest that one `run` may take
     """
 
     def __init__(self, size, *, deadline_s=60):
@@ -51,7 +56,7 @@ class Team:
     def __exit__(self, *_):
         self.close()
 
-    def run(self, function, *args, deadline_s=None):
+    def run(self, function, *args):
         """[function(*args) of worker 0, of worker 1, ...].
 
         Raises  Unavailable where there is no gloo, LabError when a worker raises, ends, or is not done in time
@@ -62,23 +67,19 @@ class Team:
         try:
             if not self._workers:
                 self._start()
-            for rank, (_, line) in enumerate(self._workers):
-                with self._lost(rank):
+            for _, line in self._workers:
+                with contextlib.suppress(OSError):  # a worker that has ended gives no answer either
                     line.send_bytes(call)
-            return self._answers(time.monotonic() + (deadline_s or self.deadline_s))
+            return self._answers(time.monotonic() + self.deadline_s)
         except BaseException:
             self._kill()
             raise
 
-    def pids(self):
-        """Process numbers of the workers that are running."""
-        return [process.pid for process, _ in self._workers if process.is_alive()]
-
     def close(self):
         """End the workers; the team can be used again."""
         for _, line in self._workers:
-            line.close()  # a worker ends when there is nobody to send it work
-        until = time.monotonic() + GRACE_S
+            line.close()  # a worker ends when nobody can send it work
+        until = time.monotonic() + _GRACE_S
         for process, _ in self._workers:
             process.join(max(0, until - time.monotonic()))
         self._kill()
@@ -100,44 +101,41 @@ class Team:
             self._workers.append((process, here))
 
     def _answers(self, until):
-        """What each worker answers; raises for the first that fails."""
-        import cloudpickle
-
-        answers, waiting = {}, {line: rank for rank, (_, line) in enumerate(self._workers)}
-        while waiting:
-            ready = multiprocessing.connection.wait(list(waiting), timeout=max(0, until - time.monotonic()))
+        """The answer of each worker, by rank; raises for the first that fails."""
+        ranks = {line: rank for rank, (_, line) in enumerate(self._workers)}
+        answers = {}
+        while len(answers) < self.size:
+            waiting = [line for line, rank in ranks.items() if rank not in answers]
+            ready = wait(waiting, timeout=max(0, until - time.monotonic()))
             if not ready:
-                names = ", ".join(map(str, sorted(waiting.values())))
-                raise LabError(f"Not done in time: workers {names}.", fix="does one wait for what no other sends?")
+                late = ", ".join(str(ranks[line]) for line in waiting)
+                raise LabError(f"Not done in time: workers {late}.", fix="does one wait for what no other sends?")
             for line in ready:
-                rank = waiting.pop(line)
-                with self._lost(rank):
-                    answers[rank], problem = cloudpickle.loads(line.recv_bytes())
-                if problem:
-                    self._blame(rank, *problem)
+                answers[ranks[line]] = self._answer_of(ranks[line])
         return [answers[rank] for rank in range(self.size)]
 
-    def _blame(self, rank, what, place):
-        """Raise what a worker raised; or that another has ended, which is what the first one then complains about."""
-        ends = {process.sentinel: other for other, (process, _) in enumerate(self._workers)}
-        for gone in multiprocessing.connection.wait(list(ends), timeout=0.5):
-            with self._lost(ends[gone]):
-                raise EOFError
-        raise LabError(f"Worker {rank} raised {what}", found=place, fix="mend the function, and run the cell again")
+    def _answer_of(self, rank):
+        """The answer that waits in the line of a worker; raises where there is none."""
+        import cloudpickle
 
-    @contextlib.contextmanager
-    def _lost(self, rank):
-        """Say which worker has ended, in place of a broken pipe."""
-        try:
-            yield
-        except (EOFError, OSError):
-            process = self._workers[rank][0]
-            process.join(GRACE_S)
-            raise LabError(
-                f"Worker {rank} has ended in the middle of its work.",
-                found=f"exit code {process.exitcode}",
-                fix="free some memory, and run the cell again",
-            ) from None
+        problem = place = None
+        with contextlib.suppress(EOFError, OSError):  # it has ended
+            answer, problem, place = cloudpickle.loads(self._workers[rank][1].recv_bytes())
+            if problem is None:
+                return answer
+        self._require_all_alive()  # when one has ended, another may be the first to complain
+        raise LabError(f"Worker {rank} raised {problem}", found=place, fix="mend the function, and run the cell again")
+
+    def _require_all_alive(self):
+        """Raise a LabError that names the worker that has ended."""
+        wait([process.sentinel for process, _ in self._workers], timeout=0.5)
+        for rank, (process, _) in enumerate(self._workers):
+            if not process.is_alive():
+                raise LabError(
+                    f"Worker {rank} has ended in the middle of its work.",
+                    found=f"exit code {process.exitcode}",
+                    fix="free some memory, and run the cell again",
+                )
 
     def _kill(self):
         for process, line in self._workers:
@@ -153,22 +151,20 @@ class Team:
 def _serve(line, meeting, rank, size):
     """In a worker: join the others, then answer calls until nobody can send one any more."""
     begin()
-    join(meeting, rank, size)
+    _join(meeting, rank, size)
     with contextlib.suppress(EOFError, OSError):
         while True:
             line.send_bytes(_answer(line.recv_bytes()))
     os._exit(0)  # at once: the others may be gone already
 
 
-def join(meeting, rank, size):
+def _join(meeting, rank, size):
     """Make this process worker `rank` of `size`, with one thread; `meeting` is a file that all of them can write."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)})
-    if sys.platform in LOOPBACK:
-        os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK[sys.platform]
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), **loopback()})
     dist.init_process_group(
         device.collectives(rank, size),
         store=dist.FileStore(meeting, size),
@@ -179,12 +175,12 @@ def join(meeting, rank, size):
 
 
 def _answer(call):
-    """The pickled (value, None) of one call, or (None, (error, place)) when it fails."""
+    """The pickled (value, None, None) of one call, or (None, error, place) when it fails."""
     import cloudpickle
 
     try:
         function, args = cloudpickle.loads(call)
-        return cloudpickle.dumps((function(*args), None))
+        return cloudpickle.dumps((function(*args), None, None))
     except BaseException as error:
         step = traceback.extract_tb(error.__traceback__)[-1]
-        return cloudpickle.dumps((None, (f"{type(error).__name__}: {error}", f"{step.name}, line {step.lineno}")))
+        return cloudpickle.dumps((None, f"{type(error).__name__}: {error}", f"{step.name}, line {step.lineno}"))
