@@ -25,6 +25,7 @@ from labkit.data import load
 from labkit.engines import load as served
 from labkit.measure import Plan, compare, multiply_adds
 from labkit.measure.stats import bootstrap_paired, mean_interval
+from labkit.methods import Loss
 from labkit.models.trained import trained
 from labkit.train import TrainConfig, fit, right_answers
 
@@ -64,13 +65,13 @@ class Lab:
         """(N,) bool: which test images a network gets right."""
         return right_answers(network, self.test)
 
-    def tuned(self, network, *, epochs, rate=3e-3, seed=0, train=None, **work):
-        """The network after some training; `work` is handed to `fit`."""
+    def tuned(self, network, *, epochs, rate=3e-3, seed=0, train=None, loss=None):
+        """The network after some training."""
         config = TrainConfig(
             epochs=epochs, batch=128, learning_rate=rate, weight_decay=0.0, channels_last=True, augment=True, seed=seed,
             amp="bf16" if devices.multiplies_bf16(torch.device("cpu")) else None,
         )  # fmt: skip
-        fit(network, train or self.train, config, device="cpu", **work)
+        fit(network, train or self.train, config, device="cpu", hooks={"loss": Loss(loss)})
         return network.eval()
 
     @cached_property

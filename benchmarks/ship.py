@@ -25,6 +25,7 @@ from labkit.data import load
 from labkit.device import using_threads
 from labkit.export import to_onnx
 from labkit.files import root
+from labkit.methods import Loss
 from labkit.models.trained import trained
 from labkit.quantize import static
 from labkit.ship import FULL, QUICK, ExamSize, Submission, score
@@ -77,7 +78,7 @@ def recipe(folder, *, share, images, epochs, name):
     settings = {"epochs": epochs, "batch": 32, "learning_rate": 3e-3, "weight_decay": 0.0, "channels_last": True}
     with using_threads(1):
         teacher = Distillation(copy.deepcopy(whole), remember=True)
-        fit(small, train, TrainConfig(**settings), device="cpu", loss=teacher)
+        fit(small, train, TrainConfig(**settings), device="cpu", hooks={"loss": Loss(teacher)})
     path = to_onnx(small.eval(), example, folder / f"{name}.onnx")
     return static(path, folder / f"{name}-int8.onnx", train.subset(256), recipe="onnxruntime")
 

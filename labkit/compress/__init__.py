@@ -4,7 +4,7 @@ apply_masks(network, magnitude_masks(network, 0.9))                 # prune once
 fit(network, train, config, device=device, hooks={"prune": GradualPruning(0.9, steps=1000)})
 fit(network, train, config, device=device, hooks={"share": SharedWeights(bits=4)})
 smaller = without_channels(network, images, 0.5)                    # whole channels
-fit(student, train, config, device=device, loss=Distillation(teacher))
+fit(student, train, config, device=device, hooks={"loss": Loss(Distillation(teacher))})
 save(path, folded(network), "vgg-medium", shape=(1, 28, 28))        # one file, as small as its weights allow
 load(path).network
 """

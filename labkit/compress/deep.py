@@ -21,6 +21,7 @@ from labkit.compress.gradual import GradualPruning
 from labkit.compress.packed import folded, load, save
 from labkit.compress.sharing import SharedWeights
 from labkit.files import artifacts, atomic
+from labkit.methods import Loss
 from labkit.models.trained import trained
 from labkit.train import TrainConfig, accuracy, fit, restored
 from labkit.train.by_name import training
@@ -96,7 +97,7 @@ def deep_compression(model, train, folder, *, about, recipe=None, loss=None):
     device = next(model.parameters()).device
 
     def tuned(network, config, hook):
-        fit(network, train, config, hooks={"compress": hook}, device=device, loss=loss)
+        fit(network, train, config, hooks={"compress": hook, "loss": Loss(loss)}, device=device)
         return network
 
     work = {

@@ -35,7 +35,7 @@ def distillation_loss(student, teacher, labels, *, temperature=4.0, weight=0.9):
 
 
 class Distillation:
-    """The loss of a training: `fit(student, train, config, device=device, loss=Distillation(teacher))`.
+    """The loss of a training: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`.
 
     teacher  a trained network for the same images and classes; put into eval mode, it learns nothing
     remember ask it once per image: for few images that come unchanged in every epoch, so not with augmentation

@@ -9,7 +9,10 @@ class Hooks:
     """What a method may do during a training; it overrides what it needs.
 
     value  of its field in the TrainConfig
+    loss   loss(logits, labels, images) to minimise, a mean over the batch; None: the cross-entropy stays
     """
+
+    loss = None
 
     def __init__(self, value):
         self.value = value
@@ -34,3 +37,10 @@ class Hooks:
 
     def load_state_dict(self, state):
         """Go on from what `state_dict` gave."""
+
+
+class Loss(Hooks):
+    """Another loss in place of the cross-entropy: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`."""
+
+    def __init__(self, loss):
+        self.loss = loss

@@ -70,6 +70,6 @@ class LAMB(torch.optim.Optimizer):
         return tuple([self.state[weight][name] for weight in weights] for name in ("first", "second"))
 
 
-def make(parameters, config):
+def make(named_parameters, config):
     """The optimizer of a `TrainConfig`."""
-    return LAMB(parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)
+    return LAMB(named_parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)

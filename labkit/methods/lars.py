@@ -57,9 +57,9 @@ class LARS(torch.optim.Optimizer):
         return [state["velocity"] for state in states]
 
 
-def make(parameters, config):
+def make(named_parameters, config):
     """The optimizer of a `TrainConfig`."""
-    return LARS(parameters, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay)
+    return LARS(named_parameters, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay)
 
 
 def _trust_ratios(weights, grads, group):

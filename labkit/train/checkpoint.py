@@ -97,7 +97,7 @@ class Checkpoint:
         with _damage_explained(self.path):
             self._refuse_another(facts)
             for name, part in self.parts.items():
-                part.load_state_dict(state[name])
+                part.load_state_dict(state.get(name, {}))
             devices.set_rng_state(self.device, state["rng"])
             for name in _REMEMBERED:
                 setattr(history, name, list(facts["history"][name]))

@@ -7,7 +7,6 @@ from labkit import device as devices
 from labkit.errors import LabError, require_known
 
 _CHOICES = {
-    "optimizer": ("adamw", "sgd", "lars", "lamb"),
     "update": (None, "loop", "foreach", "fused"),
     "schedule": ("onecycle", "cosine", "step", "constant"),
     "warmup": ("none", "constant", "gradual"),
@@ -37,7 +36,7 @@ class TrainConfig:
     weight_decay     of the optimizer
     momentum         of sgd and lars; the first beta of adamw and lamb
     seed             of the order of the images; `labkit train` draws the weights with it, too
-    optimizer        adamw, sgd, lars (arXiv:1708.03888) or lamb (arXiv:1904.00962)
+    optimizer        adamw, sgd, or a file of labkit/methods: lars (arXiv:1708.03888), lamb (arXiv:1904.00962)
     schedule         onecycle (arXiv:1708.07120), cosine, step or constant
     warmup           none, constant or gradual (arXiv:1706.02677), over the first `warmup_epochs`
     warmup_epochs    how long the warm-up takes
@@ -93,6 +92,9 @@ class TrainConfig:
     phases: str | None = None
 
     def __post_init__(self):
+        from labkit.train import optimizers  # imports torch, for which `labkit --help` cannot wait
+
+        require_known(self.optimizer, optimizers.names(), "optimizer")
         for name, known in _CHOICES.items():
             require_known(getattr(self, name), known, name)
         for name, least in _AT_LEAST.items():
@@ -100,7 +102,7 @@ class TrainConfig:
                 raise _refusal(f"{name} is {value}.", f"at least {least}")
         if self.batch % self.accumulate:
             raise _refusal(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "parts of equal size")
-        if self.update in ("loop", "fused") and self.optimizer in ("lars", "lamb"):
+        if self.update in ("loop", "fused") and self.optimizer not in optimizers.OF_TORCH:
             raise _refusal(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
         if self.torchscript and self.compile:
             raise _refusal("TorchScript and torch.compile exclude each other.", "one of the two")

@@ -49,81 +49,125 @@ class History:
         return len(self.losses)
 
 
-def fit(model, data, config=None, *, device, test=None, checkpoint=None, hooks=None, loss=None):
+def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
     """Train `model` in place on `data`: a `History`.
 
-    data        a `labkit.data.ImageSet`
+    data        a `labkit.data.ImageSet`; or a pair of them, to train on and to test on after each epoch
     config      a `TrainConfig`
-    test        an ImageSet to test on after each epoch
     checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from there
     hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
-    loss        loss(logits, labels, images) to minimise, a mean over the batch; None: cross-entropy
     Raises      NotFinite within one step of such a loss; OutOfMemory; CheckpointError when it is damaged or of another
     """
-    config, device = config or TrainConfig(), torch.device(device)
-    layout = torch.channels_last if config.channels_last else torch.preserve_format
-    methods, model = {**config.methods(), **(hooks or {})}, model.to(device, memory_format=layout)
-    loss_of = loss or (lambda logits, labels, _: cross_entropy(logits, labels, label_smoothing=config.label_smoothing))
-    for method in methods.values():
-        model = method.begin(model)
-    feed, optimizer = Feed(data, config, device=device), make_optimizer(model.parameters(), config)
-    scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
-    parts = {"model": model, "optimizer": optimizer, "scaler": scaler, **methods}
-    kept, history = Checkpoint(checkpoint, parts, config, data, device), History()
-    kept.restore(history)
-    losses, lap = Losses(history.losses, config, device=device), Laps(device, config.phases)
-    step, steps = history.steps, config.epochs * len(feed)
+    config = config or TrainConfig()
+    device = torch.device(device)
+    train, test = data if isinstance(data, tuple) else (data, None)
+    feed = Feed(train, config, device=device)
+    run = _Run(model, config, {**config.methods(), **(hooks or {})}, device)
+
+    # go on where the checkpoint was written
+    saved = Checkpoint(checkpoint, run.parts(), config, train, device)
+    history = History()
+    saved.restore(history)
+    losses = Losses(history.losses, config, device=device)
+    steps = config.epochs * len(feed)
+
     with (
         devices.fast_math(cudnn_autotuner=config.cudnn_autotuner),
         out_of_memory_explained(config, device),
-        progress_bar(steps, step) as bar,
+        progress_bar(steps, history.steps) as bar,
     ):
         begin = time.perf_counter()
-        network = _faster_form(model.train(), config)
+        run.compile()
         for epoch in range(history.restored, config.epochs):
-            lap.start()
-            for images, labels in feed.epoch(epoch):
-                lap("data")
-                optimizer.zero_grad(set_to_none=True)
-                set_rate(optimizer, config, step=step, steps=steps)
-                total = torch.zeros((), device=device)
-                for x, y in zip(images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True):
-                    with torch.autocast(device.type, _DTYPES.get(config.amp), enabled=config.amp is not None):
-                        part = loss_of(network(x), y, x) / config.accumulate
-                    lap("forward")
-                    scaler.scale(part).backward()
-                    total += part.detach()
-                    lap("backward")
-                losses.add(total)
-                scaler.unscale_(optimizer)
-                if config.clip is not None:
-                    clip_grad_norm_(model.parameters(), config.clip)
-                for method in methods.values():
-                    method.before_update(model)
-                scaler.step(optimizer)
-                scaler.update()
-                for method in methods.values():
-                    method.after_update(model)
-                lap("optimizer")
+            run.model.train()  # a test leaves it in eval mode
+            run.lap.start()
+            for place, (images, labels) in enumerate(feed.epoch(epoch)):
+                run.lap("data")
+                # the rate of this step, the gradient of its batch, then the weights
+                set_rate(run.optimizer, config, step=epoch * len(feed) + place, steps=steps)
+                losses.add(run.backward(images, labels))
+                run.update()
                 bar.update()
-                step += 1
             losses.read()
-            history.epoch_phases.append(lap.stop())
+            history.epoch_phases.append(run.lap.stop())
             history.epoch_seconds.append(time.perf_counter() - begin)
             if test is not None:
-                history.accuracy.append(accuracy(_result(model, methods), test, device=device, size=config.size))
-                model.train()
-            kept.save(history)
-            begin = time.perf_counter()
-    history.peak_bytes, left = devices.peak_memory_bytes(device), _result(model, methods)
-    history.model = None if left is model else left
+                history.accuracy.append(accuracy(run.result(), test, device=device, size=config.size))
+            saved.save(history)
+            begin = time.perf_counter()  # the test and the checkpoint belong to no epoch
+
+    history.peak_bytes = devices.peak_memory_bytes(device)
+    history.model = None if run.result() is run.model else run.result()
     return history
 
 
-def _result(model, methods):
-    for method in methods.values():
-        model = method.result(model)
-    return model
+class _Run:
+    """A network in training: what a step needs, and the two halves of a step."""
+
+    def __init__(self, model, config, methods, device):
+        layout = torch.channels_last if config.channels_last else torch.preserve_format
+        model = model.to(device, memory_format=layout)
+        for method in methods.values():
+            model = method.begin(model)
+        self.model, self.methods = model, methods
+        self.config, self.device = config, device
+        self.optimizer = make_optimizer(model.named_parameters(), config)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
+        self.lap = Laps(device, config.phases)
+
+    def parts(self):
+        """What a checkpoint has to hold."""
+        return {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler, **self.methods}
+
+    def compile(self):
+        """Take the faster form of the network for the steps to come; it shares the weights."""
+        self.network = _faster_form(self.model.train(), self.config)
+
+    def loss(self, logits, labels, images):
+        """The loss of a method that has one of its own, else the cross-entropy."""
+        for method in self.methods.values():
+            if method.loss is not None:
+                return method.loss(logits, labels, images)
+        return cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
+
+    def backward(self, images, labels):
+        """The loss of a batch, a 0-dimensional tensor; its gradient is in the weights."""
+        config = self.config
+        # flush the gradients of the step before
+        self.optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=self.device)
+        # gradients of the parts add up to that of the batch, and need the memory of one part
+        for x, y in zip(images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True):
+            with torch.autocast(self.device.type, _DTYPES.get(config.amp), enabled=config.amp is not None):
+                part = self.loss(self.network(x), y, x) / config.accumulate
+            self.lap("forward")
+            # in fp16 the loss is scaled up, because small gradients would become 0
+            self.scaler.scale(part).backward()
+            total += part.detach()
+            self.lap("backward")
+        return total
+
+    def update(self):
+        """Move the weights along their gradient."""
+        # bring the gradient back to its true size, then clip it
+        self.scaler.unscale_(self.optimizer)
+        if self.config.clip is not None:
+            clip_grad_norm_(self.model.parameters(), self.config.clip)
+        for method in self.methods.values():
+            method.before_update(self.model)
+        # step the optimizer; the scaler leaves out a step whose gradient is not finite
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        for method in self.methods.values():
+            method.after_update(self.model)
+        self.lap("optimizer")
+
+    def result(self):
+        """The model that is tested, and that the training leaves behind."""
+        model = self.model
+        for method in self.methods.values():
+            model = method.result(model)
+        return model
 
 
 def _faster_form(model, config):

@@ -2,22 +2,43 @@
 
 import importlib
 import math
+import pkgutil
 
 import torch
 
+from labkit import methods
 from labkit.methods.decay import decay_factor
 from labkit.methods.warmup import warmup_factor
 
 
-def make_optimizer(parameters, config):
-    """The `torch.optim.Optimizer` of a `TrainConfig`: torch's, or that of `labkit/methods/<name>.py`."""
-    forms = {"foreach": config.update == "foreach", "fused": config.update == "fused"} if config.update else {}
-    common = {"lr": config.learning_rate, "weight_decay": config.weight_decay, **forms}
-    if config.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, betas=(config.momentum, 0.999), **common)
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=config.momentum, **common)
-    return importlib.import_module(f"labkit.methods.{config.optimizer}").make(parameters, config)
+def _adamw(named_parameters, config, **settings):
+    return torch.optim.AdamW(named_parameters, betas=(config.momentum, 0.999), **settings)
+
+
+def _sgd(named_parameters, config, **settings):
+    return torch.optim.SGD(named_parameters, momentum=config.momentum, **settings)
+
+
+OF_TORCH = {"adamw": _adamw, "sgd": _sgd}  # these have every form of `TrainConfig.update`
+
+
+def names():
+    """The optimizers that a `TrainConfig` can name: torch's, and each file of labkit/methods with a function `make`."""
+    files = [file.name for file in pkgutil.iter_modules(methods.__path__)]
+    ours = [name for name in files if hasattr(importlib.import_module(f"labkit.methods.{name}"), "make")]
+    return (*OF_TORCH, *ours)
+
+
+def make_optimizer(named_parameters, config):
+    """The `torch.optim.Optimizer` of a `TrainConfig`.
+
+    named_parameters  (name, weight) pairs, as of `model.named_parameters()`; an optimizer may treat layers differently
+    """
+    if config.optimizer not in OF_TORCH:
+        return importlib.import_module(f"labkit.methods.{config.optimizer}").make(named_parameters, config)
+    form = {"foreach": config.update == "foreach", "fused": config.update == "fused"} if config.update else {}
+    settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, **form}
+    return OF_TORCH[config.optimizer](named_parameters, config, **settings)
 
 
 def set_rate(optimizer, config, *, step, steps):

@@ -16,12 +16,24 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.measure.stats import mean_interval, mean_ratio
+from labkit.methods import Loss
 from labkit.train.config import TrainConfig
 from labkit.train.loop import accuracy, fit, train_step
 from labkit.train.workers import work
 
 _CHUNK = 512  # images at once where batch norm's statistics are taken
 _OFTEN = 1.08  # by how much the number of steps grows from one look at the training loss to the next
+
+
+class Target(NamedTuple):
+    """When a training ends, in place of its epochs, and how it takes a step.
+
+    loss  that of all training images, in nats per image: the training ends when it is so low
+    step  step(model, optimizer, images, labels), such as `sam_step`
+    """
+
+    loss: float
+    step: object = train_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +45,9 @@ class Job:
     config  a TrainConfig; its seed seeds the weights and the order of the images
     data    (images to train on, images to test on); None for the latter: no test
     device  where
-    target  None: train for config.epochs; a number: until the loss on all training images is so low
-    step    with a target: step(model, optimizer, images, labels), a training step
-    hooks   of `tune_one`: {name: `labkit.methods.Hooks`} that take part, objects of this job alone
-    loss    of `tune_one`: loss(logits, labels, images) to minimise, as in `fit`
+    target  None: train for config.epochs; a `Target`: until it is reached, at a constant rate
+    hooks   without a target: {name: `labkit.methods.Hooks`} that take part, objects of this job alone
+    loss    without a target: loss(logits, labels, images) to minimise; None: cross-entropy
     """
 
     name: str
@@ -44,8 +55,7 @@ class Job:
     config: TrainConfig
     data: tuple
     device: str = "cpu"
-    target: float | None = None
-    step: object = train_step
+    target: Target | None = None
     hooks: dict | None = None
     loss: object = None
 
@@ -79,37 +89,45 @@ class Trained(NamedTuple):
     looks: tuple = ()
 
 
-def run(settings, make, data, *, seeds, device="cpu", target=None, step=train_step):
+def run(settings, make, data, *, seeds, device="cpu", target=None):
     """Train every setting with every seed; a list of `Trained`, setting by setting.
 
     settings  {name: TrainConfig}; their own seed is replaced by each of `seeds`
     make      () -> network, a function of a module (not of a notebook): the worker processes must find it; or
               {seed: network}: go on with a copy of it, from the first epoch's order of the images
     data      (train, test), two ImageSets; test may be None
-    step      of trainings with a target, a function of a module as well
+    target    None, a loss in nats at which a training ends, or a `Target`, whose step is a function of a module as well
     """
-    job = Job(name="", make=make, config=TrainConfig(), data=data, device=str(device), target=target, step=step)
+    target = Target(target) if isinstance(target, float) else target
     makes = {seed: partial(copy.deepcopy, make[seed]) if isinstance(make, dict) else make for seed in seeds}
-    seeded = [(name, replace(config, seed=seed)) for name, config in settings.items() for seed in seeds]
-    jobs = [replace(job, name=name, make=makes[config.seed], config=config) for name, config in seeded]
-    return work(_train_one, jobs, device)
+    jobs = [
+        Job(
+            name=name,
+            make=makes[seed],
+            config=replace(config, seed=seed),
+            data=data,
+            device=str(device),
+            target=target,
+        )
+        for name, config in settings.items()
+        for seed in seeds
+    ]
+    return work(tune_one, jobs, device)
 
 
-def _train_one(job):
+def tune_one(job):
     """Train one network: a `Trained`. Batch norm's running statistics are taken anew at the end."""
     torch.manual_seed(job.config.seed)
-    (train, _), network, begin = job.data, job.make().to(job.device), time.perf_counter()
-    if job.target is None:
-        steps, looks = fit(network, train, job.config, device=job.device).steps, ()
-    else:
-        steps, looks = _train_to_target(job, network)
+    train, test = job.data
+    network = job.make().to(job.device)
+    begin = time.perf_counter()
+    steps, looks = _train_for_epochs(job, network) if job.target is None else _train_to_target(job, network)
     seconds = time.perf_counter() - begin
-    loss = _loss(network, train, job.device)  # before the test, which leaves the running statistics as they should be
     return Trained(
         job.name,
         job.config.seed,
-        accuracy=_tested(network, job),
-        loss=loss,
+        loss=update_batch_norm(network, train, job.device),
+        accuracy=_percent_right(network, test, job.device),
         steps=steps,
         epochs=steps / (len(train) // job.config.batch),
         seconds=seconds,
@@ -118,48 +136,43 @@ def _train_one(job):
     )
 
 
-def tune_one(job):
-    """Train one network with hooks and a loss of its own: a `Trained`, whose loss is that of the last step, which
-    saves a short training a look at the whole set. Batch norm's running statistics are taken anew at the end."""
-    torch.manual_seed(job.config.seed)
-    (train, test), network = job.data, job.make()
-    history = fit(network, train, job.config, device=job.device, hooks=job.hooks, loss=job.loss)
-    update_batch_norm(network, train, job.device)
-    return Trained(
-        job.name,
-        job.config.seed,
-        accuracy=np.nan if test is None else 100 * accuracy(network, test, device=job.device),
-        loss=history.losses[-1],
-        steps=history.steps,
-        epochs=job.config.epochs,
-        seconds=history.seconds,
-        model=_plain(network),
-    )
+def _train_for_epochs(job, network):
+    """(steps, no looks) of a training by `fit`."""
+    hooks = job.hooks or {}
+    if job.loss is not None:
+        hooks = {**hooks, "loss": Loss(job.loss)}
+    history = fit(network, job.data[0], job.config, device=job.device, hooks=hooks)
+    return history.steps, ()
 
 
 def _train_to_target(job, network):
-    """Train at a constant rate until the loss on all training images is the target, or for config.epochs: (steps,
-    looks) as in `Trained`."""
-    config, (train, test), device = job.config, job.data, job.device
+    """Train at a constant rate until the target, or for config.epochs: (steps, looks) as in `Trained`."""
+    config, (train, test) = job.config, job.data
     network.to(memory_format=torch.channels_last if config.channels_last else torch.preserve_format)
     rates = {"lr": config.learning_rate, "momentum": config.momentum, "weight_decay": config.weight_decay}
-    optimizer, looks, steps, due, last = torch.optim.SGD(network.parameters(), **rates), [], 0, 1, (0, np.inf)
-    for epoch in range(config.epochs):
-        for batch in train.batches(config.batch, device=device, seed=config.seed + epoch, drop_last=True):
-            network.train()
-            job.step(network, optimizer, *batch)
-            steps += 1
-            milestone = steps == 2 ** len(looks) and test is not None
-            if steps < due and not milestone:
-                continue
-            due, loss = max(steps + 1, int(_OFTEN * steps)), _loss(network, train, device)
-            if milestone:
-                tested, model = _tested(network, job), _plain(copy.deepcopy(network))
-                looks.append(Look(steps, steps * config.batch / len(train), loss, tested, model))
-            if loss <= job.target:
-                return _crossing(last, (steps, loss), job.target), tuple(looks)
-            last = steps, loss
+    optimizer = torch.optim.SGD(network.parameters(), **rates)
+    looks, due, before = [], 1, (0, np.inf)
+    for step, batch in enumerate(_batches(train, config, job.device), start=1):
+        network.train()
+        job.target.step(network, optimizer, *batch)
+        milestone = step == 2 ** len(looks) and test is not None
+        if step < due and not milestone:
+            continue
+        due = max(step + 1, int(_OFTEN * step))
+        loss = update_batch_norm(network, train, job.device)
+        if milestone:
+            right, model = _percent_right(network, test, job.device), _plain(copy.deepcopy(network))
+            looks.append(Look(step, step * config.batch / len(train), loss, right, model))
+        if loss <= job.target.loss:
+            return _crossing(before, (step, loss), job.target.loss), tuple(looks)
+        before = step, loss
     return np.nan, tuple(looks)
+
+
+def _batches(train, config, device):
+    """(images, labels) of every step of a training."""
+    for epoch in range(config.epochs):
+        yield from train.batches(config.batch, device=device, seed=config.seed + epoch, drop_last=True)
 
 
 def _plain(network):
@@ -173,34 +186,31 @@ def _crossing(before, after, target):
     return last if np.isinf(high) else first + (last - first) * (high - target) / (high - low)
 
 
+def _percent_right(network, test, device):
+    """Accuracy in percent of the test images; NaN without them."""
+    return np.nan if test is None else 100 * accuracy(network, test, device=device)
+
+
 @torch.no_grad()
-def _loss(network, data, device):
-    """Mean loss of a network on a set, batch norm with the statistics of its chunks (which moves the running ones)."""
-    network.eval()
-    for layer in network.modules():
-        if isinstance(layer, _BatchNorm):
-            layer.train()
-    batches = data.batches(_CHUNK, device=device)
-    return sum(float(cross_entropy(network(x), y)) * len(y) for x, y in batches) / len(data)
-
-
-def _tested(network, job):
-    """Accuracy in percent on the test images of a job, with batch norm's statistics taken anew; NaN without images."""
-    train, test = job.data
-    if test is None:
-        return np.nan
-    update_batch_norm(network, train, job.device)
-    return 100 * accuracy(network, test, device=job.device)
-
-
 def update_batch_norm(network, train, device):
-    """Take the running statistics of batch norm anew, as plain means over `train`.
+    """Take the running statistics of batch norm anew, as plain means over `train`: the mean loss of that pass, in nats.
 
     They are moving averages that forget within some dozens of steps. A large batch takes few steps, and would be
     tested with the statistics of weights long gone.
     """
-    images = (batch for batch, _ in train.batches(_CHUNK, device=device))
-    torch.optim.swa_utils.update_bn(images, network)
+    was_training = network.training
+    network.eval()
+    norms = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
+    momenta = [layer.momentum for layer in norms]
+    for layer in norms:
+        layer.reset_running_stats()
+        layer.train().momentum = None  # a plain mean
+    batches = train.batches(_CHUNK, device=device)
+    loss = sum(float(cross_entropy(network(x), y)) * len(y) for x, y in batches) / len(train)
+    for layer, momentum in zip(norms, momenta, strict=True):
+        layer.momentum = momentum
+    network.train(was_training)
+    return loss
 
 
 def halved(data):

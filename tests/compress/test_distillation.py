@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from labkit.compress import Distillation, distillation_loss
 from labkit.data import load
 from labkit.errors import LabError
+from labkit.methods import Loss
 from labkit.models import build
 from labkit.train import TrainConfig, fit
 
@@ -70,7 +71,7 @@ def test_a_student_learns_from_the_teacher_alone_and_the_teacher_learns_nothing(
             return float((student.eval()(images).argmax(1) == teacher.eval()(images).argmax(1)).double().mean())
 
     before, config = agree(), TrainConfig(epochs=10, batch=64)
-    fit(student, train, config, device="cpu", loss=Distillation(teacher.train(), weight=1))
+    fit(student, train, config, device="cpu", hooks={"loss": Loss(Distillation(teacher.train(), weight=1))})
     assert before < 0.3  # by chance 0.1
     assert agree() > 0.75
     assert not teacher.training

@@ -1,32 +1,10 @@
-"""Scaling rules, warm-up and decay, in numbers worked by hand."""
+"""Warm-up and decay, in numbers worked by hand."""
 
 import pytest
 import torch
 
 from labkit.methods.decay import decay_factor
-from labkit.methods.lr_scaling import scaled
 from labkit.methods.warmup import warmup_factor
-
-
-@pytest.mark.parametrize(("rule", "wanted"), [("none", 0.1), ("linear", 1.6), ("sqrt", 0.4)])
-def test_the_rate_of_a_batch_sixteen_times_as_large(rule, wanted):
-    assert scaled(0.1, 1024, 64, rule) == pytest.approx(wanted)
-    assert scaled(0.1, 64, 64, rule) == pytest.approx(0.1)
-
-
-def test_k_steps_along_one_gradient_are_one_step_of_the_linear_rule():
-    weight, gradient, rate = 2.0, 0.5, 0.1
-    for _ in range(4):
-        weight -= rate * gradient
-    assert weight == pytest.approx(2.0 - scaled(rate, 4 * 32, 32, "linear") * gradient)
-
-
-def test_the_root_rule_keeps_the_variance_of_a_step():
-    torch.manual_seed(0)
-    noise = torch.randn(20_000, 64)  # gradients of single images, mean 0
-    small = scaled(0.1, 4, 4, "sqrt") * noise[:, :4].mean(1)
-    large = scaled(0.1, 64, 4, "sqrt") * noise.mean(1)
-    assert float(large.var() / small.var()) == pytest.approx(1, rel=0.05)
 
 
 def test_gradual_warm_up_is_a_straight_line_that_ends_at_1():

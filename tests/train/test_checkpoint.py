@@ -56,7 +56,7 @@ class StopsAfter:
 
 def run(path, config, images, seed=0):
     model = network(seed, dropout=0.3)  # dropout draws random numbers in each step
-    return model, fit(model, images, config, device="cpu", test=shapes(40, seed=1), checkpoint=path)
+    return model, fit(model, (images, shapes(40, seed=1)), config, device="cpu", checkpoint=path)
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)

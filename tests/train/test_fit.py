@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from labkit import device as devices
 from labkit.data import ImageSet
 from labkit.errors import DataError, LabError, Unavailable
-from labkit.methods import Hooks
+from labkit.methods import Hooks, Loss
 from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, fit, right_answers, scripted, train_step
 from labkit.train.watch import Losses
 
@@ -25,7 +25,8 @@ def images():
 def trained(images, model=None, test=None, **settings):
     model = model or network()
     settings = {"epochs": 2, "batch": 20, "learning_rate": 0.02, **settings}
-    return model, fit(model, images, TrainConfig(**settings), device="cpu", test=test)
+    data = images if test is None else (images, test)
+    return model, fit(model, data, TrainConfig(**settings), device="cpu")
 
 
 def plain_training(images, model, make_optimizer, steps):
@@ -84,7 +85,7 @@ def test_another_loss_and_a_hook_from_outside_take_part_in_the_loop(images):
         seen.append(batch.shape)
         return cross_entropy(logits, labels) / 2
 
-    history = fit(model, images, config, device="cpu", hooks={"frozen": Frozen(None)}, loss=halved)
+    history = fit(model, images, config, device="cpu", hooks={"frozen": Frozen(None), "loss": Loss(halved)})
     whole = fit(network(), images, config, device="cpu", hooks={"frozen": Frozen(None)})
     assert torch.equal(weights(model), weights(network()))
     assert history.losses == pytest.approx([each / 2 for each in whole.losses], rel=1e-6)

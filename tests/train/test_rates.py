@@ -10,7 +10,7 @@ from labkit.train.optimizers import set_rate
 
 
 def rates(config, steps):
-    optimizer = make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
+    optimizer = make_optimizer([("w", torch.nn.Parameter(torch.ones(2)))], config)
     for step in range(steps):
         set_rate(optimizer, config, step=step, steps=steps)
         yield optimizer.param_groups[0]
@@ -22,7 +22,7 @@ def rates(config, steps):
 )
 def test_one_cycle_is_that_of_torch(optimizer, momentum, steps):
     config = TrainConfig(optimizer=optimizer, learning_rate=0.3)
-    other = make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
+    other = make_optimizer([("w", torch.nn.Parameter(torch.ones(2)))], config)
     schedule = torch.optim.lr_scheduler.OneCycleLR(other, 0.3, total_steps=steps)
     for group in rates(config, steps):
         theirs = other.param_groups[0]

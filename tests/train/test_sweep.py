@@ -111,10 +111,12 @@ def test_a_target_that_is_never_reached_and_no_test_images_give_nan(monkeypatch)
 def test_a_training_with_a_target_takes_the_step_it_is_given(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     plain, same = (
-        sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=1e-9, step=step)[0]
+        sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=sweep.Target(1e-9, step))[0]
         for step in (sweep.train_step, partial(sam_step, rho=0.0))
     )
-    other = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=1e-9, step=partial(sam_step, rho=0.5))
+    other = sweep.run(
+        {"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=sweep.Target(1e-9, partial(sam_step, rho=0.5))
+    )
     assert same.loss == pytest.approx(plain.loss, rel=1e-4)
     assert other[0].loss != pytest.approx(plain.loss, rel=1e-4)
 
@@ -124,7 +126,9 @@ def test_a_training_goes_on_from_exactly_the_network_given_for_its_seed_which_st
     monkeypatch.setattr(workers, "threads", lambda: 1)
     given = {seed: cnn(2) for seed in (3, 5)}
     before = {seed: copy.deepcopy(network.state_dict()) for seed, network in given.items()}
-    found = sweep.run({"late": BASE}, given, images(), seeds=(3, 5), target=1e-9, step=partial(sam_step, rho=0.05))
+    found = sweep.run(
+        {"late": BASE}, given, images(), seeds=(3, 5), target=sweep.Target(1e-9, partial(sam_step, rho=0.05))
+    )
     for each in found:
         now = given[each.seed].state_dict()
         assert all(torch.equal(now[name], value) for name, value in before[each.seed].items())
@@ -145,7 +149,8 @@ def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_or
         seen.append(network[0][0].weight.is_contiguous() and network[0][3].weight.is_contiguous())
         return sweep.train_step(network, *rest)
 
-    usual, last = sweep.run(settings, partial(cnn, 2), images(), seeds=[0], target=target, step=watched)
+    target = target and sweep.Target(target, watched)
+    usual, last = sweep.run(settings, partial(cnn, 2), images(), seeds=[0], target=target)
     assert seen == ([] if target is None else [True] * 4 + [False] * 4)
     for mine, other in zip(last.model.parameters(), usual.model.parameters(), strict=True):
         assert mine.is_contiguous()
