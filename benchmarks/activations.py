@@ -1,4 +1,6 @@
-"""FastSwish against its targets: agreement, bytes, memory, speed. About 10 minutes; `--quick` under one.
+"""FastSwish against its targets: bytes, memory, speed. About 10 minutes; `--quick` under one.
+
+That its forms agree and compile is checked in tests/methods/test_fastswish.py.
 
 Without a GPU its lines are left out, with the reason; with one, the Triton kernels are part of every line.
 """
@@ -33,39 +35,8 @@ def main():
     device = devices.pick()
     for name, part in PARTS.items():
         if options.only in (None, name):
-            figures.add(f"load_average_before_{name}", os.getloadavg()[0])
-            part(figures, options.quick, device)
+            figures.part(name, part, options.quick, device)
     figures.exit()
-
-
-def agreement(figures, quick, device):
-    """Values and gradients of the five forms, on a grid with the seams and their neighbours; gradcheck; the tail."""
-    x = torch.linspace(-20, 20, 20_001 if quick else 400_001, device=device)
-    seams = torch.tensor([-3.0, 3.0, fs.BOTTOM, -3 + 1 / fs.K], device=device)
-    near = [torch.nextafter(seams, torch.full_like(seams, side)) for side in (-50.0, 50.0)]
-    x = torch.cat([x, seams, *near])
-    wanted, tail = value_and_gradient("naive", x), torch.linspace(-20, -3, 20_001, device=device)
-    for form in FORMS:
-        found = value_and_gradient(form, x)
-        errors = [float((a - b).abs().max()) for a, b in zip(found, wanted, strict=True)]
-        exact = form != fs.FROM_OUTPUT
-        figures.add(f"value_error_{word(form)}", errors[0], at_most=1e-6)
-        figures.add(f"gradient_error_{word(form)}", errors[1], at_most=1e-6 if exact else None)
-        smallest = float(value_and_gradient(form, tail)[1].abs().min())
-        figures.add(f"smallest_gradient_on_tail_{word(form)}", smallest, at_least=1e-12)
-        if exact:
-            points = torch.tensor([-19.0, -3.2, -2.9, -1.7, 0.0, 2.9, 3.1], device=device, dtype=torch.float64)
-            figures.add(f"gradcheck_{word(form)}", float(passes_gradcheck(form, points)), at_least=1)
-
-
-def value_and_gradient(form, x):
-    x = x.clone().requires_grad_()
-    y = fs.form(form)(x)
-    return y.detach(), torch.autograd.grad(y.sum(), x)[0]
-
-
-def passes_gradcheck(form, x):
-    return torch.autograd.gradcheck(fs.form(form), x.requires_grad_(), raise_exception=False)
 
 
 def word(form):
@@ -129,20 +100,6 @@ def network(figures, quick, device):
         figures.add(f"compiled_batch_{size}", row.median, at_most=1.05, unit="x_relu")
 
 
-def compilation(figures, quick, device):
-    """Every form compiles without a graph break, and computes the same."""
-    x = torch.linspace(-8, 8, 1001, device=device)
-    backend = "aot_eager" if quick else "inductor"  # both refuse a graph break; the first writes no kernels
-    for form in FORMS:
-        compiled = torch.compile(fs.form(form), fullgraph=True, backend=backend)
-        inner = x.clone().requires_grad_()
-        y = compiled(inner)
-        (gradient,) = torch.autograd.grad(y.sum(), inner)
-        tolerance = 1e-6 if form != fs.FROM_OUTPUT else 1e-3
-        right = torch.allclose(y, fs.naive(x), atol=1e-6) and torch.allclose(gradient, fs.slope(x), atol=tolerance)
-        figures.add(f"compiles_whole_{word(form)}", float(right), at_least=1)
-
-
 def bandwidth(figures, quick, device):
     """The Triton kernels against copying the same bytes, and against eager torch at every size."""
     if not devices.runs_triton():
@@ -178,10 +135,8 @@ def against_eager(figures, size, device, plan):
 
 
 PARTS = {
-    "agreement": agreement,
     "saved": saved,
     "peak": peak,
-    "compilation": compilation,
     "network": network,
     "bandwidth": bandwidth,
 }

@@ -23,10 +23,10 @@ from torch.nn.functional import cross_entropy
 
 from labkit.data import load
 from labkit.device import using_threads
+from labkit.landscape import flatness
 from labkit.measure.stats import mean_interval, mean_ratio
 from labkit.models.cnn import tiny
 from labkit.train import TrainConfig
-from labkit.train.flatness import flatness
 from labkit.train.sweep import difference, halved, ratio, run, values
 
 SMALL, LARGE = 16, 256

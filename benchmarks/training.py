@@ -1,6 +1,6 @@
 """What the training techniques cost and gain here: compile with bf16, ghost batch norm, LARS; more on a GPU.
 
-    python benchmarks/training.py [--quick] [--explain] [--cpu-time] [--only step|ghost|lars|convnext|phases]
+    python benchmarks/training.py [--quick] [--cpu-time] [--only step|ghost|lars|convnext]
 
 Full: about ten minutes. Quick: under a minute. All ratios come from interleaved rounds of arms that compute the same:
 steps with a learning rate of 0, which do all the work and leave the weights alone. On a busy machine --cpu-time helps:
@@ -9,7 +9,6 @@ one thread, and the time it was given instead of the time that passed.
 
 import argparse
 import copy
-import os
 import time
 from functools import partial
 
@@ -21,11 +20,9 @@ from torch.nn import functional as F
 
 from labkit import device as devices
 from labkit import models
-from labkit.data import load
 from labkit.measure import Clock, Plan, compare
-from labkit.methods.ghost_batch_norm import ghost_batch_norm
+from labkit.methods.ghost_batch_norm import ghost_batch_norm, plain_ghost_batch_norm
 from labkit.methods.lars import LARS
-from labkit.train import PHASES, TrainConfig, fit
 
 GHOSTS = 32
 
@@ -33,7 +30,6 @@ GHOSTS = 32
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer and smaller measurements, under a minute")
-    parser.add_argument("--explain", action="store_true", help="also print where the time of a step goes")
     parser.add_argument("--only", choices=PARTS, help="one part")
     parser.add_argument("--cpu-time", action="store_true", help="one thread of the CPU, and its own time")
     options, figures = parser.parse_args(), Figures()
@@ -43,8 +39,7 @@ def main():
         options.clock = Clock(now=time.thread_time)
     for name, part in PARTS.items():
         if options.only in (None, name):
-            figures.add(f"load_average_before_{name}", os.getloadavg()[0])
-            part(figures, options)
+            figures.part(name, part, options)
     figures.exit()
 
 
@@ -98,25 +93,6 @@ def step(figures, options):
             ratio_line(figures, f"step_{name}_{arm}".replace(" ", "_"), found[arm], **goal)
         if not bf16:
             print(f"# no target for bf16: this CPU has {' '.join(devices.cpu_isa())}, and no instructions for bf16")
-        if options.explain:
-            for arm in ("eager fp32", best or "compile fp32"):
-                explain(f"{name}, {arm}", arms[arm])
-
-
-def explain(title, call, repeats=3):
-    """Print the operators that take most of the time."""
-    with torch.profiler.profile() as profile:
-        for _ in range(repeats):
-            call()
-    taken = {
-        event.key: (event.self_device_time_total or event.self_cpu_time_total) / repeats / 1e3
-        for event in profile.key_averages()
-        if not event.key.startswith(("cuda", "Optimizer"))
-    }
-    total = sum(taken.values())
-    print(f"# {title}: {total:.1f} ms of operators a step")
-    for key, ms in sorted(taken.items(), key=lambda item: -item[1])[:10]:
-        print(f"#   {ms:8.2f} ms {100 * ms / total:5.1f} %  {key[:90]}")
 
 
 # --- ghost batch norm ---
@@ -131,8 +107,7 @@ def ghosts(x, weight, bias):
 
 
 def chunk_loop(x, weight, bias):
-    """The usual way."""
-    return torch.cat([batch_norm(part, weight, bias) for part in x.chunk(GHOSTS)])
+    return plain_ghost_batch_norm(x, len(x) // GHOSTS, weight, bias)
 
 
 def norm_arm(norm, *, inputs):
@@ -164,11 +139,7 @@ def ghost(figures, options):
             found = measure({"loop": make(chunk_loop), "eager": make(ghosts), "compiled": ghosted})
             ratio_line(figures, f"ghost_eager_against_loop_{form}", found["eager"])
             ratio_line(figures, f"ghost_compiled_against_loop_{form}", found["compiled"], at_least=5)
-        if options.device.type == "cpu":
-            print(
-                "# a CPU pays little for a call: the loop costs what is said above of batch norm, and 5x less is less"
-            )
-            print("# than batch norm itself takes; on a GPU each of the loop's kernels is started in a time of its own")
+        # A CPU pays little for a call: the loop costs what is said above, and 5x less would be less than batch norm.
 
 
 def norm_inputs(size, layout, device):
@@ -250,39 +221,9 @@ def convnext(figures, options, batch=128):
     ratio_line(figures, "convnext_amp_against_fp32", found["amp"])
     found = compare({"tf32": arms["tf32"], "best": best}, tolerance=5e-2, device=options.clock, plan=plan)
     ratio_line(figures, "convnext_best_against_tf32", found["best"], at_least=2.5)
-    if options.explain:
-        for name in ("fp32", "best"):
-            explain(f"convnext-homebrew, {name}", arms[name])
 
 
-STACKS = {
-    "baseline": {},
-    "pinned": {"pin_memory": True},
-    "autotuner": {"cudnn_autotuner": True},
-    "torchscript": {"torchscript": True},
-    "fused": {"update": "fused"},
-    "all": {"pin_memory": True, "cudnn_autotuner": True, "torchscript": True, "update": "fused"},
-}
-
-
-def phases(figures, options):
-    """Shares of the phases of training, one change at a time (the published table is ResNet-50 on CIFAR-100)."""
-    device = options.device
-    if options.quick and device.type == "cpu":
-        return
-    name, images = ("resnet18", 12_800) if device.type != "cpu" else ("vgg-small", 2_560)
-    data = load("fashion-mnist", "train", limit=images)
-    for stack, switches in STACKS.items():
-        torch.manual_seed(0)
-        config = TrainConfig(epochs=2, workers=0, update=switches.get("update", "loop"), phases="synchronize")
-        config = TrainConfig(**{**vars(config), **switches})
-        spent = fit(models.build(name)[0], data, config, device=device).epoch_phases[-1]  # the first warms up
-        total = sum(spent.values())
-        figures.add(f"phases_{stack}_total", total, unit="s")
-        print("# " + ", ".join(f"{phase} {100 * spent[phase] / total:.0f} %" for phase in PHASES))
-
-
-PARTS = {"step": step, "ghost": ghost, "lars": lars, "convnext": convnext, "phases": phases}
+PARTS = {"step": step, "ghost": ghost, "lars": lars, "convnext": convnext}
 
 if __name__ == "__main__":
     main()

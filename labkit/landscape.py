@@ -1,7 +1,11 @@
-"""The loss as a function of all weights as one vector, and how sharply it rises around a solution."""
+"""The loss as a function of all weights as one vector, and how flat it is around solutions.
+
+flatness(trained, data)  how flat the loss is around each of the solutions of `labkit.train.sweep`
+"""
 
 import copy
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,7 +14,9 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
-_LANCZOS = 8  # vectors that are kept: with fewer it takes more products, with more no less
+from labkit.train.workers import work
+
+_LANCZOS = 8  # vectors that are kept: fewer make it take more products, and more save none
 
 
 class Landscape:
@@ -134,3 +140,47 @@ def with_gradient(loss, weights):
     point = weights.detach().requires_grad_()
     value = loss(point)
     return float(value.detach()), torch.autograd.grad(value, point)[0]
+
+
+class Flatness(NamedTuple):
+    """sharpness: in the box of `labkit.landscape.sharpness`; by_slope and by_curvature: what the gradient and the
+    Hessian alone contribute to it; by_skew: what the odd orders beyond the gradient contribute, the third above all;
+    eigenvalue: the largest of the Hessian; length: of the vector of all weights that have filters, so without biases
+    and batch norm."""
+
+    name: str
+    seed: int
+    sharpness: float
+    by_slope: float
+    by_curvature: float
+    by_skew: float
+    eigenvalue: float
+    length: float
+
+
+def flatness(trained, data, *, epsilon=1e-3, device="cpu"):
+    """How flat the loss on `data` is around each of the solutions: a list of `Flatness`, in the same order."""
+    solutions = [each._replace(looks=()) for each in trained]  # they travel to the workers
+    return work(partial(_flatness_of, data=data, epsilon=epsilon, device=str(device)), solutions, device)
+
+
+def _flatness_of(each, *, data, epsilon, device):
+    loss = Landscape(each.model, data, device=device)
+    weights = loss.weights
+    filters = [part for part in loss.split(weights).values() if part.dim() > 1]
+    rise = sharpness(loss, weights, epsilon=epsilon)
+    _, slope = with_gradient(loss, weights)
+    product = hessian_product(loss, weights)
+    per_cent = 100 / (1 + rise.loss)
+    with torch.no_grad():
+        opposite = float(loss(weights - rise.step))  # even orders are the same there, odd ones have the other sign
+    return Flatness(
+        each.name,
+        each.seed,
+        sharpness=rise.value,
+        by_slope=per_cent * float(slope @ rise.step),
+        by_curvature=per_cent * float(rise.step @ product(rise.step)) / 2,
+        by_skew=per_cent * ((rise.highest - opposite) / 2 - float(slope @ rise.step)),
+        eigenvalue=top_eigenvalue(loss, weights, tolerance=1e-2).value,
+        length=float(torch.cat([part.flatten() for part in filters]).norm()),
+    )

@@ -3,6 +3,7 @@
 import copy
 import cProfile
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -43,20 +44,25 @@ class Training:
         file = artifacts() / "profiles" / f"{self.name}.{'prof' if profile == 'cprofile' else 'json'}"
         if profile == "torch":
             profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(file)
-        work = {"device": self.device, "test": self.test, "checkpoint": checkpoint}
-        if profile == "cprofile":
-            profiler = cProfile.Profile()
-            history = profiler.runcall(fit, self.network, self.train, self.config, **work)
-            with atomic(file) as temporary:
-                profiler.dump_stats(temporary)
-        else:
-            history = fit(self.network, self.train, self.config, **work)
+        data = (self.train, self.test)
+        work = partial(fit, self.network, data, self.config, device=self.device, checkpoint=checkpoint)
+        history = _profiled(work, file) if profile == "cprofile" else work()
         return history, checkpoint, file if profile else None
 
     def dry_run(self, steps=1):
         """Train a copy for so many steps, and write nothing."""
-        few, once = self.train.subset(steps * self.config.batch), replace(self.config, epochs=1)
+        few = self.train.subset(steps * self.config.batch)
+        once = replace(self.config, epochs=1)
         return fit(copy.deepcopy(self.network), few, once, device=self.device)
+
+
+def _profiled(work, file):
+    """The answer of work(); cProfile's account of it goes into the file."""
+    profiler = cProfile.Profile()
+    answer = profiler.runcall(work)
+    with atomic(file) as temporary:
+        profiler.dump_stats(temporary)
+    return answer
 
 
 def training(model, dataset, config, *, limit=None):

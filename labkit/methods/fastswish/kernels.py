@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 
 from labkit import device as devices
-from labkit.methods.fastswish import formula
-from labkit.methods.fastswish.operator import register
+from labkit.methods.fastswish import formula, register
 
 BLOCK = 1024  # elements a program works on
 A, B, K, V = (tl.constexpr(number) for number in (formula.A, formula.B, formula.K, formula.V))

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from labkit.data import load
+from labkit.landscape import flatness
 from labkit.models.cnn import cnn
 from labkit.train import TrainConfig, sweep, workers
-from labkit.train.flatness import flatness
 
 BASE = TrainConfig(optimizer="sgd", learning_rate=0.05, schedule="cosine", weight_decay=0.0, batch=64, epochs=1)
 
