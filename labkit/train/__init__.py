@@ -1,11 +1,11 @@
 """Training: one plain loop with its switches, checkpoints, and the same network under many settings and seeds.
 
-    history = fit(model, train, TrainConfig(epochs=3, amp="bf16"), device=device, test=test)
+    history = fit(model, (train, test), TrainConfig(epochs=3, amp="bf16"), device=device)
     history.losses, history.accuracy, history.seconds
 
 A switch is a field of `config.TrainConfig`. A batch that does not fit, a loss that is no number and a damaged
-checkpoint end in an error that says what to do. What is offered here is imported when it is first asked for, so that
-`labkit.train.workers` can begin its processes before this one has imported torch.
+checkpoint end in an error that says what to do. What is offered here is imported when it is first asked for: the
+command line reads the fields of `TrainConfig`, and `labkit.train.workers` begins its processes, without torch.
 """
 
 import importlib
@@ -24,7 +24,3 @@ def __getattr__(name):
         if name in names:
             return getattr(importlib.import_module(f"labkit.train.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__():
-    return [*globals(), *(name for names in _OFFERED.values() for name in names)]

@@ -66,7 +66,7 @@ def _image_loader(data, order, config, device):
         persistent_workers=bool(config.workers),
         pin_memory=config.pin_memory and device.type != "cpu",
         drop_last=True,
-        generator=torch.Generator(),  # its own dice: those of the network stay as they are
+        generator=torch.Generator(),  # its own random numbers: those of the network stay as they are
     )
 
 

@@ -56,7 +56,8 @@ def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
     config      a `TrainConfig`
     checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from there
     hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
-    Raises      NotFinite within one step of such a loss; OutOfMemory; CheckpointError when it is damaged or of another
+    Raises      NotFinite within one step of a loss that is no number; OutOfMemory; CheckpointError when the checkpoint
+                is damaged or of another training
     """
     config = config or TrainConfig()
     device = torch.device(device)
@@ -65,7 +66,7 @@ def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
     run = _Run(model, config, {**config.methods(), **(hooks or {})}, device)
 
     # go on where the checkpoint was written
-    saved = Checkpoint(checkpoint, run.parts(), config, train, device)
+    saved = Checkpoint(checkpoint, run.parts, config, train, device)
     history = History()
     saved.restore(history)
     losses = Losses(history.losses, config, device=device)
@@ -76,9 +77,8 @@ def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
         out_of_memory_explained(config, device),
         progress_bar(steps, history.steps) as bar,
     ):
-        begin = time.perf_counter()
-        run.compile()
         for epoch in range(history.restored, config.epochs):
+            begin = time.perf_counter()
             run.model.train()  # a test leaves it in eval mode
             run.lap.start()
             for place, (images, labels) in enumerate(feed.epoch(epoch)):
@@ -94,10 +94,10 @@ def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
             if test is not None:
                 history.accuracy.append(accuracy(run.result(), test, device=device, size=config.size))
             saved.save(history)
-            begin = time.perf_counter()  # the test and the checkpoint belong to no epoch
 
     history.peak_bytes = devices.peak_memory_bytes(device)
-    history.model = None if run.result() is run.model else run.result()
+    left = run.result()
+    history.model = None if left is run.model else left
     return history
 
 
@@ -111,23 +111,16 @@ class _Run:
             model = method.begin(model)
         self.model, self.methods = model, methods
         self.config, self.device = config, device
+        self.network = _faster_form(model.train(), config)
         self.optimizer = make_optimizer(model.named_parameters(), config)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
         self.lap = Laps(device, config.phases)
+        own = [method.loss for method in methods.values() if method.loss is not None]
+        self.loss = own[0] if own else self._cross_entropy
+        # what a checkpoint has to hold
+        self.parts = {"model": model, "optimizer": self.optimizer, "scaler": self.scaler, **methods}
 
-    def parts(self):
-        """What a checkpoint has to hold."""
-        return {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler, **self.methods}
-
-    def compile(self):
-        """Take the faster form of the network for the steps to come; it shares the weights."""
-        self.network = _faster_form(self.model.train(), self.config)
-
-    def loss(self, logits, labels, images):
-        """The loss of a method that has one of its own, else the cross-entropy."""
-        for method in self.methods.values():
-            if method.loss is not None:
-                return method.loss(logits, labels, images)
+    def _cross_entropy(self, logits, labels, _images):
         return cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
 
     def backward(self, images, labels):

@@ -78,7 +78,7 @@ class Team:
     def close(self):
         """End the workers; the team can be used again."""
         for _, line in self._workers:
-            line.close()  # a worker ends when nobody can send it work
+            line.close()  # a worker ends when its line is closed
         until = time.monotonic() + _GRACE_S
         for process, _ in self._workers:
             process.join(max(0, until - time.monotonic()))
@@ -149,7 +149,7 @@ class Team:
 
 
 def _serve(line, meeting, rank, size):
-    """In a worker: join the others, then answer calls until nobody can send one any more."""
+    """In a worker: join the others, then answer calls until the line is closed."""
     begin()
     _join(meeting, rank, size)
     with contextlib.suppress(EOFError, OSError):

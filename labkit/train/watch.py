@@ -123,7 +123,7 @@ def out_of_memory_explained(config, device):
 
 
 def progress_bar(total, done):
-    """A tqdm bar of `total` steps, `done` of them already, where somebody is looking."""
+    """A tqdm bar of `total` steps, `done` of them already, where a notebook or a terminal shows it."""
     from tqdm.auto import tqdm
 
     watched = "ipykernel" in sys.modules or sys.stderr.isatty()
