@@ -40,7 +40,10 @@ class Hooks:
 
 
 class Loss(Hooks):
-    """Another loss in place of the cross-entropy: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`."""
+    """Another loss in place of the cross-entropy: `fit(..., hooks={"loss": Loss(Distillation(teacher))})`.
+
+    loss  as of `Hooks`; None: the cross-entropy stays
+    """
 
     def __init__(self, loss):
         self.loss = loss

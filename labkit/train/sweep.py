@@ -138,9 +138,7 @@ def tune_one(job):
 
 def _train_for_epochs(job, network):
     """(steps, no looks) of a training by `fit`."""
-    hooks = job.hooks or {}
-    if job.loss is not None:
-        hooks = {**hooks, "loss": Loss(job.loss)}
+    hooks = {**(job.hooks or {}), "loss": Loss(job.loss)}
     history = fit(network, job.data[0], job.config, device=job.device, hooks=hooks)
     return history.steps, ()
 
