@@ -26,7 +26,7 @@ from labkit.errors import Unavailable
 from labkit.measure import Plan, compare, latency
 from labkit.measure.stats import bootstrap_paired
 from labkit.models import minilm
-from labkit.models.encoder import minilm as network_of_course
+from labkit.models.minilm import minilm as network_of_course
 from labkit.quantize import Calibration
 
 ANY = 2.0  # tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.data._published import SETS, check, compare, home, published
+from labkit.data._published import SETS, check, compare, folder_of, published
 from labkit.errors import DataError
 from labkit.files import atomic
 
@@ -30,7 +30,7 @@ def status():
     """A SetStatus for each published set; nothing is fetched."""
     rows = []
     for entry in SETS.values():
-        folder = home(entry)
+        folder = folder_of(entry)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) or None
         try:
             whole = bool(entry.unpacked(folder) or check(entry, folder, entry.files))
@@ -47,7 +47,7 @@ def fetch(name, *, source=None):
     Raises  DataError: no network, or not the published archive; nothing of it is kept
     """
     entry = published(name)
-    folder = home(entry)
+    folder = folder_of(entry)
     if entry.url is None:
         check(entry, folder, entry.files)
     elif source is None or str(source).startswith(("http://", "https://")):

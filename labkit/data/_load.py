@@ -6,7 +6,7 @@ from labkit.data._cache import cached, fingerprint
 from labkit.data._folders import labelled
 from labkit.data._images import read_images
 from labkit.data._imageset import ImageSet
-from labkit.data._published import check, home, published
+from labkit.data._published import check, folder_of, published
 from labkit.data._readers import cifar10, cifar100, fashion_mnist, tiny_imagenet, tiny_tree
 from labkit.errors import DataError
 
@@ -41,7 +41,7 @@ def load(name, split="train", *, limit=None, seed=0, size=None):
 
 def _published(entry, split):
     """A split of a published set, as in `_own`; what takes long to decode is kept beside its archive."""
-    folder, read, files = home(entry), READERS[entry.name], entry.needed(split)
+    folder, read, files = folder_of(entry), READERS[entry.name], entry.needed(split)
     if tree := entry.unpacked(folder):
         there = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file())
         read, paths, digest = tiny_tree, [tree], fingerprint(tree, there)

@@ -60,7 +60,7 @@ def published(name):
     return SETS[name]
 
 
-def home(entry):
+def folder_of(entry):
     """The folder that has anything of the set, or else the one where `fetch` puts it."""
     moved = os.environ.get("LABKIT_DATA")
     places = [Path(base) / entry.name for base in ([moved] if moved else []) + [root() / "data"]]
@@ -85,7 +85,7 @@ def compare(entry, name, path):
     found = f"sha256 {sha256(path)}" if path.is_file() else "no such file"
     if found != wanted:
         size = f"{entry.bytes:,} bytes, " if entry.bytes else ""
-        tree = f"; or, where there is no archive, {entry.tree}/ in {home(entry)}" if entry.tree else ""
+        tree = f"; or, where there is no archive, {entry.tree}/ in {folder_of(entry)}" if entry.tree else ""
         what, expected = (
             f"The data set {entry.name} is missing or damaged.",
             f"{path}: {name} with {size}{wanted}{tree}",

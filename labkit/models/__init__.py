@@ -31,7 +31,7 @@ RECIPES = {
     "resnet50": Recipe("resnet", "resnet", {"depth": 50}, IMAGENET),
     "efficientnet-lite0": Recipe("efficientnet", "efficientnet_lite0", {}, IMAGENET),
     "encoder-small": Recipe("encoder", "encoder_small", {}, (128,)),
-    "minilm": Recipe("encoder", "minilm", {}, (128,)),
+    "minilm": Recipe("minilm", "minilm", {}, (128,)),
 }
 
 
@@ -67,7 +67,7 @@ def example(name, batch, seed=0, *, shape=None):
     import torch
 
     shape, random = shape or recipe_of(name).shape, torch.Generator().manual_seed(seed)
-    if recipe_of(name).family == "encoder":
+    if len(shape) == 1:
         from labkit.models.encoder import random_tokens
 
         return random_tokens(batch, *shape, generator=random)

