@@ -49,7 +49,7 @@ class Mutation:
 
 def mutations():
     """All of them, more than a hundred."""
-    return [*damaged_files(), *programs(), *hostile_archives(), *brought(), *unpacked(), *folders()]
+    return [*damaged_files(), *programs(), *hostile_archives(), *brought(), *folders()]
 
 
 def survey(folder, read=load, chosen=None):
@@ -237,38 +237,7 @@ def brought():
             yield Mutation(f"{name} brought: {what}", "brought", make, attack)
 
 
-# ---- files without a published sha256: an unpacked Tiny-ImageNet, and folders of images
-
-
-def unpacked():
-    def case(what, file, change, path=None, split="train"):
-        def make(place):
-            folder = place / "tiny-imagenet"
-            sample.write_tree(folder, sample.tiny_files())
-            change(folder / "tiny-imagenet-200" / (path or file))
-
-        return Mutation(f"tiny: {what}", Path(file).name, make, lambda read, _: read("tiny-imagenet", split))
-
-    def put(change):
-        return lambda path: edit(path, change)
-
-    boxes = "train/n01443537/n01443537_boxes.txt"
-    photo = "train/n01443537/images/n01443537_1.JPEG"
-    notes, second = "val/val_annotations.txt", "val/images/val_1.JPEG"
-    for file in ("wnids.txt", "words.txt", boxes, photo):
-        yield case(f"{file} missing", file, Path.unlink)
-    yield case("no classes", "tiny-imagenet-200", put(lambda _: b""), path="wnids.txt")
-    yield case("a line of another kind", "what.JPEG", put(lambda data: data + b"what.JPEG\n"), path=boxes)
-    yield case("annotations missing", notes, Path.unlink, split="test")
-    yield case("annotation cut", "tiny-imagenet", put(lambda data: data[:-12]), path=notes, split="test")
-    unknown = put(lambda data: data.replace(b"n01443537", b"n09999999"))
-    yield case("annotation of an unknown class", "n09999999", unknown, path=notes, split="test")
-    yield case("annotated image missing", second, Path.unlink, split="test")
-    yield case("image is text", photo, put(lambda _: b"<html>"))
-    yield case("image empty", photo, put(lambda _: b""))
-    yield case("image cut", photo, put(lambda data: cut(data, 0.5)))
-    yield case("image without its start", photo, put(lambda data: data[9:]))
-    yield case("image of another size", photo, put(lambda _: sample.picture(1, side=32)))
+# ---- folders of images
 
 
 def folders():

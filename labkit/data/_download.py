@@ -33,7 +33,7 @@ def status():
         folder = folder_of(entry)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) or None
         try:
-            whole = bool(entry.unpacked(folder) or check(entry, folder, entry.files))
+            whole = bool(check(entry, folder, entry.files))
         except DataError:
             whole = False
         rows.append(SetStatus(name=entry.name, present=whole, path=folder, disk_bytes=size, how=entry.fix))

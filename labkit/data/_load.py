@@ -7,7 +7,7 @@ from labkit.data._folders import labelled
 from labkit.data._images import read_images
 from labkit.data._imageset import ImageSet
 from labkit.data._published import check, folder_of, published
-from labkit.data._readers import cifar10, cifar100, fashion_mnist, tiny_imagenet, tiny_tree
+from labkit.data._readers import cifar10, cifar100, fashion_mnist, tiny_imagenet
 from labkit.errors import DataError
 
 READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
@@ -30,7 +30,7 @@ def load(name, split="train", *, limit=None, seed=0, size=None):
         raise DataError(what, expected="size only for folder:<path>", found=f"size={size}", fix=fix)
     try:
         found, about = _own(name, split, size) if name.startswith("folder:") else _published(published(name), split)
-    except (OSError, LookupError, ValueError) as error:  # not readable, or an unpacked set that is not as published
+    except (OSError, LookupError, ValueError) as error:  # not readable, or a set that is not as published
         reason = f"{type(error).__name__}: {error}"
         fix = "see that all of it is there and may be read"
         raise DataError(f"{name} cannot be read.", expected="whole, readable files", found=reason, fix=fix) from error
@@ -42,11 +42,7 @@ def load(name, split="train", *, limit=None, seed=0, size=None):
 def _published(entry, split):
     """A split of a published set, as in `_own`; what takes long to decode is kept beside its archive."""
     folder, read, files = folder_of(entry), READERS[entry.name], entry.needed(split)
-    if tree := entry.unpacked(folder):
-        there = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file())
-        read, paths, digest = tiny_tree, [tree], fingerprint(tree, there)
-    else:
-        paths, digest = [folder / name for name in files], check(entry, folder, files)
+    paths, digest = [folder / name for name in files], check(entry, folder, files)
     kept = folder / f"decoded-{split}.safetensors"
     found = cached(kept, digest, lambda: read(split, *paths)) if entry.url else read(split, *paths)
     return found, {"name": entry.name, "mean": tuple(entry.mean), "std": tuple(entry.std), "digest": digest}

@@ -20,7 +20,6 @@ class Published:
     std: list[float]
     url: str | None = None
     bytes: int | None = None
-    tree: str | None = None
 
     @property
     def archive(self):
@@ -36,11 +35,6 @@ class Published:
         """Names of the files that a split is read from."""
         prefix = {"train": "train-", "test": "t10k-"}[split]
         return [name for name in self.files if self.url or name.startswith(prefix)]
-
-    def unpacked(self, folder):
-        """The unpacked set in `folder` where it is read instead of the archive, else None."""
-        reads_tree = self.tree and (folder / self.tree).is_dir() and not (folder / self.archive).exists()
-        return folder / self.tree if reads_tree else None
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
@@ -64,12 +58,7 @@ def folder_of(entry):
     """The folder that has anything of the set, or else the one where `fetch` puts it."""
     moved = os.environ.get("LABKIT_DATA")
     places = [Path(base) / entry.name for base in ([moved] if moved else []) + [root() / "data"]]
-    return next((place for place in places if _holds(entry, place)), places[0])
-
-
-def _holds(entry, folder):
-    """Whether anything of the set lies in `folder`."""
-    return any((folder / name).exists() for name in entry.files) or entry.unpacked(folder) is not None
+    return next((place for place in places if any((place / name).exists() for name in entry.files)), places[0])
 
 
 def check(entry, folder, files):
@@ -85,9 +74,5 @@ def compare(entry, name, path):
     found = f"sha256 {sha256(path)}" if path.is_file() else "no such file"
     if found != wanted:
         size = f"{entry.bytes:,} bytes, " if entry.bytes else ""
-        tree = f"; or, where there is no archive, {entry.tree}/ in {folder_of(entry)}" if entry.tree else ""
-        what, expected = (
-            f"The data set {entry.name} is missing or damaged.",
-            f"{path}: {name} with {size}{wanted}{tree}",
-        )
-        raise DataError(what, expected=expected, found=found, fix=entry.fix)
+        what = f"The data set {entry.name} is missing or damaged."
+        raise DataError(what, expected=f"{path}: {name} with {size}{wanted}", found=found, fix=entry.fix)

@@ -1,6 +1,6 @@
 """The formats of the published sets: idx, pickles in a tar.gz, JPEG files in a zip.
 
-The sha256 of the files has been compared before; only an unpacked Tiny-ImageNet comes unchecked.
+The sha256 of the files has been compared before.
 """
 
 import gzip
@@ -84,13 +84,7 @@ _WORDS = {("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("num
 
 
 def tiny_imagenet(split, archive):
-    """One split of the zip, as `tiny_tree` reads it unpacked."""
-    with zipfile.ZipFile(archive) as opened:
-        return tiny_tree(split, zipfile.Path(opened, "tiny-imagenet-200/"))
-
-
-def tiny_tree(split, top):
-    """One split of a tree of JPEG files: uint8 (N, 3, 64, 64), int64 (N,), the names of the classes.
+    """One split of the zip of JPEG files: uint8 (N, 3, 64, 64), int64 (N,), the names of the classes.
 
     wnids.txt                          one class number a line, n01443537; its place is the label
     words.txt                          number, tab, names
@@ -99,9 +93,13 @@ def tiny_tree(split, top):
 
     The images in test/ have no published labels: the split "test" is val/.
 
-    top     the folder, or what stands for it in a zip
     Source  Le and Yang 2015; https://cs231n.stanford.edu/
     """
+    with zipfile.ZipFile(archive) as opened:
+        return _tiny_imagenet(split, zipfile.Path(opened, "tiny-imagenet-200/"))
+
+
+def _tiny_imagenet(split, top):
     import torch
 
     wnids = _lines(top / "wnids.txt")

@@ -169,11 +169,6 @@ def test_a_source_that_is_not_there_is_refused(sets_here, tmp_path):
     assert not (sets_here / "tiny-imagenet").exists()
 
 
-def test_an_unpacked_part_of_tiny_imagenet_counts_as_present(sets_here):
-    sample.write_tree(sets_here / "tiny-imagenet", sample.tiny_files())
-    assert listed("tiny-imagenet").present
-
-
 def test_the_committed_set_needs_no_fetching_and_status_tells_all(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
     assert data.fetch("fashion-mnist").name == "fashion-mnist"
