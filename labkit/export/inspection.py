@@ -95,7 +95,7 @@ def _limit_memory(model, path):
 
 def _check(model, path):
     """Check what ONNX Runtime does not. The external data is in the model afterwards."""
-    onnx.checker.check_model(str(path))  # its structure, and that external data lies beside it
+    onnx.checker.check_model(str(path), full_check=True)  # structure, shapes, external data that lies beside it
     if model.graph.sparse_initializer:
         raise LabError("It holds sparse tensors: few values that claim to be many.", fix="store them dense")
     onnx.load_external_data_for_model(model, str(path.parent))
