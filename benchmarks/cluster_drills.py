@@ -4,13 +4,12 @@ The tests run them a few times, `benchmarks/cluster.py` many times.
 """
 
 import random
-import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -53,18 +52,16 @@ class Cluster:
 
     def _dask(self, *words):
         with (self.folder / "cluster.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "dask", *words], env=self.environment, cwd=self.folder,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            how = {"env": self.environment, "cwd": self.folder, "stdin": subprocess.DEVNULL, "start_new_session": True}
+            return subprocess.Popen([sys.executable, "-P", "-m", "dask", *words], stdout=log, stderr=log, **how)
 
     def worker_process(self, name="0"):
         """The process under the nanny that runs tasks, or None when there is none just now."""
-        try:
-            children = psutil.Process(self.workers[name].pid).children()
-            return next((child for child in children if "spawn_main" in " ".join(child.cmdline())), None)
-        except psutil.Error:
-            return None
+        with suppress(psutil.Error):
+            for child in psutil.Process(self.workers[name].pid).children():
+                if "spawn_main" in " ".join(child.cmdline()):
+                    return child
+        return None
 
     def close(self):
         """End it as a user would, and then whatever is left of it."""
@@ -79,17 +76,12 @@ class Cluster:
                 process.wait()
 
 
-@contextmanager
-def cluster(folder, workers=1, **settings):
-    """A running cluster, closed at the end."""
+def cluster(folder, **settings):
+    """A running cluster with one worker, as a context that closes it at the end."""
     made = Cluster(folder, **settings)
-    try:
-        made.start_scheduler()
-        for number in range(workers):
-            made.start_worker(str(number))
-        yield made
-    finally:
-        made.close()
+    made.start_scheduler()
+    made.start_worker()
+    return closing(made)
 
 
 class KillDrill:
@@ -119,7 +111,8 @@ class KillDrill:
             while time.monotonic() < end:
                 self.mend(fresh=fresh)
                 fresh = False
-                self.wait(self.rng.uniform(0.3, within_s))
+                with suppress(subprocess.TimeoutExpired):
+                    self.client.wait(timeout=self.rng.uniform(0.3, within_s))
                 self.note_finished()
                 if self.client.poll() == 0:
                     self.runs += 1
@@ -148,11 +141,6 @@ class KillDrill:
             self.client = drills.start_batch(self.folder, **settings)
             self.begun += 1
 
-    def wait(self, seconds):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.client.poll() is None:
-            time.sleep(0.05)
-
     def kill(self, who):
         """Kill one of them as hard as the system can."""
         name = self.rng.choice(self.names)
@@ -160,14 +148,11 @@ class KillDrill:
             process = self.cluster.worker_process(name)
         else:
             process = {"nanny": self.cluster.workers[name], "client": self.client}.get(who, self.cluster.scheduler)
-        if process is None:
-            return
-        try:
-            process.send_signal(signal.SIGKILL)
-        except psutil.Error:
-            return
-        process.wait()
-        self.killed[who] += 1
+        if process:
+            with suppress(psutil.Error):
+                process.kill()
+                process.wait()
+                self.killed[who] += 1
 
     def note_finished(self):
         """Remember how often each finished task had been started by the time it was first seen as finished."""
@@ -185,7 +170,6 @@ class KillDrill:
         done, rows = passed(self.folder), ledger.find(Ceiling, path=path)
         keys = {row.run_key for row in done}
         every = {row.run_key for row in ledger.find(Attempt, path=path)}
-        written = [self.folder / "artifacts" / row.output for row in done]
         seen = {row: self.seen.get((row.batch_key, row.notebook, row.seed)) for row in done}
         return {
             "kills": sum(self.killed.values()),
@@ -194,8 +178,8 @@ class KillDrill:
             + len(done) - len({(row.notebook, row.seed) for row in done})
             + sum(row.run_key not in every for row in rows),
             "rerun": sum(count is not None and self.starts(row) > count for row, count in seen.items()),
-            "torn": len(drills.torn_files(self.folder)) + sum(not path.exists() for path in written)
-            + (damage(path) != "ok"),
+            "torn": len(drills.torn_files(self.folder)) + (damage(path) != "ok")
+            + sum(not (self.folder / "artifacts" / row.output).exists() for row in done),
         }  # fmt: skip
 
 

@@ -48,6 +48,14 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
     assert "the old sentence" not in text
 
 
+def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
+    for number, name in (("19", "ship_it"), ("00", "start_here"), ("04", "where_time_goes")):
+        write_lesson(number, f"{number}_{name}", sentence=f"said in {number}")
+        write_attempt(number, f"{number}_{name}")
+    answers = page().partition("<h2>Notebooks")[0]
+    assert re.findall("So said in ([0-9]+)", answers) == ["00", "04", "19"]
+
+
 def test_what_was_not_measured_is_a_dash_with_a_numbered_reason():
     write_lesson()
     html = page()

@@ -1,5 +1,6 @@
 """Results of other, named hardware: one small JSON file for each under artifacts/recorded/, without samples."""
 
+import functools
 import json
 import math
 import re
@@ -7,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from labkit import device
-from labkit.errors import LabError, LedgerError
+from labkit.errors import LabError
 from labkit.files import root, write_text
 from labkit.ledger._store import as_frame, find, row_class, row_of, tables
 from labkit.ledger.rows import Completion, Machine, Run
@@ -55,7 +56,7 @@ def recorded(table="deployments", *, most_different=None, folder=None):
     kind, pages = row_class(table), _pages(folder)
     if most_different is not None:
         here = device.describe()
-        pages = sorted(pages, key=lambda page: -_difference(page["tables"]["machines"], here))[:most_different]
+        pages = sorted(pages, key=lambda page: _difference(page, here), reverse=True)[:most_different]
     found = [(row, page) for page in pages for row in page["tables"][table]]
     return as_frame(kind, [row for row, _ in found]).assign(
         hardware=[page["hardware"] for _, page in found],
@@ -98,32 +99,22 @@ def _values(kind, keys):
 
 
 def _pages(folder):
-    return [_page(path) for path in sorted(_folder(folder).glob("*.json"))]
+    """The recorded files as dicts whose "tables" have the rows as objects of their classes."""
+    return [_page(path, path.stat().st_mtime_ns) for path in sorted(_folder(folder).glob("*.json"))]
 
 
-def _page(path):
-    """One recorded file, its rows as objects of their classes."""
-    try:
-        page = json.loads(path.read_text(encoding="utf-8"))
-        stored = page["tables"]
-        rows = {name: [row_of(kind, row) for row in stored.get(name, [])] for name, kind in tables().items()}
-        return page | {"tables": rows}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise LedgerError(
-            f"The recorded results {path.name} cannot be read.",
-            expected="a file that `labkit ledger record` wrote",
-            found=str(error),
-            fix=f"record it again, or move it away: {path}",
-        ) from error
+@functools.cache
+def _page(path, changed_ns):
+    """One recorded file as it was at that time: it is read again only after it changed."""
+    page = json.loads(path.read_text(encoding="utf-8"))
+    for name, kind in tables().items():
+        page["tables"][name] = [row_of(kind, row) for row in page["tables"].get(name, [])]
+    return page
 
 
-def _difference(machines, here):
-    """How much a recorded machine differs from this one; most where one has a GPU and the other has none."""
-    if not machines:
-        return 0.0
-    there = machines[0]
-    gpu = 2.0 * (bool(there.gpu) != bool(here.gpu)) + (there.gpu != here.gpu)
+def _difference(page, here):
+    """How much a recorded machine differs from this one: by its GPU first, then by its instructions and its cores."""
+    (there,) = page["tables"]["machines"]
     own, other = (set((machine.cpu_isa or "").split()) for machine in (here, there))
-    instructions = len(own ^ other) / max(len(own | other), 1)
     cores = abs(math.log2((there.logical_cores or 1) / (here.logical_cores or 1)))
-    return gpu + instructions + min(cores / 4, 1.0)
+    return there.gpu != here.gpu, len(own ^ other), cores

@@ -3,9 +3,8 @@
 import json
 import sqlite3
 import sys
-import types
 import typing
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,13 +17,24 @@ from labkit.ledger import rows
 from labkit.ledger.rows import EDITION
 
 BUSY_TIMEOUT_S = 60
-SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL", bool: "INTEGER", tuple: "TEXT"}
-PANDAS_TYPES = {int: "Int64", float: "float64", bool: "boolean", str: "object", tuple: "object"}
+# {type of a field: (in SQLite, in pandas)}
+STORED = {
+    str: ("TEXT", "object"),
+    int: ("INTEGER", "Int64"),
+    float: ("REAL", "float64"),
+    bool: ("INTEGER", "boolean"),
+    tuple: ("TEXT", "object"),
+}
 
 
 def tables():
     """{table name: row class} of everything the ledger can hold."""
     return {kind.TABLE: kind for kind in vars(rows).values() if hasattr(kind, "TABLE")}
+
+
+def columns(kind):
+    """{field: the types it may have, such as (float, NoneType)} of a row class; the first says how it is stored."""
+    return {field.name: typing.get_args(field.type) or (field.type,) for field in fields(kind)}
 
 
 def now():
@@ -41,32 +51,31 @@ def add(*new_rows, path=None):
             _ensure_table(connection, type(row))
         connection.execute("BEGIN IMMEDIATE")
         for row in new_rows:
-            values = {field.name: _encode(getattr(row, field.name)) for field in fields(row)}
-            same = " AND ".join(f'"{name}" IS ?' for name in row.KEY)  # UNIQUE does not see that None equals None
-            connection.execute(f"DELETE FROM {row.TABLE} WHERE {same}", [values[name] for name in row.KEY])
-            names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
-            connection.execute(f"INSERT INTO {row.TABLE} ({names}) VALUES ({marks})", list(values.values()))
+            values = _encoded(vars(row))
+            same = _equal(row.KEY)  # UNIQUE does not see that None equals None
+            connection.execute(f"DELETE FROM {row.TABLE} WHERE {same}", values)
+            names, places = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
+            connection.execute(f"INSERT INTO {row.TABLE} ({names}) VALUES ({places})", values)
         connection.execute("COMMIT")
 
 
 def find(kind, *, path=None, **wanted):
     """The rows of one class whose fields equal `wanted`, oldest first, as a list of that class; no pandas needed."""
-    names = [field.name for field in fields(kind)]
-    if unknown := sorted(wanted.keys() - set(names)):  # SQLite would take the name for a text, and find every row
+    names = columns(kind)
+    if unknown := sorted(wanted.keys() - names.keys()):
         raise LedgerError(f"{kind.__name__} has no {', '.join(unknown)}.", expected=", ".join(names), found=unknown[0])
-    listed = ", ".join(f'"{name}"' for name in names)
-    where = " AND ".join(f'"{name}" IS ?' for name in wanted) or "1"
     with connect(path) as connection:
         _ensure_table(connection, kind)
-        query = f"SELECT {listed} FROM {kind.TABLE} WHERE {where} ORDER BY rowid"
-        stored = connection.execute(query, [_encode(value) for value in wanted.values()]).fetchall()
-    return [row_of(kind, dict(zip(names, values, strict=True))) for values in stored]
+        connection.row_factory = sqlite3.Row
+        query = f"SELECT * FROM {kind.TABLE} WHERE {_equal(wanted) or 1} ORDER BY rowid"
+        stored = connection.execute(query, _encoded(wanted)).fetchall()
+    return [row_of(kind, dict(values)) for values in stored]
 
 
 def row_of(kind, stored):
     """The row of {column: stored value}; a column that is not there has the field's default."""
-    known = [field for field in fields(kind) if field.name in stored]
-    return kind(**{field.name: _decode(stored[field.name], field) for field in known})
+    known = {name: types for name, types in columns(kind).items() if name in stored}
+    return kind(**{name: _decode(stored[name], types[0]) for name, types in known.items()})
 
 
 def load(table="deployments", *, path=None):
@@ -82,9 +91,10 @@ def as_frame(kind, found):
     """Rows of one class as a DataFrame, one typed column a field."""
     import pandas as pd
 
-    typed = {field.name: PANDAS_TYPES[_base_type(field)] for field in fields(kind)}
-    columns = {name: pd.Series([getattr(row, name) for row in found], dtype=dtype) for name, dtype in typed.items()}
-    return pd.DataFrame(columns)
+    typed = {name: STORED[types[0]][1] for name, types in columns(kind).items()}
+    return pd.DataFrame(
+        {name: pd.Series([getattr(row, name) for row in found], dtype=dtype) for name, dtype in typed.items()}
+    )
 
 
 def export(folder=None, *, path=None):
@@ -96,10 +106,9 @@ def export(folder=None, *, path=None):
     for name in tables():
         frame = load(name, path=path)
         for ending, write in (("csv", frame.to_csv), ("parquet", frame.to_parquet)):
-            target = folder / f"{name}.{ending}"
-            with atomic(target) as temporary:
+            written.append(folder / f"{name}.{ending}")
+            with atomic(written[-1]) as temporary:
                 write(temporary, index=False)
-            written.append(target)
     return written
 
 
@@ -159,16 +168,13 @@ def _set_aside(path):
 
 def _ensure_table(connection, kind):
     """Create the table of a row class, or add the columns it gained since."""
-    columns = {field.name: SQL_TYPES[_base_type(field)] for field in fields(kind)}
-    listed = ", ".join(f'"{name}" {type_}' for name, type_ in columns.items())
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {kind.TABLE} ({listed}, UNIQUE ({', '.join(kind.KEY)}))")
+    listed = {name: f'"{name}" {STORED[types[0]][0]}' for name, types in columns(kind).items()}
+    unique = f"UNIQUE ({', '.join(kind.KEY)})"
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {kind.TABLE} ({', '.join(listed.values())}, {unique})")
     there = {row[1] for row in connection.execute(f"PRAGMA table_info({kind.TABLE})")}
-    for name in columns.keys() - there:
-        try:
-            connection.execute(f'ALTER TABLE {kind.TABLE} ADD COLUMN "{name}" {columns[name]}')
-        except sqlite3.OperationalError as error:
-            if "duplicate column" not in str(error):  # another writer was first
-                raise
+    for name in listed.keys() - there:
+        with suppress(sqlite3.OperationalError):  # another writer was first; if not, the next query says what is wrong
+            connection.execute(f"ALTER TABLE {kind.TABLE} ADD COLUMN {listed[name]}")
 
 
 def row_class(table):
@@ -178,43 +184,44 @@ def row_class(table):
     return tables()[table]
 
 
-def _base_type(field):
-    """The type of a field without `| None`: str, int, float, bool or tuple."""
-    hint = field.type
-    if isinstance(hint, types.UnionType):
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    return typing.get_origin(hint) or hint
-
-
 def check_types(row):
     """Refuse a value of another type, one that SQLite cannot hold, and NaN: unknown is None."""
-    for field in fields(row):
-        value, wanted = getattr(row, field.name), _base_type(field)
-        optional = isinstance(field.type, types.UnionType)
-        if not (value is None and optional) and not _fits(value, wanted):
+    for name, types in columns(type(row)).items():
+        value = getattr(row, name)
+        if not _fits(value, types):
+            known = " or ".join(kind.__name__ for kind in types).replace("NoneType", "None (unknown)")
             raise LedgerError(
-                f"{type(row).__name__}.{field.name} does not fit the ledger.",
-                expected=f"{wanted.__name__}{' or None (unknown)' if optional else ''}, not NaN; in a tuple numbers",
+                f"{type(row).__name__}.{name} does not fit the ledger.",
+                expected=f"{known}, not NaN; in a tuple numbers",
                 found=f"{value!r} ({type(value).__name__})",
             )
 
 
-def _fits(value, wanted):
-    """Whether a value can be stored as the type `wanted` and come back the same, from an export too."""
-    if type(value) is not wanted and not (wanted is float and type(value) is int):
+def _fits(value, types):
+    """Whether a value can be stored as one of the types and come back the same, from an export too."""
+    kind = type(value)
+    if kind not in types and not (kind is int and float in types):
         return False
-    if wanted is tuple:
-        return all(_fits(part, float) and abs(part) < float("inf") for part in value)
-    if wanted is str:
+    if kind is tuple:
+        return all(_fits(part, (float,)) and abs(part) < float("inf") for part in value)
+    if kind is str:
         return value == value.encode("utf-8", "replace").decode("utf-8")  # no half of a surrogate pair
-    return value == value and (type(value) is not int or -(2**63) <= value < 2**63)
+    if kind is int:
+        return -(2**63) <= value < 2**63
+    return value == value  # NaN does not equal itself
 
 
-def _encode(value):
-    return json.dumps(value) if isinstance(value, tuple) else value
+def _equal(names):
+    """The condition that these columns have the values of that name; SQLite takes no name in brackets for a text."""
+    return " AND ".join(f"[{name}] IS :{name}" for name in names)
 
 
-def _decode(value, field):
+def _encoded(values):
+    """{name: value as SQLite holds it}"""
+    return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _decode(value, kind):
     """The Python value of a stored one; None stays None."""
-    convert = {tuple: lambda text: tuple(json.loads(text)), bool: bool}.get(_base_type(field))
+    convert = {tuple: lambda text: tuple(json.loads(text)), bool: bool}.get(kind)
     return convert(value) if convert and value is not None else value

@@ -8,7 +8,14 @@ from labkit.errors import LedgerError
 from labkit.ledger._store import find
 from labkit.ledger.rows import Attempt, Claim, Completion, Run
 
-VERDICTS = ("holds", "fails", "inconclusive")
+VERDICTS = {"holds": "holds", "fails": "fails", "inconclusive": "open"}  # and what a table says of them
+PAGE = """# The claims of the lessons, over several seeds
+
+Profile `{profile}`, of each lesson and seed the newest run. All verdicts: {total}.
+
+| lesson | claim | verdict | over |
+|---|---|---|---|
+{lines}"""
 
 
 class Tally(NamedTuple):
@@ -25,10 +32,11 @@ class Tally(NamedTuple):
 
     def outcome(self):
         """In words, such as "holds in 4 of 5, fails in 1"."""
-        counts, total = Counter(self.verdicts.values()), len(self.verdicts)
-        others = [f"{verdict if verdict != 'inconclusive' else 'open'} in {counts[verdict]}" for verdict in VERDICTS[1:]
-                  if counts[verdict]]  # fmt: skip
-        return ", ".join([f"holds in {counts['holds']} of {total}", *others])
+        counts = Counter(self.verdicts.values())
+        others = [
+            f", {VERDICTS[verdict]} in {counts[verdict]}" for verdict in ("fails", "inconclusive") if counts[verdict]
+        ]
+        return f"holds in {counts['holds']} of {len(self.verdicts)}" + "".join(others)
 
     def extent(self):
         """Over what, such as "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
@@ -42,27 +50,26 @@ def _counted(number, noun):
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
-def by_seed(profile="lab", *, path=None):
+def by_seed(profile="lab"):
     """{(notebook, claim id): `Tally`} over the completed runs of a profile.
 
     Of each notebook, seed and reporter only the newest completed run counts, and only the claims that the newest run
     makes: the newest of ours, where there is one.
     """
-    done = {row.run_key for row in find(Completion, path=path)}
-    runs = [run for run in find(Run, path=path, profile=profile) if run.run_key in done]
+    done = {row.run_key for row in find(Completion)}
+    runs = [run for run in find(Run, profile=profile) if run.run_key in done]
     runs.sort(key=lambda run: (run.reported_by is None, run.started_utc))
     newest = {(run.notebook, run.seed, run.reported_by): run for run in runs}
     last = {run.notebook: run.run_key for run in runs}
-    hosts = {row.run_key: row.host for row in find(Attempt, path=path)}
-    rows = defaultdict(dict)
-    for row in find(Claim, path=path):
-        rows[row.run_key][row.claim_id] = row
+    hosts = {row.run_key: row.host for row in find(Attempt)}
+    claims = defaultdict(dict)
+    for row in find(Claim):
+        claims[row.run_key][row.claim_id] = row
     found = {}
     for notebook, run_key in sorted(last.items()):
-        of_notebook = [run for (name, *_), run in newest.items() if name == notebook]
-        for claim, row in rows[run_key].items():
-            made = [run for run in of_notebook if claim in rows[run.run_key]]
-            verdicts = {(run.seed, run.reported_by): rows[run.run_key][claim].verdict for run in made}
+        for claim, row in claims[run_key].items():
+            made = [run for run in newest.values() if run.notebook == notebook and claim in claims[run.run_key]]
+            verdicts = {(run.seed, run.reported_by): claims[run.run_key][claim].verdict for run in made}
             machines = frozenset((run.machine_key, hosts.get(run.run_key)) for run in made)
             found[notebook, claim] = Tally(row.sentence, verdicts, machines)
     return found
@@ -82,23 +89,17 @@ def _text(words):
     return re.sub(r"([\\`*_\[\]<>|$#~&])", r"\\\1", words)
 
 
-def as_markdown(profile="lab", *, path=None):
+def as_markdown(profile="lab"):
     """The table of `by_seed` as a page in Markdown. Raises LedgerError when no run of the profile is complete."""
-    found = by_seed(profile, path=path)
+    found = by_seed(profile)
     if not found:
         raise LedgerError(
             f"No completed run of the profile {profile!r} makes a claim.", fix=f"labkit run --profile {profile}"
         )
     counts = Counter(verdict for tally in found.values() for verdict in tally.verdicts.values())
     total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
-    page = [
-        "# The claims of the lessons, over several seeds",
-        "",
-        f"Profile `{profile}`, of each lesson and seed the newest run. All verdicts: {total}.",
-        "",
-        "| lesson | claim | verdict | over |",
-        "|---|---|---|---|",
+    lines = [
+        f"| {_text(notebook[:2])} | {_text(tally.sentence)} | {tally.outcome()} | {tally.extent()} |\n"
+        for (notebook, _), tally in found.items()
     ]
-    for (notebook, _), tally in found.items():
-        page.append(f"| {_text(notebook[:2])} | {_text(tally.sentence)} | {tally.outcome()} | {tally.extent()} |")
-    return "\n".join(page) + "\n"
+    return PAGE.format(profile=profile, total=total, lines="".join(lines))

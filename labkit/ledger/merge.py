@@ -10,13 +10,14 @@ import re
 import sqlite3
 import tempfile
 import zipfile
+import zlib
 from contextlib import ExitStack, closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 from labkit.errors import LabError, LedgerError
 from labkit.files import artifacts, atomic
-from labkit.ledger._store import add, check_types, connect, edition_of, find, row_of, tables
+from labkit.ledger._store import add, check_types, columns, connect, edition_of, find, row_of, tables
 from labkit.ledger.rows import EDITION, Attempt, Batch, EngineFile
 
 LARGEST = 500 * 10**6  # bytes of one file of a parcel
@@ -24,6 +25,9 @@ LONGEST = 10**6  # bytes of one row
 MOST_ROWS = 200_000
 REPORTED = "reported/"  # how the run key of a reported row begins
 NEVER_TAKEN = (Batch, EngineFile)  # what decides which batch goes on, and which machine code may be loaded
+# What reading a parcel can raise; RuntimeError: one that needs a password, or lists within lists without an end.
+_BAD_ROW = (LedgerError, ValueError, TypeError, RuntimeError, sqlite3.Error)
+_BAD_FILE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
 _PLAIN_TABLE = re.compile(r'CREATE TABLE "?\w+"? \((?:"\w+" (?:TEXT|INTEGER|REAL)|UNIQUE \([\w ,"]+\)|, )+\)')
 
 
@@ -60,11 +64,11 @@ def merge(path, *, as_ours=None):
             pairs = [(row, change(row)) for row in _rows(place)]
             new = [(theirs, ours) for theirs, ours in pairs if known.isdisjoint((_whose(theirs), _whose(ours)))]
             notebooks = _notebooks(place, new)
-    except (ValueError, TypeError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, sqlite3.Error) as error:
+    except (*_BAD_ROW, *_BAD_FILE) as error:
         raise LabError(
             f"{path.name} is no parcel that this ledger can take; nothing of it was taken.",
             expected=f"an artifacts folder of the course in edition {EDITION}, or what `labkit ledger pack` wrote",
-            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            found=" ".join(str(error).split())[:300] or type(error).__name__,
             fix="ask for it again, packed with the same version of the course",
         ) from error
     with ExitStack() as whole:
@@ -79,10 +83,7 @@ def _opened(path, opened):
     if path.is_dir():
         return path
     archive = opened.enter_context(zipfile.ZipFile(path))
-    names = archive.namelist()
-    if outside := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
-        raise ValueError(f"it names a file outside itself: {outside[0]!r:.200}")
-    ledgers = [name for name in names if name.rpartition("/")[2] == "ledger.sqlite"]
+    ledgers = [name for name in archive.namelist() if name.rpartition("/")[2] == "ledger.sqlite"]
     if not ledgers:
         raise ValueError("it has no ledger.sqlite")
     return zipfile.Path(archive, min(ledgers, key=len).removesuffix("ledger.sqlite"))
@@ -113,35 +114,34 @@ def _rows(place):
         with closing(sqlite3.connect(copy)) as stored:
             stored.execute("PRAGMA trusted_schema=OFF")
             stored.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-            _require_plain_tables(stored)
+            there = _plain_tables(stored)
             if stored.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise ValueError("its ledger is damaged")
-            return [row for kind in _kinds() for row in _rows_of(stored, kind)]
+            return [row for kind in _kinds() if kind.TABLE in there for row in _rows_of(stored, kind)]
 
 
 def _kinds():
     return [kind for kind in tables().values() if kind not in NEVER_TAKEN]
 
 
-def _require_plain_tables(stored):
-    """Refuse what a ledger never has: views, triggers, columns that are computed, tables that are not known here."""
+def _plain_tables(stored):
+    """The names of its tables; what a ledger never has is refused: views, triggers, computed columns, other tables."""
     listed = stored.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     for kind, name, sql in listed:
         if kind != "table" or name not in tables() or not _PLAIN_TABLE.fullmatch(sql):
             raise ValueError(f"its ledger has a {kind} {name!r:.200} that a ledger of this course does not have")
+    return {name for _, name, _ in listed}
 
 
 def _rows_of(stored, kind):
     """The rows of one table that are not themselves reported by others."""
-    if not stored.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [kind.TABLE]).fetchone():
-        return []
-    found = stored.execute(f"SELECT * FROM {kind.TABLE} LIMIT {MOST_ROWS + 1}").fetchall()
-    names = [column[1] for column in stored.execute(f"PRAGMA table_info({kind.TABLE})")]
-    if unknown := set(names) - {field.name for field in fields(kind)}:
+    found = stored.execute(f"SELECT * FROM {kind.TABLE} LIMIT {MOST_ROWS + 1}")
+    names = [column[0] for column in found.description]
+    if unknown := set(names) - columns(kind).keys():
         raise ValueError(f"its table {kind.TABLE} has the column {min(unknown)!r}, which is not known here")
-    if len(found) > MOST_ROWS:
-        raise ValueError(f"its table {kind.TABLE} has more than {MOST_ROWS:,} rows")
     rows = [row_of(kind, dict(zip(names, values, strict=True))) for values in found]
+    if len(rows) > MOST_ROWS:
+        raise ValueError(f"its table {kind.TABLE} has more than {MOST_ROWS:,} rows")
     for row in rows:
         _require_possible(row)
     return [row for row in rows if not _whose(row).startswith(REPORTED)]
@@ -149,15 +149,11 @@ def _rows_of(stored, kind):
 
 def _require_possible(row):
     """Refuse values that do not fit the class of the row, or that nobody can have measured."""
-    try:
-        check_types(row)
-    except LedgerError as error:
-        raise ValueError(f"{error.what} It is {error.found:.200}") from error
+    check_types(row)
     for name, value in vars(row).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{type(row).__name__}.{name} is {value}, not a finite number")
-    unknown = {getattr(row, name) is None for name in getattr(row, "FIGURES", ())}
-    if len(unknown) > 1:
+    if len({getattr(row, name) is None for name in getattr(row, "FIGURES", ())}) > 1:
         raise ValueError(f"a row of {row.TABLE} has only some of its figures")
 
 
@@ -169,9 +165,7 @@ def _whose(row):
 def _as_reported(row, source):
     """The row under a key that none of ours can have, with the parcel's name, its texts without what does not print."""
     changes = {name: _plain(value) for name, value in vars(row).items() if isinstance(value, str)}
-    for key in ("run_key", "batch_key"):
-        if hasattr(row, key):
-            changes[key] = REPORTED + changes.get(key, "")
+    changes |= {key: REPORTED + changes[key] for key in ("run_key", "batch_key") if key in changes}
     if hasattr(row, "reported_by"):
         changes["reported_by"] = _plain(source)
     if changes.get("output"):

@@ -31,28 +31,21 @@ def table(study):
     return frame
 
 
-def beside(own, study, column, *, by="variant", baseline=None):
+def beside(own, study, column):
     """One's own numbers beside the published and the recorded ones, each divided by its own baseline.
 
-    own       rows or a DataFrame with the columns `by` and `column`, as in the published table
-    by        the column, or a list of columns, that names a row
-    baseline  the row that is 1; None: the first of `own`
-    returns   a DataFrame, a row for each name and a column for each place; what nobody measured is missing
+    own      rows or a DataFrame with `variant` and the column, as in the published table; the first is the baseline
+    returns  a DataFrame, a row for each variant and a column for each place; what nobody measured is missing
     """
     import pandas as pd
 
-    own = own if isinstance(own, pd.DataFrame) else pd.DataFrame(own)
-    baseline = own.set_index(by).index[0] if baseline is None else baseline
-    places = {"here": own, **_published_here(study, column), **_recorded(study)}
-    shares = {place: _share(frame, column, by, baseline) for place, frame in places.items()}
-    order = list(dict.fromkeys(name for values in shares.values() for name in values.index))
-    return pd.DataFrame({place: values.reindex(order) for place, values in shares.items()}).rename_axis(by)
-
-
-def _published_here(study, column):
-    """{title: the published table}, if it has such a column."""
-    frame = table(study)
-    return {f"published ({frame.attrs['hardware']})": frame} if column in frame else {}
+    own, published = pd.DataFrame(own), table(study)
+    places = {"here": own}
+    if column in published:
+        places[f"published ({published.attrs['hardware']})"] = published
+    places |= _recorded(study)
+    baseline = own["variant"].iloc[0]
+    return pd.concat({place: _shares(frame, column, baseline) for place, frame in places.items()}, axis=1)
 
 
 def _recorded(study):
@@ -65,7 +58,7 @@ def _recorded(study):
     return {f"{hardware}, {date}": rows for (hardware, date), rows in frame.groupby(["hardware", "recorded_on"])}
 
 
-def _share(frame, column, by, baseline):
-    """A column divided by its value in the baseline's row; all missing where there is no baseline."""
-    values = frame.set_index(by)[column].astype("Float64")
-    return values / (values.loc[baseline] if baseline in values.index else float("nan"))
+def _shares(frame, column, baseline):
+    """{variant: its share of the baseline's value}; all are missing where there is no baseline."""
+    values = frame.set_index("variant")[column].astype("Float64")
+    return values / values.get(baseline, float("nan"))

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from labkit import ledger
 from labkit.device import packages
@@ -84,14 +84,16 @@ async def _reach(address):
 
 def _send(client, task, settings, place):
     """Give a task to the cluster; returns its future. `place` is its number in the order of the batch."""
-    seeds = () if task.seed is None else (task.seed,)
-    how = ("profile", "solutions", "strict", "together", "cell_deadline_s")
-    same = {name: getattr(settings, name) for name in how}
+    here = {
+        "cluster": None,
+        "parameters": dict(settings.parameters),
+        "seeds": () if task.seed is None else (task.seed,),
+    }
     job = {
         "course": sources.course(),
         "name": task.source.name,
         "text": task.source.path.read_text(encoding="utf-8"),
-        "settings": {**same, "parameters": dict(settings.parameters), "seeds": seeds},
+        "settings": {**vars(settings), **here},
     }
     alone = task.source.measures and not settings.together
     share = 1 if alone else 1 / (settings.together or 2)
@@ -128,16 +130,15 @@ def _settled(sent, future, work):
         if future.status != "error":  # the task did not fail: nobody says any more what became of it
             raise _lost(error) from error
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        attempt = replace(sent, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
-        ledger.add(attempt)
-        return attempt
+        failed = replace(sent, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
+        ledger.add(failed)
+        return failed
     parcel = work / "parcel.zip"
     parcel.write_bytes(content)
-    rows = merge(parcel, as_ours=lambda row: _of_this_batch(row, batch_key=sent.batch_key, host=host))
+    rows = merge(parcel, as_ours=lambda row: _of_this_batch(row, {"batch_key": sent.batch_key, "host": host}))
     return next(row for row in rows if isinstance(row, Attempt))
 
 
-def _of_this_batch(row, **changes):
+def _of_this_batch(row, changes):
     """A row that a worker made, as a row of this batch; its run keeps the key that it had there."""
-    own = {field.name for field in fields(row)}
-    return replace(row, **{name: value for name, value in changes.items() if name in own})
+    return replace(row, **{name: value for name, value in changes.items() if hasattr(row, name)})

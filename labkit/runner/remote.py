@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.files import root
 from labkit.runner import sources
 
 POLL_S = 0.1
@@ -49,8 +48,8 @@ def _run_apart(folder, cancelled):
     """Run `main` as a process, and end it when the task was cancelled."""
     log = folder / "log"
     command = [sys.executable, "-P", "-m", "labkit.runner.remote", str(folder)]
-    own = {"LABKIT_ROOT": str(root().resolve()), "LABKIT_ARTIFACTS": str(folder / "artifacts")}
-    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_DASK} | own
+    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_DASK}
+    environment["LABKIT_ARTIFACTS"] = str(folder / "artifacts")
     with log.open("wb") as file:
         pipes = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
         process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)

@@ -66,6 +66,12 @@ def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
     assert Tally("", {(3, None): "holds"}, frozenset("m")).extent() == "seed 3 on 1 machine"
 
 
+def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
+    for at, notebook in enumerate(["19_ship_it", "04_batch", "00_start_here"]):
+        run(0, {"gap": "holds"}, at=at, notebook=notebook)
+    assert [line[2:4] for line in as_markdown("lab").splitlines()[-3:]] == ["00", "04", "19"]
+
+
 def test_without_a_complete_run_the_error_says_which_command_makes_one():
     with pytest.raises(LedgerError, match="labkit run --profile lab"):
         as_markdown("lab")

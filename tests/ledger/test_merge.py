@@ -254,16 +254,35 @@ def test_what_is_no_parcel_at_all_is_refused(elsewhere, tmp_path, monkeypatch):
     flipped[len(whole) // 3] ^= 255
     (tmp_path / "flipped.zip").write_bytes(flipped)
     zip_of(tmp_path / "nothing.zip", {"readme.txt": "x"})
-    zip_of(tmp_path / "out.zip", {"ledger.sqlite": rows, "../../evil.txt": "x"})
-    zip_of(tmp_path / "root.zip", {"ledger.sqlite": rows, "/etc/evil.txt": "x"})
     zip_of(tmp_path / "huge.zip", {"ledger.sqlite": rows + bytes(50 * 2**20)})
     zip_of(tmp_path / "noise.zip", {"ledger.sqlite": b"no database, long enough to be taken for one" * 99})
-    names = ["cut.zip", "text.zip", "empty", "flipped.zip", "nothing.zip", "out.zip", "root.zip", "huge.zip"]
+    names = ["cut.zip", "text.zip", "empty", "flipped.zip", "nothing.zip", "huge.zip"]
     for name in [*names, "noise.zip", "is not there"]:
         with pytest.raises(LabError, match=f"{name} is no parcel") as caught:
             merge(tmp_path / name)
         assert caught.value.found and caught.value.fix
     assert everything() == before
+
+
+def test_a_damaged_byte_in_what_a_zip_compressed_is_refused_in_words(elsewhere, tmp_path, monkeypatch):
+    whole, before = packed(tmp_path, monkeypatch, elsewhere(one_lesson)).read_bytes(), everything()
+    with zipfile.ZipFile(tmp_path / "parcel.zip") as archive:
+        size = archive.getinfo("ledger.sqlite").compress_size
+    for place in range(50, size, size // 20):
+        damaged = bytearray(whole)
+        damaged[place] ^= 255
+        (tmp_path / "damaged.zip").write_bytes(damaged)
+        with pytest.raises(LabError, match="is no parcel"):
+            merge(tmp_path / "damaged.zip")
+    assert everything() == before
+
+
+def test_files_of_a_parcel_that_no_attempt_names_go_nowhere(elsewhere, tmp_path, monkeypatch):
+    packed(tmp_path, monkeypatch, elsewhere(one_lesson))
+    rows = zipfile.ZipFile(tmp_path / "parcel.zip").read("ledger.sqlite")
+    places = ["../evil.txt", "../../evil.txt", str(tmp_path / "evil.txt")]
+    merge(zip_of(tmp_path / "out.zip", {"ledger.sqlite": rows} | dict.fromkeys(places, "x")))
+    assert not list(tmp_path.rglob("evil.txt"))
 
 
 @pytest.mark.parametrize("output", ["../../secret", "/etc/passwd", "link/secret"])

@@ -55,14 +55,6 @@ def test_every_table_says_its_source_and_hardware_and_has_typed_columns(study):
     assert "object" not in {str(kind) for kind in frame.dtypes}
 
 
-def test_rows_can_be_named_by_several_columns():
-    own = pd.DataFrame(
-        {"activation": ["GELU", "ReLU"], "compiled": [True, True], "batch": [64, 64], "latency_ms": [4.0, 3]}
-    )
-    found = published.beside(own, "activations", "latency_ms", by=["activation", "compiled", "batch"])
-    assert found.loc[("ReLU", True, 64)].tolist() == pytest.approx([0.75, 46.78 / 57.31])
-
-
 def test_a_row_that_could_not_be_measured_stays_missing():
     found = published.beside(
         [row("baseline", 10.0), row("pinned memory", None, reason="no GPU")], "training-phases", "total_s"
@@ -70,13 +62,18 @@ def test_a_row_that_could_not_be_measured_stays_missing():
     assert pd.isna(found["here"]["pinned memory"])
 
 
-def test_what_was_recorded_elsewhere_stands_in_a_column_of_its_own(tmp_path, monkeypatch):
-    rows = [vars(row("baseline", 8.0)), vars(row("all", 2.0))]
-    page = {"hardware": "H200", "date": "2026-01-01", "commit": "x", "versions": {}, "tables": {"trainings": rows}}
-    folder = tmp_path / "artifacts" / "recorded"
+def record_elsewhere(course, rows, monkeypatch):
+    """Recorded results of an H200 in a course of their own."""
+    tables = {"trainings": rows, "machines": [{"machine_key": "h200", "gpu": "H200"}]}
+    page = {"hardware": "H200", "date": "2026-01-01", "commit": "x", "versions": {}, "tables": tables}
+    folder = course / "artifacts" / "recorded"
     folder.mkdir(parents=True)
     (folder / "h200.json").write_text(json.dumps(page))
-    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
+    monkeypatch.setenv("LABKIT_ROOT", str(course))
+
+
+def test_what_was_recorded_elsewhere_stands_in_a_column_of_its_own(tmp_path, monkeypatch):
+    record_elsewhere(tmp_path, [vars(row("baseline", 8.0)), vars(row("all", 2.0))], monkeypatch)
     found = published.beside([row("baseline", 10.0)], "training-phases", "total_s")
     assert found["H200, 2026-01-01"]["all"] == 0.25
 
@@ -85,11 +82,7 @@ def test_errors_recorded_elsewhere_are_those_of_the_accuracies(tmp_path, monkeyp
     about = {"study": "large-batch", "model": "cnn", "dataset": "d", "device": "cpu"}
     scores = {"small batch": 0.9, "large batch": 0.8}
     rows = [{"run_key": "r", "variant": name, "accuracy": score, **about} for name, score in scores.items()]
-    page = {"hardware": "H200", "date": "2026-01-01", "commit": "x", "versions": {}, "tables": {"trainings": rows}}
-    folder = tmp_path / "artifacts" / "recorded"
-    folder.mkdir(parents=True)
-    (folder / "h200.json").write_text(json.dumps(page))
-    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
+    record_elsewhere(tmp_path, rows, monkeypatch)
     own = [{"variant": "small batch", "error": 12.0}]
     found = published.beside(own, "large-batch", "error")
     assert found["H200, 2026-01-01"]["large batch"] == pytest.approx(2)

@@ -49,6 +49,12 @@ def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys):
     assert len(ledger.load("completions")) == 1
 
 
+def test_gaps_in_the_numbers_of_the_lessons_are_no_error(course):
+    for number, name in (("98", "tea"), ("91", "water"), ("95", "leaves")):
+        syllabus.new_lesson(number, name)
+    assert [lesson.name for lesson in syllabus.lessons()] == ["91_water", "95_leaves", "98_tea"]
+
+
 def test_the_exercise_of_a_new_lesson_accepts_right_answers_and_rejects_wrong_ones(course):
     *_, path = syllabus.new_lesson("98", "making_tea")
     task, answers = exercises.find("making-sum"), runpy.run_path(str(path))

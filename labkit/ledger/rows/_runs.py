@@ -1,5 +1,6 @@
 """What runs leave behind: batches and their attempts, and what the words of a lesson said."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from labkit.ledger.rows._base import OfRun, row
@@ -52,35 +53,34 @@ class Prediction(OfRun):
     reason: str | None = None  # why it is open
 
 
-@row("claims", key=("run_key", "claim_id"))
-class Claim(OfRun):
-    """A sentence of the text, and whether this run bears it out."""
+@dataclass(frozen=True, kw_only=True)
+class WithInterval(OfRun):
+    """A sentence and its number."""
 
     FIGURES: ClassVar = ("value", "low", "high")  # all are known, or none
-    claim_id: str
     sentence: str
-    verdict: str  # "holds", "fails" or "inconclusive"
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    unit: str | None = None
-    reason: str | None = None  # why there is no value
-
-
-@row("lesson_answers", key=("run_key",))
-class LessonAnswer(OfRun):
-    """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how far it carries."""
-
-    FIGURES: ClassVar = ("value", "low", "high")  # as in `Claim`
-    sentence: str
-    because: str
-    holds_for: str
-    not_for: str
     value: float | None = None
     low: float | None = None
     high: float | None = None
     unit: str | None = None
     reason: str | None = None  # why there is no value, or why it is doubtful
+
+
+@row("claims", key=("run_key", "claim_id"))
+class Claim(WithInterval):
+    """A sentence of the text, and whether this run bears it out."""
+
+    claim_id: str
+    verdict: str  # "holds", "fails" or "inconclusive"
+
+
+@row("lesson_answers", key=("run_key",))
+class LessonAnswer(WithInterval):
+    """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how far it carries."""
+
+    because: str
+    holds_for: str
+    not_for: str
 
 
 @row("answers", key=("run_key", "exercise_id"))
