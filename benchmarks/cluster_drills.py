@@ -16,7 +16,7 @@ import psutil
 
 from benchmarks import drills
 from labkit import ledger
-from labkit.ledger.rows import Attempt, Batch, Ceiling
+from labkit.ledger.rows import Attempt, Ceiling
 
 QUIET = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s", "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "0"}
 ROWS = 10  # of each run of `drills.WORK`
@@ -130,13 +130,12 @@ class KillDrill:
 
     def mend(self, *, fresh):
         """Start again what is not there."""
-        if self.cluster.scheduler is None or self.cluster.scheduler.poll() is not None:
+        if _ended(self.cluster.scheduler):
             self.cluster.start_scheduler()
         for name in self.names:
-            worker = self.cluster.workers.get(name)
-            if worker is None or worker.poll() is not None:
+            if _ended(self.cluster.workers.get(name)):
                 self.cluster.start_worker(name)
-        if self.client is None or self.client.poll() is not None:
+        if _ended(self.client):
             settings = {"cluster": self.cluster.address, "seeds": self.seeds, "fresh": fresh}
             self.client = drills.start_batch(self.folder, **settings)
             self.begun += 1
@@ -183,10 +182,13 @@ class KillDrill:
         }  # fmt: skip
 
 
+def _ended(process):
+    """Whether a process has ended, or never began."""
+    return process is None or process.poll() is not None
+
+
 def passed(folder):
     """The attempts of the newest batch that passed."""
-    if not ledger.find(Batch, path=drills.ledger_of(folder)):
-        return []
     return [row for row in drills.attempts(folder) if row.status == "passed"]
 
 

@@ -117,12 +117,12 @@ def connect(path=None):
     """A connection in WAL mode with full synchronisation, closed at the end."""
     path = Path(path or artifacts() / "ledger.sqlite")
     try:
-        if not path.exists() or edition_of(path) != EDITION:
+        if not _is_current(path):
             _begin(path)
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous=FULL")
             yield connection
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise LedgerError(
             f"The ledger {path} cannot be used.",
             expected="a SQLite file this process may write, on a disk with room",
@@ -132,9 +132,24 @@ def connect(path=None):
 
 
 def edition_of(path):
-    """The edition of the course whose lessons the rows of a ledger name; 0 in those before the third."""
-    with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as stored:
-        return stored.execute("PRAGMA user_version").fetchone()[0]
+    """The edition of the course whose lessons the rows of a ledger name; 0 in those before the third.
+
+    It is SQLite's user_version, read from the head of the file. A connection would not do: one that is open while
+    another process sets the file aside removes, at its end, the log of the ledger that came in its place.
+    """
+    with path.open("rb") as file:
+        head = file.read(64)
+    if head and not head.startswith(b"SQLite format 3\0"):
+        raise sqlite3.DatabaseError("file is not a database")
+    return int.from_bytes(head[60:], "big")
+
+
+def _is_current(path):
+    """Whether a ledger of this edition lies there."""
+    try:
+        return edition_of(path) == EDITION
+    except FileNotFoundError:
+        return False
 
 
 def _begin(path):

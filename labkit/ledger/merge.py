@@ -51,17 +51,16 @@ def merge(path, *, as_ours=None):
     """Take a parcel into this ledger; returns the rows that came: none where all of them were here.
 
     path     an artifacts folder, or a zip of one
-    as_ours  for the parcel of a worker of this runner: changes a row so that it counts like a row of this machine.
-             None: the rows are marked as reported, by the name of the parcel
+    as_ours  for the parcel of a worker of this runner, whose rows count like rows of this machine: {field: value} to
+             change in those that have the field. None: the rows are marked as reported, by the name of the parcel
     errors   LabError where something in it does not fit; then nothing was written
     """
     path = Path(path).resolve()
-    change = as_ours or (lambda row: _as_reported(row, path.name))
     known = {_whose(row) for kind in _kinds() for row in find(kind)}
     try:
         with ExitStack() as opened:
             place = _opened(path, opened)
-            pairs = [(row, change(row)) for row in _rows(place)]
+            pairs = [(row, _changed(row, as_ours or _as_reported(row, path.name))) for row in _rows(place)]
             new = [(theirs, ours) for theirs, ours in pairs if known.isdisjoint((_whose(theirs), _whose(ours)))]
             notebooks = _notebooks(place, new)
     except (*_BAD_ROW, *_BAD_FILE) as error:
@@ -162,15 +161,18 @@ def _whose(row):
     return getattr(row, "run_key", None) or row.machine_key or ""
 
 
+def _changed(row, changes):
+    """The row with those changes whose field it has."""
+    return replace(row, **{name: value for name, value in changes.items() if hasattr(row, name)})
+
+
 def _as_reported(row, source):
-    """The row under a key that none of ours can have, with the parcel's name, its texts without what does not print."""
+    """{field: value} to change, so that a row has a key that none of ours can have, and texts that can be printed."""
     changes = {name: _plain(value) for name, value in vars(row).items() if isinstance(value, str)}
     changes |= {key: REPORTED + changes[key] for key in ("run_key", "batch_key") if key in changes}
-    if hasattr(row, "reported_by"):
-        changes["reported_by"] = _plain(source)
     if changes.get("output"):
         changes["output"] = f"reported/{hashlib.sha256(changes['run_key'].encode()).hexdigest()[:16]}.ipynb"
-    return replace(row, **changes)
+    return changes | {"reported_by": _plain(source)}
 
 
 def _plain(text):

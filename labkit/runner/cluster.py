@@ -135,10 +135,5 @@ def _settled(sent, future, work):
         return failed
     parcel = work / "parcel.zip"
     parcel.write_bytes(content)
-    rows = merge(parcel, as_ours=lambda row: _of_this_batch(row, {"batch_key": sent.batch_key, "host": host}))
+    rows = merge(parcel, as_ours={"batch_key": sent.batch_key, "host": host})  # a run keeps the key it had there
     return next(row for row in rows if isinstance(row, Attempt))
-
-
-def _of_this_batch(row, changes):
-    """A row that a worker made, as a row of this batch; its run keeps the key that it had there."""
-    return replace(row, **{name: value for name, value in changes.items() if hasattr(row, name)})
