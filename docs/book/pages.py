@@ -82,7 +82,7 @@ def _answers(runs):
 
 
 def _answer(lesson, row):
-    number = _plain(unescape(cards.evidence(row)))
+    number = _plain(unescape(cards.card("evidence", row)))
     parts = (("Because", row.because), ("Holds for", row.holds_for), ("Not for", row.not_for))
     limits = "\n".join(f"- *{label}* {_plain(text)}" for label, text in parts)
     lead = f"[The lesson](lessons/{lesson.name}.ipynb)"

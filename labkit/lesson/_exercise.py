@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import threading
+import traceback
 from dataclasses import dataclass
 
 from labkit import ledger
@@ -17,24 +18,18 @@ from labkit.lesson import cards, exercises
 from labkit.lesson._run import current
 
 LONGEST_S = 60  # a check of a right answer takes a few seconds
-MOST_CHARACTERS = 4000  # kept of what an answer prints; the card shows the first 20 lines of it
+MOST_CHARACTERS = 4000  # of what an answer prints; the card shows the first 20 lines of them
 
 
 class _TooLong(BaseException):
     """Time is up; no Exception, so that an answer that catches those does not catch this."""
 
 
-class _Beginning(io.TextIOBase):
-    """A stream that keeps the beginning of what is written, and counts the lines."""
-
-    def __init__(self):
-        self.text = ""
-        self.count = 0
+class _Beginning(io.StringIO):
+    """The beginning of what is printed: an answer that prints in an endless loop would fill the memory."""
 
     def write(self, text):
-        self.text += text[: MOST_CHARACTERS - len(self.text)]
-        self.count += text.count("\n")
-        return len(text)
+        return super().write(text[: MOST_CHARACTERS - self.tell()])
 
 
 def exercise(exercise_id):
@@ -59,7 +54,7 @@ class Task:
             verdict, message = verdict_on(lambda: answer, self.exercise.verify)
         row = Answer(run_key=current().run_key, exercise_id=self.exercise.id, verdict=verdict, message=message or None)
         ledger.add(row)
-        cards.show("checked", self.exercise, row, printed)
+        cards.show("checked", self.exercise, row, printed.getvalue())
         if verdict == "passed":
             return answer
         if os.environ.get("LABKIT_STRICT") == "1":
@@ -78,7 +73,7 @@ def verdict_on(make, verify):
     except NotImplementedError:
         return "unsolved", "Not written yet. The reference answer is used below."
     except exercises.Wrong as error:
-        return "wrong", _words_of(error)
+        return "wrong", str(error)
     except _TooLong:
         return "wrong", f"Your answer had not finished after {LONGEST_S} seconds. Does a loop never end?"
     except KeyboardInterrupt:
@@ -86,16 +81,8 @@ def verdict_on(make, verify):
             raise
         return "wrong", "You stopped your answer before it had finished. The reference answer is used below."
     except BaseException as error:  # an answer may raise anything, and the lesson goes on
-        return "wrong", f"Your answer raised {type(error).__name__}: {_words_of(error)}"
+        return "wrong", f"Your answer raised {''.join(traceback.format_exception_only(error)).strip()}"
     return "passed", ""
-
-
-def _words_of(error):
-    """An exception's message, even when its `__str__` fails."""
-    try:
-        return str(error)
-    except BaseException as failure:
-        return f"(its message cannot be shown: __str__ raises {type(failure).__name__})"
 
 
 @contextlib.contextmanager

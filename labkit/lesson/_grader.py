@@ -8,7 +8,6 @@ count. Time and memory are limited; nothing else is forbidden.
 import json
 import linecache
 import os
-import re
 import resource
 import sys
 from contextlib import redirect_stdout, suppress
@@ -60,10 +59,9 @@ def _handed_in(exercise_id, imports, source):
             exec(line, space)
     space["exercise"] = exercise
     place = f"<cell of {exercise_id}>"
-    text = re.sub("^[%!].*", "pass", source, flags=re.MULTILINE)
-    linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)  # for inspect.getsource
+    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)  # for inspect.getsource
     try:
-        exec(compile(text, place, "exec"), space)
+        exec(compile(source, place, "exec"), space)
     except _HandedIn as found:
         return found.args[0]
     return None

@@ -49,7 +49,6 @@ def start(notebook, profile="lab", seed=0):
         batch_key=os.environ.get("LABKIT_BATCH_KEY"),
     )
     ledger.add(machine, run)
-    cards.align_words_left()
     cards.show("started", run, machine)
     return lesson
 

@@ -31,39 +31,9 @@ def show(name, *values):
         print(plain(page))
 
 
-def align_words_left():
-    """From now on tables of pandas show columns of words aligned left. JupyterLab aligns every cell right."""
-    if shell():
-        html = shell().display_formatter.formatters["text/html"]
-        for module in ("pandas", "pandas.core.frame"):  # from version 3 on, and before
-            html.for_type_by_name(module, "DataFrame", lambda table: _with_words_left(table, table))
-        html.for_type_by_name("pandas.io.formats.style", "Styler", lambda table: _with_words_left(table, table.data))
-
-
-def _with_words_left(table, frame):
-    """HTML of a DataFrame or a Styler that shows `frame`, with a style for the columns of words."""
-    page = table._repr_html_()
-    words = [place for place, (_, column) in enumerate(frame.items(), 1) if _holds_words(column)]
-    if page is None or not words:
-        return page
-    last = len(frame.columns) + 1  # heads are counted from the right: there may be a column for the index, or none
-    cells = ", ".join(f"td:nth-of-type({place}), thead th:nth-last-of-type({last - place})" for place in words)
-    return f"<div><style>@scope {{ {cells} {{ text-align: left !important; }} }}</style>{page}</div>"
-
-
-def _holds_words(column):
-    """True where most values of a column are text that does not begin like a number."""
-    return 2 * sum(isinstance(value, str) and not re.match(r"[-+−]?[\d.]", value) for value in column) > len(column)
-
-
 def card(name, *values):
     """HTML of one macro of the template: "started", "asked", "revealed", "claimed", "checked", "recap", ..."""
     return getattr(macros(), name)(*values)
-
-
-def evidence(row):
-    """HTML of the evidence of a claim: a number, an interval, or the reason there is none."""
-    return card("evidence", row)
 
 
 def plain(card):

@@ -73,7 +73,7 @@ def _asked(path, solved):
     imports = []
     found = {}
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
-        source = "".join(cell["source"])
+        source = re.sub("^[%!].*", "pass", "".join(cell["source"]), flags=re.MULTILINE)  # commands of IPython
         imports += _imports(source)
         for name in exercises.asked(source):
             if name in exercises.registry():
@@ -84,7 +84,7 @@ def _asked(path, solved):
 def _imports(source):
     """The lines of import that stand by themselves in a cell."""
     try:
-        tree = ast.parse(re.sub("^[%!].*", "pass", source, flags=re.MULTILINE))
+        tree = ast.parse(source)
     except SyntaxError:
         return []
     return [ast.unparse(node) for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]

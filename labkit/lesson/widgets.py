@@ -39,21 +39,15 @@ def _question_widget(row, options, record):
 
 def _choices(options, row, answer):
     """One button an option; the one clicked last is marked."""
-    buttons = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
+    given = row.answer if row.source != "default" and row.answer in options else None
+    buttons = widgets.ToggleButtons(options=options, value=given, style={"button_width": "auto"})
 
-    def mark(option):
-        for button in buttons:
-            button.button_style = "info" if button.description == option else ""
-
-    def choose(clicked):
+    def record(_):
         with _one_at_a_time:
-            mark(clicked.description)
-            answer(clicked.description)
+            answer(buttons.value)
 
-    for button in buttons:
-        button.on_click(choose)
-    mark(row.answer if row.source != "default" else None)
-    return buttons
+    buttons.observe(record, names="value")
+    return [buttons]
 
 
 def _number_field(row, answer):

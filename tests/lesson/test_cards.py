@@ -91,18 +91,3 @@ def test_every_colour_can_be_read_in_jupyterlabs_light_and_dark_theme(colour, te
     """WCAG asks for a contrast of 4.5."""
     darker, lighter = sorted((luminance(mixed(colour, text)), luminance(page)))
     assert (lighter + 0.05) / (darker + 0.05) >= 4.5
-
-
-def test_a_table_aligns_columns_of_words_left_and_those_of_numbers_as_pandas_does(monkeypatch):
-    pandas = pytest.importorskip("pandas")
-    from IPython.core.interactiveshell import InteractiveShell
-
-    shell = InteractiveShell()
-    monkeypatch.setattr(cards, "shell", lambda: shell)
-    cards.align_words_left()
-    frame = pandas.DataFrame({"ms": [1.5, 2.5], "engine": ["eager", "none here"], "data": ["1.5 x", "-2 x"]})
-    for table in (frame, frame.style.hide(), frame.style.format(precision=1)):
-        page = shell.display_formatter.format(table)[0]["text/html"]
-        assert "@scope { td:nth-of-type(2), thead th:nth-last-of-type(2) { text-align: left" in page
-        assert page.count("nth-") == 2
-    assert "@scope" not in shell.display_formatter.format(frame[["ms", "data"]])[0]["text/html"]

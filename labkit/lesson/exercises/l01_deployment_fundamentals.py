@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, text, untouched
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
 
 
 def response_times(arrivals, service):
@@ -118,7 +118,7 @@ def verify_pick(answer):
             found = answer([dict(offer) for offer in order], *budget)
             expect(not isinstance(found, dict), f"{case}: return the offer's name, not the offer {shorten(found)}.")
             nothing = "None, as no offer fits" if wanted is None else repr(wanted)
-            right = found is None if wanted is None else text(found) == wanted
+            right = found is None if wanted is None else str(found) == wanted
             expect(right, f"{case}, budget {budget}: expected {nothing}; found {shorten(found)}.")
 
 

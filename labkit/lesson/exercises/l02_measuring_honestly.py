@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, text, untouched
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
 
 TRUTH_S = 2e-3
 SEEDS = 60  # runs of each made-up machine: a single call is interrupted in one of twelve
@@ -116,9 +116,9 @@ def verify_is_real(answer):
     }
     for name, (true_ratio, wanted, traits) in cases.items():
         told = [answer(*runs(true_ratio, seed=seed, **traits)) for seed in range(40)]
-        odd = next((word for word in told if text(word) not in words), words)
+        odd = next((word for word in told if str(word) not in words), words)
         expect(odd is words, f'Expected "faster", "slower" or "not distinguishable"; found {shorten(odd)}.')
-        share = np.mean([text(word) == wanted for word in told])
+        share = np.mean([str(word) == wanted for word in told])
         most = max(set(told), key=told.count)
         expect(
             share >= SURE,
