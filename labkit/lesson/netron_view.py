@@ -16,11 +16,10 @@ import os
 import re
 import sys
 import webbrowser
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from labkit.device import packages
 from labkit.errors import LabError, Unavailable
@@ -42,19 +41,17 @@ _MODULES = (
 
 
 def show(path, *others, height=520):
-    """Show models side by side: a table of what they hold, and below it netron's drawing, where a reader may look.
+    """Show models side by side, drawn by netron.
 
     path    an ONNX file; `others` stand to its right
     height  of the drawing, in CSS pixels
-    Tensors above 16 KiB are left out of the drawing; `labkit view` shows them too. Without netron the table stands
-    alone, with the reason. In a headless run the drawing is kept as a page of its own, and linked.
+    Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron there is a note with the reason. In a
+    headless run the drawing is kept as a page of its own, and linked; outside a notebook nothing is shown.
     Raises  LabError for a file that is not an ONNX model
     """
     from IPython.display import HTML, display
 
     graphs = [read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
-    lines = [[what, *(graph.facts[what] for graph in graphs)] for what in graphs[0].facts]
-    cards.show("facts", "What each file holds", ["", *(graph.name for graph in graphs)], lines)
     if not cards.shell():
         return
     try:
@@ -91,7 +88,7 @@ def _largest_tensor(path):
     return WHOLE_MODEL if path.is_file() and path.stat().st_size <= WHOLE_MODEL else IN_A_LARGE_MODEL
 
 
-# ---- the graph: what it holds in numbers, and its bytes without the large tensors
+# ---- the graph: its operators, and its bytes without the large tensors
 
 
 @dataclass(frozen=True)
@@ -100,14 +97,12 @@ class Graph:
 
     name        the file's name
     packed      its bytes, without the tensors that were too large
-    operators   {operator: count}
-    facts       {what: text} for the table above the drawing
+    operators   names of the operators that it uses
     """
 
     name: str
     packed: bytes
-    operators: Counter
-    facts: dict
+    operators: set
 
 
 def read_graph(path, *, largest_tensor):
@@ -120,27 +115,11 @@ def read_graph(path, *, largest_tensor):
     model = parsed(path)
     if not model.graph.node:
         raise LabError(f"{path.name} has nothing to draw.", expected="a graph with nodes", found="none")
-    large = [tensor for tensor in tensors(model) if tensor.ByteSize() > largest_tensor and not tensor.data_location]
-    for tensor in large:
-        _empty(tensor)
-    operators = Counter(node.op_type for node in model.graph.node)
-    weights = {tensor.name for tensor in model.graph.initializer}  # older files list them among the inputs
-    opsets = [str(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
-    facts = {
-        "nodes": f"{operators.total():,}",
-        "operators": ", ".join(f"{name} {count}" for name, count in operators.most_common()),
-        "inputs": _described(value for value in model.graph.input if value.name not in weights),
-        "outputs": _described(model.graph.output),
-        "opset": ", ".join(opsets) or "–",
-        "file": f"{path.stat().st_size / 1e6:,.2f} MB",
-        "large tensors": f"{len(large)} not in the drawing; the command labkit view shows them" if large else "none",
-    }
-    return Graph(path.name, model.SerializeToString(), operators, facts)
-
-
-def _described(values):
-    """ "input FLOAT, batchx3x224x224" of each ValueInfoProto."""
-    return "; ".join(f"{value.name} {helper.printable_type(value.type)}" for value in values)
+    for tensor in tensors(model):
+        if tensor.ByteSize() > largest_tensor and not tensor.data_location:
+            _empty(tensor)
+    operators = {node.op_type for node in model.graph.node}
+    return Graph(path.name, model.SerializeToString(), operators)
 
 
 def _empty(tensor):
