@@ -1,6 +1,7 @@
 """Pictures of measured rows, with units on the axes. They need no display: a notebook shows what is returned."""
 
 import io
+from itertools import cycle
 
 import numpy as np
 from matplotlib.collections import PolyCollection
@@ -15,7 +16,6 @@ GREY = "#888888"
 FEW = 6  # so many points can all carry a label
 WIDE = 10  # a range of this factor wants a logarithmic axis
 FRAME = 2  # a frame around ratios ends at this factor beyond the outermost median
-UNITS = {"ms": "ms", "mb": "MB", "s": "s", "bytes": "bytes", "j": "J", "usd": "USD", "mhz": "MHz"}
 
 
 class Picture(Figure):
@@ -38,14 +38,6 @@ def canvas(width=6.5, height=3.2, *, columns=1, ax=None):
     return figure, axes
 
 
-def _axis_label(column):
-    """A column's name as a label with its unit: latency_p50_ms is "latency p50 (ms)"."""
-    if column.endswith("_per_s"):
-        return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
-    *words, last = column.split("_")
-    return f"{' '.join(words)} ({UNITS[last]})" if words and last in UNITS else column.replace("_", " ")
-
-
 def ratio(result, ax=None):
     """The ratios of a `Comparison` with their 95 % intervals; the grey band is what the machine cannot tell apart.
 
@@ -62,8 +54,10 @@ def ratio(result, ax=None):
         colour = {"faster": COLOURS[2], "slower": COLOURS[1]}.get(row.verdict, GREY)
         shown_part = [max(row.low, least), min(row.high, most)]
         ax.plot(shown_part, [place, place], color=colour, lw=3, solid_capstyle="butt")
-        for end, cut, arrow in ((least, row.low < least, "<"), (most, row.high > most, ">")):
-            ax.plot(*([end], [place]) if cut else ([], []), arrow, color=colour, ms=8, clip_on=False)
+        if row.low < least:
+            ax.plot(least, place, "<", color=colour, ms=8, clip_on=False)
+        if row.high > most:
+            ax.plot(most, place, ">", color=colour, ms=8, clip_on=False)
         ax.plot(row.median, place, "o", color=colour, ms=7)
         # beside the axes, where no interval and no line runs through it
         text = f"{shown(row.median, 'x')}  {row.verdict}"
@@ -71,7 +65,7 @@ def ratio(result, ax=None):
     ax.set_yticks(range(len(rows)), [row.arm for row in rows])
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: undecided)")
     if max(medians) > WIDE * min(medians):
-        log_axis(ax, "x", lambda value: f"{value:g}")
+        log_axis(ax, "x", "{:g}".format)
     return figure
 
 
@@ -81,7 +75,7 @@ def distribution(rows, ax=None):
     figure, ax = canvas(ax=ax)
     everything = np.concatenate([row.samples_ms for row in rows])
     edges = np.geomspace(everything.min() * 0.98, everything.max() * 1.02, 60)
-    for row, colour in zip(rows, COLOURS * 9, strict=False):
+    for row, colour in zip(rows, cycle(COLOURS), strict=False):
         marks = [("p50", row.p50_ms, "-"), ("p95", row.p95_ms, "--"), ("p99", row.p99_ms, ":")]
         known = [(name, ms, style) for name, ms, style in marks if ms is not None]
         label = ", ".join(f"{name} {shown(ms / 1e3, 's')}" for name, ms, _ in known)
@@ -114,23 +108,14 @@ def roofline(results, ax=None):
         colour = colours[result.precision]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
         text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
-        far = np.log(result.intensity / x[0]) > 0.75 * np.log(x[-1] / x[0])  # too near the edge for a text
-        beside = (-8, -5, "right") if far else (8, -5, "left")
-        dx, dy, side = (0, -9, "center") if _reaches_another(result, results.values()) else beside
-        place = {"xytext": (dx, dy), "ha": side, "textcoords": "offset points"}
+        place = {"xytext": (0, -9), "ha": "center", "textcoords": "offset points"}
         box = {"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1}
         ax.annotate(text, (result.intensity, rate), **place, va="top", color=colour, bbox=box)
-    log_axis(ax, "x", lambda value: f"{value:g}")
+    log_axis(ax, "x", "{:g}".format)
     log_axis(ax, "y", shown)
     ax.set(xlabel="operations per byte (op/B)", ylabel="operations per second (op/s)")
     ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
     return figure
-
-
-def _reaches_another(result, others):
-    """True when a label on the right of this dot would run into another dot of about the same height."""
-    rates = [(each.intensity / result.intensity, each.ops / each.seconds) for each in others]
-    return any(1 < far < WIDE**1.2 and 0.5 < result.seconds * rate / result.ops < 1.5 for far, rate in rates)
 
 
 def throughput(curve):
@@ -153,41 +138,39 @@ def throughput(curve):
     return figure
 
 
-def pareto(frame, x, y, *, size=None, label=None, better=("low", "high")):
-    """Points of a frame, and the line through those that no other point beats on both axes.
+def pareto(rows):
+    """Accuracy against latency of `rows.Deployment`, and the line through those that no other beats on both.
 
-    x, y    columns; their units are read off their names
-    size    column shown as the area of the points
-    label   column written beside the points of that line (and beside all, when there are few)
-    better  "low" or "high" for x and y
+    The area of a dot is the size of the model. Dots on the line have a number (all, when there are few), and the names
+    of these deployments, which are long, stand beside the picture.
     """
-    known = frame.dropna(subset=[x, y])
-    figure, ax = canvas(height=4)
-    best = front(known[x].to_numpy(float), known[y].to_numpy(float), better)
-    areas = 60 if size is None else 30 + 370 * known[size].to_numpy(float) / known[size].max()
+    x = np.array([row.latency_p50_ms for row in rows])
+    y = np.array([row.accuracy for row in rows])
+    sizes = np.array([row.size_bytes or 0 for row in rows])
+    largest = max(sizes.max(), 1)
+    best = front(x, y)
     colours = [COLOURS[0] if on else GREY for on in best]
-    ax.scatter(known[x], known[y], s=areas, c=colours, alpha=0.75, lw=0)
-    line = known[best].sort_values(x)
-    ax.plot(line[x], line[y], color=COLOURS[0], lw=1, zorder=0)
-    for (_, row), on in zip(known.iterrows(), best, strict=True):
-        if label and (on or len(known) <= FEW):
+    figure, ax = canvas(height=4)
+    ax.scatter(x, y, s=30 + 370 * sizes / largest, c=colours, alpha=0.75, lw=0)
+    ax.plot(np.sort(x[best]), np.sort(y[best]), color=COLOURS[0], lw=1, zorder=0)  # a front rises everywhere
+    names = []
+    for number, row in enumerate(rows):
+        if best[number] or len(rows) <= FEW:
+            names.append(f"{number + 1}: {row.model}, {row.engine} {row.precision}, batch {row.batch}")
             place = {"xytext": (0, 11), "textcoords": "offset points", "ha": "center"}
-            ax.annotate(str(row[label]), (row[x], row[y]), **place, fontsize=8, color=COLOURS[0] if on else GREY)
-    if known[x].min() > 0 and known[x].max() > WIDE * known[x].min():
-        log_axis(ax, "x", lambda value: f"{value:g}")
+            ax.annotate(f"{number + 1}", (x[number], y[number]), **place, fontsize=8, color=colours[number])
+    figure.text(1.01, 0.9, "\n".join(names), va="top", fontsize=8, linespacing=1.6, parse_math=False)
+    if x.max() > WIDE * x.min():
+        log_axis(ax, "x", "{:g}".format)
     ax.margins(0.15)
-    ax.set(xlabel=f"{_axis_label(x)}, {better[0]} is better", ylabel=f"{_axis_label(y)}, {better[1]} is better")
-    if size is not None:
-        largest = shown(float(known[size].max()), None)
-        ax.set_title(f"area of a dot: {_axis_label(size)}, at most {largest}", fontsize=9, loc="right")
+    ax.set(xlabel="latency p50 (ms), low is better", ylabel="accuracy, high is better")
+    ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=9, loc="right")
     return figure
 
 
-def front(x, y, better=("low", "high")):
-    """(n,) bool: the points that no other point beats on one axis without losing on the other."""
-    x = x if better[0] == "low" else -x
-    y = -y if better[1] == "high" else y
-    return np.array([not np.any((x <= a) & (y <= b) & ((x < a) | (y < b))) for a, b in zip(x, y, strict=True)], bool)
+def front(x, y):
+    """(n,) bool: the points that none beats: as low in x and as high in y, and better in one of them."""
+    return np.array([not np.any((x <= a) & (y >= b) & ((x < a) | (y > b))) for a, b in zip(x, y, strict=True)], bool)
 
 
 def log_axis(ax, which, text):

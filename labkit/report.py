@@ -42,7 +42,7 @@ def write_report(path=None):
     path = Path(path or artifacts() / "report.html")
     found = ledger.find(Attempt)
     attempts = {(row.reported_by or "", row.notebook, -1 if row.seed is None else row.seed): row for row in found}
-    filters = {"badge": _badge, "evidence": cards.macros().evidence, "readable": cards.readable, "shown": shown, "when": _when}
+    filters = {"badge": _badge, "evidence": _evidence, "readable": cards.readable, "shown": shown, "when": _when}
     page = cards.template("report.html", **filters).render(
         card=cards.card,
         machine=device.describe(),
@@ -206,29 +206,22 @@ def _pictures():
 
 
 def _picture(rows):
-    """Numbered dots, and beside them what the numbers stand for: names of deployments are long."""
-    import matplotlib.pyplot as plt
-    import pandas as pd
+    """The picture of deployments as a data URI."""
+    from labkit.plots import pareto
 
-    from labkit.plots import FEW, front, pareto
-
-    frame = pd.DataFrame([asdict(row) for row in rows])
-    frame["size_mb"] = frame["size_bytes"].astype(float) / 1e6
-    frame["number"] = range(1, len(frame) + 1)
-    figure = pareto(frame, x="latency_p50_ms", y="accuracy", size="size_mb", label="number")
-    best = front(frame["latency_p50_ms"].to_numpy(float), frame["accuracy"].to_numpy(float))
-    named = frame[best | (len(frame) <= FEW)].itertuples()
-    names = [f"{row.number}: {row.model}, {row.engine} {row.precision}, batch {row.batch}" for row in named]
-    figure.text(1.01, 0.9, "\n".join(names), va="top", fontsize=8, linespacing=1.6, parse_math=False)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight")
-    plt.close(figure)
+    pareto(rows).savefig(buffer, format="svg", bbox_inches="tight")
     return pages.data_uri(buffer)
 
 
 def _badge(word):
     """A verdict or status as the cards of the lessons show it."""
     return cards.card("badge", "fails" if word == "failed" else word, word)
+
+
+def _evidence(row):
+    """The evidence of a claim, or the reason there is none, as the cards of the lessons show it."""
+    return cards.card("evidence", row)
 
 
 def _when(text):

@@ -4,10 +4,10 @@ import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from labkit import plots
+from labkit.ledger.rows import Deployment
 from labkit.measure import Plan, Roofline, SimulatedMachine, compare, latency, throughput_curve
 
 
@@ -74,42 +74,44 @@ def test_throughput_and_latency_stand_side_by_side_with_units():
         assert inside.ymax >= max(map(row_value, curve.rows)) * 0.999
 
 
-FRAME = pd.DataFrame(
-    {
-        "latency_p50_ms": [1.0, 2.0, 3.0, 2.5, None],
-        "accuracy": [0.8, 0.9, 0.95, 0.85, 0.99],
-        "size_bytes": [10, 20, 30, 20, 5],
-        "model": ["a", "b", "c", "d", "not measured"],
+def deployments(latencies, accuracies):
+    about = {
+        "run_key": "",
+        "device": "cpu",
+        "threads": 1,
+        "engine": "eager",
+        "precision": "fp32",
+        "batch": 1,
+        "dataset": "d",
     }
-)
+    rows = enumerate(zip(latencies, accuracies, strict=True), 1)
+    return [
+        Deployment(
+            **about, dataset="d", model=f"m{number}", latency_p50_ms=ms, accuracy=accuracy, size_bytes=10 * number
+        )
+        for number, (ms, accuracy) in rows
+    ]
 
 
 def test_the_front_has_the_points_that_nothing_beats():
     assert plots.front(np.array([1, 2, 3, 2.5]), np.array([0.8, 0.9, 0.95, 0.85])).tolist() == [True, True, True, False]
-    assert plots.front(np.array([1.0, 2]), np.array([1.0, 2]), ("high", "high")).tolist() == [False, True]
     assert plots.front(np.array([1.0, 1]), np.array([2.0, 2])).tolist() == [True, True]
 
 
-def test_the_pareto_picture_labels_measured_points_and_reads_units_off_the_names():
-    ax = plots.pareto(FRAME, "latency_p50_ms", "accuracy", size="size_bytes", label="model").axes[0]
-    assert [text.get_text() for text in ax.texts] == ["a", "b", "c", "d"]
+def test_the_pareto_picture_numbers_few_points_and_names_them_with_units_on_the_axes():
+    figure = plots.pareto(deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85]))
+    ax = figure.axes[0]
+    assert [text.get_text() for text in ax.texts] == ["1", "2", "3", "4"]
+    assert figure.texts[0].get_text().splitlines()[1] == "2: m2, eager fp32, batch 1"
+    assert ax.lines[0].get_xydata().tolist() == [[1, 0.8], [2, 0.9], [3, 0.95]]
     assert ax.get_xlabel() == "latency p50 (ms), low is better"
+    assert "at most 40 B" in ax.get_title(loc="right")
 
 
-def test_among_many_points_only_the_front_is_labelled():
-    many = pd.DataFrame({"latency_p50_ms": [1.0, 2.0, *range(3, 12)], "accuracy": [0.8, 0.9, *[0.7] * 9]})
-    many["model"] = [f"m{number}" for number in range(len(many))]
-    ax = plots.pareto(many, "latency_p50_ms", "accuracy", label="model").axes[0]
-    assert [text.get_text() for text in ax.texts] == ["m0", "m1"]
+def test_among_many_points_only_the_front_is_numbered():
+    ax = plots.pareto(deployments([1.0, 2.0, *range(3, 12)], [0.8, 0.9, *[0.7] * 9])).axes[0]
+    assert [text.get_text() for text in ax.texts] == ["1", "2"]
     assert ax.get_xscale() == "log"
-
-
-@pytest.mark.parametrize(
-    ("column", "label"),
-    [("throughput_per_s", "throughput (1/s)"), ("size_bytes", "size (bytes)"), ("accuracy", "accuracy")],
-)
-def test_a_column_s_unit_is_part_of_its_label(column, label):
-    assert plots._axis_label(column) == label
 
 
 def test_pictures_can_be_drawn_into_given_axes():

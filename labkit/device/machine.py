@@ -129,13 +129,13 @@ def usable_cores():
 
 
 def _gpu_facts():
-    """Name, memory and driver of the first GPU; all None when there is none."""
+    """Name, memory and driver of the first GPU, as far as there is one."""
     import torch
 
     if torch.backends.mps.is_available():
-        return {"gpu": "Apple GPU (mps)", "gpu_memory_bytes": None, "gpu_driver": None}
+        return {"gpu": "Apple GPU (mps)"}
     if not torch.cuda.is_available():
-        return {"gpu": None, "gpu_memory_bytes": None, "gpu_driver": None}
+        return {}
     properties = torch.cuda.get_device_properties(0)
     return {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory, "gpu_driver": _nvidia_driver()}
 
@@ -146,8 +146,7 @@ def _nvidia_driver():
 
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        version = pynvml.nvmlSystemGetDriverVersion()
-        return version.decode() if isinstance(version, bytes) else version
+        return pynvml.nvmlSystemGetDriverVersion()
     return None
 
 

@@ -45,7 +45,7 @@ def show(path, *others, height=520):
 
     path    an ONNX file; `others` stand to its right
     height  of the drawing, in CSS pixels
-    Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron there is a note with the reason. In a
+    Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a note says what is missing. In a
     headless run the drawing is kept as a page of its own, and linked; outside a notebook nothing is shown.
     Raises  LabError for a file that is not an ONNX model
     """

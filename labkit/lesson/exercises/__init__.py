@@ -18,7 +18,6 @@ from typing import Any
 
 from labkit.errors import LessonError
 
-
 # The instructions of a function that does nothing but return a constant; which of them depends on the Python.
 RETURNS_A_CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
 
