@@ -75,22 +75,13 @@ def test_throughput_and_latency_stand_side_by_side_with_units():
 
 
 def deployments(latencies, accuracies):
-    about = {
-        "run_key": "",
-        "device": "cpu",
-        "threads": 1,
-        "engine": "eager",
-        "precision": "fp32",
-        "batch": 1,
-        "dataset": "d",
-    }
-    rows = enumerate(zip(latencies, accuracies, strict=True), 1)
-    return [
-        Deployment(
-            **about, dataset="d", model=f"m{number}", latency_p50_ms=ms, accuracy=accuracy, size_bytes=10 * number
-        )
-        for number, (ms, accuracy) in rows
-    ]
+    about = {"run_key": "", "dataset": "d", "device": "cpu", "threads": 1}
+    about |= {"engine": "eager", "precision": "fp32", "batch": 1}
+    found = []
+    for number, (ms, accuracy) in enumerate(zip(latencies, accuracies, strict=True), 1):
+        measured = {"latency_p50_ms": ms, "accuracy": accuracy, "size_bytes": 10 * number}
+        found.append(Deployment(**about, **measured, model=f"m{number}"))
+    return found
 
 
 def test_the_front_has_the_points_that_nothing_beats():
