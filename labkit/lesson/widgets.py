@@ -39,15 +39,21 @@ def _question_widget(row, options, record):
 
 def _choices(options, row, answer):
     """One button an option; the one clicked last is marked."""
-    given = row.answer if row.source != "default" and row.answer in options else None
-    buttons = widgets.ToggleButtons(options=options, value=given, style={"button_width": "auto"})
+    buttons = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
 
-    def record(_):
+    def mark(option):
+        for button in buttons:
+            button.button_style = "info" if button.description == option else ""
+
+    def choose(clicked):
         with _one_at_a_time:
-            answer(buttons.value)
+            mark(clicked.description)
+            answer(clicked.description)
 
-    buttons.observe(record, names="value")
-    return [buttons]
+    for button in buttons:
+        button.on_click(choose)
+    mark(row.answer if row.source != "default" else None)
+    return buttons
 
 
 def _number_field(row, answer):
