@@ -38,9 +38,7 @@ class Encoder(nn.Module):
         present = tokens != PADDING  # (N, T)
         x = self.norm(self.tokens(tokens) + self.positions.weight[: tokens.shape[1]])  # (N, T, width)
         share = present.to(x.dtype)[:, :, None]  # (N, T, 1): 1 for a token, 0 for padding
-        attention_mask = torch.zeros_like(share).masked_fill(
-            ~present[:, :, None], NEVER
-        )  # finite: no NaN
+        attention_mask = torch.zeros_like(share).masked_fill(~present[:, :, None], NEVER)  # finite: no NaN
         attention_mask = attention_mask[:, None].transpose(2, 3)  # (N, T, 1) -> (N, 1, T, 1) -> (N, 1, 1, T)
         for layer in self.layers:
             x = layer(x, attention_mask)
