@@ -9,11 +9,11 @@ Source   You et al. 2019, algorithm 2, arXiv:1904.00962
 
 import torch
 
-from labkit.methods.lars import add_scaled, closure_loss, norms, scale_all
+from labkit.methods.lars import LayerWise, add_scaled, norms, scale_all
 
 
-class LAMB(torch.optim.Optimizer):
-    """Layer-wise adaptive moments. A tensor counts as a layer.
+class LAMB(LayerWise):
+    """Layer-wise adaptive moments.
 
         m, v      = running means of grad and grad^2 with betas, divided by 1 - beta^step
         direction = m / (sqrt(v) + eps) + weight_decay * weight
@@ -28,19 +28,10 @@ class LAMB(torch.optim.Optimizer):
         settings = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "eps": eps}
         super().__init__(params, {**settings, "adapt": True, "step": 0})
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
-        loss = closure_loss(closure)
-        for group in self.param_groups:
-            group["step"] += 1
-            if weights := [weight for weight in group["params"] if weight.grad is not None]:
-                self._update(weights, group)
-        return loss
-
-    def _update(self, weights, group):
+    def update(self, weights, grads, group):
         """One update of the weights of a group."""
-        directions, length = self._adam(weights, group)
+        group["step"] += 1
+        directions, length = self._adam(weights, grads, group)
         torch._foreach_add_(directions, weights, alpha=group["weight_decay"] / length)
         if group["adapt"]:
             w, d = norms(weights), length * norms(directions)
@@ -49,10 +40,10 @@ class LAMB(torch.optim.Optimizer):
         else:
             torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
-    def _adam(self, weights, group):
+    def _adam(self, weights, grads, group):
         """(new tensors, a number): Adam's directions are their product. The number saves passes over the tensors."""
-        (beta1, beta2), grads = group["betas"], [weight.grad for weight in weights]
-        first, second = self._moments(weights)
+        beta1, beta2 = group["betas"]
+        first, second = self.kept(weights, "first"), self.kept(weights, "second")
         torch._foreach_lerp_(first, grads, 1 - beta1)
         scale_all(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
@@ -61,13 +52,6 @@ class LAMB(torch.optim.Optimizer):
         spread = torch._foreach_sqrt(second)
         torch._foreach_add_(spread, group["eps"] * root)
         return list(torch._foreach_div(first, spread)), root / (1 - beta1 ** group["step"])
-
-    def _moments(self, weights):
-        """The state of the weights, 0 at first: (means of the gradient, means of its square)."""
-        for weight in weights:
-            if not self.state[weight]:
-                self.state[weight].update(first=torch.zeros_like(weight), second=torch.zeros_like(weight))
-        return tuple([self.state[weight][name] for weight in weights] for name in ("first", "second"))
 
 
 def make(named_parameters, config):

@@ -10,8 +10,32 @@ Source   You, Gitman, Ginsburg 2017, arXiv:1708.03888
 import torch
 
 
-class LARS(torch.optim.Optimizer):
-    """Layer-wise adaptive rate scaling. A tensor counts as a layer.
+class LayerWise(torch.optim.Optimizer):
+    """An optimizer that stretches the step of each layer: what LARS and LAMB share. A tensor counts as a layer."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if weights := [weight for weight in group["params"] if weight.grad is not None]:
+                self.update(weights, [weight.grad for weight in weights], group)
+        return loss
+
+    def kept(self, weights, name):
+        """The tensors that the optimizer keeps under this name, one for each weight; they begin at 0."""
+        states = [self.state[weight] for weight in weights]
+        for weight, state in zip(weights, states, strict=True):
+            if name not in state:
+                state[name] = torch.zeros_like(weight)
+        return [state[name] for state in states]
+
+
+class LARS(LayerWise):
+    """Layer-wise adaptive rate scaling.
 
         slope    = grad + weight_decay * weight
         ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps);  1 where a norm is 0
@@ -28,18 +52,9 @@ class LARS(torch.optim.Optimizer):
         settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "eps": eps}
         super().__init__(params, {**settings, "adapt": True})
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
-        loss = closure_loss(closure)
-        for group in self.param_groups:
-            if weights := [weight for weight in group["params"] if weight.grad is not None]:
-                self._update(weights, group)
-        return loss
-
-    def _update(self, weights, group):
+    def update(self, weights, grads, group):
         """One update of the weights of a group."""
-        grads, velocities = [weight.grad for weight in weights], self._velocities(weights)
+        velocities = self.kept(weights, "velocity")
         slopes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
         scale_all(velocities, group["momentum"])
         if group["adapt"]:
@@ -47,14 +62,6 @@ class LARS(torch.optim.Optimizer):
         else:
             torch._foreach_add_(velocities, slopes)
         torch._foreach_add_(weights, velocities, alpha=-group["lr"])
-
-    def _velocities(self, weights):
-        """The state of the weights, 0 at first."""
-        states = [self.state[weight] for weight in weights]
-        for weight, state in zip(weights, states, strict=True):
-            if not state:
-                state["velocity"] = torch.zeros_like(weight)
-        return [state["velocity"] for state in states]
 
 
 def make(named_parameters, config):
@@ -83,11 +90,3 @@ def scale_all(tensors, factor):
     """Multiply all tensors in place by one number."""
     # as a tensor: on a CPU a number would be made into one anew for each tensor, which takes longer than the product
     torch._foreach_mul_(tensors, tensors[0].new_full((), factor))
-
-
-def closure_loss(closure):
-    """What torch's optimizers do with the closure of `step`."""
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()

@@ -2,8 +2,8 @@
 
 import copy
 import cProfile
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 
@@ -44,9 +44,9 @@ class Training:
         file = artifacts() / "profiles" / f"{self.name}.{'prof' if profile == 'cprofile' else 'json'}"
         if profile == "torch":
             profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(file)
-        data = (self.train, self.test)
-        work = partial(fit, self.network, data, self.config, device=self.device, checkpoint=checkpoint)
-        history = _profiled(work, file) if profile == "cprofile" else work()
+        with _profiled(file) if profile == "cprofile" else nullcontext():
+            data = (self.train, self.test)
+            history = fit(self.network, data, self.config, device=self.device, checkpoint=checkpoint)
         return history, checkpoint, file if profile else None
 
     def dry_run(self, steps=1):
@@ -56,13 +56,13 @@ class Training:
         return fit(copy.deepcopy(self.network), few, once, device=self.device)
 
 
-def _profiled(work, file):
-    """The answer of work(); cProfile's account of it goes into the file."""
-    profiler = cProfile.Profile()
-    answer = profiler.runcall(work)
+@contextmanager
+def _profiled(file):
+    """Write cProfile's account of the block into the file."""
+    with cProfile.Profile() as profiler:
+        yield
     with atomic(file) as temporary:
         profiler.dump_stats(temporary)
-    return answer
 
 
 def training(model, dataset, config, *, limit=None):
@@ -71,15 +71,15 @@ def training(model, dataset, config, *, limit=None):
     limit  take only so many training images, and at most as many to test on
     """
     train, test = load(dataset, "train", limit=limit), load(dataset, "test")
-    test = test if limit is None or limit >= len(test) else test.subset(limit)
+    test = test.subset(min(limit, len(test))) if limit else test
     torch.manual_seed(config.seed)
     network, shape = models.build(model, classes=len(train.classes), like=tuple(train.images.shape[1:]))
     train, test = (_fitted(images, model, shape) for images in (train, test))
     known = models.recipe_of(model).shape[-1]  # to resize nothing, and say so, the set has to be of this size
     side = config.size or (None if shape[-1] == known and shape[1:] == train.images.shape[2:] else shape[-1])
     name = f"{dataset.replace(':', '-').replace('/', '-')}-{model}"
-    settings = {"config": replace(config, size=side), "device": devices.pick()}
-    return Training(name=name, network=network, train=train, test=test, **settings)
+    config = replace(config, size=side)
+    return Training(name=name, network=network, train=train, test=test, config=config, device=devices.pick())
 
 
 def _fitted(images, model, shape):
@@ -93,5 +93,4 @@ def _fitted(images, model, shape):
         )
     if shape[0] == images.images.shape[1]:
         return images
-    threefold = {"mean": images.mean * 3, "std": images.std * 3}
-    return replace(images, images=images.images.expand(-1, 3, -1, -1), **threefold)
+    return replace(images, images=images.images.expand(-1, 3, -1, -1), mean=images.mean * 3, std=images.std * 3)

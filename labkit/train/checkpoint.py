@@ -20,7 +20,8 @@ from labkit.files import atomic
 _FORMAT = "labkit checkpoint 2"
 _FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner"}  # these do not change what is learned
 _REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
-_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, EOFError, IsADirectoryError)
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, EOFError, IsADirectoryError)
+_DAMAGE += (zipfile.BadZipFile, pickle.UnpicklingError)
 
 
 class CheckpointError(LabError):
@@ -60,21 +61,17 @@ def _damage_explained(path):
     """Turn whatever the contents of a damaged or foreign file break into a CheckpointError."""
     try:
         yield
-    except pickle.UnpicklingError:
-        raise _damaged(path, "objects other than tensors and plain values") from None
-    except (*_MALFORMED, zipfile.BadZipFile) as error:
+    except _DAMAGE as error:
         if devices.is_out_of_memory(error):
             raise
-        raise _damaged(path, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from None
-
-
-def _damaged(path, found):
-    return CheckpointError(
-        f"The checkpoint {path} is damaged.",
-        expected=f"a file of {_FORMAT!r} as `labkit train` writes it",
-        found=found,
-        fix="put back a good copy, or delete it and train from the start",
-    )
+        foreign = isinstance(error, pickle.UnpicklingError)
+        words = " ".join(str(error).split())[:300]
+        raise CheckpointError(
+            f"The checkpoint {path} is damaged.",
+            expected=f"a file of {_FORMAT!r} as `labkit train` writes it",
+            found="objects other than tensors and plain values" if foreign else f"{type(error).__name__}: {words}",
+            fix="put back a good copy, or delete it and train from the start",
+        ) from None
 
 
 class Checkpoint:

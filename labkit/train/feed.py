@@ -1,7 +1,7 @@
 """What a training step is fed with: the batches of each epoch, on the device."""
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from labkit.errors import DataError, Unavailable
 
@@ -70,15 +70,12 @@ def _image_loader(data, order, config, device):
     )
 
 
-class _OneByOne(Dataset):
-    """Single images of an ImageSet, made ready for a network."""
+class _OneByOne:
+    """Single images of an ImageSet, made ready for a network; asked for by (index, seed)."""
 
     def __init__(self, data, config):
         self.data = data
         self.batches = data.batches(1, augment=config.augment, size=config.size)
-
-    def __len__(self):
-        return len(self.data)
 
     def __getitem__(self, place):
         index, seed = place

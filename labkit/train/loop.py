@@ -63,33 +63,22 @@ def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
     device = torch.device(device)
     train, test = data if isinstance(data, tuple) else (data, None)
     feed = Feed(train, config, device=device)
-    run = _Run(model, config, {**config.methods(), **(hooks or {})}, device)
+    run = _Run(model, config, hooks or {}, device)
 
     # go on where the checkpoint was written
     saved = Checkpoint(checkpoint, run.parts, config, train, device)
     history = History()
     saved.restore(history)
     losses = Losses(history.losses, config, device=device)
-    steps = config.epochs * len(feed)
 
     with (
         devices.fast_math(cudnn_autotuner=config.cudnn_autotuner),
         out_of_memory_explained(config, device),
-        progress_bar(steps, history.steps) as bar,
+        progress_bar(config.epochs * len(feed), history.steps) as bar,
     ):
         for epoch in range(history.restored, config.epochs):
             begin = time.perf_counter()
-            run.model.train()  # a test leaves it in eval mode
-            run.lap.start()
-            for place, (images, labels) in enumerate(feed.epoch(epoch)):
-                run.lap("data")
-                # the rate of this step, the gradient of its batch, then the weights
-                set_rate(run.optimizer, config, step=epoch * len(feed) + place, steps=steps)
-                losses.add(run.backward(images, labels))
-                run.update()
-                bar.update()
-            losses.read()
-            history.epoch_phases.append(run.lap.stop())
+            history.epoch_phases.append(run.epoch(epoch, feed, losses=losses, bar=bar))
             history.epoch_seconds.append(time.perf_counter() - begin)
             if test is not None:
                 history.accuracy.append(accuracy(run.result(), test, device=device, size=config.size))
@@ -102,9 +91,10 @@ def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
 
 
 class _Run:
-    """A network in training: what a step needs, and the two halves of a step."""
+    """A network in training: an epoch, and the two halves of a step."""
 
-    def __init__(self, model, config, methods, device):
+    def __init__(self, model, config, hooks, device):
+        methods = {**config.methods(), **hooks}
         layout = torch.channels_last if config.channels_last else torch.preserve_format
         model = model.to(device, memory_format=layout)
         for method in methods.values():
@@ -115,10 +105,24 @@ class _Run:
         self.optimizer = make_optimizer(model.named_parameters(), config)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
         self.lap = Laps(device, config.phases)
-        own = [method.loss for method in methods.values() if method.loss is not None]
-        self.loss = own[0] if own else self._cross_entropy
+        self.loss = next((method.loss for method in methods.values() if method.loss), self._cross_entropy)
         # what a checkpoint has to hold
         self.parts = {"model": model, "optimizer": self.optimizer, "scaler": self.scaler, **methods}
+
+    def epoch(self, number, feed, *, losses, bar):
+        """Train on every batch once: seconds of each phase, as of `Laps.stop`."""
+        first, steps = number * len(feed), self.config.epochs * len(feed)
+        self.model.train()  # a test leaves it in eval mode
+        self.lap.start()
+        for step, (images, labels) in enumerate(feed.epoch(number), start=first):
+            self.lap("data")
+            # the rate of this step, the gradient of its batch, then the weights
+            set_rate(self.optimizer, self.config, step=step, steps=steps)
+            losses.add(self.backward(images, labels))
+            self.update()
+            bar.update()
+        losses.read()
+        return self.lap.stop()
 
     def _cross_entropy(self, logits, labels, _images):
         return cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)

@@ -10,16 +10,7 @@ from labkit import methods
 from labkit.methods.decay import decay_factor
 from labkit.methods.warmup import warmup_factor
 
-
-def _adamw(named_parameters, config, **settings):
-    return torch.optim.AdamW(named_parameters, betas=(config.momentum, 0.999), **settings)
-
-
-def _sgd(named_parameters, config, **settings):
-    return torch.optim.SGD(named_parameters, momentum=config.momentum, **settings)
-
-
-OF_TORCH = {"adamw": _adamw, "sgd": _sgd}  # these have every form of `TrainConfig.update`
+OF_TORCH = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}  # these have every form of `TrainConfig.update`
 
 
 def names():
@@ -36,9 +27,11 @@ def make_optimizer(named_parameters, config):
     """
     if config.optimizer not in OF_TORCH:
         return importlib.import_module(f"labkit.methods.{config.optimizer}").make(named_parameters, config)
-    form = {"foreach": config.update == "foreach", "fused": config.update == "fused"} if config.update else {}
-    settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, **form}
-    return OF_TORCH[config.optimizer](named_parameters, config, **settings)
+    settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+    settings |= {"momentum": config.momentum} if config.optimizer == "sgd" else {"betas": (config.momentum, 0.999)}
+    if config.update:
+        settings |= {"foreach": config.update == "foreach", "fused": config.update == "fused"}
+    return OF_TORCH[config.optimizer](named_parameters, **settings)
 
 
 def set_rate(optimizer, config, *, step, steps):

@@ -100,15 +100,9 @@ def run(settings, make, data, *, seeds, device="cpu", target=None):
     """
     target = Target(target) if isinstance(target, float) else target
     makes = {seed: partial(copy.deepcopy, make[seed]) if isinstance(make, dict) else make for seed in seeds}
+    shared = {"data": data, "device": str(device), "target": target}
     jobs = [
-        Job(
-            name=name,
-            make=makes[seed],
-            config=replace(config, seed=seed),
-            data=data,
-            device=str(device),
-            target=target,
-        )
+        Job(name=name, make=makes[seed], config=replace(config, seed=seed), **shared)
         for name, config in settings.items()
         for seed in seeds
     ]

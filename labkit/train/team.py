@@ -7,21 +7,19 @@ They stay until the team is closed, because each needs a moment to begin. `funct
 by value. A failure in one worker comes back in words, and then all of them end: the others may be waiting for it.
 """
 
-import contextlib
 import datetime
 import os
 import sys
 import tempfile
-import time
 import traceback
-from multiprocessing.connection import wait
+from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children
 from pathlib import Path
 
 from labkit import device
 from labkit.errors import LabError, Unavailable
 from labkit.train.workers import begin, context
-
-_GRACE_S = 5  # for a worker that was asked to end
 
 
 def missing():
@@ -67,25 +65,28 @@ class Team:
         try:
             if not self._workers:
                 self._start()
-            for _, line in self._workers:
-                with contextlib.suppress(OSError):  # a worker that has ended gives no answer either
-                    line.send_bytes(call)
-            return self._answers(time.monotonic() + self.deadline_s)
-        except BaseException:
-            self._kill()
+            answers = [pool.submit(_answer, call) for pool, _ in self._workers]
+            _, waiting = wait(answers, timeout=self.deadline_s, return_when=FIRST_EXCEPTION)
+            self._require_all(answers, [rank for rank, answer in enumerate(answers) if answer in waiting])
+            return [cloudpickle.loads(answer.result()) for answer in answers]
+        except BaseException as error:
+            self.close()
+            if isinstance(error, BrokenProcessPool):
+                raise LabError("A worker has ended since the last run.", fix="run the cell again") from None
             raise
 
     def close(self):
         """End the workers; the team can be used again."""
-        for _, line in self._workers:
-            line.close()  # a worker ends when its line is closed
-        until = time.monotonic() + _GRACE_S
-        for process, _ in self._workers:
-            process.join(max(0, until - time.monotonic()))
-        self._kill()
+        for pool, process in self._workers:
+            process.kill()
+            pool.shutdown()
+        self._workers = []
+        if self._folder:
+            self._folder.cleanup()
+            self._folder = None
 
     def _start(self):
-        """Begin the workers: they meet in a file, and talk over the loopback interface."""
+        """Begin the workers, each a pool of one process: they meet in a file, and talk over the loopback interface."""
         reason = missing()
         if reason:
             raise Unavailable(
@@ -94,72 +95,39 @@ class Team:
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-team-")
         meeting = str(Path(self._folder.name) / "meeting")
         for rank in range(self.size):
-            here, there = context().Pipe()
-            process = context().Process(target=_serve, args=(there, meeting, rank, self.size), daemon=True)
-            process.start()
-            there.close()
-            self._workers.append((process, here))
+            before = active_children()
+            settings = {"initializer": _join, "initargs": (meeting, rank, self.size)}
+            pool = ProcessPoolExecutor(1, mp_context=context(), **settings)
+            pool.submit(os.getpid)  # a pool begins its process with the first call
+            (process,) = [each for each in active_children() if each not in before]
+            self._workers.append((pool, process))
 
-    def _answers(self, until):
-        """The answer of each worker, by rank; raises for the first that fails."""
-        ranks = {line: rank for rank, (_, line) in enumerate(self._workers)}
-        answers = {}
-        while len(answers) < self.size:
-            waiting = [line for line, rank in ranks.items() if rank not in answers]
-            ready = wait(waiting, timeout=max(0, until - time.monotonic()))
-            if not ready:
-                late = ", ".join(str(ranks[line]) for line in waiting)
-                raise LabError(f"Not done in time: workers {late}.", fix="does one wait for what no other sends?")
-            for line in ready:
-                answers[ranks[line]] = self._answer_of(ranks[line])
-        return [answers[rank] for rank in range(self.size)]
-
-    def _answer_of(self, rank):
-        """The answer that waits in the line of a worker; raises where there is none."""
-        import cloudpickle
-
-        problem = place = None
-        with contextlib.suppress(EOFError, OSError):  # it has ended
-            answer, problem, place = cloudpickle.loads(self._workers[rank][1].recv_bytes())
-            if problem is None:
-                return answer
-        self._require_all_alive()  # when one has ended, another may be the first to complain
-        raise LabError(f"Worker {rank} raised {problem}", found=place, fix="mend the function, and run the cell again")
-
-    def _require_all_alive(self):
-        """Raise a LabError that names the worker that has ended."""
-        wait([process.sentinel for process, _ in self._workers], timeout=0.5)
-        for rank, (process, _) in enumerate(self._workers):
-            if not process.is_alive():
+    def _require_all(self, answers, late):
+        """Raise a LabError unless every worker answered; `late` are the ranks that had not when the waiting ended."""
+        if late:
+            wait(answers, timeout=0.5)  # when one has ended, another may be the first to complain
+        problems = {rank: answer.exception() for rank, answer in enumerate(answers) if answer.done()}
+        for rank, problem in problems.items():
+            if isinstance(problem, BrokenProcessPool):
+                pool, process = self._workers[rank]
+                pool.shutdown()  # the exit code is known after it
                 raise LabError(
                     f"Worker {rank} has ended in the middle of its work.",
                     found=f"exit code {process.exitcode}",
                     fix="free some memory, and run the cell again",
                 )
-
-    def _kill(self):
-        for process, line in self._workers:
-            line.close()
-            process.kill()
-            process.join()
-        self._workers = []
-        if self._folder:
-            self._folder.cleanup()
-            self._folder = None
-
-
-def _serve(line, meeting, rank, size):
-    """In a worker: join the others, then answer calls until the line is closed."""
-    begin()
-    _join(meeting, rank, size)
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            line.send_bytes(_answer(line.recv_bytes()))
-    os._exit(0)  # at once: the others may be gone already
+        for rank, problem in problems.items():
+            if problem:
+                what, place = problem.args
+                raise LabError(f"Worker {rank} raised {what}", found=place, fix="mend the function, and run it again")
+        if late:
+            ranks = ", ".join(map(str, late))
+            raise LabError(f"Not done in time: workers {ranks}.", fix="does one wait for what no other sends?")
 
 
 def _join(meeting, rank, size):
     """Make this process worker `rank` of `size`, with one thread; `meeting` is a file that all of them can write."""
+    begin()
     import torch
     import torch.distributed as dist
 
@@ -175,12 +143,12 @@ def _join(meeting, rank, size):
 
 
 def _answer(call):
-    """The pickled (value, None, None) of one call, or (None, error, place) when it fails."""
+    """In a worker: the pickled value of one call; what it raises travels in words, as its type may be a notebook's."""
     import cloudpickle
 
     try:
         function, args = cloudpickle.loads(call)
-        return cloudpickle.dumps((function(*args), None, None))
+        return cloudpickle.dumps(function(*args))
     except BaseException as error:
         step = traceback.extract_tb(error.__traceback__)[-1]
-        return cloudpickle.dumps((None, f"{type(error).__name__}: {error}", f"{step.name}, line {step.lineno}"))
+        raise RuntimeError(f"{type(error).__name__}: {error}", f"{step.name}, line {step.lineno}") from None

@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from contextlib import contextmanager
+from itertools import pairwise
 
 from labkit import device as devices
 from labkit.errors import LabError
@@ -31,6 +32,7 @@ class Laps:
 
     def __init__(self, device, how):
         self.how, self.clock, self.marks = how, clock_of(device), []
+        self.event = self.clock.event if how == "events" else None
 
     def start(self):
         """Begin an epoch: what was before belongs to no phase."""
@@ -42,10 +44,10 @@ class Laps:
             self.marks.append((phase, self._mark()))
 
     def _mark(self):
-        if self.how == "events" and self.clock.event:
-            event = self.clock.event()
-            event.record()
-            return event
+        if self.event:
+            mark = self.event()
+            mark.record()
+            return mark
         self.clock.synchronize()
         return self.clock.now()
 
@@ -53,9 +55,9 @@ class Laps:
         """End an epoch: {phase: its seconds}; empty where nothing is timed."""
         self.clock.synchronize()
         spent = dict.fromkeys(PHASES, 0.0) if self.how else {}
-        for (_, before), (phase, after) in zip(self.marks, self.marks[1:], strict=False):
-            spent[phase] += before.elapsed_time(after) / 1e3 if hasattr(before, "elapsed_time") else after - before
-        return {phase: float(seconds) for phase, seconds in spent.items()}
+        for (_, before), (phase, after) in pairwise(self.marks):
+            spent[phase] += before.elapsed_time(after) / 1e3 if self.event else after - before
+        return spent
 
 
 class Losses:
@@ -68,27 +70,31 @@ class Losses:
     """
 
     def __init__(self, values, config, *, device):
-        self.values, self.config, self.waiting = values, config, []
+        self.values, self.config, self.waiting = values, config, None
         self.mark = devices.event_maker(device)
 
     def add(self, loss):
         """Take the loss of one step, a 0-dimensional tensor on the device."""
-        copy, event = loss.to("cpu", non_blocking=self.mark is not None), None
-        if self.mark:
-            event = self.mark()
-            event.record()
-        self.waiting.append((copy, event))
-        self.read(all_but=1 if self.mark else 0)
+        if self.mark is None:
+            self._take(float(loss))
+            return
+        copy, event = loss.to("cpu", non_blocking=True), self.mark()
+        event.record()
+        self.read()
+        self.waiting = copy, event
 
-    def read(self, all_but=0):
-        """Look at the losses that wait, except the newest `all_but`."""
-        while len(self.waiting) > all_but:
-            copy, event = self.waiting.pop(0)
-            if event:
-                event.synchronize()
-            if not math.isfinite(copy):
-                raise self._not_finite(float(copy))
-            self.values.append(float(copy))
+    def read(self):
+        """Look at the loss that waits, if one does."""
+        if self.waiting:
+            copy, event = self.waiting
+            self.waiting = None
+            event.synchronize()
+            self._take(float(copy))
+
+    def _take(self, value):
+        if not math.isfinite(value):
+            raise self._not_finite(value)
+        self.values.append(value)
 
     def _not_finite(self, value):
         rate = self.config.learning_rate
