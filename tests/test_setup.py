@@ -133,6 +133,7 @@ BROUGHT = {
     "traitlets": "nbclient is configured with it",
 }
 UNIMPORTED = {
+    "jupyter-server": "a floor for what JupyterLab brings: older ones have known holes",
     "pyarrow": "pandas writes Parquet files with it",
     "tensorrt-rtx-cu13-libs": "the libraries of the bindings",
 }
@@ -198,6 +199,11 @@ def test_every_package_that_is_declared_is_used_or_has_a_reason():
     }
     idle = {name for name in declared() if not modules.get(name, {name}) & words}
     assert idle <= set(UNIMPORTED)
+
+
+def test_uv_finds_no_constraints_of_its_own_beside_the_lock():
+    tools = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert "uv" not in tools, "uv adds them to the lock when it installs, and refuses them for want of a hash"
 
 
 def test_there_are_no_more_packages_than_a_reader_can_look_over():
