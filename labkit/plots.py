@@ -108,7 +108,10 @@ def roofline(results, ax=None):
         colour = colours[result.precision]
         ax.plot(result.intensity, rate, "o", color=colour, ms=7)
         text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
-        place = {"xytext": (0, -9), "ha": "center", "textcoords": "offset points"}
+        far = np.log(result.intensity / x[0]) > 0.75 * np.log(x[-1] / x[0])  # too near the edge for a text
+        beside = (-8, -5, "right") if far else (8, -5, "left")
+        dx, dy, side = (0, -9, "center") if _reaches_another(result, results.values()) else beside
+        place = {"xytext": (dx, dy), "ha": side, "textcoords": "offset points"}
         box = {"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1}
         ax.annotate(text, (result.intensity, rate), **place, va="top", color=colour, bbox=box)
     log_axis(ax, "x", "{:g}".format)
@@ -116,6 +119,12 @@ def roofline(results, ax=None):
     ax.set(xlabel="operations per byte (op/B)", ylabel="operations per second (op/s)")
     ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
     return figure
+
+
+def _reaches_another(result, others):
+    """True when a label on the right of this dot would run into another dot of about the same height."""
+    rates = [(each.intensity / result.intensity, each.ops / each.seconds) for each in others]
+    return any(1 < far < WIDE**1.2 and 0.5 < result.seconds * rate / result.ops < 1.5 for far, rate in rates)
 
 
 def throughput(curve):
