@@ -105,7 +105,7 @@ def show_sliders(function, ranges):
 def _slider(name, start, low, high):
     whole = isinstance(start, int)
     kind = widgets.IntSlider if whole else widgets.FloatSlider
-    step = 1 if whole else 10 ** math.floor(math.log10((high - low) / 200))  # 200 to 2,000 of them
+    step = 1 if whole else 10 ** math.floor(math.log10((high - low) / 100))  # 100 to 1,000 of them
     look = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
     return kind(value=start, min=low, max=high, step=step, continuous_update=False, **look)
 

@@ -96,7 +96,7 @@ def test_the_command_without_options_compresses_as_the_recipe_says(monkeypatch, 
         asked.append(recipe)
         raise LabError("Seen.", fix="")
 
-    monkeypatch.setattr("labkit.compress.deep.compress_by_name", noted)
+    monkeypatch.setattr("labkit.compress.compress_by_name", noted)
     CliRunner().invoke(cli.app, ["compress", "vgg-medium", str(tmp_path / "net.small")])
     assert asked == [DeepRecipe()]
 

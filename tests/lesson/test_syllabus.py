@@ -11,10 +11,16 @@ from labkit import ledger
 from labkit.errors import LabError
 from labkit.lesson import exercises, syllabus
 
+
+def is_slow(rule):
+    """Whether a rule grades in a fresh process, which does not know the folder of this new lesson."""
+    return any(mark.name == "slow" for mark in rule.pytestmark)
+
+
 RULES = [
     rule
     for name, rule in vars(test_notebooks).items()
-    if name.startswith("test_") and list(inspect.signature(rule).parameters) == ["lesson"]
+    if name.startswith("test_") and list(inspect.signature(rule).parameters) == ["lesson"] and not is_slow(rule)
 ]
 
 
