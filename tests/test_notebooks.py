@@ -10,11 +10,12 @@ import sys
 
 import nbformat
 import pytest
+from claims_of import claims_of
 
 from labkit import ledger
 from labkit.files import root
 from labkit.ledger.rows import Completion
-from labkit.lesson import grading, syllabus
+from labkit.lesson import claims, grading, syllabus
 
 LESSONS = syllabus.lessons()
 WITHOUT_ANSWER = {  # lessons of the second edition, until their part is rewritten: take a name out, never put one in
@@ -65,6 +66,22 @@ def test_every_name_that_a_lesson_imports_from_labkit_exists(lesson):
     imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     for node in (node for node in imports if node.module.partition(".")[0] == "labkit"):
         exec(compile(ast.Module([node], []), lesson.name, "exec"), {})  # also `from labkit.x import module`
+
+
+@each_lesson
+def test_the_claims_of_a_lesson_are_those_of_the_register_with_their_rules(lesson):
+    entries = claims.register()[lesson.name]
+    assert claims_of(code_cells(lesson)) == {name: (claim.sentence, claim.rule) for name, claim in entries.items()}
+    assert lesson.name in WITHOUT_ANSWER or all(claim.why for claim in entries.values())
+
+
+def test_the_register_names_no_lesson_that_is_gone():
+    assert set(claims.register()) <= {lesson.name for lesson in LESSONS}
+
+
+def test_the_page_of_claims_shows_the_register_as_it_is():
+    page = (root() / "docs" / "claims.md").read_text(encoding="utf-8")
+    assert page == claims.as_page(), "labkit ledger claims --rules --out docs/claims.md"
 
 
 @each_lesson

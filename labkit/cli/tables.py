@@ -76,18 +76,20 @@ def _ledger_record(hardware: Annotated[str | None, Argument(help="A name for peo
 def _ledger_claims(
     profile: Annotated[str, Option(help="The profile whose runs are counted.")] = "lab",
     out: Annotated[Path | None, Option(help="Default: artifacts/claims.md.")] = None,
+    rules: Annotated[bool, Option("--rules", help="Not your runs: each rule, its reason and its history.")] = False,
 ):
     """Say over how many seeds and machines each claim holds.
 
     Run the lessons with several seeds first: labkit run --profile lab --seeds 0:5
 
-    Example: labkit ledger claims --out docs/claims.md
+    Example: labkit ledger claims --rules --out docs/claims.md
     """
     from labkit.files import artifacts, write_text
     from labkit.ledger.claims import as_markdown
+    from labkit.lesson.claims import as_page
 
     path = out or artifacts() / "claims.md"
-    write_text(path, as_markdown(profile))
+    write_text(path, as_page() if rules else as_markdown(profile))
     echo(path_of(path))
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from labkit import device, ledger
 from labkit.errors import LessonError
 from labkit.ledger.rows import Answer, Claim, Completion, LessonAnswer, Prediction, Run
-from labkit.lesson import cards, verdicts
+from labkit.lesson import cards, claims, verdicts
 from labkit.lesson._run import begin, current
 
 PROFILES = ("quick", "lab", "paper")
@@ -139,7 +139,7 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
         **evidence.numbers(),
     )
     ledger.add(row)
-    cards.show("claimed", row)
+    cards.show("claimed", row, claims.entry(current().notebook, claim_id))
 
 
 def answer(sentence, value, *, because, holds_for, not_for, unit=None):
