@@ -25,7 +25,7 @@ test: $(READY)   ## run all tests, three at a time: about a quarter of an hour
 test-fast: $(READY)  ## all but lessons, browser, kill drills and what takes seconds: about two minutes
 	$(TESTS) -m "not (course or browser or kills or slow)"
 
-lab: $(READY)    ## open JupyterLab on the notebooks
+lab: $(READY)    ## open JupyterLab on your own copies of the lessons, in my-lessons/
 	$(BIN)/labkit lab
 
 lint: $(READY)   ## check code and notebooks
@@ -47,6 +47,6 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-clean:           ## remove what runs produced (never artifacts/recorded) and the virtual environment
+clean:           ## remove what runs produced and the virtual environment, never artifacts/recorded or my-lessons
 	find artifacts -mindepth 1 -maxdepth 1 ! -name recorded ! -name README.md -exec rm -rf {} +
 	rm -rf .venv

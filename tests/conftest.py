@@ -1,4 +1,4 @@
-"""Every test gets an artifacts folder of its own: none touches the reader's ledger. And the run says how far it is."""
+"""Every test has its own artifacts and its own copies of the lessons, never the reader's. It says how far it is."""
 
 import os
 import shutil
@@ -17,6 +17,7 @@ def own_artifacts(tmp_path, monkeypatch):
     for name in ("LABKIT_RUN_KEY", "LABKIT_BATCH_KEY", "LABKIT_HEADLESS", "LABKIT_STRICT", "LABKIT_DEVICE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "artifacts"))
+    monkeypatch.setenv("LABKIT_MY_LESSONS", str(tmp_path / "my-lessons"))
     return tmp_path / "artifacts"
 
 

@@ -101,7 +101,7 @@ def jupyterlab(folder):
     )
     try:
         wait_for(port, server, folder / "server.log")
-        yield f"http://127.0.0.1:{port}/lab/tree/notebooks/00_start_here.ipynb?token={token}"
+        yield f"http://127.0.0.1:{port}/lab/tree/my-lessons/00_start_here.ipynb?token={token}"
     finally:
         family = [*psutil.Process(server.pid).children(recursive=True), psutil.Process(server.pid)]
         for process in family:

@@ -1,7 +1,8 @@
-"""Commands for the course: doctor, run, list, new-lesson, lab, report."""
+"""Commands for the course: doctor, run, list, new-lesson, lab, reset, report."""
 
 import shutil
 import textwrap
+from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Context, Exit, Option, echo
@@ -116,16 +117,44 @@ def _begin_lesson(
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def lab(context: Context):
-    """Open JupyterLab on the notebooks.
+def lab(
+    context: Context,
+    originals: Annotated[bool, Option("--originals", help="The course's own lessons, for their authors.")] = False,
+):
+    """Open JupyterLab on your own copies of the lessons.
 
-    Further options go to JupyterLab.
+    They lie in my-lessons/, which no update of the course touches. A copy that you have not changed is renewed when the
+    course changes; one that you have changed stays, and what is new is written beside it. Further options go to
+    JupyterLab.
 
     Example: labkit lab --port 9999
     """
-    from labkit.lesson.jupyter import serve
+    from labkit.files import root
+    from labkit.lesson import jupyter, own
 
-    raise Exit(serve(context.args))
+    if originals:
+        raise Exit(jupyter.serve(root() / "notebooks", context.args))
+    for line in own.renew():
+        echo(line)
+    echo(f"Your copies of the lessons: {path_of(own.folder())}")
+    raise Exit(jupyter.serve(own.folder(), context.args))
+
+
+@app.command()
+def reset(lessons: Annotated[list[str], Argument(help="Numbers or names.")]):
+    """Give fresh copies of lessons, and keep your old ones.
+
+    The old copy goes to my-lessons/old/.
+
+    Example: labkit reset 05
+    """
+    from labkit.lesson import own
+    from labkit.runner.sources import find
+
+    for notebook in find([Path(name).name for name in lessons]):
+        kept = own.reset(notebook.path)
+        fresh = own.folder() / notebook.path.name
+        echo(f"{path_of(fresh)} is fresh.{f' Yours is {path_of(kept)}.' if kept else ''}")
 
 
 @app.command()

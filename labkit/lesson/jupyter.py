@@ -7,8 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from labkit.files import root
-
 # No news, no update check: a laptop without network would only see them fail.
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -17,24 +15,24 @@ SETTINGS = {
 }
 
 
-def command(settings_folder, arguments=()):
-    """The JupyterLab command line; `arguments` come last and so win."""
+def command(settings_folder, lessons, arguments=()):
+    """The JupyterLab command line, on the first lesson of the folder `lessons`; `arguments` come last and so win."""
     return [
         *(sys.executable, "-m", "jupyterlab"),
-        f"--ServerApp.root_dir={root()}",
-        "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
+        f"--ServerApp.root_dir={lessons.parent}",
+        f"--LabApp.default_url=/lab/tree/{lessons.name}/00_start_here.ipynb",
         f"--LabApp.app_settings_dir={settings_folder}",
         *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
         *arguments,
     ]
 
 
-def serve(arguments=()):
-    """Run JupyterLab until it is stopped; returns its exit code."""
+def serve(lessons, arguments=()):
+    """Run JupyterLab on a folder of lessons until it is stopped; returns its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
         environment = {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1"}
         try:
-            return subprocess.call(command(folder, arguments), env=environment)
+            return subprocess.call(command(folder, lessons, arguments), env=environment)
         except KeyboardInterrupt:  # the usual way to stop the server; the signal reached it too
             return 0
