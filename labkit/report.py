@@ -17,6 +17,7 @@ from labkit.ledger.claims import by_seed
 from labkit.ledger.rows import Answer, Attempt, Claim, LessonAnswer, Machine, Prediction, Run
 from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
+from labkit.lesson.progress import progress
 
 # The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
 MEASURED = {
@@ -45,6 +46,7 @@ def write_report(path=None):
     filters = {"badge": _badge, "evidence": _evidence, "readable": cards.readable, "shown": shown, "when": _when}
     page = cards.template("report.html", **filters).render(
         card=cards.card,
+        progress=progress(),
         machine=device.describe(),
         commit=device.commit(),
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from labkit import ledger
 from labkit.ledger.rows import Answer, Claim, LessonAnswer
 from labkit.lesson import cards
+from labkit.lesson.progress import progress
 from labkit.lesson.syllabus import lessons
 
 HERE = Path(__file__).resolve().parent
@@ -102,7 +103,9 @@ def _results(runs):
         exercises = f"{sum(solved)} of {len(lesson.exercises)}" if run else "–"
         lines.append([_link(lesson), run.profile if run else "not run", *counts, exercises])
     heads = ["lesson", "profile", "claims that hold", "that fail", "left open", "exercises passed"]
-    return _read(HERE / "results.md").replace("RESULTS_TABLE", _table(heads, lines))
+    reader = progress()
+    own = " ".join(cards.card("progress", reader, True).split()) if reader else ""
+    return _read(HERE / "results.md").replace("RESULTS_TABLE", _table(heads, lines)).replace("PROGRESS", own)
 
 
 def _glossary():

@@ -1,4 +1,4 @@
-"""Commands for the course: doctor, run, list, new-lesson, lab, reset, report."""
+"""Commands for the course: doctor, run, list, progress, new-lesson, lab, reset, report."""
 
 import shutil
 import textwrap
@@ -96,6 +96,26 @@ def _list():
         echo(f"{lesson.name}\n    {lesson.question}")
         for task in lesson.exercises:
             echo(f"    exercise {task.id}: difficulty {task.difficulty} of 3, {task.minutes} min")
+
+
+@app.command()
+def progress():
+    """Say how far you are: lessons, exercises, and how near your predictions were.
+
+    Counted is what you did yourself: runs by hand, your first answer to each question, and your own exercises.
+
+    Example: labkit progress
+    """
+    from labkit.lesson.progress import progress as found
+
+    reader = found()
+    for step in reader.steps:
+        guesses = f"{step.near} of {step.near + step.off} predictions near" if step.near + step.off else ""
+        echo(f"{step.name:28} {step.state:6} {step.solved} of {step.exercises} exercises  {guesses}".rstrip())
+    for line in (reader.summary(), *reader.leanings):
+        echo(line)
+    if reader.following:
+        echo(f"Next: {reader.following}, with `labkit lab`.")
 
 
 @app.command("new-lesson")

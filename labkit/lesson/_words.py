@@ -15,6 +15,7 @@ from labkit.errors import LessonError
 from labkit.ledger.rows import Answer, Claim, Completion, LessonAnswer, Prediction, Run
 from labkit.lesson import cards, claims, verdicts
 from labkit.lesson._run import begin, current
+from labkit.lesson.progress import progress
 
 PROFILES = ("quick", "lab", "paper")
 
@@ -195,6 +196,8 @@ def explore(function, **ranges):
 def recap():
     """Close the lesson: how predictions, claims and exercises came out, and the record that the run is complete.
 
+    In a reader's hands it also says how far that reader is.
+
     Call it in the last cell, after `answer`: the runner counts a notebook as passed only when its last cell wrote this
     record. A lesson without an answer says that it has none.
     """
@@ -210,6 +213,8 @@ def recap():
             finished_utc=ledger.now(),
         )
     )
+    if cards.interactive():
+        cards.show("progress", progress(), False)
 
 
 def _cell_count():
