@@ -227,6 +227,7 @@ def test_further_reading_has_the_links_of_every_lesson(book):
 def test_the_copy_of_the_report_stays_in_the_book_and_the_results_count_its_claims(book):
     links = re.findall(r'href="([^"]+)"', page(book, "report"))
     assert links == ["index.html", f"lessons/{LESSON}.html", "lessons/01_deployment_fundamentals.html"]
+    assert "exercises solved by you" in text_of(page(book, "results"))
     row = next(
         line for line in page(book, "results").split("<tr") if f"lessons/{LESSON}.html" in line and "<td" in line
     )

@@ -48,6 +48,12 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
     assert "the old sentence" not in text
 
 
+def test_the_page_says_how_far_the_reader_is_where_somebody_worked_by_hand():
+    assert "Your progress" not in text_of(page())
+    write_lesson()
+    assert re.search(r"Your progress 1 of \d+ lessons run to their end, 0 of \d+ exercises", text_of(page()))
+
+
 def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
     for number, name in (("19", "ship_it"), ("00", "start_here"), ("04", "where_time_goes")):
         write_lesson(number, f"{number}_{name}", sentence=f"said in {number}")
