@@ -8,14 +8,17 @@ import functools
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import torch
 from figures import Figures
 from torch.utils.benchmark import Timer
 
+from labkit import engines, export, models
 from labkit.device import using_threads
 from labkit.measure import Plan, SimulatedMachine, compare, latency
 from labkit.measure.stats import bootstrap_median
@@ -147,6 +150,26 @@ def loaded(figures, options):
     figures.add("loaded_covers_5_percent", covered, at_least=80 if options.quick else 90, unit="%")
 
 
+def sessions(figures, options):
+    """One ONNX file in fresh sessions: how often is it called different from itself, by either null arm?
+
+    Without a second session the first one is called twice a round, and finds its weights in the cache more often.
+    """
+    torch.manual_seed(0)
+    network, called = models.build("cnn-small")[0].eval(), {"same": [], "second": []}
+    with tempfile.TemporaryDirectory() as folder, using_threads(1):
+        path, image = Path(folder) / "network.onnx", models.example("cnn-small", 1)
+        export.to_onnx(network, models.example("cnn-small", 2), path)
+        for _ in repeats(5, options):
+            first, again, other = (engines.load("onnxruntime", path, image, threads=1) for _ in range(3))
+            for null, baseline in {"same": first, "second": (first, again)}.items():
+                row = compare({"a": baseline, "b": other}, inputs=[image], tolerance=0, device="cpu")["b"]
+                called[null].append(row.verdict != "not distinguishable")
+    figures.add("sessions_called_different_same_session", 100 * np.mean(called["same"]), unit="%")
+    at_most = 20 if options.quick else 5
+    figures.add("sessions_called_different", 100 * np.mean(called["second"]), at_most=at_most, unit="%")
+
+
 @contextmanager
 def busy_jobs():
     """As many other programs that compute as there are cores."""
@@ -196,6 +219,7 @@ PARTS = {
     "noise": noise,
     "loaded": loaded,
     "same": same,
+    "sessions": sessions,
     "three_percent": three_percent,
 }
 

@@ -16,7 +16,7 @@ from labkit.train.config import TrainConfig
 @app.command()
 def bench(
     model: Annotated[str, Argument(help="A network of the course, such as cnn-large, or an .onnx file.")],
-    engine: Annotated[str, Option(help=f"{', '.join(names())}; all: one after the other.")] = "eager",
+    engine: Annotated[list[str], Option(help=f"{', '.join(names())} or all, repeatable: several race.")] = ("eager",),
     batch: Annotated[list[int], Option(help="Images per call, repeatable.", min=1, max=999_999)] = (1,),
     precision: Annotated[
         str | None, Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given.")
@@ -26,19 +26,28 @@ def bench(
 ):
     """Measure a network's latency and throughput.
 
-    The rows go to the ledger.
+    The rows go to the ledger. Several engines are then timed in turn, beside a second session of the first of them: its
+    difference is the noise floor of the ratios.
 
     Example: labkit bench cnn-large --engine inductor --batch 1 --batch 64 --precision bf16
     """
     from labkit.engines.bench import bench as measured
+    from labkit.engines.bench import race
     from labkit.measure import Plan
 
-    plan = Plan(seconds=seconds)
-    for each in names() if engine == "all" else (engine,):
-        rows = measured(model, batch, engine=each, precision=precision, threads=threads, plan=plan)
+    settings = {"precision": precision, "threads": threads, "plan": Plan(seconds=seconds)}
+    able = []
+    for each in names() if "all" in engine else dict.fromkeys(engine):
+        rows = measured(model, batch, engine=each, **settings)
         for number, size in enumerate(batch, start=1):
             echo(f"{number}/{len(batch)} {model} {each}, batch {size} ...")
-            echo(f"    {next(rows).summary()}")
+            row = next(rows)
+            echo(f"    {row.summary()}")
+        if row.p50_ms:
+            able.append(each)
+    if len(able) > 1:
+        for size, found in zip(batch, race(model, batch, contenders=able, **settings), strict=True):
+            echo(f"in turn, batch {size}:\n{found.summary()}")
 
 
 @app.command()

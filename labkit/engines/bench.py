@@ -10,6 +10,8 @@ from labkit.engines import fidelity
 from labkit.errors import Unavailable
 from labkit.ledger.rows import Latency, Run
 
+ROUNDING = 0.1  # engines round in their own ways, INT8 most of all; another batch or a missing softmax is further away
+
 
 def bench(model, batches, *, engine="eager", precision=None, threads=None, plan=None):
     """An iterator of a `rows.Latency` for each batch size, each yielded as soon as it is measured and in the ledger.
@@ -21,19 +23,50 @@ def bench(model, batches, *, engine="eager", precision=None, threads=None, plan=
     """
     engines.get(engine)
     network, held, inputs = _opened(model)
-    precision = precision or held
-    machine = devices.describe()
-    run = Run(run_key=f"bench-{uuid.uuid4().hex[:12]}", notebook="labkit bench", profile="lab", seed=0,
-              started_utc=ledger.now(), machine_key=machine.machine_key, commit=devices.commit())  # fmt: skip
-    ledger.add(machine, run)
+    precision, run_key = precision or held, _new_run()
 
     def measured(batch):
         row = measure_one(engine, network, inputs(batch), precision=precision, threads=threads, plan=plan)
-        row = replace(row, run_key=run.run_key, name=f"{Path(model).name} {engine} {precision}")
+        row = replace(row, run_key=run_key, name=f"{Path(model).name} {engine} {precision}")
         ledger.add(row)
         return row
 
     return map(measured, batches)
+
+
+def race(model, batches, *, contenders, precision=None, threads=None, plan=None):
+    """An iterator of a `measure.Comparison` for each batch size: engines in turn, their rows in the ledger.
+
+    contenders  names of engines that can run the model; all are held against the first of them
+    A second session of the first engine is the null arm. The rest is as for `bench`.
+    """
+    network, held, inputs = _opened(model)
+    precision, run_key = precision or held, _new_run()
+
+    def session(engine, batch):
+        served = engines.load(engine, network, batch[0], precision=precision, threads=threads)
+        there = _on(served.device, batch)  # carrying them there is not timed
+        return lambda: served(*there)
+
+    def compared(size):
+        batch = inputs(size)
+        arms = {engine: session(engine, batch) for engine in contenders}
+        arms[contenders[0]] = arms[contenders[0]], session(contenders[0], batch)
+        found = measure.compare(arms, tolerance=ROUNDING, device=batch[0].device, batch=size, plan=plan)
+        name = f"{Path(model).name} {precision} batch {size}"
+        ledger.add(*(replace(row, run_key=run_key, name=name) for row in found.rows))
+        return found
+
+    return map(compared, batches)
+
+
+def _new_run():
+    """The key of a run of its own, which is in the ledger with this machine."""
+    machine = devices.describe()
+    run = Run(run_key=f"bench-{uuid.uuid4().hex[:12]}", notebook="labkit bench", profile="lab", seed=0,
+              started_utc=ledger.now(), machine_key=machine.machine_key, commit=devices.commit())  # fmt: skip
+    ledger.add(machine, run)
+    return run.run_key
 
 
 def _opened(model):

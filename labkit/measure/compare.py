@@ -18,12 +18,14 @@ FEWEST_ROUNDS = 31
 SAME = "not distinguishable"
 TOO_FEW = "too few pairs"
 NULL = "the same again"  # the null arm: the baseline under another name
+AGAIN = "a second session"  # the null arm: the baseline built a second time
 
 
 def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None):
     """Time functions against the first of them: a `Comparison` of ratios (above 1 is faster than the first).
 
-    arms       {name: fn}; called without arguments, or fn(*input) over rotating `inputs`
+    arms       {name: fn}; called without arguments, or fn(*input) over rotating `inputs`. What is built, such as a
+               session of an engine, is given as a pair in the first arm: (fn, the same built a second time)
     tolerance  largest difference of the outputs, relative to the largest value of the first arm's output
     batch      leading dimension every output must have; None: that of the first
     device     a device, or a `Clock` to measure with
@@ -38,7 +40,9 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     Then rounds are timed: in each, every arm once in random order, and the first arm a second time (the null arm). One
     round gives one ratio per arm, both under nearly the same conditions; their median is the result, its interval is
     bootstrapped. The first arm against itself shows what this machine cannot tell apart: a ratio counts as different
-    only when its whole interval lies outside that floor.
+    only when its whole interval lies outside that floor. Two sessions of one file differ by chance (where their memory
+    lies), and one that is called twice a round finds its weights in the cache more often. So where engines race, the
+    null arm is the second of a pair: the floor covers another session, and each session is called once a round.
 
     Waiting for a core is added to both arms and moves their ratio towards 1. Where nothing but waiting slowed the arms
     down and this thread alone computed, the times are those of the thread's own clock; the row's `noise` says so, or
@@ -51,11 +55,21 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     clock = clock_of(device)
     plan = plan or Plan()
     calls = as_calls(inputs)
-    check_same_work(arms, calls, tolerance=tolerance, batch=batch, run=_runner(clock, plan))
-    functions = [*arms.values(), next(iter(arms.values()))]  # the last one is the null arm
-    times, noisy, why = _timed(clock, functions, calls, plan)
+    arms = _with_null_arm(arms)
+    checked = {name: fn for name, fn in arms.items() if name != NULL}
+    check_same_work(checked, calls, tolerance=tolerance, batch=batch, run=_runner(clock, plan))
+    times, noisy, why = _timed(clock, list(arms.values()), calls, plan)
     fields = {"batch": batch, "tolerance": float(tolerance), "noisy": noisy, "noise": why}
     return _comparison(list(arms), times, {**provenance(clock), **fields})
+
+
+def _with_null_arm(arms):
+    """The arms, every one a function, and the null arm as the last one."""
+    first, *_ = arms
+    if isinstance(arms[first], tuple):
+        built, again = arms[first]
+        return {**arms, first: built, AGAIN: again}
+    return {**arms, NULL: arms[first]}
 
 
 def _runner(clock, plan):
@@ -72,7 +86,7 @@ def _runner(clock, plan):
 
 def _timed(clock, functions, calls, plan):
     """((rounds, arms) seconds a call, whether the machine was noisy, why or None)."""
-    group = _group_size(clock, functions[:-1], calls, plan)
+    group = _group_size(clock, functions, calls, plan)
     before = clock.usage()
     times, computed = _time_rounds(clock, functions, calls, plan=plan, group=group)
     noise = noise_of(before, clock.usage(), times[:, 0])
@@ -126,15 +140,14 @@ def _widest(times):
 
 
 def _comparison(names, times, shared):
-    """The `Comparison` of rounds: one column per name, and a last one of the null arm.
+    """The `Comparison` of rounds: one column per name, the last one of the null arm.
 
     shared  the fields that all rows have in common
     """
     low, high = bootstrap_median(times[:, 0] / times[:, -1])
     shared = {**shared, "baseline": names[0], "floor": max(abs(low - 1), abs(high - 1))}
-    arms = enumerate(names[1:], start=1)
-    ratios = {arm: _ratio_row(arm, times[:, 0], times[:, column], shared) for column, arm in arms}
-    return Comparison(ratios, _ratio_row(NULL, times[:, 0], times[:, -1], shared))
+    *rows, null = (_ratio_row(arm, times[:, 0], times[:, column], shared) for column, arm in enumerate(names) if column)
+    return Comparison({row.arm: row for row in rows}, null)
 
 
 def _ratio_row(arm, baseline_s, arm_s, shared):

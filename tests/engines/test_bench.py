@@ -36,6 +36,31 @@ def test_the_command_prints_progress_and_a_line_a_batch():
     assert result.output.count("\n    median ") == 2
 
 
+def test_several_engines_race_beside_a_second_session_of_the_first(monkeypatch):
+    loaded, load = [], engines.load
+    monkeypatch.setattr(
+        engines, "load", lambda name, *rest, **more: loaded.append(name) or load("eager", *rest, **more)
+    )
+    words = ["bench", "cnn-small", "--engine", "eager", "--engine", "inductor", "--seconds", "0.2"]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == 0, result.output
+    assert loaded == ["eager", "inductor", "eager", "inductor", "eager"]
+    stored = ledger.load("ratios")
+    assert stored["arm"].tolist() == ["inductor", "a second session"]
+    assert set(stored["run_key"]) <= set(ledger.load("runs")["run_key"])
+    assert "in turn, batch 1:\ninductor against eager" in result.output
+
+
+def test_an_engine_that_is_missing_takes_no_part_in_the_race(monkeypatch):
+    def load(name, *rest, **more):
+        raise Unavailable("There is no compiler.")
+
+    monkeypatch.setattr(engines, "load", load)
+    result = CliRunner().invoke(cli.app, ["bench", "cnn-small", "--engine", "eager", "--engine", "inductor"])
+    assert result.exit_code == 0
+    assert "in turn" not in result.output
+
+
 @pytest.mark.parametrize(("words", "known"), [(["nothing"], "cnn-small"), (["cnn-small", "--engine", "no"], "eager")])
 def test_what_does_not_exist_is_refused_with_what_there_is_before_any_progress_is_printed(words, known):
     result = CliRunner().invoke(cli.app, ["bench", *words])

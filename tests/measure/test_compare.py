@@ -82,6 +82,41 @@ def test_the_null_arm_gives_the_floor_of_every_verdict():
     assert null.floor == max(abs(null.low - 1), abs(null.high - 1)) == result["new"].floor
 
 
+def test_two_sessions_of_one_file_that_differ_widen_the_floor_until_such_a_difference_no_longer_counts():
+    machine = SimulatedMachine(0)
+    plain, slow, arm = (machine.work(seconds) for seconds in (1e-3, 1.04e-3, 0.98e-3))
+    alike = compare({"old": plain, "new": arm}, tolerance=0, device=machine.clock)
+    apart = compare({"old": (plain, slow), "new": arm}, tolerance=0, device=machine.clock)
+    assert (alike["new"].verdict, apart["new"].verdict) == ("faster", "not distinguishable")
+    assert alike.null.floor < 0.01 < 0.035 < apart["new"].floor < 0.05
+    assert apart["new"].median == pytest.approx(1 / 0.98, rel=0.01)
+    assert [row.arm for row in apart.rows] == ["new", "a second session"]
+
+
+def test_with_a_second_session_each_is_called_as_often_as_the_others_and_none_finds_the_cache_warmer():
+    machine, seen = SimulatedMachine(0), []
+    work = machine.work(1e-3)
+    old, again, new = (lambda name=name: seen.append(name) or work() for name in ("old", "again", "new"))
+    compare({"old": (old, again), "new": new}, tolerance=0, device=machine.clock, plan=Plan(seconds=0.2, precision=0))
+    assert {tuple(sorted(row)) for row in np.array(seen[-90:]).reshape(-1, 3)} == {("again", "new", "old")}
+
+
+def test_a_second_session_that_answers_something_else_is_refused():
+    machine = SimulatedMachine(0)
+    arms = {"old": (machine.work(1e-3), machine.work(1e-3, answer=1.0)), "new": machine.work(1e-3)}
+    with pytest.raises(MeasureError, match="'a second session' does not do the same work as 'old'"):
+        compare(arms, tolerance=0, device=machine.clock)
+
+
+def test_a_session_may_be_an_object_without_a_hash():
+    machine = SimulatedMachine(0)
+    sessions = [
+        dataclasses.make_dataclass("Session", ["details"], namespace={"__call__": machine.work(1e-3)}) for _ in "abc"
+    ]
+    first, again, new = (session({}) for session in sessions)
+    assert compare({"old": (first, again), "new": new}, tolerance=0, device=machine.clock)["new"].pairs > 30
+
+
 def test_an_interval_must_lie_outside_the_floor_to_count():
     assert verdict(1.02, 1.04, floor=0.01) == "faster"
     assert verdict(1.005, 1.04, floor=0.01) == "not distinguishable"
