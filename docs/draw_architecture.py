@@ -1,7 +1,7 @@
 """Draws the package: `python docs/draw_architecture.py` writes the picture in docs/architecture.md anew.
 
-The layers are those of the README's table; the arrows are the imports found in the code. An arrow that follows from two
-others is left out, so that the picture stays readable.
+The layers are those of the table below the picture; the arrows are the imports found in the code. An arrow that
+follows from two others is left out, so that the picture stays readable.
 """
 
 import ast
@@ -9,12 +9,13 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by docs/draw_architecture.py -->\n", "<!-- end of the drawing -->"
 
 
 def layers():
-    """[[module or folder]] from the highest layer to the lowest, as the README's table states them."""
-    rows = re.findall(r"^\| \d \| (.+) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    """[[module or folder]] from the highest layer to the lowest, as the table of the page states them."""
+    rows = re.findall(r"^\| \d \| (.+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return [re.findall(r"`(\w+)`", row) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""The README: every command and lesson is in it, and what it says to type really works."""
+"""README and docs: every lesson and command is in them, what they name exists, what they say to type works."""
 
 import os
 import re
@@ -15,32 +15,48 @@ README = (root() / "README.md").read_text(encoding="utf-8")
 PLACES = [str(place) for place in (root(), Path.home()) if len(place.parts) > 1]
 
 
+def test_the_readme_fits_on_a_few_screens():
+    assert len(README.splitlines()) <= 110
+    assert len(re.findall(r"\S*\w\S*", README)) <= 1200
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_is_documented(command):
-    assert f"`labkit {command}" in README
+    assert f"`labkit {command}" in (root() / "docs" / "commands.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("lesson", syllabus.lessons(), ids=lambda lesson: lesson.name)
-def test_every_lesson_is_documented_with_its_question(lesson):
-    row = next(line for line in README.splitlines() if line.startswith(f"| `{lesson.name}` |"))
-    question = row.split("|")[2].strip()
-    assert f"**{question}**" in lesson.path.read_text(encoding="utf-8")
+def test_every_lesson_is_documented_with_its_question_and_its_minutes(lesson):
+    rows = [line for line in README.splitlines() if line.startswith(f"| `{lesson.name}` |")]
+    assert len(rows) == 1, f"add one line on {lesson.name} to the table of lessons in README.md"
+    question, minutes = (cell.strip() for cell in rows[0].split("|")[2:4])
+    text = lesson.path.read_text(encoding="utf-8")
+    assert f"**{question}**" in text
+    said = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", text)
+    assert said, "the first cell says how long the lesson takes: About 40 minutes"
+    assert int(minutes) == sum(map(int, filter(None, said.groups())))
 
 
 @pytest.mark.parametrize(
     "path", re.findall(r"`((?:notebooks|labkit|data|artifacts|tests|benchmarks|docs)/[\w./-]*)`", README)
 )
 def test_every_path_in_the_readme_exists(path):
-    made_by_runs = {"artifacts/report.html", "artifacts/ledger.sqlite", "artifacts/book/"}
-    assert path in made_by_runs or (root() / path.replace("NN_name", "00_start_here").replace("lNN", "l00")).exists()
+    made_by_runs = {"artifacts/report.html", "artifacts/ledger.sqlite", "artifacts/book/index.html"}
+    assert path in made_by_runs or (root() / path).exists()
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/cluster.md"])
-def test_every_file_that_a_page_names_exists(page):
+PAGES = ["README.md", "CONTRIBUTING.md", "labkit/templates/AGENTS.md"]
+PAGES += [f"docs/{name}.md" for name in ("architecture", "cluster", "commands", "installing", "publishing", "teaching")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_or_links_exists(page):
     text = (root() / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:notebooks|labkit|tests|benchmarks|docs)/[\w./-]*)`", text)
     missing = [name for name in named if "NAME" not in name and not (root() / name).exists()]
-    assert named
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
+    missing += [link for link in links if not ((root() / page).parent / link).exists()]
+    assert named or links
     assert missing == []
 
 

@@ -14,14 +14,15 @@ PACKAGE = root() / "labkit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
-def readme_layers():
-    """{module or package: height} as the README's table states it; in a row, what stands left is higher."""
-    rows = re.findall(r"^\| \d \| (.+) \|$", (root() / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+def stated_layers():
+    """{module or package: height} as the table of the page states it; in a row, what stands left is higher."""
+    page = (root() / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d \| (.+) \|$", page, flags=re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     return {name: height for height, name in enumerate(reversed(names))}
 
 
-LAYERS = readme_layers()
+LAYERS = stated_layers()
 
 
 def room(path):
@@ -41,8 +42,8 @@ def imports(path):
 
 def test_every_module_has_a_layer_and_every_layer_its_modules():
     rooms = {room(path) for path in MODULES}
-    assert rooms - set(LAYERS) == set(), "not in the README's table of layers"
-    assert set(LAYERS) - rooms == set(), "in the README's table, but gone"
+    assert rooms - set(LAYERS) == set(), "not in the table of layers"
+    assert set(LAYERS) - rooms == set(), "in the table of layers, but gone"
 
 
 def names_above(path, found):
@@ -54,7 +55,7 @@ def names_above(path, found):
 def test_imports_point_only_downwards(path):
     found = list(imports(path))
     assert not [name for name in found if name.startswith(".")], "write `from labkit.x import y`"
-    assert names_above(path, found) == [], "these stand above it, see the README's table of layers"
+    assert names_above(path, found) == [], "these stand above it, see the table of docs/architecture.md"
 
 
 def test_the_layer_check_notices_an_upward_import():

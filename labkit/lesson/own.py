@@ -28,6 +28,7 @@ def renew():
     """
     originals = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     told = [_renew(original) for original in originals]
+    _renew_guide(Path(__file__).parent.parent / "templates" / "AGENTS.md")
     names = {original.name for original in originals}
     gone = [base for base in sorted((folder() / ".base").glob("*.ipynb")) if base.name not in names]
     told += [_take_out(base) for base in gone]
@@ -59,6 +60,14 @@ def _renew(original):
     write_text(changes, _difference(mine if before is None else before, new))
     again = f"`labkit reset {copy.stem[:2]}` takes the new one and keeps yours."
     return f"{copy.stem}: you have changed it, so it stays. What is new: {_short(changes)}; {again}"
+
+
+def _renew_guide(original):
+    """The page for the tools that help a student; one that the reader has changed stays as it is."""
+    copy, base = folder() / original.name, _base(original.name)
+    unchanged = base.exists() and copy.exists() and copy.read_bytes() == base.read_bytes() != original.read_bytes()
+    if unchanged or not copy.exists():
+        _copy(original)
 
 
 def _copy(original):

@@ -187,6 +187,20 @@ def test_make_clean_removes_what_runs_produced_and_leaves_the_copies(course):
     assert [path.name for path in (course / "artifacts").iterdir()] == ["recorded"]
 
 
+def test_the_page_for_tools_that_help_comes_along_and_is_renewed_unless_the_reader_changed_it(course):
+    own.renew()
+    page, guide = own.folder() / "AGENTS.md", COURSE / "labkit" / "templates" / "AGENTS.md"
+    assert page.read_bytes() == guide.read_bytes()
+    assert "Never" in page.read_text(encoding="utf-8")
+    for path in (page, own.folder() / ".base" / "AGENTS.md"):
+        path.write_text("of last year", encoding="utf-8")
+    own.renew()
+    assert page.read_bytes() == guide.read_bytes()
+    page.write_text("my own", encoding="utf-8")
+    own.renew()
+    assert page.read_text(encoding="utf-8") == "my own"
+
+
 def test_a_headless_run_takes_the_originals_and_a_copy_where_its_path_is_given(course):
     own.renew()
     assert [notebook.path.parent for notebook in find(["00", "01"])] == [course / "notebooks"] * 2
