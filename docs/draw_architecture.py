@@ -67,5 +67,4 @@ def redrawn(text):
 
 
 if __name__ == "__main__":
-    page = ROOT / "docs" / "architecture.md"
-    page.write_text(redrawn(page.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -145,7 +145,7 @@ installed = functools.cache(packages_distributions)
 @functools.cache
 def sources(folder):
     """{place: code} of a folder: Python files and the cells of notebooks, without the lines that are for IPython."""
-    files = {path.name: path.read_text(encoding="utf-8") for path in (root() / folder).rglob("*.py")}
+    files = {str(path): path.read_text(encoding="utf-8") for path in (root() / folder).rglob("*.py")}
     for path in (root() / folder).glob("*.ipynb"):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
