@@ -3,13 +3,15 @@
 import dataclasses
 import inspect
 import re
+import tomllib
+from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Context, Option, echo
 
 from labkit.cli.app import app, path_of
 from labkit.engines import PRECISIONS, names
-from labkit.errors import require_known
+from labkit.errors import LabError, require_known
 from labkit.train.config import TrainConfig
 
 
@@ -98,12 +100,36 @@ def _options(config):
         yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
 
 
+def _read_recipe(context: Context, path: Path | None):
+    """Take the settings of a file as the defaults of a command: what is typed after it counts more."""
+    if path is None:
+        return
+    known = [each.name for each in context.command.params if each.expose_value and each.name != "recipe"]
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LabError(
+            f"The recipe {path} cannot be read.",
+            expected='a TOML file with lines such as epochs = 3 and schedule = "cosine"',
+            found=str(error),
+        ) from error
+    settings = {name.replace("-", "_"): value for name, value in settings.items()}
+    for name in settings:
+        require_known(name, known, f"setting of {path.name}")
+    context.default_map = settings
+
+
 @app.command()
 @_with_the_fields_of(TrainConfig)
 def train(
     model: Annotated[str, Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
     dataset: Annotated[str, Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
     limit: Annotated[int | None, Option(min=1, help="Use only so many training images.")] = None,
+    recipe: Annotated[
+        Path | None,
+        Option(is_eager=True, callback=_read_recipe, help="A TOML file of these options; those typed count more."),
+    ] = None,
+    name: Annotated[str | None, Option(help="Keeps two trainings of one network apart.")] = None,
     profile: Annotated[str, Option(help="Which profile to write: cprofile, torch or none.")] = "cprofile",
     resume: Annotated[bool, Option("--resume", help="Go on from the last checkpoint.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="One step, and nothing is written.")] = False,
@@ -113,13 +139,13 @@ def train(
 
     Ends with a checkpoint, a profile and the validation accuracy.
 
-    Example: labkit train --model cnn-large --epochs 3 --compile --amp bf16 --profile torch
+    Example: labkit train --model cnn-large --recipe recipe.toml --optimizer lamb --name with-lamb
     """
     from labkit.train.by_name import training
 
     require_known(profile, ("cprofile", "torch", "none"), "profile")
     config = TrainConfig(**fields)
-    work = training(model, dataset, config, limit=limit)
+    work = training(model, dataset, config, limit=limit, name=name)
     echo(f"{model} on {work.train}, {config.epochs} epochs of batch {config.batch} on {work.device}")
     for switch, reason in config.idle(work.device).items():
         echo(f"--{switch.replace('_', '-')} has no effect here: {reason}")

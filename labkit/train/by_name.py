@@ -2,6 +2,7 @@
 
 import copy
 import cProfile
+import re
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -65,11 +66,14 @@ def _profiled(file):
         profiler.dump_stats(temporary)
 
 
-def training(model, dataset, config, *, limit=None):
+def training(model, dataset, config, *, limit=None, name=None):
     """Build a network by name for a data set by name: a `Training`.
 
     limit  take only so many training images, and at most as many to test on
+    name   keeps its files apart from those of other trainings of this network on this set
     """
+    if name is not None and not re.fullmatch(r"[\w-]+", name):
+        raise LabError("This name cannot be part of a file's name.", expected="letters, digits, - and _", found=name)
     train, test = load(dataset, "train", limit=limit), load(dataset, "test")
     test = test.subset(min(limit, len(test))) if limit else test
     torch.manual_seed(config.seed)
@@ -77,9 +81,9 @@ def training(model, dataset, config, *, limit=None):
     train, test = (_fitted(images, model, shape) for images in (train, test))
     known = models.recipe_of(model).shape[-1]  # to resize nothing, and say so, the set has to be of this size
     side = config.size or (None if shape[-1] == known and shape[1:] == train.images.shape[2:] else shape[-1])
-    name = f"{dataset.replace(':', '-').replace('/', '-')}-{model}"
+    kept_as = f"{dataset.replace(':', '-').replace('/', '-')}-{model}" + (f".{name}" if name else "")
     config = replace(config, size=side)
-    return Training(name=name, network=network, train=train, test=test, config=config, device=devices.pick())
+    return Training(name=kept_as, network=network, train=train, test=test, config=config, device=devices.pick())
 
 
 def _fitted(images, model, shape):

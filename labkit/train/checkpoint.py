@@ -5,6 +5,7 @@ A checkpoint is one file of `torch.save`, renamed into its place when it is comp
 """
 
 import pickle
+import re
 import zipfile
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -125,16 +126,17 @@ class Checkpoint:
 def restored(checkpoint):
     """(network in eval mode, its name, the data set's name, the shape of an input without the batch) of a checkpoint.
 
-    checkpoint  path of the file, named `DATASET-MODEL.pt`
+    checkpoint  path of the file, named `DATASET-MODEL.pt`, or `DATASET-MODEL.NAME.pt`
     Raises      CheckpointError when it is damaged, or its name or its weights fit no network of the course
     """
     path = Path(checkpoint)
-    name = max((name for name in models.names() if path.stem.endswith(f"-{name}")), key=len, default=None)
+    stem = re.sub(r"\.[\w-]+$", "", path.stem)  # without the name of one training of several
+    name = max((name for name in models.names() if stem.endswith(f"-{name}")), key=len, default=None)
     found = load_checkpoint(path) if name else None
     if found is None:
         raise LabError(
             f"There is no checkpoint {path}." if name else f"{path.name} does not say which network it is of.",
-            expected="a file DATASET-MODEL.pt, with a MODEL of " + " or ".join(models.names()),
+            expected="a file DATASET-MODEL.pt or DATASET-MODEL.NAME.pt, with a MODEL of " + " or ".join(models.names()),
             found=path.name,
             fix="train one with `labkit train`, or rename it",
         )
@@ -143,7 +145,7 @@ def restored(checkpoint):
         network, shape = _network(path, name, state["model"])
         side = facts.get("config", {}).get("size")
         shape = (shape[0], side, side) if side else shape
-    return network, name, path.stem.removesuffix(f"-{name}"), shape
+    return network, name, stem.removesuffix(f"-{name}"), shape
 
 
 def _network(path, name, weights):

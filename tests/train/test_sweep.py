@@ -45,13 +45,15 @@ def images():
 
 
 def test_settings_are_compared_seed_by_seed():
-    rows = [Row("a", 1, 82.0), Row("a", 0, 71.0), Row("b", 0, 70.0), Row("b", 1, 81.0)]
-    assert list(sweep.values(rows, "a")) == [71, 82]
+    rows = [Row("a", 1, 82.0), Row("a", 0, 71.0), Row("a", 2, 3.0)]
+    rows += [Row("b", 0, 70.0), Row("b", 2, 2.0), Row("b", 1, 81.0)]
+    assert list(sweep.values(rows, "a")) == [71, 82, 3]
     assert tuple(sweep.difference(rows, "a", "b")) == (1, 1)
 
 
 def test_a_ratio_is_a_geometric_mean():
-    rows = [Row("a", 0, 2.0), Row("a", 1, 8.0), Row("b", 0, 1.0), Row("b", 1, 1.0)]
+    rows = [Row("a", seed, value) for seed, value in enumerate((2.0, 4.0, 8.0))]
+    rows += [Row("b", seed, 1.0) for seed in range(3)]
     found = sweep.ratio(rows, "a", "b", "accuracy")
     assert found.mean == pytest.approx(4)
     assert found.low * found.high == pytest.approx(16)
@@ -70,8 +72,8 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
 def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": BASE, "again": BASE}
-    found = sweep.run(settings, partial(cnn, 2), images(), seeds=(0, 1))
-    assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in (0, 1)]
+    found = sweep.run(settings, partial(cnn, 2), images(), seeds=range(3))
+    assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in range(3)]
     assert tuple(sweep.difference(found, "a", "again", "loss")) == (0, 0)
     assert found[0].loss != found[1].loss
     assert all(0 <= each.accuracy <= 100 and each.loss > 0 for each in found)

@@ -2,8 +2,10 @@
 
 import json
 import pstats
+import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 import torch
@@ -88,6 +90,57 @@ def test_without_resume_a_training_starts_over_and_with_it_goes_on(own_artifacts
     assert "Nothing" not in first + again
     with pytest.raises(LabError, match="epochs 3"):
         training("cnn-small", "fashion-mnist", TrainConfig(batch=100, epochs=3), limit=400).run(resume=True)
+
+
+def test_a_recipe_holds_the_options_and_what_is_typed_counts_more(own_artifacts, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('batch = 50\noptimizer = "lamb"\nlabel-smoothing = 0.1\nema = 0.9\naugment = true\n')
+    call("--recipe", str(recipe), "--optimizer", "lars")
+    (file,) = own_artifacts.glob("checkpoints/*.pt")
+    config = load_checkpoint(file)[1]["config"]
+    assert {name: config[name] for name in ("batch", "optimizer", "label_smoothing", "ema", "augment", "clip")} == {
+        "batch": 100,  # typed
+        "optimizer": "lars",  # typed
+        "label_smoothing": 0.1,
+        "ema": 0.9,
+        "augment": True,
+        "clip": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "part"), [("epoch = 3", "'epoch'"), ("epochs = ", "cannot be read"), (None, "No such file")]
+)
+def test_a_recipe_that_cannot_be_followed_is_refused(tmp_path, text, part):
+    recipe = tmp_path / "recipe.toml"
+    if text:
+        recipe.write_text(text)
+    result = CliRunner().invoke(cli.app, ["train", "--recipe", str(recipe), "--dry-run"])
+    assert part in str(result.exception)
+
+
+def test_a_value_of_another_kind_in_a_recipe_is_named_as_the_option(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('epochs = "many"')
+    result = CliRunner().invoke(cli.app, ["train", "--recipe", str(recipe), "--dry-run"])
+    assert result.exit_code == 2
+    assert "--epochs" in result.output
+
+
+def test_every_field_of_a_config_is_an_option():
+    told = CliRunner().invoke(cli.app, ["train", "--help"], env={"COLUMNS": "200"}).output
+    for each in fields(TrainConfig):
+        assert re.search(rf"--{each.name.replace('_', '-')}\b", told)
+
+
+def test_two_trainings_of_one_network_are_kept_apart_by_their_names(own_artifacts):
+    call("--name", "with-lars", "--optimizer", "lars", "--profile", "none")
+    call("--profile", "none")
+    kept = sorted(own_artifacts.glob("checkpoints/*.pt"))
+    assert [path.name for path in kept] == ["fashion-mnist-cnn-small.pt", "fashion-mnist-cnn-small.with-lars.pt"]
+    assert [restored(path)[1:3] for path in kept] == [("cnn-small", "fashion-mnist")] * 2
+    with pytest.raises(LabError, match="letters"):
+        training("cnn-small", "fashion-mnist", TrainConfig(), name="../up")
 
 
 def test_grey_images_stand_in_three_channels_and_are_brought_to_the_networks_size():

@@ -1,0 +1,72 @@
+"""Muon: the momentum of a matrix, made orthogonal, is its step.
+
+What     every direction of a layer's momentum gets the same length: U V^T of its singular value decomposition U S V^T
+When     hidden layers of networks trained from scratch: matrices; convolutions count as (out, in * height * width)
+Cost     15 products with a small matrix per layer and step, in bfloat16; 4 bytes of state per weight
+Not when a layer is the first or the last, or a vector: these take AdamW here, found by their names and places
+Source   Jordan et al. 2024, kellerjordan.github.io/posts/muon; the length of a step: Liu et al. 2025, arXiv:2502.16982
+"""
+
+import torch
+
+STEPS, COEFFICIENTS = 5, (3.4445, -4.775, 2.0315)  # of the iteration; they bring singular values to 0.7 to 1.2
+
+
+class Muon(torch.optim.AdamW):
+    """Muon for the hidden matrices, AdamW for the other weights, with one rate for both.
+
+        mean   = running mean of grad with beta1;  slope = grad + beta1 * (mean - grad)
+        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) * orthogonal(slope)
+
+    named_parameters  (name, weight) pairs in the order of the layers
+    """
+
+    def __init__(self, named_parameters, lr, betas, weight_decay):
+        named = list(named_parameters)
+        matrices = [name for name, weight in named if weight.ndim > 1]
+        hidden = set(matrices[1:-1])
+        groups = [
+            {"params": [pair for pair in named if (pair[0] in hidden) == inside], "hidden": inside}
+            for inside in (True, False)
+        ]
+        groups = [group for group in groups if group["params"]]
+        super().__init__(groups, lr=lr, betas=betas, weight_decay=weight_decay)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
+        groups = self.param_groups
+        self.param_groups = [group for group in groups if not group["hidden"]]
+        loss = super().step(closure)
+        self.param_groups = groups
+        for group in groups:
+            if group["hidden"]:
+                self._step_hidden(group)
+        return loss
+
+    def _step_hidden(self, group):
+        beta, lr = group["betas"][0], group["lr"]
+        for weight in group["params"]:
+            if weight.grad is not None:
+                mean = self.state[weight].setdefault("mean", torch.zeros_like(weight))
+                mean.lerp_(weight.grad, 1 - beta)
+                matrix = weight.grad.lerp(mean, beta).flatten(1)
+                weight.mul_(1 - lr * group["weight_decay"])
+                weight.add_(orthogonal(matrix).view_as(weight), alpha=-lr * 0.2 * max(matrix.shape) ** 0.5)
+
+
+def orthogonal(matrix):
+    """Nearly U V^T of the singular value decomposition of a matrix (a, b), by a polynomial that needs products only."""
+    x = matrix.bfloat16()
+    x = x.T if len(matrix) > len(matrix.T) else x
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(STEPS):
+        a, b, c = COEFFICIENTS
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return (x.T if len(matrix) > len(matrix.T) else x).to(matrix.dtype)
+
+
+def make(named_parameters, config):
+    """The optimizer of a `TrainConfig`."""
+    return Muon(named_parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)
