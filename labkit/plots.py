@@ -47,7 +47,7 @@ def ratio(result, ax=None):
     medians = [1.0, *(row.median for row in rows)]
     least, most = min(medians) / FRAME, max(medians) * FRAME
     figure, ax = canvas(height=1.2 + 0.45 * len(rows), ax=ax)
-    floor = result.null.floor
+    floor = min(result.null.floor, most)  # endless where there are too few pairs
     ax.axvspan(1 / (1 + floor), 1 + floor, color=GREY, alpha=0.2, lw=0)
     ax.axvline(1, color=GREY, lw=1)
     for place, row in enumerate(rows):

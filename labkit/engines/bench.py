@@ -1,5 +1,6 @@
 """Measure a network from the command line: the same harness and the same rows as in the lessons."""
 
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -93,15 +94,17 @@ def measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
     """
     batch = len(inputs[0])
     missing = Latency(device=str(inputs[0].device), threads=threads, batch=batch)
+    begin = time.perf_counter()
     try:
         served = engines.load(engine, network, inputs[0], precision=precision, threads=threads)
     except Unavailable as error:
         reason = f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
         return replace(missing, reason=reason)
+    load_ms = 1e3 * (time.perf_counter() - begin)
     alike = fidelity.of_engine(served, network, inputs) if precision == "int8" else None
     if alike and alike.db < fidelity.ENGINE_DB:
         reason = f"It answers something else than the file means: {alike}, expected {fidelity.ENGINE_DB:g} dB"
         return replace(missing, sqnr_db=alike.db, reason=f"{reason}. Try the recipe for {engine}")
     where = {"inputs": [_on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
     row = measure.latency(served, **where, batch=batch, plan=plan)
-    return replace(row, threads=served.threads, sqnr_db=alike and alike.db)
+    return replace(row, threads=served.threads, load_ms=load_ms, sqnr_db=alike and alike.db)

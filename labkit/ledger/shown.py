@@ -26,7 +26,7 @@ def shown(value, unit="", *, digits=3):
     """A number for people, with its unit: "1.23 ms", "44.7 MB", "2.16 x", "12,346 images"; "unknown" for None and NaN.
 
     unit    one of `PREFIXED` goes with an SI prefix, any other (and None, for none) with the number as it is;
-            the plural is up to the caller
+            the plural is up to the caller. A count takes no prefix below 1: 0.9 per second, not 900 m
     digits  significant ones; what stands before the decimal point is never cut, so counts stay whole
     """
     if value is None or value != value:
@@ -34,7 +34,8 @@ def shown(value, unit="", *, digits=3):
     prefix = ""
     if unit in PREFIXED and value and math.isfinite(value):
         exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 999.9 ms is 1 s
-        step = min(max(exponent // 3, min(PREFIXES)), 0 if unit == "s" else max(PREFIXES))  # nobody says kiloseconds
+        least = min(PREFIXES) if unit in ("s", "J", "W") else 0
+        step = min(max(exponent // 3, least), 0 if unit == "s" else max(PREFIXES))  # nobody says kiloseconds
         value, prefix = value / 1000.0**step, PREFIXES[step]
     number = f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
     return f"{number} {prefix}{unit or ''}".strip()

@@ -19,6 +19,7 @@ class Evidence(NamedTuple):
     low, high  the interval that gets the verdict: a ratio of timings with its noise floor on both sides
     floor      that noise floor, 0 without one
     doubt      why it decides nothing, wherever it lies
+    basis      what the interval rests on, where its kind has a name: "t, n = 3"
     """
 
     value: float | str | None = None
@@ -26,10 +27,11 @@ class Evidence(NamedTuple):
     high: float | None = None
     floor: float = 0.0
     doubt: str | None = None
+    basis: str | None = None
 
     def numbers(self):
-        """{field: number} of the rows that rest on it."""
-        return {"value": self.value, "low": self.low, "high": self.high}
+        """{field: value} of the rows that rest on it."""
+        return {"value": self.value, "low": self.low, "high": self.high, "basis": self.basis}
 
 
 def weigh(value):
@@ -52,16 +54,21 @@ def weigh(value):
     low = float(value.low)
     high = float(value.high)
     floor = getattr(value, "floor", None) or 0.0
+    floor = floor if math.isfinite(floor) else 0.0  # from too few pairs: then there is no interval to widen
     if math.isnan(low) or math.isnan(high):
         return Evidence()
+    middle = (low + high) / 2 if value.median is None else float(value.median)
+    if not math.isfinite(high - low):  # there is no interval: one number, which decides nothing
+        low = high = middle
     fewest = getattr(value, "fewest", FEWEST)
     kind = "pairs" if hasattr(value, "pairs") else "samples"
     return Evidence(
-        value=(low + high) / 2 if value.median is None else float(value.median),
+        value=middle,
         low=low / (1 + floor),
         high=high * (1 + floor),
         floor=floor,
         doubt=None if samples >= fewest else f"only {samples} of the {fewest} {kind} that are needed",
+        basis=getattr(value, "basis", None) or None,
     )
 
 

@@ -17,7 +17,8 @@ BRIEF_S = 0.02  # the budget of tests, which do not read the result
 class Plan:
     """How a measurement is done.
 
-    seconds      time budget of the timed calls; a measurement ends here even when it is not precise yet
+    seconds      time budget of the timed calls; a measurement ends here even when it is not precise yet (but not before
+                 the 6 calls that the interval of a median needs)
     precision    end earlier, but not before 0.3 s, once the 95 % interval is this narrow: half-width over the value
     min_samples  at least so many samples (130 is what a p95 needs, 662 a p99), if the seconds allow
     max_samples  and never more than this

@@ -11,7 +11,7 @@ from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
 from labkit.measure.latency import warm_up
 from labkit.measure.noise import noise_of
-from labkit.measure.stats import FEWEST, bootstrap_median
+from labkit.measure.stats import FEWEST, FEWEST_OF_MEDIAN, bootstrap_median
 
 SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
 FEWEST_ROUNDS = 31
@@ -30,7 +30,7 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     batch      leading dimension every output must have; None: that of the first
     device     a device, or a `Clock` to measure with
     plan       `Plan(seconds=..., precision=...)`; precision is the half-width of every ratio's interval. The fewest
-               rounds that allow a verdict (11) may take up to twice the seconds
+               rounds that allow a verdict (11) may take up to twice the seconds, those of an interval (6) any time
 
     First every arm must give the same answers (`equality`): it is called 2 times where there are no inputs, 4 times
     with one or two inputs, 6 times with more. The inputs are not written to; with one input, two of the calls get a
@@ -38,8 +38,8 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     more: so a stored answer shows. Then every arm is warmed up. None of these calls counts.
 
     Then rounds are timed: in each, every arm once in random order, and the first arm a second time (the null arm). One
-    round gives one ratio per arm, both under nearly the same conditions; their median is the result, its interval is
-    bootstrapped. The first arm against itself shows what this machine cannot tell apart: a ratio counts as different
+    round gives one ratio per arm, both under nearly the same conditions; their median is the result, with its
+    interval. The first arm against itself shows what this machine cannot tell apart: a ratio counts as different
     only when its whole interval lies outside that floor. Two sessions of one file differ by chance (where their memory
     lies), and one that is called twice a round finds its weights in the cache more often. So where engines race, the
     null arm is the second of a pair: the floor covers another session, and each session is called once a round.
@@ -128,14 +128,15 @@ def _time_rounds(clock, functions, calls, *, plan, group):
             width = _widest(np.array(rounds)[:, :, 0])
             next_check = math.ceil(1.4 * next_check)
         spent = clock.now() - begin
-        if plan.is_over(spent, width) and (len(rounds) >= FEWEST or spent >= 2 * plan.seconds):
+        fewest = FEWEST_OF_MEDIAN if spent >= 2 * plan.seconds else FEWEST
+        if plan.is_over(spent, width) and len(rounds) >= fewest:
             break
     return np.moveaxis(np.array(rounds), -1, 0)
 
 
 def _widest(times):
     """Half the widest interval of the ratios."""
-    intervals = [bootstrap_median(column, draws=500) for column in (times[:, :1] / times[:, 1:]).T]
+    intervals = [bootstrap_median(column) for column in (times[:, :1] / times[:, 1:]).T]
     return max((high - low) / 2 for low, high in intervals)
 
 

@@ -9,7 +9,7 @@ from labkit import device as devices
 from labkit.ledger.rows import Latency
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import noise_of
-from labkit.measure.stats import Interval, is_stable, median_interval, quantile, quantile_floor
+from labkit.measure.stats import FEWEST_OF_MEDIAN, Interval, is_stable, median_interval, quantile, quantile_floor
 
 SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
 WARMUP_SHARE = 0.3  # of the time budget
@@ -25,7 +25,8 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
 
     The first call is kept apart (cold start). Warm-up ends when the medians of two successive windows of 5 calls
     agree within 5 %, or after 30 % of the seconds (then `warm` is False). Calls are timed until the 95 % interval of
-    the median is as narrow as the plan asks. p95 and p99 stay None, with a reason, under 130 and 662 samples.
+    the median is as narrow as the plan asks; 6 of them, which this interval needs, also where the seconds are over.
+    p95 and p99 stay None, with a reason, under 130 and 662 samples.
     """
     clock = clock_of(device)
     plan = plan or Plan()
@@ -78,7 +79,7 @@ def _sample(clock, fn, calls, plan, group):
             low, high = median_interval(seconds)
             width = (high - low) / 2 / float(np.median(seconds))
             next_check = math.ceil(1.3 * next_check)
-        if plan.is_over(clock.now() - begin, width):
+        if len(seconds) >= FEWEST_OF_MEDIAN and plan.is_over(clock.now() - begin, width):
             break
     return np.array(seconds)
 
@@ -86,7 +87,7 @@ def _sample(clock, fn, calls, plan, group):
 def _timings(samples, batch, group):
     """The fields of a `Latency` that follow from its samples (seconds a call)."""
     p50 = float(np.median(samples))
-    low, high = median_interval(samples)
+    low, high = (1e3 * end if math.isfinite(end) else None for end in median_interval(samples))
     (p95, no95), (p99, no99) = quantile(samples, 0.95), quantile(samples, 0.99)
     if group > 1:
         p95 = p99 = None
@@ -94,8 +95,8 @@ def _timings(samples, batch, group):
     return {
         "batch": batch,
         "p50_ms": 1e3 * p50,
-        "low_ms": 1e3 * low,
-        "high_ms": 1e3 * high,
+        "low_ms": low,
+        "high_ms": high,
         "p95_ms": None if p95 is None else 1e3 * p95,
         "p99_ms": None if p99 is None else 1e3 * p99,
         "tail_reason": no95 or no99,
@@ -112,7 +113,10 @@ def times_as_long(slow, fast, *, items=False):
     """
     share = fast.batch / slow.batch if items else 1
     samples = min(len(slow.samples_ms), len(fast.samples_ms))
-    return share * Interval(slow.low_ms / fast.high_ms, slow.high_ms / fast.low_ms, samples, slow.p50_ms / fast.p50_ms)
+    low, high = -math.inf, math.inf
+    if samples >= FEWEST_OF_MEDIAN:
+        low, high = slow.low_ms / fast.high_ms, slow.high_ms / fast.low_ms
+    return share * Interval(low, high, samples, slow.p50_ms / fast.p50_ms)
 
 
 @dataclass(frozen=True)

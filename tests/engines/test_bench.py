@@ -1,5 +1,7 @@
 """`labkit bench`: rows in the ledger under a run of their own, with numbers or with a reason."""
 
+import time
+
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +18,19 @@ def test_each_batch_size_becomes_a_row_of_one_run():
     assert stored["p50_ms"].tolist() == [row.p50_ms for row in rows]
     assert set(stored["name"]) == {"cnn-small eager fp32"}
     assert set(stored["run_key"]) == set(ledger.load("runs")["run_key"])
+
+
+def test_the_time_that_an_engine_takes_to_load_stands_in_its_row(monkeypatch):
+    whole = engines.load
+
+    def slow(*args, **settings):
+        time.sleep(0.3)
+        return whole(*args, **settings)
+
+    monkeypatch.setattr(engines, "load", slow)
+    (row,) = bench("cnn-small", [1], plan=Plan(seconds=0.1))
+    assert row.load_ms >= 300 > row.cold_ms
+    assert "loaded in" in row.summary()
 
 
 def test_an_engine_that_is_missing_gives_a_reason_and_no_number(monkeypatch):

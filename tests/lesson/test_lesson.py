@@ -9,7 +9,7 @@ from labkit.errors import LessonError
 from labkit.ledger.rows import Answer, Ceiling, Claim, LessonAnswer, Prediction
 from labkit.lesson import _exercise, _run, _words, cards, exercises
 from labkit.lesson.exercises import Exercise, expect_close
-from labkit.measure.stats import Interval
+from labkit.measure.stats import Interval, mean_interval
 
 
 @pytest.fixture
@@ -428,6 +428,14 @@ def test_an_answer_goes_to_the_ledger_with_its_number_interval_cause_and_limits(
     (row,) = ledger.find(LessonAnswer)
     assert (row.low, row.value, row.high, row.unit, row.reason) == found
     assert (row.sentence, row.because, row.holds_for, row.not_for) == ("It is faster", *LIMITS.values())
+
+
+def test_claims_and_answers_say_what_an_interval_over_seeds_rests_on(running, capsys):
+    over_seeds = mean_interval([1.0, 2.0, 3.0])
+    lesson.claim("c", "it gains", over_seeds, holds_if=lambda low, high: low > -1)
+    lesson.answer("It gains", over_seeds, **LIMITS)
+    assert ledger.find(Claim)[0].basis == ledger.find(LessonAnswer)[0].basis == "t, n = 3"
+    assert capsys.readouterr().out.count("-0.484 to 4.48; t, n = 3") == 2
 
 
 def test_an_answer_that_is_a_ratio_is_counted_in_x_and_widened_by_its_floor_as_in_a_claim(running):

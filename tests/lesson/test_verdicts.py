@@ -47,9 +47,12 @@ def test_too_few_samples_prove_nothing_and_the_reason_says_how_many_are_missing(
 
     assert verdicts.weigh(Few()).doubt == "only 10 of the 11 pairs that are needed"
     assert verdicts.weigh(Interval(1.2, 1.4, samples=4)).doubt == "only 4 of the 11 samples that are needed"
-    assert verdicts.weigh(mean_interval([2.0])).doubt == "only 1 of the 2 samples that are needed"
+    alone = verdicts.weigh(mean_interval([2.0, 4.0]))
+    assert (alone.low, alone.value, alone.high) == (3, 3, 3)  # one number, which the ledger and a parcel can hold
+    assert alone.doubt == "only 2 of the 3 samples that are needed"
     assert verdicts.weigh(Timed()).doubt is None
     assert verdicts.weigh(mean_interval([2.0, 2.1, 2.2])).doubt is None
+    assert verdicts.weigh(mean_interval([2.0, 2.1, 2.2])).basis == "t, n = 3"
 
 
 @pytest.mark.parametrize("pair", [(1.1, 1.3), [1.1, 1.3]])

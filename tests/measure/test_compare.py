@@ -35,7 +35,10 @@ def test_slow_calls_get_the_rounds_that_a_verdict_needs_in_up_to_twice_the_time(
 
 def test_with_too_few_pairs_there_is_no_verdict():
     row = run(SimulatedMachine(0, jitter=0.01), baseline=600e-3, arm=300e-3)["new"]
-    assert (row.pairs, row.verdict) == (2, "too few pairs")
+    assert (row.pairs, row.verdict) == (6, "too few pairs")
+    assert (row.low, row.high) == pytest.approx(
+        (min(row.ratios), max(row.ratios)), rel=1e-6
+    )  # 97 times of 100 they hold the median
 
 
 @pytest.mark.slow

@@ -100,6 +100,22 @@ def test_sampling_ends_when_the_seconds_are_over():
     assert machine.now() < 0.7
 
 
+def test_slow_calls_get_the_six_samples_that_an_interval_needs():
+    machine = SimulatedMachine(0, jitter=0.05)
+    row = latency(machine.work(2.0), device=machine.clock, plan=Plan(seconds=0.1))
+    assert len(row.samples_ms) == 6
+    assert (row.low_ms, row.high_ms) == pytest.approx((min(row.samples_ms), max(row.samples_ms)))
+    assert "throughput 0.488 items/s" in row.summary()
+
+
+def test_fewer_samples_than_that_have_no_interval_and_say_so():
+    machine = SimulatedMachine(0)
+    row = latency(machine.work(1e-3), device=machine.clock, plan=Plan(max_samples=1))
+    assert (row.low_ms, row.high_ms) == (None, None)
+    assert "1 ms (no 95 % interval: too few samples)" in row.summary()
+    assert str(times_as_long(row, row)) == "1.00 (no 95 % interval: n = 1)"
+
+
 def test_a_percentile_without_enough_samples_is_none_with_a_reason():
     machine = SimulatedMachine(0)
     few = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=129, max_samples=129))

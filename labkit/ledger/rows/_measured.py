@@ -21,12 +21,13 @@ class Latency(Measured, Shown):
     name: str = ""
     batch: int = 1
     p50_ms: float | None = None
-    low_ms: float | None = None  # 95 % interval of the median
+    low_ms: float | None = None  # 95 % interval of the median; None with fewer samples than it needs
     high_ms: float | None = None
     p95_ms: float | None = None
     p99_ms: float | None = None
     tail_reason: str | None = None  # why a percentile is missing
     throughput_per_s: float | None = None  # items
+    load_ms: float | None = None  # an engine: reading, compiling or building before the first call
     cold_ms: float | None = None  # the very first call
     warmup_calls: int | None = None
     warm: bool | None = None  # False: the time for warming up was over before calls were stable
@@ -42,13 +43,16 @@ class Latency(Measured, Shown):
     def facts(self):
         if self.p50_ms is None:
             return [("not measured", self.reason or "")]
-        low, high = shown(self.low_ms / 1e3, "s"), shown(self.high_ms / 1e3, "s")
+        interval = "no 95 % interval: too few samples"
+        if self.low_ms is not None:
+            interval = f"95 %: {shown(self.low_ms / 1e3, 's')} to {shown(self.high_ms / 1e3, 's')}"
         tail = [(name, shown(ms / 1e3, "s")) for name, ms in (("p95", self.p95_ms), ("p99", self.p99_ms)) if ms]
         return [
-            ("median", f"{shown(self.p50_ms / 1e3, 's')} (95 %: {low} to {high})"),
+            ("median", f"{shown(self.p50_ms / 1e3, 's')} ({interval})"),
             *tail,
             *([("no tail", self.tail_reason)] if self.tail_reason else []),
             *([("answers as the file means", f"{self.sqnr_db:.0f} dB")] if self.sqnr_db is not None else []),
+            *([("loaded in", shown(self.load_ms / 1e3, "s"))] if self.load_ms is not None else []),
             ("first call", shown(self.cold_ms / 1e3, "s")),
             ("throughput", f"{shown(self.throughput_per_s)} items/s at batch {self.batch}"),
             ("samples", f"{len(self.samples_ms)} after {self.warmup_calls} warm-up calls"),
@@ -65,7 +69,7 @@ class Ratio(Measured, Shown):
     baseline: str
     arm: str
     median: float
-    low: float  # 95 % bootstrap interval
+    low: float  # 95 % interval; from -inf to inf where there are too few pairs for one
     high: float
     verdict: str  # "faster", "slower", "not distinguishable" or "too few pairs"
     floor: float  # what the same run says of two identical arms: a ratio within 1 ± floor is no difference
@@ -80,8 +84,9 @@ class Ratio(Measured, Shown):
         return iter((self.low, self.high))
 
     def facts(self):
+        interval = f"95 %: {self.low:.3f} to {self.high:.3f}" if self.high < float("inf") else "no 95 % interval"
         return [
-            (f"{self.arm} against {self.baseline}", f"{self.median:.3f}x (95 %: {self.low:.3f} to {self.high:.3f})"),
+            (f"{self.arm} against {self.baseline}", f"{self.median:.3f}x ({interval})"),
             ("verdict", self.verdict),
             ("noise floor", f"±{100 * self.floor:.2f} %"),
             ("pairs", str(self.pairs)),

@@ -63,6 +63,7 @@ class WithInterval(OfRun):
     low: float | None = None
     high: float | None = None
     unit: str | None = None
+    basis: str | None = None  # what its interval rests on, where its kind has a name: "t, n = 3"
     reason: str | None = None  # why there is no value, or why it is doubtful
 
 
