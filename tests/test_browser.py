@@ -173,7 +173,7 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
 
     answers = ledger.load("answers").set_index("exercise_id")["verdict"]
     assert answers["image-bytes"] == "passed"
-    prediction = ledger.load("predictions").set_index("prediction_id").loc["add-bound"]
+    prediction = ledger.load("predictions").set_index("prediction_id").loc["row-bound"]
     assert (prediction["answer"], prediction["source"]) == ("memory", "reader, afterwards")
     assert len(ledger.load("completions")) == 1
     outside = [url for url in asked if not url.startswith(("http://127.0.0.1", "data:", "blob:"))]

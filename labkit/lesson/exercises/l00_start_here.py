@@ -1,4 +1,4 @@
-"""Exercises of lesson 00: bytes, and the roofline."""
+"""Exercises of lesson 00: bytes, and the least time of a task."""
 
 from labkit.lesson.exercises import Exercise, expect, expect_close
 
@@ -13,24 +13,36 @@ def verify_image_bytes(answer):
         expect_close(answer(*shape), images * height * width * size, f"image_bytes{shape}")
 
 
-def least_seconds(operations, bytes_moved, operations_per_second, bytes_per_second):
-    return max(operations / operations_per_second, bytes_moved / bytes_per_second)
+def least_seconds(operations, bytes_moved, calls, machine):
+    seconds = {
+        "arithmetic": operations / machine["arithmetic"],
+        "memory": bytes_moved / machine["memory"],
+        "overhead": calls * machine["overhead"],
+    }
+    limit = max(seconds, key=seconds.get)
+    return seconds[limit], limit
 
 
 def verify_least_seconds(answer):
+    fast = {"arithmetic": 2.1e12, "memory": 1.3e11, "overhead": 3e-6}
+    slow = {"arithmetic": 1.7e10, "memory": 9e9, "overhead": 7e-6}
     cases = {
-        "much arithmetic on few bytes": ((8e12, 1e9, 2e12, 1e11), 4.0),
-        "little arithmetic on many bytes": ((1e9, 4e11, 2e12, 1e11), 4.0),
-        "more operations than bytes, and still waiting for memory": ((4e9, 1e9, 2e12, 1e11), 0.01),
-        "fifteen operations per byte, where the two limits meet at twenty": ((1.5e10, 1e9, 2e12, 1e11), 0.01),
-        "fifteen operations per byte, where the two limits meet at ten": ((1.5e10, 1e9, 1e11, 1e10), 0.15),
-        "both limits alike": ((2e12, 1e11, 2e12, 1e11), 1.0),
-        "less than a second": ((3e9, 5e8, 2e12, 3e10), 1 / 60),
+        "much arithmetic on few bytes": ((8.4e12, 1e9, 5, fast), (4.0, "arithmetic")),
+        "little arithmetic on many bytes": ((1e9, 3.9e11, 5, fast), (3.0, "memory")),
+        "many calls on hardly any numbers": ((400, 1_600, 11, fast), (3.3e-5, "overhead")),
+        "a thousand calls, each of them long": ((6.3e12, 1e9, 1_000, fast), (3.0, "arithmetic")),
+        "more operations than bytes, and still waiting for memory": ((4e9, 1.3e9, 1, fast), (0.01, "memory")),
+        "five operations per byte, where the ridge is at 16": ((6.5e9, 1.3e9, 1, fast), (0.01, "memory")),
+        "five operations per byte, where the ridge is at 2": ((8.5e9, 1.7e9, 1, slow), (0.5, "arithmetic")),
     }
-    for name, (arguments, wanted) in cases.items():
-        expect_close(answer(*arguments), wanted, f"{name}, least_seconds{arguments}")
-    slower = answer(1e9, 1e9, 1e10, 1e9)
-    expect(slower >= 1.0, "A task that moves 1 GB at 1 GB/s cannot take less than 1 s, whatever it computes.")
+    for name, ((*task, machine), (seconds, limit)) in cases.items():
+        what = f"{name}, least_seconds{tuple(task)} on {machine}"
+        given = dict(machine)
+        found = answer(*task, given)
+        expect(isinstance(found, tuple) and len(found) == 2, f"{what}: expected (seconds, limit), found {found!r}.")
+        expect_close(found[0], seconds, f"{what}: the seconds")
+        expect(found[1] == limit, f"{what}: the limit is {limit!r}, found {found[1]!r}.")
+        expect(given == machine, "Your function changes `machine`, which belongs to the caller.")
 
 
 EXERCISES = (
@@ -45,10 +57,10 @@ EXERCISES = (
     ),
     Exercise(
         id="least-seconds",
-        task="Write the least time a task can take on a machine with these two ceilings.",
+        task="Write the least time a task can take on a machine with these three limits, and which of them says so.",
         difficulty=2,
         minutes=8,
-        hint="Arithmetic and copying go on at the same time. Which of the two is finished last?",
+        hint="How many seconds would each limit alone allow? The task cannot be done before the last of them is.",
         reference=least_seconds,
         verify=verify_least_seconds,
     ),

@@ -2,17 +2,53 @@
 
 import math
 
-import numpy as np
+
+def seconds_of(operations, bytes_moved, calls, machine):
+    return operations / machine["arithmetic"], bytes_moved / machine["memory"], calls * machine["overhead"]
 
 
-def sorted_times(operations, bytes_moved, operations_per_second, bytes_per_second):
-    times = [bytes_moved / bytes_per_second, operations / operations_per_second]
-    return sorted(times)[-1]
+NAMES = ("arithmetic", "memory", "overhead")
 
 
-def times_in_numpy(operations, bytes_moved, operations_per_second, bytes_per_second):
-    rates = np.array([operations_per_second, bytes_per_second])
-    return (np.array([operations, bytes_moved]) / rates).max()
+def sorted_pairs(*task):
+    return sorted(zip(seconds_of(*task), NAMES, strict=True))[-1]
+
+
+def by_cases(operations, bytes_moved, calls, machine):
+    arithmetic, memory, overhead = seconds_of(operations, bytes_moved, calls, machine)
+    if overhead >= max(arithmetic, memory):
+        return overhead, "overhead"
+    return (memory, "memory") if memory > arithmetic else (arithmetic, "arithmetic")
+
+
+def pick(*task, choose=max, among=3):
+    seconds = seconds_of(*task)[:among]
+    found = choose(seconds)
+    return found, NAMES[seconds.index(found)]
+
+
+def one_call(operations, bytes_moved, calls, machine):
+    return pick(operations, bytes_moved, 1, machine)
+
+
+def each_call_is_long(operations, bytes_moved, calls, machine):
+    seconds, limit = pick(operations, bytes_moved, calls, machine)
+    return (calls * machine["overhead"], "overhead") if calls > 100 else (seconds, limit)
+
+
+def corner_at(corner):
+    def least(operations, bytes_moved, calls, machine):
+        arithmetic, memory, overhead = seconds_of(operations, bytes_moved, calls, machine)
+        if overhead > max(arithmetic, memory):
+            return overhead, "overhead"
+        return (arithmetic, "arithmetic") if operations / bytes_moved > corner else (memory, "memory")
+
+    return least
+
+
+def scales_the_machine(operations, bytes_moved, calls, machine):
+    machine["overhead"] *= calls
+    return pick(operations, bytes_moved, 1, machine)
 
 
 WRONG = {
@@ -26,24 +62,21 @@ WRONG = {
         ),
     },
     "least-seconds": {
-        "adds the two": lambda ops, moved, ops_rate, byte_rate: ops / ops_rate + moved / byte_rate,
-        "takes the smaller": lambda ops, moved, ops_rate, byte_rate: min(ops / ops_rate, moved / byte_rate),
-        "looks at arithmetic only": lambda ops, moved, ops_rate, byte_rate: ops / ops_rate,
-        "turns the rates around": lambda ops, moved, ops_rate, byte_rate: max(ops_rate / ops, byte_rate / moved),
-        "compares operations with bytes": lambda ops, moved, ops_rate, byte_rate: (
-            ops / ops_rate if ops > moved else moved / byte_rate
-        ),
-        "believes that the corner lies at ten": lambda ops, moved, ops_rate, byte_rate: (
-            ops / ops_rate if ops / moved > 10 else moved / byte_rate
-        ),
-        "believes that the corner lies at twenty": lambda ops, moved, ops_rate, byte_rate: (
-            ops / ops_rate if ops / moved > 20 else moved / byte_rate
-        ),
-        "gives whole seconds": lambda ops, moved, ops_rate, byte_rate: max(ops // ops_rate, moved // byte_rate),
-        "gives whole seconds of copying": lambda ops, moved, ops_rate, byte_rate: max(
-            ops / ops_rate, moved // byte_rate
-        ),
-        "swaps the rates": lambda ops, moved, ops_rate, byte_rate: max(ops / byte_rate, moved / ops_rate),
+        "adds the three": lambda *task: (sum(seconds_of(*task)), pick(*task)[1]),
+        "adds the overhead": lambda *task: (pick(*task, among=2)[0] + seconds_of(*task)[2], pick(*task)[1]),
+        "takes the smallest": lambda *task: pick(*task, choose=min),
+        "looks at arithmetic only": lambda *task: pick(*task, among=1),
+        "forgets the overhead": lambda *task: pick(*task, among=2),
+        "counts one call": one_call,
+        "believes that many calls mean overhead": each_call_is_long,
+        "compares operations with bytes": corner_at(1),
+        "believes that the ridge lies at three": corner_at(3),
+        "believes that the ridge lies at ten": corner_at(10),
+        "gives the seconds alone": lambda *task: pick(*task)[0],
+        "gives the name first": lambda *task: pick(*task)[::-1],
+        "always says memory": lambda *task: (pick(*task)[0], "memory"),
+        "gives whole seconds": lambda *task: (pick(*task)[0] // 1, pick(*task)[1]),
+        "changes the machine": scales_the_machine,
     },
 }
 
@@ -53,7 +86,7 @@ RIGHT = {
         "as a float": lambda images, height, width, size: float(images) * size * (height * width),
     },
     "least-seconds": {
-        "sorted": sorted_times,
-        "in NumPy": times_in_numpy,
+        "sorted": sorted_pairs,
+        "by cases": by_cases,
     },
 }
