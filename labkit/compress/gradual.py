@@ -27,7 +27,7 @@ from labkit.errors import LabError, require_known
 from labkit.methods import Hooks
 
 
-def cubic_sparsity(step, *, steps, final, initial=0.0, start=0):
+def _cubic_sparsity(step, *, steps, final, initial=0.0, start=0):
     """The sparsity at `step`: final + (initial - final) * (1 - (step - start) / steps)^3.
 
     steps    how many steps the rise takes, at least 1; before it `initial`, after it `final`
@@ -92,7 +92,7 @@ class GradualPruning(KeptMask):
         end = self.start + self.steps
         if self.start < self.step <= end and (self.step % self.every == 0 or self.step == end):
             schedule = {"steps": self.steps, "start": self.start, "initial": self.initial, "final": self.value}
-            self.masks = self.chosen(model, cubic_sparsity(self.step, **schedule))
+            self.masks = self.chosen(model, _cubic_sparsity(self.step, **schedule))
         super().after_update(model)
 
     def chosen(self, model, sparsity):

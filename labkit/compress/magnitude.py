@@ -28,15 +28,15 @@ def magnitude_masks(model, sparsity, *, scope="global"):
 
     sparsity  share of the prunable weights that goes, 0 to 1
     scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one threshold for the
-              `lamp_scores`, which spares small layers
+              `_lamp_scores`, which spares small layers
     """
     weights = {name: weight.detach() for name, weight in prunable(model).items()}
     if scope == "lamp":
-        return top_masks({name: lamp_scores(weight) for name, weight in weights.items()}, sparsity)
+        return top_masks({name: _lamp_scores(weight) for name, weight in weights.items()}, sparsity)
     return top_masks({name: weight.abs() for name, weight in weights.items()}, sparsity, scope=scope)
 
 
-def lamp_scores(weight):
+def _lamp_scores(weight):
     """The share of each weight's square among the squares of all that are no smaller: the largest scores 1.
 
     It is the relative error of the layer when this weight goes after all smaller ones.

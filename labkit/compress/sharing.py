@@ -18,7 +18,7 @@ from labkit.methods import Hooks
 _ROUNDS = 200  # at most; k-means ends sooner when nothing changes
 
 
-def kmeans(values, count):
+def _kmeans(values, count):
     """Cluster numbers: (centroids, index of each number's centroid).
 
     values   (n,) finite floats, at least one
@@ -53,7 +53,7 @@ def share(model, bits=4):
     for weight in prunable(model).values():
         kept = weight != 0
         if len(weight[kept].unique()) > 2**bits:
-            centroids, index = kmeans(weight[kept].cpu().numpy(), 2**bits)
+            centroids, index = _kmeans(weight[kept].cpu().numpy(), 2**bits)
             weight[kept] = torch.from_numpy(centroids[index]).to(weight)
     return model
 

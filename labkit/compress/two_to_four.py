@@ -16,7 +16,7 @@ from labkit.errors import LabError, Unavailable
 _AMPERE = 8.0  # compute capability of the first generation with sparse tensor cores
 
 
-def two_to_four_mask(weight):
+def _two_to_four_mask(weight):
     """A bool mask that keeps the two largest of each four along the input channels.
 
     weight   (out, in, ...), `in` a multiple of 4
@@ -38,7 +38,7 @@ def two_to_four_mask(weight):
 def two_to_four_masks(model):
     """{name: bool mask} of the prunable weights; those whose input channels do not divide by 4 stay whole."""
     return {
-        name: torch.ones_like(weight, dtype=torch.bool) if weight.shape[1] % 4 else two_to_four_mask(weight)
+        name: torch.ones_like(weight, dtype=torch.bool) if weight.shape[1] % 4 else _two_to_four_mask(weight)
         for name, weight in prunable(model).items()
     }
 

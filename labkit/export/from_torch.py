@@ -32,21 +32,16 @@ def to_onnx(model, example, path, *, opset=None, optimize=True, longest=None):
 
     examples = example if isinstance(example, tuple) else (example,)
     names = None if isinstance(example, tuple) else ["input" if example.is_floating_point() else "tokens"]
-    # A batch of 1 would be taken for a constant.
-    examples = tuple(torch.cat([each, each]) if len(each) < 2 else each for each in examples)
-    sides = {0: torch.export.Dim("batch")}
-    if longest:
-        sides[1] = torch.export.Dim("length", min=2, max=longest)
     _read_operators_once()
     with atomic(path) as temporary, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's own, about itself
         torch.onnx.export(
             # weights laid out as NHWC would make the exporter write its pooling as a search by computed places
             copy.deepcopy(model).cpu().eval().to(memory_format=torch.contiguous_format),
-            tuple(each.detach().cpu() for each in examples),
+            tuple(_two_at_least(each.detach().cpu()) for each in examples),
             temporary,
             dynamo=True,
-            dynamic_shapes=tuple(sides for _ in examples),
+            dynamic_shapes=tuple(_open_sides(longest) for _ in examples),
             input_names=names,
             output_names=["logits"],
             opset_version=opset or OPSET,
@@ -57,6 +52,20 @@ def to_onnx(model, example, path, *, opset=None, optimize=True, longest=None):
         )
         _require_open_batch(temporary)
     return Path(path)
+
+
+def _two_at_least(batch):
+    """A batch of 1 would be taken for a constant."""
+    import torch
+
+    return torch.cat([batch, batch]) if len(batch) < 2 else batch
+
+
+def _open_sides(longest):
+    """{side that may vary: its `Dim`} of one input."""
+    from torch.export import Dim
+
+    return {0: Dim("batch")} | ({1: Dim("length", min=2, max=longest)} if longest else {})
 
 
 @cache

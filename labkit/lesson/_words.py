@@ -130,15 +130,8 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
     """
     evidence = verdicts.weigh(value)
     verdict, reason = verdicts.of_claim(evidence, holds_if, reason)
-    row = Claim(
-        run_key=current().run_key,
-        claim_id=claim_id,
-        sentence=sentence,
-        verdict=verdict,
-        unit=unit,
-        reason=reason,
-        **evidence.numbers(),
-    )
+    found = {"unit": unit, "reason": reason, **evidence.numbers()}
+    row = Claim(run_key=current().run_key, claim_id=claim_id, sentence=sentence, verdict=verdict, **found)
     ledger.add(row)
     cards.show("claimed", row, claims.entry(current().notebook, claim_id))
 

@@ -51,7 +51,7 @@ def show(path, *others, height=520):
     """
     from IPython.display import HTML, display
 
-    graphs = [read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
+    graphs = [_read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
     if not cards.shell():
         return
     try:
@@ -74,7 +74,7 @@ def whole_page(path, *others):
 
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
-    graphs = [read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
+    graphs = [_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
     return page(graphs).encode("utf-8")
 
 
@@ -105,7 +105,7 @@ class Graph:
     operators: set
 
 
-def read_graph(path, *, largest_tensor):
+def _read_graph(path, *, largest_tensor):
     """The `Graph` of an ONNX file. No other file is opened, whatever the model refers to.
 
     largest_tensor  bytes; tensors above it are left out

@@ -73,13 +73,13 @@ def weigh(value):
 
 
 def of_prediction(row):
-    """The verdict on a revealed prediction: "no answer" without one, "open" with a reason, else `of_guess`."""
+    """The verdict on a revealed prediction: "no answer" without one, "open" with a reason, else `_of_guess`."""
     if row.source == "default":
         return "no answer"
-    return "open" if row.reason else of_guess(row.answer, row.result, row.low, row.high)
+    return "open" if row.reason else _of_guess(row.answer, row.result, row.low, row.high)
 
 
-def of_guess(answer, result, low=None, high=None):
+def _of_guess(answer, result, low=None, high=None):
     """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
     if result is None:
         return "open"
@@ -101,13 +101,13 @@ def of_claim(found, holds_if, reason=None):
         return "inconclusive", reason or NOT_MEASURED
     if reason or found.doubt:
         return "inconclusive", reason or found.doubt
-    widened = of_interval(found.low, found.high, holds_if)
-    if widened != of_interval(found.low * (1 + found.floor), found.high / (1 + found.floor), holds_if):
+    widened = _of_interval(found.low, found.high, holds_if)
+    if widened != _of_interval(found.low * (1 + found.floor), found.high / (1 + found.floor), holds_if):
         return widened, f"the same code twice differed by up to {100 * found.floor:.2g} % here"
     return widened, None
 
 
-def of_interval(low, high, holds_if):
+def _of_interval(low, high, holds_if):
     """ "holds", "fails" or "inconclusive": what holds for all of it holds, what holds nowhere in it fails."""
     one = len(inspect.signature(holds_if).parameters) == 1
 

@@ -153,7 +153,7 @@ class _Worker:
     def _flaw(self):
         """Why the run does not count, or None."""
         if "error" not in self.state:
-            last = last_line(self.log)
+            last = _last_line(self.log)
             where = f"in code cell {self.state['started']}"
             return f"the worker {how_it_ended(self.process)} {where}{f': {last}' if last else ''}"
         reason = self.state["error"] or outcome.ledger_flaw(self.attempt)
@@ -164,7 +164,7 @@ class _Worker:
         return grading.flaw(self.task.source.path, solved=bool(self.settings.solutions))
 
 
-def last_line(log):
+def _last_line(log):
     """The last line of a log that is not blank, or ""."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""

@@ -6,7 +6,7 @@ from made_up import network, shapes, weights
 from torch import nn
 
 from labkit.compress import GradualPruning, KeptMask, MovementPruning, apply_masks, prunable, sparsity_of
-from labkit.compress.gradual import cubic_sparsity
+from labkit.compress.gradual import _cubic_sparsity
 from labkit.compress.magnitude import magnitude_masks, masks_of
 from labkit.errors import LabError
 from labkit.methods import Hooks
@@ -17,11 +17,11 @@ METHODS = {"gradual": GradualPruning, "movement": MovementPruning}
 
 def test_the_cubic_schedule_by_hand():
     schedule = {"steps": 100, "final": 0.8, "start": 10}
-    assert [cubic_sparsity(step, **schedule) for step in (0, 10)] == [0, 0]
-    assert cubic_sparsity(60, **schedule) == pytest.approx(0.7)  # 0.8 - 0.8 / 8
-    assert cubic_sparsity(85, **schedule) == pytest.approx(0.7875)  # 0.8 - 0.8 / 64
-    assert [cubic_sparsity(step, **schedule) for step in (110, 500)] == [0.8, 0.8]
-    assert cubic_sparsity(60, **schedule, initial=0.4) == pytest.approx(0.75)  # 0.8 - 0.4 / 8
+    assert [_cubic_sparsity(step, **schedule) for step in (0, 10)] == [0, 0]
+    assert _cubic_sparsity(60, **schedule) == pytest.approx(0.7)  # 0.8 - 0.8 / 8
+    assert _cubic_sparsity(85, **schedule) == pytest.approx(0.7875)  # 0.8 - 0.8 / 64
+    assert [_cubic_sparsity(step, **schedule) for step in (110, 500)] == [0.8, 0.8]
+    assert _cubic_sparsity(60, **schedule, initial=0.4) == pytest.approx(0.75)  # 0.8 - 0.4 / 8
 
 
 class Watch(Hooks):
@@ -48,7 +48,7 @@ def trained(hook, images=None, seed=0, **settings):
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_sparsity_follows_the_schedule_and_momentum_and_weight_decay_revive_nothing(optimizer):
     _, watch = trained(GradualPruning(0.8, steps=12, start=4, every=2), optimizer=optimizer)
-    wanted = [cubic_sparsity(step - step % 2, steps=12, start=4, final=0.8) for step in range(1, 25)]
+    wanted = [_cubic_sparsity(step - step % 2, steps=12, start=4, final=0.8) for step in range(1, 25)]
     assert watch.seen == pytest.approx(wanted, abs=0.5 / 150)  # whole weights of 150
     assert watch.revived == 0
 

@@ -6,7 +6,7 @@ from made_up import network
 from torch import nn
 
 from labkit.compress import apply_masks, magnitude_masks, prunable, sparsity_of
-from labkit.compress.magnitude import lamp_scores, masks_of, top_masks
+from labkit.compress.magnitude import _lamp_scores, masks_of, top_masks
 from labkit.errors import LabError
 
 
@@ -28,9 +28,9 @@ def test_one_threshold_for_all_layers_and_one_for_each_by_hand():
 
 
 def test_lamp_compares_a_weight_with_the_larger_ones_of_its_layer_by_hand():
-    scores = lamp_scores(torch.tensor([[1.0, -2.0], [0.0, 3.0]]))  # squares 1 4 0 9
+    scores = _lamp_scores(torch.tensor([[1.0, -2.0], [0.0, 3.0]]))  # squares 1 4 0 9
     assert scores.tolist() == [pytest.approx([1 / 14, 4 / 13]), [0, 1]]
-    assert lamp_scores(torch.zeros(2, 2)).tolist() == [[0, 0], [0, 0]]
+    assert _lamp_scores(torch.zeros(2, 2)).tolist() == [[0, 0], [0, 0]]
     model = two_layers()  # scores 1/30 4/29 9/25 1 and 100/1400 400/1300 1 .25/1400.25
     masks = magnitude_masks(model, 0.5, scope="lamp")
     assert masks["0.weight"].tolist() == [[False, False], [True, True]]
@@ -43,7 +43,7 @@ def test_lamp_scores_are_those_of_the_sum_over_all_that_are_no_smaller(dtype):
     squares = weight.float().flatten().double().square()  # no two are equal, or the order among them would matter
     assert len(squares.unique()) == len(squares)
     wanted = squares / (squares * (squares >= squares[:, None])).sum(1)
-    torch.testing.assert_close(lamp_scores(weight).flatten(), wanted, rtol=1e-12, atol=0)
+    torch.testing.assert_close(_lamp_scores(weight).flatten(), wanted, rtol=1e-12, atol=0)
 
 
 def test_lamp_is_blind_to_the_scale_of_a_layer_and_never_empties_one():

@@ -10,7 +10,7 @@ from torch import nn
 
 from labkit.compress import SharedWeights, apply_masks, magnitude_masks, prunable, share
 from labkit.compress.magnitude import masks_of
-from labkit.compress.sharing import kmeans
+from labkit.compress.sharing import _kmeans
 from labkit.errors import LabError
 from labkit.train import TrainConfig, accuracy, fit
 
@@ -27,7 +27,7 @@ def plain_kmeans(values, count):
 @pytest.mark.parametrize("count", [1, 2, 5, 16, 33])
 def test_sorted_ranges_give_what_the_textbook_gives(count):
     values = np.random.default_rng(count).normal(size=500)
-    centroids, index = kmeans(values, count)
+    centroids, index = _kmeans(values, count)
     wanted, of = plain_kmeans(values, count)
     assert centroids == pytest.approx(wanted)
     assert index.tolist() == of.tolist()
@@ -35,7 +35,7 @@ def test_sorted_ranges_give_what_the_textbook_gives(count):
 
 def test_a_small_example_by_hand_is_the_best_of_all_partitions():
     values = np.array([0.0, 1.0, 2.0, 10.0, 11.0])
-    centroids, index = kmeans(values, 2)  # begun at 0 and 11
+    centroids, index = _kmeans(values, 2)  # begun at 0 and 11
     assert centroids.tolist() == [1, 10.5]
     assert index.tolist() == [0, 0, 0, 1, 1]
 
@@ -46,9 +46,9 @@ def test_a_small_example_by_hand_is_the_best_of_all_partitions():
 
 
 def test_more_centroids_than_numbers_give_the_numbers_back():
-    centroids, index = kmeans([3.0, 1.0, 2.0], 5)
+    centroids, index = _kmeans([3.0, 1.0, 2.0], 5)
     assert centroids[index].tolist() == [3, 1, 2]
-    assert kmeans([2.0, 2.0], 4)[0][kmeans([2.0, 2.0], 4)[1]].tolist() == [2, 2]
+    assert _kmeans([2.0, 2.0], 4)[0][_kmeans([2.0, 2.0], 4)[1]].tolist() == [2, 2]
 
 
 def test_a_shared_layer_has_so_many_values_and_its_zeros():

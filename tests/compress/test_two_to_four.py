@@ -7,20 +7,20 @@ import torch
 from torch import nn
 
 from labkit.compress import apply_masks, require_sparse_tensor_cores, sparsity_of, two_to_four_masks
-from labkit.compress.two_to_four import two_to_four_mask
+from labkit.compress.two_to_four import _two_to_four_mask
 from labkit.errors import LabError, Unavailable
 from labkit.models import build
 
 
 def test_the_two_largest_of_each_four_by_hand():
     weight = torch.tensor([[1.0, -4.0, 3.0, 2.0, 0.1, 0.2, -0.4, -0.3]])
-    assert two_to_four_mask(weight).tolist() == [[False, True, True, False, False, False, True, True]]
+    assert _two_to_four_mask(weight).tolist() == [[False, True, True, False, False, False, True, True]]
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (5, 12, 3, 3)])
 def test_no_other_choice_of_two_keeps_more_and_groups_lie_along_the_input_channels(shape):
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    mask = two_to_four_mask(weight)
+    mask = _two_to_four_mask(weight)
     for first in range(0, shape[1], 4):
         four, kept = weight[:, first : first + 4], mask[:, first : first + 4]
         assert (kept.sum(1) == 2).all()
@@ -29,7 +29,7 @@ def test_no_other_choice_of_two_keeps_more_and_groups_lie_along_the_input_channe
 
 
 def test_equal_weights_lose_exactly_two():
-    assert two_to_four_mask(torch.zeros(2, 8)).sum(1).tolist() == [4, 4]
+    assert _two_to_four_mask(torch.zeros(2, 8)).sum(1).tolist() == [4, 4]
 
 
 def test_a_network_loses_half_but_for_the_layer_that_sees_one_channel():
@@ -43,7 +43,7 @@ def test_a_network_loses_half_but_for_the_layer_that_sees_one_channel():
 @pytest.mark.parametrize("shape", [(4,), (4, 6), (4, 1, 3, 3)])
 def test_no_groups_of_four_are_refused(shape):
     with pytest.raises(LabError, match="no groups of four"):
-        two_to_four_mask(torch.zeros(shape))
+        _two_to_four_mask(torch.zeros(shape))
 
 
 @pytest.mark.parametrize(("capability", "reason"), [(None, "no NVIDIA GPU"), ("7.5", "compute capability 7.5")])

@@ -44,20 +44,20 @@ def model(tmp_path):
 
 
 def test_large_tensors_are_left_out_and_everything_else_stays(model):
-    drawn = netron_view.read_graph(model, largest_tensor=1000)
+    drawn = netron_view._read_graph(model, largest_tensor=1000)
     before, after = onnx.load(model), onnx.load_from_string(drawn.packed)
     assert len(drawn.packed) < 5000 < model.stat().st_size
     assert after.graph.node == before.graph.node
     for old, new in zip(before.graph.initializer, after.graph.initializer, strict=True):
         assert (new.name, new.dims, new.data_type) == (old.name, old.dims, old.data_type)
         assert new == old or not new.raw_data
-    assert netron_view.read_graph(model, largest_tensor=10**6).packed == model.read_bytes()
+    assert netron_view._read_graph(model, largest_tensor=10**6).packed == model.read_bytes()
 
 
 def test_data_in_other_files_is_not_read(tmp_path):
     (tmp_path / "decoy.txt").write_text("private words " * 4096)
     page = netron_view.whole_page(write_model(tmp_path / "external.onnx", external="decoy.txt"))
-    drawn = netron_view.read_graph(tmp_path / "external.onnx", largest_tensor=10**6)
+    drawn = netron_view._read_graph(tmp_path / "external.onnx", largest_tensor=10**6)
     assert b"private" not in drawn.packed
     assert len(page) < 800_000
 
@@ -100,11 +100,11 @@ def test_names_cannot_write_into_the_page(tmp_path):
     name = '"><img src=x onerror=alert(1)>.onnx'
     page = netron_view.whole_page(write_model(tmp_path / name)).decode()
     assert "<img src=x" not in page
-    assert "<img src=x" not in netron_view._document(netron_view.read_graph(tmp_path / name, largest_tensor=0))
+    assert "<img src=x" not in netron_view._document(netron_view._read_graph(tmp_path / name, largest_tensor=0))
 
 
 def test_the_page_allows_no_request_and_the_frame_no_access_to_the_notebook(model):
-    graph = netron_view.read_graph(model, largest_tensor=0)
+    graph = netron_view._read_graph(model, largest_tensor=0)
     policy = netron_view._document(graph).partition('Content-Security-Policy" content="')[2].partition('"')[0]
     assert policy.startswith("default-src 'none';")
     assert "http:" not in policy and "https:" not in policy
@@ -115,7 +115,7 @@ def test_the_page_allows_no_request_and_the_frame_no_access_to_the_notebook(mode
 
 
 def test_two_models_cost_a_notebook_less_than_a_megabyte(model):
-    both = [netron_view.read_graph(model, largest_tensor=netron_view.IN_A_NOTEBOOK)] * 2
+    both = [netron_view._read_graph(model, largest_tensor=netron_view.IN_A_NOTEBOOK)] * 2
     assert len(netron_view.page(both, height=400)) < 1_000_000
 
 
@@ -204,7 +204,7 @@ def tab(browser):
 @pytest.mark.timeout(180)
 def test_the_drawing_of_a_notebook_needs_no_server_and_cannot_ask_or_reach_the_page_around_it(model, tab):
     page, asked = tab
-    drawn = netron_view.page([netron_view.read_graph(model, largest_tensor=0)], height=400)
+    drawn = netron_view.page([netron_view._read_graph(model, largest_tensor=0)], height=400)
     page.set_content(f"<title>notebook</title><div>{drawn}</div>")
     page.frames[1].locator("body.default g.node").first.wait_for(timeout=90_000)
     assert [url for url in asked if not url.startswith(("blob:", "data:"))] == []
@@ -243,7 +243,7 @@ def test_even_a_script_in_the_frame_could_neither_ask_nor_reach_the_page_around_
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         spy = "<script>try { parent.document.title = 'reached' } catch {} document.body.id = 'ran';"
         spy += f"fetch('{address}').catch(() => {{}}); new Image().src = '{address}'</script>"
-        document = netron_view._document(netron_view.read_graph(model, largest_tensor=0))
+        document = netron_view._document(netron_view._read_graph(model, largest_tensor=0))
         document = document.replace("</body>", f"{spy}</body>")
         page.set_content(f'<title>notebook</title><iframe sandbox="allow-scripts" srcdoc="{html.escape(document)}">')
         page.frames[1].locator("body#ran g.node").first.wait_for(timeout=90_000)

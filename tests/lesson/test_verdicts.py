@@ -19,15 +19,15 @@ from labkit.measure.stats import Interval, mean_interval
     ],
 )
 def test_a_guess_is_right_within_a_tenth_and_close_within_a_quarter(answer, result, verdict):
-    assert verdicts.of_guess(answer, result) == verdict
+    assert verdicts._of_guess(answer, result) == verdict
 
 
 def test_an_answer_that_the_interval_allows_is_not_called_off():
-    assert verdicts.of_guess("3", "2", 0.5, 3.5) == "open"
-    assert verdicts.of_guess("0", "1", -0.5, 2.5) == "open"
-    assert verdicts.of_guess("2.1", "2", 0.5, 3.5) == "right"
-    assert verdicts.of_guess("4", "2", 0.5, 3.5) == "off"
-    assert verdicts.of_guess("4", None) == "open"
+    assert verdicts._of_guess("3", "2", 0.5, 3.5) == "open"
+    assert verdicts._of_guess("0", "1", -0.5, 2.5) == "open"
+    assert verdicts._of_guess("2.1", "2", 0.5, 3.5) == "right"
+    assert verdicts._of_guess("4", "2", 0.5, 3.5) == "off"
+    assert verdicts._of_guess("4", None) == "open"
 
 
 class Timed:
@@ -67,7 +67,7 @@ def test_a_bare_pair_of_numbers_is_no_interval(pair):
 )
 @pytest.mark.parametrize("holds_if", [lambda low, high: low > 1, lambda value: value > 1])
 def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(low, high, verdict, holds_if):
-    assert verdicts.of_interval(low, high, holds_if) == verdict
+    assert verdicts._of_interval(low, high, holds_if) == verdict
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(lo
     [(0.95, 1.05, "holds"), (0.87, 1.103, "inconclusive"), (1.2, 1.4, "fails"), (-math.inf, math.inf, "inconclusive")],
 )
 def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_the_interval_does(low, high, verdict):
-    assert verdicts.of_interval(low, high, lambda low, high: low >= 0.9 and high <= 1.1) == verdict
-    assert verdicts.of_interval(low, high, lambda value: 0.9 <= value <= 1.1) == verdict
+    assert verdicts._of_interval(low, high, lambda low, high: low >= 0.9 and high <= 1.1) == verdict
+    assert verdicts._of_interval(low, high, lambda value: 0.9 <= value <= 1.1) == verdict
 
 
 @pytest.mark.parametrize(
