@@ -1,7 +1,5 @@
 """Answers to the exercises of lesson 01: wrong ones that must be rejected, right ones written differently."""
 
-import itertools
-
 import numpy as np
 
 from labkit.lesson.exercises.l01_deployment_fundamentals import pick_deployment
@@ -49,29 +47,6 @@ def pick_cheapest_of_all(offers, max_p99_ms, max_size_mb, min_accuracy):
     return min(offers, key=lambda offer: offer["usd_per_month"])["name"]
 
 
-def sweep(points):
-    front, slowest = [], sorted(points, key=lambda name: (points[name][1], -points[name][0]))
-    best = float("-inf")
-    for name in slowest:
-        accuracy, latency = points[name]
-        alike = any(points[other] == (accuracy, latency) for other in front)
-        if accuracy > best or alike:
-            front.append(name)
-            best = max(best, accuracy)
-    return front
-
-
-def drop_the_beaten(points):
-    front = set(points)
-    for name, (accuracy, latency) in points.items():
-        for other_accuracy, other_latency in points.values():
-            if other_accuracy >= accuracy and other_latency < latency:
-                front.discard(name)
-            if other_accuracy > accuracy and other_latency <= latency:
-                front.discard(name)
-    return frozenset(front)
-
-
 def pick_in_a_loop(offers, max_p99_ms, max_size_mb, min_accuracy):
     best = None
     for offer in offers:
@@ -90,34 +65,37 @@ def pick_from_a_table(offers, max_p99_ms, max_size_mb, min_accuracy):
     return table.sort_values("usd_per_month")["name"].iloc[0] if len(table) else None
 
 
-def never_ends(points):
-    return (name for name in itertools.cycle(points))
-
-
 def sort_the_offers_themselves(offers, max_p99_ms, max_size_mb, min_accuracy):
     found = pick_deployment(offers, max_p99_ms, max_size_mb, min_accuracy)
     offers.sort(key=lambda offer: -offer["usd_per_month"])
     return found
 
 
-def in_turn(arrivals, service, *, idle=True, total=True):
+def in_turn(arrivals, services, *, idle=True, total=True):
     """Response times in a loop; without `idle` the server never rests, without `total` only the wait counts."""
     free, times = arrivals[0] if len(arrivals) else 0.0, []
-    for arrival in arrivals:
+    for arrival, service in zip(arrivals, services, strict=True):
         begin = max(free, arrival) if idle else free
         free = begin + service
         times.append((free if total else begin) - arrival)
     return np.array(times)
 
 
-def without_a_loop(arrivals, service):
-    done_alone = service * np.arange(len(arrivals))
-    return np.maximum.accumulate(arrivals - done_alone) + done_alone + service - arrivals
+def without_a_loop(arrivals, services):
+    before = services.cumsum() - services
+    return np.maximum.accumulate(arrivals - before) + services.cumsum() - arrivals
 
 
-def looks_one_back(arrivals, service):
-    before = np.concatenate([[-np.inf], arrivals[:-1]])
-    return np.maximum(before + service - arrivals, 0) + service
+def looks_one_back(arrivals, services):
+    before = np.concatenate([[-np.inf], (arrivals + services)[:-1]])
+    return np.maximum(before - arrivals, 0) + services
+
+
+def shortest_first(arrivals, services):
+    order = np.lexsort((services, arrivals))
+    times = np.empty_like(arrivals)
+    times[order] = in_turn(arrivals[order], services[order])
+    return times
 
 
 class AnyName(str):
@@ -131,31 +109,22 @@ class AnyName(str):
 
 WRONG = {
     "response-times": {
-        "nobody waits": lambda arrivals, service: np.full(len(arrivals), service),
-        "only the wait": lambda arrivals, service: in_turn(arrivals, service, total=False),
-        "the server never rests": lambda arrivals, service: in_turn(arrivals, service, idle=False),
+        "nobody waits": lambda arrivals, services: services.copy(),
+        "only the wait": lambda arrivals, services: in_turn(arrivals, services, total=False),
+        "the server never rests": lambda arrivals, services: in_turn(arrivals, services, idle=False),
         "waits for the one before, as if that had not waited": looks_one_back,
-        "when it is answered": lambda arrivals, service: in_turn(arrivals, service) + arrivals,
-        "a list": lambda arrivals, service: in_turn(arrivals, service).tolist(),
-        "the mean": lambda arrivals, service: np.mean(in_turn(arrivals, service)),
+        "all take the mean": lambda arrivals, services: in_turn(arrivals, np.full(len(services), services.mean())),
+        "all take as long as the first": lambda arrivals, services: in_turn(arrivals, services * 0 + services[0]),
+        "the shortest first": shortest_first,
+        "when it is answered": lambda arrivals, services: in_turn(arrivals, services) + arrivals,
+        "a list": lambda arrivals, services: in_turn(arrivals, services).tolist(),
+        "the mean": lambda arrivals, services: np.mean(in_turn(arrivals, services)),
     },
     "cost-per-million": {
         "forgets that the price is per hour": lambda price, rate: price / rate * 1e6,
         "takes an hour for 60 seconds": lambda price, rate: price / 60 / rate * 1e6,
         "costs more when faster": lambda price, rate: price / 3600 * rate * 1e6,
         "gives the cost of one": lambda price, rate: price / 3600 / rate,
-    },
-    "pareto-front": {
-        "never ends": never_ends,
-        "keeps only the most accurate": lambda points: {max(points, key=lambda name: points[name][0])},
-        "keeps only the fastest": lambda points: {min(points, key=lambda name: points[name][1])},
-        "keeps ties that are slower": lambda points: {
-            n for n, (a, t) in points.items() if not any(b > a and u < t for b, u in points.values())
-        },
-        "wants to win on both counts": lambda points: {
-            n for n, (a, t) in points.items() if all(a >= b and t <= u for b, u in points.values())
-        },
-        "keeps all": lambda points: set(points),
     },
     "pick-deployment": {
         "sorts the offers it was given": sort_the_offers_themselves,
@@ -176,10 +145,6 @@ RIGHT = {
     "cost-per-million": {
         "seconds first": lambda price, rate: (1e6 / rate) * (price / 3600),
         "hours first": lambda price, rate: price * 1e6 / (rate * 3600),
-    },
-    "pareto-front": {
-        "sorted by latency, as a list": sweep,
-        "dropping the beaten, as a frozenset": drop_the_beaten,
     },
     "pick-deployment": {
         "in a loop": pick_in_a_loop,
