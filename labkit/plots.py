@@ -13,7 +13,7 @@ from labkit.ledger.shown import shown
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe-Ito: safe for all eyes
 GREY = "#888888"
-FEW = 6  # so many points can all carry a label
+FEW = 12  # so many points can all carry a number
 WIDE = 10  # a range of this factor wants a logarithmic axis
 FRAME = 2  # a frame around ratios ends at this factor beyond the outermost median
 
@@ -150,8 +150,8 @@ def throughput(curve):
 def pareto(rows):
     """Accuracy against latency of `rows.Deployment`, and the line through those that no other beats on both.
 
-    The area of a dot is the size of the model. Dots on the line have a number (all, when there are few), and the names
-    of these deployments, which are long, stand beside the picture.
+    The area of a dot is the size of the model. `numbered(rows)` says what the numbers stand for. The picture is so
+    small that a telephone shows its text in 8 points.
     """
     x = np.array([row.latency_p50_ms for row in rows])
     y = np.array([row.accuracy for row in rows])
@@ -159,22 +159,30 @@ def pareto(rows):
     largest = max(sizes.max(), 1)
     best = front(x, y)
     colours = [COLOURS[0] if on else GREY for on in best]
-    figure, ax = canvas(height=4)
-    ax.scatter(x, y, s=30 + 370 * sizes / largest, c=colours, alpha=0.75, lw=0)
+    figure, ax = canvas(3.7, 2.5)
+    ax.scatter(x, y, s=30 + 270 * sizes / largest, c=colours, alpha=0.75, lw=0)
     ax.plot(np.sort(x[best]), np.sort(y[best]), color=COLOURS[0], lw=1, zorder=0)  # a front rises everywhere
-    names = []
-    for number, row in enumerate(rows):
-        if best[number] or len(rows) <= FEW:
-            names.append(f"{number + 1}: {row.model}, {row.engine} {row.precision}, batch {row.batch}")
-            place = {"xytext": (0, 11), "textcoords": "offset points", "ha": "center"}
-            ax.annotate(f"{number + 1}", (x[number], y[number]), **place, fontsize=8, color=colours[number])
-    figure.text(1.01, 0.9, "\n".join(names), va="top", fontsize=8, linespacing=1.6, parse_math=False)
+    for number in numbered(rows):
+        place = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center"}
+        ax.annotate(f"{number}", (x[number - 1], y[number - 1]), **place, fontsize=8.5)
     if x.max() > WIDE * x.min():
         log_axis(ax, "x", "{:g}".format)
     ax.margins(0.15)
-    ax.set(xlabel="latency p50 (ms), low is better", ylabel="accuracy, high is better")
-    ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=9, loc="right")
+    ax.tick_params(labelsize=8.5)
+    ax.set_xlabel("latency p50 (ms), low is better", fontsize=9)
+    ax.set_ylabel("accuracy, high is better", fontsize=9)
+    ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")
     return figure
+
+
+def numbered(rows):
+    """{number in the picture `pareto`: deployment}: all of a few, of many those that no other beats."""
+    best = front(np.array([row.latency_p50_ms for row in rows]), np.array([row.accuracy for row in rows]))
+    return {
+        number: f"{row.model}, {row.engine} {row.precision}"
+        for number, row in enumerate(rows, 1)
+        if best[number - 1] or len(rows) <= FEW
+    }
 
 
 def front(x, y):

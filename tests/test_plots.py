@@ -89,18 +89,25 @@ def test_the_front_has_the_points_that_nothing_beats():
     assert plots.front(np.array([1.0, 1]), np.array([2.0, 2])).tolist() == [True, True]
 
 
-def test_the_pareto_picture_numbers_few_points_and_names_them_with_units_on_the_axes():
-    figure = plots.pareto(deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85]))
-    ax = figure.axes[0]
+def test_the_pareto_picture_numbers_few_points_with_units_on_the_axes_and_their_names_apart():
+    rows = deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85])
+    ax = plots.pareto(rows).axes[0]
     assert [text.get_text() for text in ax.texts] == ["1", "2", "3", "4"]
-    assert figure.texts[0].get_text().splitlines()[1] == "2: m2, eager fp32, batch 1"
+    assert plots.numbered(rows)[2] == "m2, eager fp32"
     assert ax.lines[0].get_xydata().tolist() == [[1, 0.8], [2, 0.9], [3, 0.95]]
     assert ax.get_xlabel() == "latency p50 (ms), low is better"
     assert "at most 40 B" in ax.get_title(loc="right")
 
 
+def test_the_pareto_picture_is_readable_on_a_telephone_as_it_is():
+    figure = plots.pareto(deployments([1.0, 20.0, 3.0], [0.8, 0.9, 0.95]))
+    assert figure.get_figwidth() * 96 <= 372  # CSS pixels; what 400 leave between the margins
+    texts = figure.findobj(lambda part: hasattr(part, "get_fontsize") and part.get_text())
+    assert min(text.get_fontsize() for text in texts) >= 8
+
+
 def test_among_many_points_only_the_front_is_numbered():
-    ax = plots.pareto(deployments([1.0, 2.0, *range(3, 12)], [0.8, 0.9, *[0.7] * 9])).axes[0]
+    ax = plots.pareto(deployments([1.0, 2.0, *range(3, 15)], [0.8, 0.9, *[0.7] * 12])).axes[0]
     assert [text.get_text() for text in ax.texts] == ["1", "2"]
     assert ax.get_xscale() == "log"
 

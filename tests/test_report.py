@@ -9,7 +9,7 @@ from rows_made_up import write_attempt, write_lesson
 
 from labkit import device, ledger, report
 from labkit.files import artifacts, write_json
-from labkit.ledger.rows import Answer, Latency, Memory, Prediction, Ratio, Run, Training
+from labkit.ledger.rows import Answer, Claim, Deployment, Latency, Memory, Prediction, Ratio, Run, Scored, Training
 from labkit.lesson import pages
 
 
@@ -39,13 +39,80 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
     write_lesson("r1", sentence="the old sentence")
     write_lesson("r2", started="2026-01-02T10:00:00+00:00")
     html = page()
-    assert re.findall("<h2>(.*?)</h2>", html)[:2] == ["Answers", "Notebooks"]
-    text = text_of(html.partition("<h2>Notebooks")[0])
-    parts = ("00_start_here", "So bf16 is faster", "1.41 x", "from 1.31 to 1.52", "Because half the bytes are read",
-             "Holds for large layers", "Not for small batches")  # fmt: skip
-    places = [text.index(part) for part in parts]
+    heads = [
+        "Answers",
+        "What failed",
+        "What surprised",
+        "Medals and scores",
+        "Accuracy, latency and size",
+        "Each lesson",
+    ]
+    assert re.findall("<h2>(.*?)</h2>", html) == [*heads, "All measured rows"]
+    front, each = map(text_of, html.split("<h2>Each lesson</h2>"))
+    parts = ("00_start_here", "So bf16 is faster", "1.41 x (from 1.31 to 1.52)")
+    places = [front.index(part) for part in parts]
     assert places == sorted(places)
-    assert "the old sentence" not in text
+    for part in ("Because half the bytes are read", "Holds for large layers", "Not for small batches"):
+        assert part in each
+    assert "the old sentence" not in front + each
+
+
+def test_before_the_lessons_stand_what_failed_and_what_did_not_run_and_no_claim_that_holds():
+    write_lesson()
+    rows = {"run_key": "r1", "verdict": "fails", "value": 0.9, "low": 0.8, "high": 1.0, "unit": "x"}
+    ledger.add(*(Claim(**rows, claim_id=f"f{number}", sentence=f"sentence {number}") for number in range(8)))
+    write_attempt(notebook="01_deployment_fundamentals", status="failed", reason="cell 2 ran longer than 5 s")
+    front = page().partition("<h2>Each lesson</h2>")[0]
+    text = text_of(front)
+    assert text.index("cell 2 ran longer than 5 s") < text.index("sentence 0 0.9 x (from 0.8 to 1)")
+    assert "bf16 is faster 2 x" not in text
+    assert "10 claims: ✓ holds 1 · ✗ fails 8 · ≈ inconclusive 1." in text
+    assert "<summary>2 more</summary>" in front
+    assert "sentence 7" not in front.partition("<summary>2 more</summary>")[0]
+
+
+def test_what_surprised_are_the_guesses_of_a_reader_that_were_farthest_off():
+    write_lesson()
+    guesses = (("near", "2", "2.1", "right"), ("threefold", "6", "2", "off"), ("tenfold", "1", "10", "off"),
+               ("option", "memory", "compute", "off"), ("another sign", "-1", "2", "off"))  # fmt: skip
+    for name, answer, result, verdict in guesses:
+        row = {"question": f"How much, {name}?", "answer": answer, "result": result, "verdict": verdict}
+        ledger.add(Prediction(run_key="r1", prediction_id=name, source="reader", **row))
+    surprised = page().partition("<h2>What surprised</h2>")[2].partition("<h2>")[0]
+    assert re.findall("How much, (.*?)\\?<", surprised) == ["another sign", "tenfold", "threefold", "option"]
+    assert "expected 1; the result was 10" in surprised
+
+
+def test_a_picture_holds_one_run_with_one_batch_and_its_line_joins_nothing_else():
+    key = "day/12_quantization/1"
+    write_lesson(key, "12_quantization")
+    about = {"dataset": "d", "engine": "eager", "device": "cpu", "threads": 2, "latency_p50_ms": 1.0}
+    for batch, model in ((64, "a"), (64, "b"), (1, "alone at this batch")):
+        ledger.add(Deployment(run_key=key, **about, precision="int8", model=model, batch=batch, accuracy=0.9))
+    write_lesson("of-another-run", "19_ship_it")
+    drawn = re.findall(r"<figcaption>(.*?)</figcaption>.*?<ol>(.*?)</ol>", page(), flags=re.DOTALL)
+    assert [title for title, _ in drawn] == ["batch 1, 2 threads", "12_quantization, batch 1, 2 threads"]
+    assert re.findall(">(.*?)</li>", drawn[1][1]) == [
+        "small, eager fp32",
+        "large, eager fp32",
+        "alone at this batch, eager int8",
+    ]
+
+
+def test_medals_stand_on_the_front_with_what_earned_them():
+    score = {
+        "points": 5.1,
+        "points_low": 4.9,
+        "points_high": 5.3,
+        "accuracy": 0.82,
+        "latency": 0.3,
+        "size_bytes": 90_000,
+    }
+    machine = device.describe().machine_key
+    ledger.add(device.describe(), Scored(run_key="s", name="Ada & Bob", device="cpu", machine_key=machine, **score))
+    text = text_of(page())
+    assert "Ada &amp; Bob: 5.1 times better than the reference (95 %: 4.9 to 5.3)" in text
+    assert "82 % right · p95 0.3 of the reference's · 90 kB" in text.replace("&#39;", "'")
 
 
 def test_the_page_says_how_far_the_reader_is_where_somebody_worked_by_hand():
@@ -58,7 +125,7 @@ def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
     for number, name in (("19", "ship_it"), ("00", "start_here"), ("04", "where_time_goes")):
         write_lesson(number, f"{number}_{name}", sentence=f"said in {number}")
         write_attempt(number, f"{number}_{name}")
-    answers = page().partition("<h2>Notebooks")[0]
+    answers = page().partition("<h2>What failed")[0]
     assert re.findall("So said in ([0-9]+)", answers) == ["00", "04", "19"]
 
 
@@ -199,10 +266,10 @@ def test_recorded_rows_stand_beside_own_ones_and_name_their_hardware(monkeypatch
     ledger.record("RTX 4090, Ryzen 7950X", folder=tmp_path / "artifacts" / "recorded")
     monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
     html = page()
-    titles = re.findall(r"<figcaption>(.*?)</figcaption>", html)
-    assert titles[0] == "this machine"
-    assert re.fullmatch(r"RTX 4090, Ryzen 7950X, recorded \d{4}-\d\d-\d\d", titles[1])
-    assert f"<summary>{titles[1]}: 3 rows</summary>" in html
+    places = re.findall(r"<summary>(.*?): 3 rows</summary>", html)
+    assert places[0] == "this machine"
+    assert re.fullmatch(r"RTX 4090, Ryzen 7950X, recorded \d{4}-\d\d-\d\d", places[1])
+    assert html.count("<figcaption>") == 1, "rows of other hardware are in no picture of this machine"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,145 @@
+"""One self-contained HTML page of what was found here: answers, what failed, what surprised; each lesson; every table.
+
+Nothing in it is fetched from elsewhere: the styles and pictures are inside, the executed notebooks lie beside it.
+"""
+
+import filecmp
+import math
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labkit import device, ledger
+from labkit.files import artifacts, write_text
+from labkit.ledger.claims import by_seed
+from labkit.ledger.rows import Answer, Attempt, Claim, LessonAnswer, Prediction, Run
+from labkit.ledger.shown import shown
+from labkit.lesson import cards, pages
+from labkit.lesson.progress import progress
+from labkit.report._newest import how, newest, whose
+from labkit.report._tables import panels, sections
+from labkit.ship import board
+
+BY_LESSON = {"answers": (LessonAnswer, whose), "claims": (Claim, whose)}
+BY_LESSON |= {"predictions": (Prediction, how), "exercises": (Answer, how)}
+
+
+def write_report(path=None):
+    """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
+    path = Path(path or artifacts() / "report.html")
+    filters = {"badge": _badge, "evidence": _evidence, "readable": cards.readable, "shown": shown, "when": _when}
+    lessons = _lessons(path.parent)
+    page = cards.template("report.html", **filters).render(
+        card=cards.card,
+        progress=progress(),
+        machine=device.describe(),
+        commit=device.commit(),
+        written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
+        lessons=lessons,
+        surprises=_surprises(lessons),
+        tallies=_tallies(),
+        boards=board(),
+        panels=panels(),
+        measured=sections(),
+        book=_book(path.parent),
+    )
+    write_text(path, page)
+    return path
+
+
+def _lessons(folder):
+    """{lesson: its attempts, answers, claims, predictions and exercises}, each of them as [(whose, rows)]."""
+    found = ledger.find(Attempt)
+    attempts = {(row.reported_by or "", row.notebook, -1 if row.seed is None else row.seed): row for row in found}
+    lessons = {}
+
+    def of(name):
+        return lessons.setdefault(name, {"attempts": [], **{part: [] for part in BY_LESSON}})
+
+    for row in _with_pages([attempts[name] for name in sorted(attempts)], folder):
+        of(row["notebook"])["attempts"].append(row)
+    for part, (kind, apart) in BY_LESSON.items():
+        for name, about, rows in newest(kind, apart=apart):
+            of(name)[part].append((about, rows))
+    return dict(sorted(lessons.items()))
+
+
+def _surprises(lessons):
+    """[(lesson, `Prediction`)] that the reader got wrong by hand, the farthest off first."""
+    parts = [
+        (name, rows) for name, lesson in lessons.items() for about, rows in lesson["predictions"] if about == "by hand"
+    ]
+    wrong = [(name, row) for name, rows in parts for row in rows if (row.source, row.verdict) == ("reader", "off")]
+    return sorted(wrong, key=lambda found: -_miss(found[1]))
+
+
+def _miss(row):
+    """How far off a guess is, as the logarithm of a factor; an option counts least, another sign most."""
+    try:
+        factor = float(row.answer) / float(row.result)
+    except ValueError:
+        return 0.0
+    except ZeroDivisionError:
+        return math.inf
+    return abs(math.log(factor)) if factor > 0 else math.inf
+
+
+def _tallies():
+    """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines"} where there are several seeds."""
+    runs = sorted(ledger.find(Run), key=lambda run: (run.reported_by is None, run.started_utc))
+    profiles = {run.notebook: run.profile for run in runs}
+    tallies = {profile: by_seed(profile) for profile in set(profiles.values())}
+    found = {about: tallies[profiles[about[0]]].get(about) for tally in tallies.values() for about in tally}
+    several = {about: tally for about, tally in found.items() if tally and len(tally.verdicts) > 1}
+    return {about: f"{tally.outcome()}: {tally.extent()}" for about, tally in several.items()}
+
+
+def _with_pages(attempts, folder):
+    """Attempts with links to their executed notebooks and to readable pages: the book's, where those show these runs.
+
+    The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A reported notebook is
+    linked as a file, and has no page: it may hold anything.
+    """
+    ours = [attempt for attempt in attempts if not attempt.reported_by]
+    own = {attempt: folder / f"lessons/{attempt.notebook}.html" for attempt in ours}
+    own = {attempt: page for attempt, page in own.items() if page.is_file()}
+    sources = {attempt: artifacts() / attempt.output for attempt in attempts if attempt.output and attempt not in own}
+    sources = {attempt: source for attempt, source in sources.items() if source.is_file()}
+    shown = {attempt: _in_book(attempt.notebook, sources[attempt]) for attempt in ours if attempt in sources}
+    beside = pages.beside([sources[attempt] for attempt, page in shown.items() if not page])
+    rows = []
+    for attempt in attempts:
+        source = sources.get(attempt)
+        page = own.get(attempt) or shown.get(attempt) or beside.get(source)
+        links = {"page": page, "notebook_file": source}
+        rows.append(asdict(attempt) | {name: path and pages.link(path, folder) for name, path in links.items()})
+    return rows
+
+
+def _in_book(name, source):
+    """The book's page of a lesson, if it shows this executed notebook, or None."""
+    book = artifacts() / "book"
+    page, copy = book / f"lessons/{name}.html", book / f"_sources/lessons/{name}.ipynb"
+    there = page.is_file() and copy.is_file()
+    return page if there and filecmp.cmp(source, copy, shallow=False) else None
+
+
+def _book(folder):
+    """A link from `folder` to the first page of the course as a book, or None where there is none."""
+    first = next((place for place in (folder, artifacts() / "book") if (place / "index.html").is_file()), None)
+    return pages.link(first / "index.html", folder) if first else None
+
+
+def _badge(word):
+    """A verdict or status as the cards of the lessons show it."""
+    return cards.card("badge", "fails" if word == "failed" else word, word)
+
+
+def _evidence(row):
+    """The evidence of a claim, or the reason there is none, as the cards of the lessons show it."""
+    return cards.card("evidence", row)
+
+
+def _when(text):
+    """An ISO time for people: to the minute, in UTC."""
+    return text.replace("T", " ")[:16] + " UTC" if text else "–"

@@ -1,0 +1,130 @@
+"""The tables of measured rows, by hardware, and the pictures of deployments."""
+
+import io
+import re
+from dataclasses import asdict
+
+from labkit import device, ledger
+from labkit.ledger.rows import Machine
+from labkit.ledger.shown import shown
+from labkit.lesson import pages
+from labkit.report._newest import newest, whose
+
+# The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
+MEASURED = {
+    "Deployments": ("deployments", "model engine precision device threads batch accuracy latency_p50_ms latency_p95_ms "
+                    "throughput_per_s size_bytes memory_bytes energy_per_item_j cost_per_million_usd"),
+    "Trainings": ("trainings", "study variant model dataset device threads batch images data_s forward_s backward_s "
+                  "optimizer_s total_s accuracy memory_bytes"),
+    "Ratios": ("ratios", "name arm baseline device threads batch median low high floor pairs verdict"),
+    "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms throughput_per_s"),
+    "Memory": ("memories", "name device batch peak_bytes tensor_bytes saved_bytes"),
+    "Energy": ("energies", "name device threads batch joules_per_item seconds items source"),
+    "Ceilings": ("ceilings", "name device threads bytes_per_s ops_per_s"),
+}  # fmt: skip
+UNITS = (  # (how a column's name ends, the factor to its unit, the unit)
+    ("ops_per_s", 1, "op/s"), ("bytes_per_s", 1, "B/s"), ("_per_s", 1, None), ("_bytes", 1, "B"), ("_ms", 1e-3, "s"),
+    ("_s", 1, "s"), ("_j", 1, "J"), ("accuracy", 100, "%"),
+)  # fmt: skip
+NOISY = "noisy: other work ran at the same time, or the times spread widely"
+
+
+def sections():
+    """All tables as the template needs them."""
+    return [_section(title, *about) for title, about in MEASURED.items()]
+
+
+def _places(table):
+    """{place: its rows of a table}: this machine first, then others that a cluster had, then the recorded ones."""
+    machines = {row.machine_key: row.title for row in ledger.find(Machine)}
+    here, own = device.describe().title, {"this machine": []}
+    known = {key: "this machine" if hardware == here else hardware for key, hardware in machines.items()}
+
+    def place_of(run):
+        return known.get(run.machine_key, "this machine") + whose(run)
+
+    for _, place, rows in newest(ledger.tables()[table], apart=place_of):
+        own.setdefault(place, []).extend(rows)
+    return {**own, **ledger.recorded_rows(table)}
+
+
+def _section(title, table, columns):
+    """One table as the template needs it: its rows by hardware."""
+    grids = [_grid(place, rows, columns.split()) for place, rows in _places(table).items() if rows]
+    return {"title": title, "grids": grids}
+
+
+def panels():
+    """[(lesson and batch, the accuracy/latency/size picture as a data URI, {number: deployment})] of this machine.
+
+    One picture holds the rows of one run on the same threads with the same batch: only they are answers to the same
+    images, taken at the same time. Of a run the largest such group is shown, of equal ones that of the smallest batch.
+    """
+    groups = {}
+    for row in _places("deployments")["this machine"]:
+        if row.accuracy and row.latency_p50_ms:
+            groups.setdefault((row.run_key, row.device, row.threads, row.batch), []).append(row)
+    largest = {}
+    for about, rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0][3] or 0)):
+        if len(rows) > 1:
+            largest.setdefault(about[0], rows)
+    return [_panel(rows) for rows in sorted(largest.values(), key=_lesson)]
+
+
+def _lesson(rows):
+    """The lesson that took these rows, which stands in the key of its run."""
+    found = re.search(r"\d\d_[a-z0-9_]+", rows[0].run_key)
+    return found[0] if found else ""
+
+
+def _panel(rows):
+    from labkit import plots
+
+    buffer = io.BytesIO()
+    plots.pareto(rows).savefig(buffer, format="svg", bbox_inches="tight")
+    title = f"{_lesson(rows)}, batch {rows[0].batch}, {rows[0].threads} threads".removeprefix(", ")
+    return title, pages.data_uri(buffer), plots.numbered(rows)
+
+
+def _grid(place, rows, columns):
+    """Rows as cells of text, with numbered remarks.
+
+    Columns without a value are left out, and what is the same in all rows is said once, above them.
+    """
+    values = {name: [getattr(row, name) for row in rows] for name in columns}
+    values = {name: found for name, found in values.items() if any(value is not None for value in found)}
+    same = {name for name, found in values.items() if len(found) > 1 and len(set(found)) == 1}
+    listed = {name: found for name, found in values.items() if name not in same}
+    heads = [(_head(name), any(isinstance(value, int | float) for value in found)) for name, found in listed.items()]
+    remarks, lines = [], []
+    for number, row in enumerate(rows):
+        own = _remarks(asdict(row))
+        remarks += [remark for remark in own if remark not in remarks]
+        notes = ", ".join(str(remarks.index(remark) + 1) for remark in own)
+        lines.append(([_cell(name, found[number]) for name, found in listed.items()], notes))
+    shared = " · ".join(f"{_head(name)} {_cell(name, found[0])}" for name, found in values.items() if name in same)
+    return {"place": place, "heads": heads, "lines": lines, "remarks": remarks, "shared": shared}
+
+
+def _remarks(row):
+    """Why numbers of a row are missing or doubtful."""
+    noise = [row.get("noise") or NOISY] if row.get("noisy") else []
+    reasons = "; ".join(filter(None, (row.get("reason"), row.get("tail_reason"))))
+    return noise + (list(dict.fromkeys(reasons.split("; "))) if reasons else [])
+
+
+def _unit(name):
+    return next(((factor, unit) for ending, factor, unit in UNITS if name.endswith(ending)), (1, None))
+
+
+def _cell(name, value):
+    """A value as text, in the unit that its column's name says."""
+    if value is None or isinstance(value, str):
+        return value or "–"
+    factor, unit = _unit(name)
+    return shown(value * factor, unit, digits=4 if unit in ("%", None) else 3)
+
+
+def _head(name):
+    """A column's name for people, without the unit that its cells have."""
+    return re.sub(r"_(bytes|ms|s|j)$", "", name.replace("_per_s", "_per_second")).replace("_", " ")
