@@ -100,7 +100,7 @@ def _list():
 
 @app.command()
 def progress():
-    """Say how far you are: lessons, exercises, and how near your predictions were.
+    """Say how far you are, and how near your guesses were.
 
     Counted is what you did yourself: runs by hand, your first answer to each question, and your own exercises.
 
