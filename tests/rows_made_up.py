@@ -20,7 +20,8 @@ def write_lesson(
     """A whole run in the ledger, of this machine unless another `Machine` is given."""
     machine = machine or device.describe()
     at = {"run_key": run_key}
-    run = Run(**at, notebook=notebook, profile="quick", seed=seed, started_utc=started, machine_key=machine.machine_key)
+    of = {"machine_key": machine.machine_key, "commit": device.commit()}
+    run = Run(**at, notebook=notebook, profile="quick", seed=seed, started_utc=started, **of)
     ledger.add(
         machine,
         run,

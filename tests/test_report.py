@@ -262,8 +262,9 @@ def test_answers_given_in_the_browser_survive_a_later_headless_run():
 
 
 def test_recorded_rows_stand_beside_own_ones_and_name_their_hardware(monkeypatch, tmp_path):
+    monkeypatch.setattr("labkit.device.commit", lambda: "abc")
     write_lesson()
-    ledger.record("RTX 4090, Ryzen 7950X", folder=tmp_path / "artifacts" / "recorded")
+    ledger.record("RTX 4090, Ryzen 7950X", profile="quick", folder=tmp_path / "artifacts" / "recorded")
     monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
     html = page()
     places = re.findall(r"<summary>(.*?): 3 rows</summary>", html)

@@ -60,16 +60,21 @@ def _ledger_export(folder: Annotated[Path | None, Option(help="Default: artifact
 
 
 @ledger_app.command("record")
-def _ledger_record(hardware: Annotated[str | None, Argument(help="A name for people.")] = None):
+def _ledger_record(
+    hardware: Annotated[str | None, Argument(help="A name for people; the machine's own by default.")] = None,
+    profile: Annotated[str, Option(help="The profile whose runs are kept.")] = "lab",
+):
     """Keep the newest run of each lesson as recorded results.
 
-    They go to artifacts/recorded/, without samples. The file is named by the machine itself; HARDWARE stands inside.
+    They go to artifacts/recorded/HARDWARE/LESSON.json, without samples. A run of a commit with changes is not taken,
+    and a file that holds more than the new run stays.
 
     Example: labkit ledger record "RTX 4090, Ryzen 7950X"
     """
     from labkit.ledger import record
 
-    echo(path_of(record(hardware)))
+    for path, left in record(hardware, profile=profile).items():
+        echo(f"{path_of(path)}: left as it was, {left}" if left else path_of(path))
 
 
 @ledger_app.command("claims")

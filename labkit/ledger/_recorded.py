@@ -1,4 +1,4 @@
-"""Results of other, named hardware: one small JSON file for each under artifacts/recorded/, without samples."""
+"""Results of other, named hardware: one small JSON file for each lesson under recorded/HARDWARE, without samples."""
 
 import functools
 import json
@@ -9,57 +9,107 @@ from pathlib import Path
 
 from labkit import device
 from labkit.errors import LabError
-from labkit.files import root, write_text
+from labkit.files import artifacts, root, write_text
 from labkit.ledger._store import as_frame, find, row_class, row_of, tables
-from labkit.ledger.rows import Completion, Machine, Run
+from labkit.ledger.rows import EDITION, Completion, Machine, Run
 
-# What is kept; where a file would grow too large, the last ones are left out first.
-KEPT = ("machines", "runs", "deployments", "trainings", "ceilings", "ratios", "latencies", "memories", "energies",
-        "claims")  # fmt: skip
-LARGEST = 200_000  # bytes of one file
+KEPT = ("machines", "runs", "claims", "lesson_answers", "deployments", "trainings", "ceilings", "ratios", "latencies",
+        "memories", "energies")  # fmt: skip
+PROFILES = ("quick", "lab", "paper")  # the later one measures more
 
 
-def record(hardware=None, *, folder=None):
-    """Write the newest completed run of each lesson on this machine as recorded results; returns the path.
+def record(hardware=None, *, profile="lab", folder=None):
+    """Write the newest completed run of each lesson as recorded results: {path: None, or why it was left as it is}.
 
-    hardware  how a reader would name it, such as "RTX 4090, Ryzen 7950X"; None: as the machine names itself.
-              The file is named by CPU or GPU, cores and instruction set
+    hardware  how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it names itself
+    profile   the profile whose runs are taken
+    folder    where to; None: artifacts/recorded, or where LABKIT_ARTIFACTS says. A lesson is HARDWARE/LESSON.json
+
+    Nothing is lost: a run of a commit with changes is not taken, and a file stays as it is where the new one would
+    hold less. Raises LabError when nothing could be written.
     """
     machine = device.describe()
-    done = {row.run_key for row in find(Completion)}
-    newest = {row.notebook: row.run_key for row in find(Run, machine_key=machine.machine_key) if row.run_key in done}
+    hardware = hardware or machine.title
+    newest = _newest_runs(machine, profile)
+    place = Path(folder or artifacts() / "recorded") / _folder_name(hardware, machine)
+    done = {}
+    for run in newest.values():
+        page = _new_page(run, hardware)
+        path = place / f"{run.notebook}.json"
+        done[path] = _why_not(path, page)
+        if done[path] is None:
+            write_text(path, json.dumps(page, indent=0) + "\n")
+    if all(done.values()):
+        raise LabError(
+            "No lesson was recorded.",
+            expected="a run of a commit without changes, which holds at least what the file holds",
+            found="; ".join(f"{path.stem}: {why}" for path, why in done.items()),
+            fix=f"commit, and `labkit run --profile {profile}`; to replace a file all the same, delete it first",
+        )
+    return done
+
+
+def _newest_runs(machine, profile):
+    """{notebook: the newest completed run of a profile on machines of this kind}, ours alone."""
+    ours = {row.machine_key for row in find(Machine) if row.title == machine.title and row.cpu_isa == machine.cpu_isa}
+    done = {row.run_key for row in find(Completion)} & {row.run_key for row in find(Run, edition=EDITION)}
+    runs = [run for run in find(Run, profile=profile, reported_by=None) if run.machine_key in ours]
+    newest = {run.notebook: run for run in sorted(runs, key=lambda run: run.started_utc) if run.run_key in done}
     if not newest:
-        raise LabError("The ledger has no completed run of this machine to record.", fix="labkit run --profile lab")
-    keys = {*newest.values(), machine.machine_key}
-    page = {
-        "hardware": hardware or machine.title,
+        raise LabError(
+            f"The ledger has no completed run of the profile {profile} on this machine to record.",
+            fix=f"labkit run --profile {profile}",
+        )
+    return newest
+
+
+def _new_page(run, hardware):
+    """What the file of a lesson holds."""
+    (machine,) = find(Machine, machine_key=run.machine_key)
+    keys = {run.run_key, run.machine_key}
+    return {
+        "hardware": hardware,
+        "instructions": _strongest(machine),
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": device.commit(),
+        "profile": run.profile,
+        "commit": run.commit,
         "versions": {"python": machine.python, "torch": machine.torch, "driver": machine.gpu_driver},
         "tables": {name: _values(row_class(name), keys) for name in KEPT},
     }
-    while len(text := json.dumps(page, indent=0)) > LARGEST:
-        page["tables"].popitem()
-    path = _folder(folder) / f"{_file_name(machine)}.json"
-    write_text(path, text + "\n")
-    return path
+
+
+def _why_not(path, page):
+    """Why a file is not written: the commit has changes, or the file that is there holds more; else None."""
+    if not page["commit"] or page["commit"].endswith("-dirty"):
+        return f"its run is of the commit {page['commit']}: the course had changes of its own"
+    if not path.exists():
+        return None
+    there = json.loads(path.read_text(encoding="utf-8"))
+    if PROFILES.index(there["profile"]) > PROFILES.index(page["profile"]):
+        return f"the file holds the profile {there['profile']}"
+    gone = [name for name, rows in there["tables"].items() if rows and not page["tables"].get(name)]
+    return f"the file has {' and '.join(gone)}, the new run has none" if gone else None
 
 
 def recorded(table="deployments", *, most_different=None, folder=None):
     """Rows of a table that were measured on other, named hardware, as a DataFrame.
 
-    Never mixed with the reader's own rows: the columns `hardware`, `recorded_on` and `recorded_commit` say whose they
-    are.
+    Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its instruction sets),
+    `profile`, `recorded_on` and `recorded_commit` say whose they are.
 
     most_different  only of so many machines: those that differ most from this one
     """
     kind, pages = row_class(table), _pages(folder)
     if most_different is not None:
         here = device.describe()
-        pages = sorted(pages, key=lambda page: _difference(page, here), reverse=True)[:most_different]
+        pages.sort(key=lambda page: _difference(page, here), reverse=True)
+        machines = list(dict.fromkeys(page["hardware"] for page in pages))[:most_different]
+        pages = [page for page in pages if page["hardware"] in machines]
     found = [(row, page) for page in pages for row in page["tables"][table]]
     return as_frame(kind, [row for row, _ in found]).assign(
         hardware=[page["hardware"] for _, page in found],
+        instructions=[page.get("instructions") for _, page in found],
+        profile=[page.get("profile") for _, page in found],
         recorded_on=[page["date"] for _, page in found],
         recorded_commit=[page["commit"] for _, page in found],
     )
@@ -74,15 +124,15 @@ def recorded_rows(table, *, folder=None):
     return places
 
 
-def _folder(folder):
-    return Path(folder or root() / "artifacts" / "recorded")
+def _folder_name(hardware, machine):
+    """Such as amd-epyc-2-cores-avx512_bf16: two machines of one kind are kept apart by the names that people give."""
+    plain = re.sub(r"\(.*?\)|@.*?(?=,|$)|\b(CPU|Processor)\b", " ", hardware)
+    return re.sub(r"[^a-z0-9_]+", "-", f"{plain} {_strongest(machine)}".lower()).strip("-") or "machine"
 
 
-def _file_name(machine):
-    """Such as amd-epyc-2-cores-avx512_bf16: the last instruction set is the one that says most."""
-    model = re.sub(r"\(.*?\)|@.*|\b(CPU|Processor)\b", " ", machine.gpu or machine.cpu or "cpu")
-    strongest = (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
-    return re.sub(r"[^a-z0-9_]+", "-", f"{model} {machine.logical_cores} cores {strongest}".lower()).strip("-")
+def _strongest(machine):
+    """The last of the machine's instruction sets: the one that says most."""
+    return (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
 
 
 def _values(kind, keys):
@@ -100,7 +150,9 @@ def _values(kind, keys):
 
 def _pages(folder):
     """The recorded files as dicts whose "tables" have the rows as objects of their classes."""
-    return [_page(path, path.stat().st_mtime_ns) for path in sorted(_folder(folder).glob("*.json"))]
+    folders = [Path(folder)] if folder else dict.fromkeys([root() / "artifacts" / "recorded", artifacts() / "recorded"])
+    files = [path for each in folders for path in sorted(each.rglob("*.json"))]
+    return [_page(path, path.stat().st_mtime_ns) for path in files]
 
 
 @functools.cache

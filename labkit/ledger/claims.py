@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from labkit.errors import LedgerError
 from labkit.ledger._store import find
-from labkit.ledger.rows import Attempt, Claim, Completion, Run
+from labkit.ledger.rows import Attempt, Claim, Completion, Machine, Run
 
 VERDICTS = {"holds": "holds", "fails": "fails", "inconclusive": "open"}  # and what a table says of them
 PAGE = """# The claims of the lessons, over several seeds
 
-Profile `{profile}`, of each lesson and seed the newest run. All verdicts: {total}.
+Profile `{profile}`, of each lesson, seed and machine the newest run. All verdicts: {total}.
 
 | lesson | claim | verdict | over |
 |---|---|---|---|
@@ -22,13 +22,12 @@ class Tally(NamedTuple):
     """One claim over several runs.
 
     sentence  as the newest run says it
-    verdicts  {(seed, parcel that reported the run or None): "holds", "fails" or "inconclusive"}
-    machines  what they ran on, as (machine key, host or None): machines of one kind differ in their host only
+    verdicts  {(seed, machine, parcel that reported the run or None): "holds", "fails" or "inconclusive"}
+              A machine is (its kind, host or None), so that an update of its software makes it no other one
     """
 
     sentence: str
     verdicts: dict[tuple, str]
-    machines: frozenset
 
     def outcome(self):
         """In words, such as "holds in 4 of 5, fails in 1"."""
@@ -40,10 +39,11 @@ class Tally(NamedTuple):
 
     def extent(self):
         """Over what, such as "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
-        seeds = sorted({seed for seed, _ in self.verdicts})
-        reported = sum(parcel is not None for _, parcel in self.verdicts)
+        seeds = sorted({seed for seed, _, _ in self.verdicts})
+        machines = {machine for _, machine, _ in self.verdicts}
+        reported = sum(parcel is not None for _, _, parcel in self.verdicts)
         told = f", {_counted(reported, 'run')} as reported" if reported else ""
-        return f"{_spans(seeds)} on {_counted(len(self.machines), 'machine')}{told}"
+        return f"{_spans(seeds)} on {_counted(len(machines), 'machine')}{told}"
 
 
 def _counted(number, noun):
@@ -53,15 +53,20 @@ def _counted(number, noun):
 def by_seed(profile="lab"):
     """{(notebook, claim id): `Tally`} over the completed runs of a profile.
 
-    Of each notebook, seed and reporter only the newest completed run counts, and only the claims that the newest run
-    makes: the newest of ours, where there is one.
+    Of each notebook, seed, machine and reporter only the newest completed run counts, and only the claims that the
+    newest run makes: the newest of ours, where there is one.
     """
     done = {row.run_key for row in find(Completion)}
     runs = [run for run in find(Run, profile=profile) if run.run_key in done]
     runs.sort(key=lambda run: (run.reported_by is None, run.started_utc))
-    newest = {(run.notebook, run.seed, run.reported_by): run for run in runs}
-    last = {run.notebook: run.run_key for run in runs}
     hosts = {row.run_key: row.host for row in find(Attempt)}
+    kinds = {row.machine_key: (row.title, row.cpu_isa) for row in find(Machine)}
+
+    def case(run):
+        return run.seed, (kinds.get(run.machine_key, run.machine_key), hosts.get(run.run_key)), run.reported_by
+
+    newest = {(run.notebook, *case(run)): run for run in runs}
+    last = {run.notebook: run.run_key for run in runs}
     claims = defaultdict(dict)
     for row in find(Claim):
         claims[row.run_key][row.claim_id] = row
@@ -69,9 +74,8 @@ def by_seed(profile="lab"):
     for notebook, run_key in sorted(last.items()):
         for claim, row in claims[run_key].items():
             made = [run for run in newest.values() if run.notebook == notebook and claim in claims[run.run_key]]
-            verdicts = {(run.seed, run.reported_by): claims[run.run_key][claim].verdict for run in made}
-            machines = frozenset((run.machine_key, hosts.get(run.run_key)) for run in made)
-            found[notebook, claim] = Tally(row.sentence, verdicts, machines)
+            verdicts = {case(run): claims[run.run_key][claim].verdict for run in made}
+            found[notebook, claim] = Tally(row.sentence, verdicts)
     return found
 
 
@@ -93,8 +97,12 @@ def as_markdown(profile="lab"):
     """The table of `by_seed` as a page in Markdown. Raises LedgerError when no run of the profile is complete."""
     found = by_seed(profile)
     if not found:
+        done = {row.run_key for row in find(Completion)}
+        others = sorted({run.profile for run in find(Run) if run.run_key in done} - {profile})
         raise LedgerError(
-            f"No completed run of the profile {profile!r} makes a claim.", fix=f"labkit run --profile {profile}"
+            f"No completed run of the profile {profile!r} makes a claim.",
+            found=f"runs of the profile {' and '.join(others)}" if others else "no completed run",
+            fix=" or ".join([*(f"--profile {each}" for each in others), f"labkit run --profile {profile}"]),
         )
     counts = Counter(verdict for tally in found.values() for verdict in tally.verdicts.values())
     total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)

@@ -1,11 +1,15 @@
 """The table of claims over seeds."""
 
+from dataclasses import replace
+
 import pytest
 
 from labkit import ledger
 from labkit.errors import LedgerError
 from labkit.ledger.claims import Tally, as_markdown, by_seed
-from labkit.ledger.rows import Attempt, Claim, Completion, Run
+from labkit.ledger.rows import Attempt, Claim, Completion, Machine, Run
+
+HERE = ("m", None)  # a machine of which no row says more, and no host
 
 
 def run(seed, verdicts, *, at, notebook="04_batch", profile="lab", complete=True, machine="m", host=None):
@@ -29,18 +33,16 @@ def test_of_each_seed_the_newest_complete_run_of_the_profile_counts():
     run(1, {"gap": "inconclusive"}, at=3)
     run(2, {"gap": "fails"}, at=4, complete=False)
     run(3, {"gap": "fails"}, at=5, profile="quick")
-    one = frozenset({("m", None)})
-    assert by_seed("lab") == {
-        ("04_batch", "gap"): ("gap of run 3", {(0, None): "holds", (1, None): "inconclusive"}, one)
-    }
+    verdicts = {(0, HERE, None): "holds", (1, HERE, None): "inconclusive"}
+    assert by_seed("lab") == {("04_batch", "gap"): ("gap of run 3", verdicts)}
 
 
 def test_a_claim_that_the_newest_run_no_longer_makes_is_left_out_and_a_new_one_counts_its_own_seeds():
     run(0, {"old": "holds", "both": "holds"}, at=1)
     run(1, {"new": "fails", "both": "holds"}, at=2)
     assert {claim: tally.verdicts for (_, claim), tally in by_seed("lab").items()} == {
-        "new": {(1, None): "fails"},
-        "both": {(0, None): "holds", (1, None): "holds"},
+        "new": {(1, HERE, None): "fails"},
+        "both": {(0, HERE, None): "holds", (1, HERE, None): "holds"},
     }
 
 
@@ -60,10 +62,19 @@ def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
     (tally,) = by_seed("lab").values()
     assert tally.outcome() == "holds in 4 of 6, fails in 1, open in 1"
     assert tally.extent() == "seeds 0, 1, 2, 3, 4 and 9 on 3 machines"
-    assert (
-        Tally("", {(seed, None): "holds" for seed in range(5)}, frozenset("m")).extent() == "seeds 0 to 4 on 1 machine"
-    )
-    assert Tally("", {(3, None): "holds"}, frozenset("m")).extent() == "seed 3 on 1 machine"
+    assert Tally("", {(seed, HERE, None): "holds" for seed in range(5)}).extent() == "seeds 0 to 4 on 1 machine"
+    assert Tally("", {(3, HERE, None): "holds"}).extent() == "seed 3 on 1 machine"
+
+
+def test_two_machines_with_the_same_seeds_add_up_and_one_with_newer_software_does_not():
+    one = Machine(machine_key="one", cpu="A", logical_cores=2)
+    ledger.add(one, replace(one, machine_key="updated", python="3.13"), replace(one, machine_key="two", cpu="B"))
+    run(0, {"gap": "fails"}, at=1, machine="one")
+    run(0, {"gap": "holds"}, at=2, machine="updated")
+    run(0, {"gap": "holds"}, at=3, machine="two")
+    (tally,) = by_seed("lab").values()
+    assert tally.outcome() == "holds in 2 of 2"
+    assert tally.extent() == "seed 0 on 2 machines"
 
 
 def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
@@ -74,4 +85,10 @@ def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
 
 def test_without_a_complete_run_the_error_says_which_command_makes_one():
     with pytest.raises(LedgerError, match="labkit run --profile lab"):
+        as_markdown("lab")
+
+
+def test_where_only_another_profile_ran_the_error_says_which():
+    run(0, {"gap": "holds"}, at=1, profile="quick")
+    with pytest.raises(LedgerError, match="--profile quick or labkit run --profile lab"):
         as_markdown("lab")

@@ -23,56 +23,105 @@ def write(folder, name, content):
     (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
 
 
-def test_the_newest_run_of_each_lesson_is_kept_with_hardware_date_versions_and_commit(tmp_path):
+@pytest.fixture(autouse=True)
+def a_clean_commit(monkeypatch):
+    monkeypatch.setattr(device, "commit", lambda: "abc")
+
+
+def content(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_lesson_is_a_file_with_hardware_instructions_profile_date_versions_commit_and_claims(tmp_path):
     write_lesson("r1", sentence="old")
     write_lesson("r2", sentence="new", started="2026-01-02T10:00:00+00:00")
-    page = json.loads(ledger.record("RTX 4090, Ryzen 7950X", folder=tmp_path).read_text(encoding="utf-8"))
-    assert {"hardware", "date", "commit", "versions", "tables"} <= set(page)
-    assert page["hardware"] == "RTX 4090, Ryzen 7950X"
-    assert [row["sentence"] for row in page["tables"]["claims"]] == ["new", "it is cheap"]
+    write_lesson("r3", "01_deployment_fundamentals", sentence="another")
+    paths = ledger.record("RTX 4090, Ryzen 7950X", profile="quick", folder=tmp_path)
+    assert [path.name for path in paths] == ["00_start_here.json", "01_deployment_fundamentals.json"]
+    first = content(next(iter(paths)))
+    assert {"hardware", "date", "commit", "versions", "instructions", "tables"} <= set(first)
+    assert (first["hardware"], first["profile"]) == ("RTX 4090, Ryzen 7950X", "quick")
+    assert [row["sentence"] for row in first["tables"]["claims"]] == ["new", "it is cheap"]
+    assert [row["sentence"] for row in first["tables"]["lesson_answers"]] == ["So new"]
 
 
 @pytest.mark.parametrize(
-    ("machine", "name"),
+    ("hardware", "isa", "name"),
     [
-        (Machine(machine_key="k", cpu="AMD EPYC", logical_cores=2, cpu_isa="avx2 fma avx512_bf16"),
-         "amd-epyc-2-cores-avx512_bf16"),
-        (Machine(machine_key="k", cpu="Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz", logical_cores=8, cpu_isa="avx2 fma"),
-         "intel-core-i7-8550u-8-cores-avx2"),
-        (Machine(machine_key="k", cpu="x", gpu="NVIDIA H100 80GB HBM3", logical_cores=16, cpu_isa="amx_int8"),
-         "nvidia-h100-80gb-hbm3-16-cores-amx_int8"),
-        (Machine(machine_key="k", cpu="../..", logical_cores=1), "1-cores"),
+        ("AMD EPYC, 2 cores", "avx2 fma avx512_bf16", "amd-epyc-2-cores-avx512_bf16"),
+        ("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz, 8 cores", "avx2 fma", "intel-core-i7-8550u-8-cores-avx2"),
+        ("../..", "", "machine"),
     ],
-)  # fmt: skip
-def test_the_file_is_named_by_the_machine_itself(machine, name):
-    assert _recorded._file_name(machine) == name
+)
+def test_the_folder_is_named_by_the_hardware_and_its_instructions(hardware, isa, name):
+    assert _recorded._folder_name(hardware, Machine(machine_key="k", cpu_isa=isa)) == name
 
 
 def test_without_a_name_the_machine_names_itself(tmp_path):
     write_lesson()
-    path = ledger.record(folder=tmp_path)
-    machine = device.describe()
-    assert path.stem == _recorded._file_name(machine)
-    assert json.loads(path.read_text(encoding="utf-8"))["hardware"].startswith(machine.gpu or machine.cpu)
+    (path,) = ledger.record(profile="quick", folder=tmp_path)
+    assert content(path)["hardware"] == device.describe().title
+
+
+def test_two_machines_of_one_kind_are_kept_apart_by_their_names(tmp_path):
+    write_lesson()
+    found = {path for name in ("Desk", "Shelf") for path in ledger.record(name, profile="quick", folder=tmp_path)}
+    assert len(found) == 2
+    assert set(ledger.recorded("claims", folder=tmp_path)["hardware"]) == {"Desk", "Shelf"}
+
+
+def change(path, **fields):
+    path.write_text(json.dumps(content(path) | fields), encoding="utf-8")
+
+
+def test_a_file_of_a_larger_profile_or_with_a_table_more_is_not_replaced(tmp_path):
+    write_lesson()
+    write_lesson("r2", "01_deployment_fundamentals")
+    first, second = ledger.record("Box", profile="quick", folder=tmp_path)
+    change(first, profile="lab")
+    before = first.read_bytes()
+    done = ledger.record("Box", profile="quick", folder=tmp_path)
+    assert done == {first: "the file holds the profile lab", second: None}
+    assert first.read_bytes() == before
+    change(second, tables=content(second)["tables"] | {"ratios": [{}]})
+    with pytest.raises(LabError, match="the file has ratios, the new run has none"):
+        ledger.record("Box", profile="quick", folder=tmp_path)
+
+
+def test_a_run_of_a_commit_with_changes_is_not_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(device, "commit", lambda: "abc-dirty")
+    write_lesson()
+    with pytest.raises(LabError, match="abc-dirty"):
+        ledger.record(profile="quick", folder=tmp_path / "recorded")
+    assert not (tmp_path / "recorded").exists()
+
+
+def test_by_itself_it_takes_the_profile_lab_and_writes_where_the_artifacts_are(own_artifacts):
+    write_lesson()
+    with pytest.raises(LabError, match="labkit run --profile lab"):
+        ledger.record()
+    (path,) = ledger.record("Box", profile="quick")
+    assert path.is_relative_to(own_artifacts / "recorded")
+    assert "Box" in set(ledger.recorded("claims")["hardware"])
 
 
 def test_what_is_unknown_stays_unknown_and_numbers_come_back_the_same(tmp_path):
     write_lesson()
-    ledger.record("Box", folder=tmp_path)
+    ledger.record("Box", profile="quick", folder=tmp_path)
     own, there = ledger.load("deployments"), ledger.recorded("deployments", folder=tmp_path)
     assert there["latency_p50_ms"].tolist()[:2] == own["latency_p50_ms"].tolist()[:2]
     assert there["latency_p50_ms"].isna().tolist() == [False, False, True]
     assert set(there["hardware"]) == {"Box"}
 
 
-def test_samples_stay_at_home_and_a_file_never_grows_too_large(tmp_path):
+def test_samples_stay_at_home_and_no_table_is_left_out_however_large(tmp_path):
     write_lesson()
     names = [f"{'a long name ' * 20}{number}" for number in range(500)]
     ledger.add(*(Latency(run_key="r1", name=name, device="cpu", p50_ms=1.0, samples_ms=(1.0,) * 9) for name in names))
-    path = ledger.record(folder=tmp_path)
-    assert path.stat().st_size <= 200_000
+    (path,) = ledger.record(profile="quick", folder=tmp_path)
     assert "samples_ms" not in path.read_text(encoding="utf-8")
-    assert len(ledger.recorded("deployments", folder=tmp_path)) == 3
+    assert len(ledger.recorded("latencies", folder=tmp_path)) == 500
+    assert len(ledger.recorded("claims", folder=tmp_path)) == 2
 
 
 def test_recorded_rows_never_mix_with_own_rows(tmp_path):
@@ -119,16 +168,17 @@ def test_a_lesson_sees_the_two_machines_that_differ_most_from_the_readers(tmp_pa
     for name, machine in others.items():
         tables = page()["tables"] | {"machines": [machine | {"machine_key": name}]}
         write(tmp_path, f"{name}.json", page(hardware=name, tables=tables))
+        write(tmp_path, f"{name}-another-lesson.json", page(hardware=name, tables=tables))
     monkeypatch.setattr(device, "describe", lambda: Machine(**here))
     found = ledger.recorded("ceilings", most_different=2, folder=tmp_path)
     assert "gpu" in set(found["hardware"])
     assert "same" not in set(found["hardware"])
-    assert len(found) == 2
-    assert len(ledger.recorded("ceilings", folder=tmp_path)) == 4
+    assert len(found) == 4  # of two machines two lessons
+    assert len(ledger.recorded("ceilings", folder=tmp_path)) == 8
 
 
 def test_what_is_committed_can_be_read_and_is_small():
-    for path in (root() / "artifacts" / "recorded").iterdir():
+    for path in (root() / "artifacts" / "recorded").rglob("*.json"):
         assert path.stat().st_size <= 200_000
         assert "samples_ms" not in path.read_text(encoding="utf-8")
     assert len(ledger.recorded("machines")) >= 1
