@@ -44,6 +44,9 @@ def quantize(
     keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
     loss: Annotated[float, Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
     labels: Annotated[bool, Option(help="With auto: count right answers lost instead, by the labels.")] = False,
+    class_axis: Annotated[
+        int | None, Option(help="Axis of the output that holds classes; 1 for (N, classes).", min=1)
+    ] = None,
     # 15 dB: a thirtieth of the power of the answers is noise
     min_sqnr: Annotated[float, Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
 ):
@@ -70,7 +73,7 @@ def quantize(
     if automatic:
         _tell_what_stays_in_float(path)
     if "int8" in precision:
-        _tell_what_is_lost(model, path, data, min_sqnr)
+        _tell_what_is_lost(model, path, data, min_sqnr=min_sqnr, axis=class_axis)
 
 
 def _tell_what_stays_in_float(path):
@@ -83,7 +86,7 @@ def _tell_what_stays_in_float(path):
         echo(f"    {node}: {reason}")
 
 
-def _tell_what_is_lost(model, path, data, min_sqnr):
+def _tell_what_is_lost(model, path, data, *, min_sqnr, axis):
     """Compare an INT8 file with the original on test images; a LabError below so many dB.
 
     A folder of one's own may have no test images, or too few: that is said, and the file stays.
@@ -100,7 +103,7 @@ def _tell_what_is_lost(model, path, data, min_sqnr):
         echo(f"Not compared with fp32, for there are no test images: expected {error.expected}, {error.found}")
         return
     echo(f"Against fp32, on {seen.note}:")
-    found = list(fidelity.quantized(model, path, np.concatenate(list(seen.batches))))
+    found = list(fidelity.quantized(model, path, np.concatenate(list(seen.batches)), axis=axis))
     for who, alike, meant in found:
         if alike is None:
             echo(f"    {who}: not compared. {meant}")

@@ -7,7 +7,7 @@ from labkit.device import usable_cores
 from labkit.errors import DataError
 
 ENDINGS = (".jpg", ".jpeg", ".png")
-FIX = "put back a good copy or take it out; and images of several sizes need load('folder:...', size=64)"
+FIX = "put back a good copy or take it out; images of several sizes need --size 64, or load('folder:...', size=64)"
 MAX_PIXELS = 50_000_000
 CHUNK = 1024  # files held in memory at a time
 LARGE_BYTES = 30_000  # below this, threads wait for each other longer than a file takes to decode

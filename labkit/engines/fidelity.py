@@ -10,14 +10,14 @@ Limits  an engine rounds some sums in another order, which costs little: 25 dB a
         it was below 5 dB
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from labkit import engines, export
 from labkit.errors import LabError, Unavailable
-from labkit.quantize import logits
+from labkit.quantize import all_outputs
 from labkit.quantize.numbers import sqnr_db
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
@@ -25,23 +25,53 @@ ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The likeness of the answers of two models.
+    """The likeness of the answers of two models in one output.
 
-    db    SQNR, infinite where nothing differs
-    same  share of the items whose largest output stands at the same place, 0 to 1
+    db       SQNR, infinite where nothing differs
+    same     share of the items whose largest value stands at the same place of the classes, 0 to 1; None where no
+             axis is known to hold classes
+    weakest  (number of the channel that lost most, how many there are, its SQNR) where each item is more than a row
+    others   {name: `Fidelity`} of the further outputs
     """
 
     db: float
-    same: float
+    same: float | None = None
+    weakest: tuple | None = None
+    others: dict = field(default_factory=dict)
 
     def __str__(self):
-        return f"{self.db:.1f} dB, same answer for {self.same:.1%}"
+        said = f"{self.db:.1f} dB"
+        if self.weakest:
+            said += f" (channel {self.weakest[0]} of {self.weakest[1]}: {self.weakest[2]:.1f} dB)"
+        if self.same is not None:
+            said += f", same answer for {self.same:.1%}"
+        return "; ".join([said, *(f"{name} {alike}" for name, alike in self.others.items())])
+
+    @property
+    def least_db(self):
+        """Of the output that differs most."""
+        return min([self.db, *(each.db for each in self.others.values())])
 
 
-def between(right, found):
-    """The `Fidelity` of arrays (N, classes) or (N, ..., classes)."""
-    same = np.argmax(right, -1) == np.argmax(found, -1)
-    return Fidelity(sqnr_db(right, found), float(same.mean()))
+def between(right, found, *, axis=None):
+    """The `Fidelity` of arrays (N, ...), or of {name: array} with the same names: the first output, and the others.
+
+    axis  that holds the classes; None: 1 for (N, classes), and not known otherwise. Channels are counted along it, or
+          along axis 1 of (N, C, H, W) and the last one of others
+    """
+    if isinstance(right, dict):
+        first, *others = [between(right[name], found[name], axis=axis) for name in right]
+        return replace(first, others=dict(zip(list(right)[1:], others, strict=True)))
+    classes = 1 if axis is None and right.ndim == 2 else axis
+    same = None
+    if classes is not None and classes < right.ndim:
+        same = float((right.argmax(classes) == found.argmax(classes)).mean())
+    if right.ndim < 3:
+        return Fidelity(sqnr_db(right, found), same)
+    along = classes if classes is not None else 1 if right.ndim == 4 else right.ndim - 1
+    channels = zip(np.moveaxis(right, along, 0), np.moveaxis(found, along, 0), strict=True)
+    each = [sqnr_db(a, b) if a.any() else np.inf for a, b in channels]
+    return Fidelity(sqnr_db(right, found), same, (int(np.argmin(each)), len(each), float(min(each))))
 
 
 def of_engine(served, path, inputs):
@@ -53,7 +83,7 @@ def of_engine(served, path, inputs):
     return between(export.as_written(path)(*inputs).numpy(), served(*inputs).cpu().numpy())
 
 
-def quantized(src, dst, images):
+def quantized(src, dst, images, *, axis=None):
     """Compare a quantized file and its engines with `src`: yields (who, `Fidelity` to `src`, another one or a reason).
 
     The first is the file itself. Then comes each engine for such files: with its `Fidelity` to the file, or None and
@@ -61,12 +91,15 @@ def quantized(src, dst, images):
 
     src     the ONNX file in fp32
     images  (N, C, H, W) float32 that were not used to quantize
+    axis    as in `between`
+    Of the file all outputs are compared; an engine serves the first.
     """
     import torch
 
-    right, meant, batch = logits(src, images), logits(dst, images), torch.from_numpy(images)
+    right, meant, batch = all_outputs(src, images), all_outputs(dst, images), torch.from_numpy(images)
+    first = next(iter(right))
     precision = export.precision_of(export.checked(dst))
-    yield "the file as written", between(right, meant), None
+    yield "the file as written", between(right, meant, axis=axis), None
     for name in engines.names(runs="onnx", precision=precision):
         try:
             served = engines.load(name, dst, batch[:1], precision=precision)
@@ -74,12 +107,12 @@ def quantized(src, dst, images):
         except (Unavailable, LabError) as error:
             yield name, None, error.what
         else:
-            yield name, between(right, found), between(meant, found)
+            yield name, between(right[first], found, axis=axis), between(meant[first], found, axis=axis)
 
 
 def require(found, path, min_sqnr):
-    """The path of a file with at least `min_sqnr` dB; else a LabError, and the file stays under another name."""
-    if found.db >= min_sqnr:
+    """The path of a file with at least `min_sqnr` dB in each output; else a LabError, and it gets another name."""
+    if found.least_db >= min_sqnr:
         return path
     aside = Path(path).with_suffix(f".rejected{Path(path).suffix}")
     Path(path).replace(aside)

@@ -85,16 +85,28 @@ def _limit_memory(model, path):
         return
     import psutil
 
-    places = {entry.value for tensor in tensors(model) for entry in tensor.external_data if entry.key == "location"}
-    files = (path, *(path.parent / place for place in places))
+    files = (path, *(path.parent / place for place in _places(model)))
     held = sum(BLOCK * file.stat().st_blocks for file in files if file.is_file())
     most = psutil.Process().memory_info().vms + max(MEMORY, COPIES * held)
     with contextlib.suppress(ValueError, OSError):  # there is a lower limit already, or the system has none
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
+def _places(model):
+    """Where the tensors of a model say that their bytes lie, relative to its folder."""
+    return {entry.value for tensor in tensors(model) for entry in tensor.external_data if entry.key == "location"}
+
+
 def _check(model, path):
     """Check what ONNX Runtime does not. The external data is in the model afterwards."""
+    missing = sorted(place for place in _places(model) if not os.path.lexists(path.parent / place))
+    if missing:
+        raise LabError(
+            "The file with its weights is missing.",
+            expected=f"{', '.join(missing)} beside it",
+            found="no such file",
+            fix="put it into the same folder: the two belong together",
+        )
     onnx.checker.check_model(str(path), full_check=True)  # structure, shapes, external data that lies beside it
     if model.graph.sparse_initializer:
         raise LabError("It holds sparse tensors: few values that claim to be many.", fix="store them dense")

@@ -9,29 +9,33 @@ from labkit.ledger.shown import Shown
 
 @dataclass(frozen=True)
 class Parity(Shown):
-    """How alike two models answer.
+    """How alike two models answer; of several outputs the one that differs most counts.
 
-    cosine     of all outputs as one vector, 1 when they point the same way
-    max_error  largest difference, relative to the largest output
-    top1       share of the items whose largest output stands at the same place, 0 to 1
+    cosine     of an output as one vector, 1 when both point the same way
+    max_error  largest difference, relative to the largest value of the output
+    top1       share of the items whose largest value stands at the same place, 0 to 1: only of outputs (N, classes);
+               None where there is none, for then no axis is known to hold classes
     items      how many were compared, over all batches
+    outputs    how many the models have
     """
 
     cosine: float
     max_error: float
-    top1: float
+    top1: float | None
     items: int
+    outputs: int = 1
 
     def facts(self):
         return [
             ("cosine", f"{self.cosine:.7g}"),
             ("largest error", f"{self.max_error:.2g} of the largest output"),
-            ("same answer", f"{self.top1:.2%} of {self.items}"),
+            *([] if self.top1 is None else [("same answer", f"{self.top1:.2%} of {self.items}")]),
+            *([("outputs", str(self.outputs))] if self.outputs > 1 else []),
         ]
 
     def require(self, *, cosine=0.999, top1=0.99, max_error=1.0):
         """Itself when it is at least this much, and off by at most `max_error`; else a LabError."""
-        if self.cosine >= cosine and self.top1 >= top1 and self.max_error <= max_error:
+        if self.cosine >= cosine and (self.top1 is None or self.top1 >= top1) and self.max_error <= max_error:
             return self
         raise LabError(
             "The exported model does not compute what the network computes.",
@@ -50,7 +54,7 @@ def parity(model, onnx_path, batches):
     """
     import torch
 
-    exported = as_written(onnx_path, level="all")
+    exported = as_written(onnx_path, level="all", whole=True)
     device, was_training = next(model.parameters()).device, model.training
     model.eval()
     try:
@@ -62,19 +66,41 @@ def parity(model, onnx_path, batches):
 
 
 def agreement(pairs):
-    """A `Parity` of [(wanted, found)]: tensors (N, classes), or (N, ..., classes)."""
-    import torch
-
+    """A `Parity` of [(wanted, found)]: tensors (N, ...), or lists, tuples or dicts of them where there are several."""
+    pairs = [(_outputs(wanted), _outputs(found)) for wanted, found in pairs]
     for wanted, found in pairs:
-        if wanted.shape != found.shape:
+        shapes = [[tuple(each.shape) for each in answers] for answers in (wanted, found)]
+        if shapes[0] != shapes[1]:
             raise LabError(
                 "The exported model answers in another shape.",
-                expected=tuple(wanted.shape),
-                found=tuple(found.shape),
+                expected=", ".join(map(str, shapes[0])),
+                found=", ".join(map(str, shapes[1])),
                 fix="export it with a dynamic batch dimension",
             )
-    a, b = (torch.cat([pair[i].double().cpu().reshape(-1, pair[i].shape[-1]) for pair in pairs]) for i in (0, 1))
-    top1 = (a.argmax(-1) == b.argmax(-1)).double().mean()
-    cosine = torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0)
+    count = len(pairs[0][0])
+    each = [_agreement_of([(wanted[place], found[place]) for wanted, found in pairs]) for place in range(count)]
+    known = [one.top1 for one in each if one.top1 is not None]
+    cosine, error = min(one.cosine for one in each), max(one.max_error for one in each)
+    return Parity(cosine, error, min(known, default=None), each[0].items, count)
+
+
+def _outputs(answer):
+    """The tensors in what a module returns, in order."""
+    if hasattr(answer, "shape"):
+        return [answer]
+    parts = answer.values() if hasattr(answer, "values") else answer
+    return [tensor for part in parts if part is not None for tensor in _outputs(part)]
+
+
+def _agreement_of(pairs):
+    """The `Parity` of one output."""
+    import torch
+
+    a, b = (torch.cat([pair[i].double().cpu().flatten() for pair in pairs]) for i in (0, 1))
+    cosine = torch.nn.functional.cosine_similarity(a, b, dim=0)
     error = (a - b).abs().max() / a.abs().max().clamp_min(1e-30)
-    return Parity(float(cosine), float(error), float(top1), len(a))
+    items, top1 = sum(len(wanted) for wanted, _ in pairs), None
+    if pairs[0][0].ndim == 2:
+        same = [(wanted.cpu().argmax(-1) == found.cpu().argmax(-1)) for wanted, found in pairs]
+        top1 = float(torch.cat(same).double().mean())
+    return Parity(float(cosine), float(error), top1, items)

@@ -88,10 +88,18 @@ def answers(opened, *arrays, outputs=None):
         ) from error
 
 
-def as_written(path, *, level="none"):
-    """A function from a batch to the output (both tensors) that runs the file as it is written, or up to `level`."""
+def as_written(path, *, level="none", whole=False):
+    """A function from a batch to the output (both tensors) that runs the file as it is written, or up to `level`.
+
+    whole  a list of all outputs, not the first alone
+    """
     import torch
 
     checked(path)
     opened = session(path, level)
-    return lambda *batch: torch.from_numpy(answers(opened, *(each.cpu().numpy() for each in batch))[0])
+
+    def run(*batch):
+        found = [torch.from_numpy(each) for each in answers(opened, *(each.cpu().numpy() for each in batch))]
+        return found if whole else found[0]
+
+    return run

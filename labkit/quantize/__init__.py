@@ -22,9 +22,19 @@ from labkit.quantize.named import by_name, images_for
 from labkit.quantize.observed import METHODS, observe, ranges
 from labkit.quantize.outliers import outliers_apart
 from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
-from labkit.quantize.sensitivity import logits, sensitivity
+from labkit.quantize.sensitivity import all_outputs, logits, sensitivity
 from labkit.quantize.smoothing import smoothed
 
-__all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "automatic", "by_name", "dynamic", "float_nodes"]
-__all__ += ["images_for", "in_int8", "logits", "observe", "outliers_apart", "prepared", "ranges", "sensitivity"]
+__all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "all_outputs", "automatic", "by_name", "dynamic"]
+__all__ += [
+    "float_nodes",
+    "images_for",
+    "in_int8",
+    "logits",
+    "observe",
+    "outliers_apart",
+    "prepared",
+    "ranges",
+    "sensitivity",
+]
 __all__ += ["smoothed", "static", "to_fp8", "to_fp16", "weight_only"]

@@ -26,7 +26,7 @@ from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.observed import observe
 from labkit.quantize.outliers import outliers_apart
 from labkit.quantize.ptq import BETWEEN, in_int8, left_in_float, prepared
-from labkit.quantize.sensitivity import logits, multiply_adds_by_node, sensitivity
+from labkit.quantize.sensitivity import all_outputs, logits, multiply_adds_by_node, sensitivity
 from labkit.quantize.smoothing import smoothed
 
 SCANNED = 64  # examples that the noise of a single layer is measured on
@@ -45,7 +45,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
 
     data      a `Calibration`: ranges and the noise of single layers are measured on it
     held_out  another one, of other examples, which the network was not trained on: the limit is judged on it
-    limit     a `Limit`; None: its defaults
+    limit     a `Limit`; None: its defaults. Answers are counted in the first output, decibels in each
     settings  of `in_int8`: recipe, method
     The file's metadata says what stays in float, with a reason per layer: `float_nodes` reads it.
     Raises    LabError: no layer bears INT8 within the limit; labels that do not fit
@@ -54,11 +54,13 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     model = prepared(src)
     with explained(Path(src).name, "quantized"):
         network = _Network(model, observe(model, data), settings)
-        exact = logits(model, held_out)
-        labels = limit.labels_of(held_out, exact)
+        first, *others = (exact := all_outputs(model, held_out))
+        labels = limit.labels_of(held_out, exact[first])
 
         def holds(network, in_float=()):
-            return limit.holds(exact, logits(network.in_int8(in_float), held_out), labels)
+            found = all_outputs(network.in_int8(in_float), held_out)
+            near = all(sqnr_db(exact[name], found[name]) >= limit.min_sqnr for name in others)
+            return near and limit.holds(exact[first], found[first], labels)
 
         reasons = {}
         if not holds(network):

@@ -18,6 +18,7 @@ from labkit.export import checked
 from labkit.export.runtime import explained, written
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe
+from labkit.quantize.ptq import require_fp32
 
 LARGEST = float(np.finfo(np.float16).max)  # 65,504
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
@@ -34,6 +35,7 @@ def to_fp16(src, dst, data=None):
     from onnxconverter_common import float16
 
     model = checked(src)
+    require_fp32(model, Path(src).name, also=("int8",))
     seen = {} if data is None else observe(src, Calibration.of(data))
     large = {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
     large |= {tensor.name for tensor in model.graph.initializer if _reach(tensor) > LARGEST}

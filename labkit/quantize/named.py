@@ -1,6 +1,7 @@
 """Quantization from names, as the command line has them."""
 
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 from labkit.errors import LabError, require_known
 from labkit.export import checked
 from labkit.quantize.automatic import automatic
-from labkit.quantize.calibration import Again, Calibration
+from labkit.quantize.calibration import FEWEST, Again, Calibration
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.limit import Limit
@@ -33,6 +34,13 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, **settings):
     limit = settings.get("in_float")
     held_out = HELD_OUT if isinstance(limit, Limit) else 0
     seen = None if data is None else images_for(model, data, count + held_out)
+    if held_out and seen and seen.count < count + FEWEST:
+        raise LabError(
+            "There are too few training images to find by themselves which layers stay in float.",
+            expected=f"{count + FEWEST}: {count} for the ranges (--count), and {FEWEST} others that judge the choice",
+            found=f"{seen.count} in {data}",
+            fix="give more images, or a smaller --count, or name the layers with --keep NODE",
+        )
     if precision == "fp16":
         return to_fp16(src, dst, seen)
     if seen is None:
@@ -69,7 +77,10 @@ def images_for(model, name, count, split="train"):
             found=f"{len(sizes)} dimensions",
             fix="in Python: static(src, dst, Calibration(batches, source))",
         )
-    images = load(name, split)
+    # a folder may hold pictures of several sizes
+    images = load(name, split, size=sizes[2] or None if name.startswith("folder:") else None)
+    if sizes[1] == 1:
+        images = _one_channel(images)
     data, channels = Calibration.of(images, count=count, size=sizes[2] or None), images.images.shape[1]
     if channels == 1 and sizes[1] > 1:
         grey = Again(lambda: (np.repeat(batch, sizes[1], axis=1) for batch in data.batches))
@@ -78,3 +89,12 @@ def images_for(model, name, count, split="train"):
         found, wanted = f"{channels} channels", f"{sizes[1]} channels"
         raise LabError("These images do not fit the model.", expected=wanted, found=found, fix="choose other images")
     return data
+
+
+def _one_channel(images):
+    """An `ImageSet` of grey pictures that were read as colour, in one channel; others as they are."""
+    pixels = images.images
+    if pixels.shape[1] != 3 or not (pixels == pixels[:, :1]).all():
+        return images
+    mean, std = (sum(each) / len(each) for each in (images.mean, images.std))
+    return replace(images, images=pixels[:, :1], mean=(mean,), std=(std,))

@@ -72,8 +72,14 @@ def _multiply_adds_of(node, shapes):
 
 
 def logits(path, items, *, batch=500):
-    """(N, ...) float32: the first output of an ONNX file whose Q/DQ nodes round, and nothing else: without the integer
-    kernels of this CPU, which may saturate.
+    """(N, ...) float32: the first of `all_outputs`."""
+    return next(iter(all_outputs(path, items, batch=batch).values()))
+
+
+def all_outputs(path, items, *, batch=500):
+    """{name: (N, ...) float32}: the outputs of an ONNX file whose Q/DQ nodes round, and nothing else.
+
+    It runs without the integer kernels of this CPU, which may saturate.
 
     path   a file, or a ModelProto
     items  (N, ...) for a network of one input, or a `Calibration`
@@ -84,4 +90,6 @@ def logits(path, items, *, batch=500):
     else:
         items = np.asarray(items)
         batches = (items[at : at + batch] for at in range(0, len(items), batch))
-    return np.concatenate([answers(opened, *in_order(opened, part))[0] for part in batches])
+    names = [value.name for value in opened.get_outputs()]
+    parts = [answers(opened, *in_order(opened, part)) for part in batches]
+    return {name: np.concatenate(each) for name, each in zip(names, zip(*parts, strict=True), strict=True)}

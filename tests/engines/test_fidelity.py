@@ -16,7 +16,7 @@ from labkit.engines.served import Served
 from labkit.errors import LabError
 from labkit.export import to_onnx
 from labkit.measure import Plan
-from labkit.quantize import static
+from labkit.quantize import static, to_fp16
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,55 @@ def test_decibels_and_equal_answers_by_hand():
     assert found.db == pytest.approx(10 * np.log10(2 / 2.01))
     assert found.same == 0.5
     assert fidelity.between(np.eye(2), np.eye(2)) == fidelity.Fidelity(float("inf"), 1.0)
+
+
+def test_classes_are_counted_on_their_axis_and_where_none_is_known_only_decibels_and_the_weakest_channel():
+    right = np.random.default_rng(0).normal(size=(4, 3, 5, 6))  # (N, classes, H, W), as of a U-Net
+    found = right.copy()
+    found[:, 1] += 1
+    changed = (right.argmax(1) != found.argmax(1)).mean()
+    unknown, known = fidelity.between(right, found), fidelity.between(right, found, axis=1)
+    assert unknown.same is None
+    assert known.same == pytest.approx(1 - changed)
+    assert unknown.weakest[:2] == (1, 3)
+    assert unknown.weakest[2] == pytest.approx(10 * np.log10((right[:, 1] ** 2).mean()))
+    assert "channel 1 of 3" in str(unknown)
+    assert "same answer" not in str(unknown)
+
+
+def test_all_outputs_are_compared_and_the_limit_holds_for_the_one_that_differs_most(tmp_path):
+    right = {"boxes": np.ones((2, 3)), "scores": np.ones((2, 4))}
+    found = {"boxes": np.ones((2, 3)), "scores": np.full((2, 4), 0.5)}
+    alike = fidelity.between(right, found)
+    assert (alike.db, alike.least_db) == (float("inf"), pytest.approx(6.02, abs=0.01))
+    assert "scores 6.0 dB" in str(alike)
+    (tmp_path / "n.onnx").touch()
+    with pytest.raises(LabError, match="at least 15 dB"):
+        fidelity.require(alike, tmp_path / "n.onnx", 15)
+
+
+def test_a_file_in_small_numbers_is_not_quantized_again(files, tmp_path):
+    for words in (("--keep", "auto"), (), ("--precision", "fp8")):
+        done = quantize((files[1],), tmp_path / "again.onnx", *words)
+        assert "is in INT8 already" in str(done.exception)
+    half = to_fp16(files[0], tmp_path / "half.onnx")
+    for words in ((), ("--precision", "fp16")):
+        assert "is in FP16 already" in str(quantize((half,), tmp_path / "again.onnx", *words).exception)
+    assert not (tmp_path / "again.onnx").exists()
+    assert to_fp16(files[1], tmp_path / "both.onnx").exists()
+
+
+def test_too_few_images_to_find_the_layers_in_float_are_said_with_both_counts_before_any_work(files, tmp_path):
+    images = load("fashion-mnist", "train", limit=120).images
+    for place, pixels in enumerate(images.squeeze().numpy()):
+        folder = tmp_path / "grey" / f"class{place % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{place}.png")
+    done = quantize(files, tmp_path / "q.onnx", "--keep", "auto", data=f"folder:{tmp_path / 'grey'}")
+    assert "128: 64 for the ranges (--count), and 64 others" in str(done.exception)
+    assert "120 in folder:" in str(done.exception)
+    plain = quantize(files, tmp_path / "q.onnx", data=f"folder:{tmp_path / 'grey'}")  # grey files, a grey network
+    assert plain.exit_code == 0, plain.output
 
 
 def test_the_file_and_each_engine_are_compared_or_say_why_not(files):

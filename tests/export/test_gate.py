@@ -128,6 +128,15 @@ def test_a_good_file_passes_as_it_is(tmp_path):
     assert checked(save(good_model(), tmp_path)) == good_model()
 
 
+def test_a_file_whose_external_data_is_gone_names_what_is_missing(tmp_path):
+    path = with_external(tmp_path, "weights.bin")
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(LabError, match=r"weights is missing") as caught:
+        checked(path)
+    assert caught.value.expected == "weights.bin beside it"
+    assert "same folder" in caught.value.fix
+
+
 @pytest.mark.parametrize("location", ["weights.bin", "inner/weights.bin"])
 def test_a_good_file_with_external_data_passes_with_its_weights(location, tmp_path):
     path = with_external(tmp_path, location)

@@ -31,6 +31,40 @@ def test_parity_by_hand():
 
 
 @pytest.mark.slow
+def test_only_an_output_of_one_row_per_item_has_answers_to_count():
+    pixels = torch.randn(3, 4, 5, 6)
+    row = agreement([(pixels, pixels)])
+    assert (row.top1, row.items) == (None, 3)
+    assert "same answer" not in row.summary()
+    assert row.require() is row
+
+
+def test_of_several_outputs_the_one_that_differs_most_counts():
+    wanted = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    row = agreement([((wanted, {"more": torch.ones(2, 3)}), [wanted, torch.ones(2, 3) * torch.tensor([1, 1, 0.5])])])
+    assert (row.outputs, row.top1, row.max_error) == (2, 1.0, 0.5)
+    assert row.cosine == pytest.approx(2.5 / (3 * 2.25) ** 0.5)
+    with pytest.raises(LabError, match="another shape"):
+        agreement([((wanted, wanted), [wanted])])
+
+
+def test_a_network_of_two_outputs_is_compared_in_both(tmp_path):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x):
+            y = self.body(x)
+            return self.head(y), y
+
+    network = Two()
+    path = export.to_onnx(network, torch.zeros(2, 4), tmp_path / "net.onnx")
+    assert export.parity(network, path, [torch.randn(3, 4)]).outputs == 2
+    network.body.bias.data += 1
+    assert export.parity(network, path, [torch.randn(3, 4)]).max_error > 0.01
+
+
 def test_an_export_has_stated_names_opset_and_an_open_batch(path):
     model = export.checked(path)
     assert [value.name for value in (*model.graph.input, *model.graph.output)] == ["input", "logits"]

@@ -223,3 +223,30 @@ def test_no_data_an_unknown_recipe_and_a_missing_file_are_refused(onnx_file, tra
     with pytest.raises(LabError):
         static(tmp_path / "missing.onnx", tmp_path / "q.onnx", train)
     assert not list(tmp_path.iterdir())
+
+
+class Attention(torch.nn.Module):
+    """Patches of an image that look at each other with nearly equal shares, as before any training."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = torch.nn.Conv2d(1, 32, 4, 4)
+        self.three = torch.nn.Linear(32, 96)
+        self.head = torch.nn.Linear(32, 10)
+        self.three.weight.data *= 0.1
+
+    def forward(self, x):
+        tokens = self.patches(x).flatten(2).transpose(1, 2)  # (N, 49, 32)
+        asks, offers, values = self.three(tokens).split(32, -1)
+        shares = torch.softmax(0.2 * asks @ offers.transpose(1, 2), -1)
+        return self.head((shares @ values).mean(1))
+
+
+def test_onnx_runtime_answers_what_a_file_with_a_flat_softmax_means(train, images, tmp_path):
+    torch.manual_seed(0)
+    source = to_onnx(Attention(), images[:2], tmp_path / "net.onnx")
+    path = static(source, tmp_path / "q.onnx", Calibration.of(train, count=64), recipe="onnxruntime")
+    fused = onnx.load(runtime_graph(path, tmp_path / "fused.onnx", "extended"))
+    assert "QLinearSoftmax" in {node.op_type for node in fused.graph.node}  # ONNX Runtime's own, which may overflow
+    opened = engines.load("onnxruntime", path, images, precision="int8")
+    assert fidelity.of_engine(opened, path, [images]).db > 30

@@ -160,6 +160,16 @@ def test_a_network_for_small_images_takes_the_channels_and_the_size_of_the_set(t
     assert restored(checkpoint)[-1] == (3, 32, 32)
 
 
+def test_pictures_of_several_sizes_are_brought_to_the_size_that_is_asked_for(tmp_path):
+    for split in ("train", "test"):
+        class_folders(tmp_path / "set" / split, side=32)
+        class_folders(tmp_path / "set" / split, side=40, kind="jpg")
+    with pytest.raises(LabError, match="--size 64"):
+        training("cnn-small", f"folder:{tmp_path / 'set'}", TrainConfig(batch=2))
+    work = training("cnn-small", f"folder:{tmp_path / 'set'}", TrainConfig(batch=2, size=24))
+    assert work.train.images.shape[2:] == (24, 24)
+
+
 @pytest.mark.slow
 def test_augmented_images_train_another_network_and_the_checkpoint_says_so(own_artifacts):
     weights = []
