@@ -1,14 +1,21 @@
 """README and docs: every lesson and command is in them, what they name exists, what they say to type works."""
 
+import importlib
+import io
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from test_cli import COMMANDS
 
+from labkit import device, ledger
+from labkit.errors import LabError
 from labkit.files import root
+from labkit.ledger.rows import Attempt, Latency, Run
 from labkit.lesson import syllabus
 
 README = (root() / "README.md").read_text(encoding="utf-8")
@@ -58,6 +65,46 @@ def test_every_file_that_a_page_names_or_links_exists(page):
     missing += [link for link in links if not ((root() / page).parent / link).exists()]
     assert named or links
     assert missing == []
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    monkeypatch.syspath_prepend(str(root() / "docs"))
+    return importlib.import_module("take_pictures")
+
+
+def outdated(folder, pictures):
+    """The pictures of a folder that show another list of lessons than the course has."""
+    names = [lesson.name for lesson in syllabus.lessons()]
+    return [path.name for path in sorted(folder.glob("*.png")) if pictures.lessons_in(path) != names]
+
+
+def test_no_picture_of_the_readme_shows_lessons_of_the_past(pictures, tmp_path):
+    assert outdated(root() / "docs" / "pictures", pictures) == [], "take them anew: python docs/take_pictures.py"
+    page = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(page, "PNG")
+    (tmp_path / "unsaid.png").write_bytes(page.getvalue())
+    pictures.save(tmp_path / "old.png", page.getvalue(), ["00_start_here"])
+    pictures.save(tmp_path / "today.png", page.getvalue(), [lesson.name for lesson in syllabus.lessons()])
+    assert outdated(tmp_path, pictures) == ["old.png", "unsaid.png"]
+
+
+def test_pictures_are_taken_of_a_quiet_run_of_all_lessons_at_one_commit(pictures):
+    machine = device.describe()
+    with pytest.raises(LabError, match="Not every lesson passed"):
+        pictures.require_a_quiet_run(["00_a", "01_b"])
+    for name in ("00_a", "01_b"):
+        at = {"run_key": name, "notebook": name, "profile": "quick", "started_utc": "2026-01-01T10:00:00+00:00"}
+        ledger.add(machine, Run(**at, seed=0, machine_key=machine.machine_key, commit="abc"))
+        ledger.add(Attempt(**at, batch_key="b", status="passed"))
+        ledger.add(Latency(run_key=name, name="call", device="cpu", noisy=False))
+    pictures.require_a_quiet_run(["00_a", "01_b"])
+    ledger.add(Latency(run_key="00_a", name="busy", device="cpu", noisy=True))
+    with pytest.raises(LabError, match="busy"):
+        pictures.require_a_quiet_run(["00_a", "01_b"])
+    ledger.add(replace(ledger.find(Run, run_key="01_b")[0], commit="abc-dirty"))
+    with pytest.raises(LabError, match="not of one commit"):
+        pictures.require_a_quiet_run(["00_a", "01_b"])
 
 
 def planned(folder):
