@@ -18,6 +18,7 @@ from labkit.lesson.syllabus import lessons
 PICTURES = Path(__file__).resolve().parent / "pictures"
 PAGES = {"lesson.png": "book/lessons/00_start_here.html", "report.png": "report.html"}
 SIZE = {"width": 1280, "height": 900}
+TO_THE_FIRST_PLOT = "document.querySelector('.cell_output img')?.scrollIntoView({block: 'center'})"
 MOST_NOISY = 0.1  # share of the measured rows of a run that was still quiet
 ADD = "README.md shows them under its first lines: ![A lesson](docs/pictures/lesson.png)"
 
@@ -48,6 +49,7 @@ def take(names, chromium):
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         for name, place in PAGES.items():
             page.goto((artifacts() / place).as_uri())
+            page.evaluate(TO_THE_FIRST_PLOT)
             save(PICTURES / name, page.screenshot(), names)
         browser.close()
 
