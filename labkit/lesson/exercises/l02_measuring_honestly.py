@@ -1,8 +1,9 @@
-"""Exercises of lesson 02: repair a stopwatch, and decide whether a change is real."""
+"""Exercises of lesson 02: repair a stopwatch, decide whether a change is real, count the calls of a percentile."""
 
 import numpy as np
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
+from labkit.measure.stats import quantile_floor
 
 TRUTH_S = 2e-3
 SEEDS = 60  # runs of each made-up machine: a single call is interrupted in one of twelve
@@ -127,12 +128,29 @@ def verify_is_real(answer):
         )
 
 
+def calls_needed(q, sure=0.99):
+    n = 2
+    while q**n + n * (1 - q) * q ** (n - 1) > 1 - sure:
+        n += 1
+    return n
+
+
+def verify_calls_needed(answer):
+    cases = [(0.95, None), (0.99, None), (0.5, None), (0.937, 0.99), (0.8, 0.95), (0.99, 0.9), (0.731, 0.999)]
+    for q, sure in cases:
+        found = answer(q) if sure is None else answer(q, sure)
+        wanted = quantile_floor(q, sure or 0.99)
+        said = f"q = {q} and sure = {sure or 0.99}"
+        expect(not hasattr(found, "__len__") and found == int(found), f"With {said}: expected a count of calls.")
+        expect(found == wanted, f"With {said} it takes {wanted} calls; your function says {shorten(found)}.")
+
+
 EXERCISES = (
     Exercise(
         id="time-one-call",
         task="Repair a stopwatch that forgets to wait, starts cold and believes the mean.",
         difficulty=2,
-        minutes=10,
+        minutes=8,
         hint="Warm up; wait until the queue is empty; time each call from idle to idle; take the median of many.",
         reference=time_one_call,
         verify=verify_time_one_call,
@@ -141,12 +159,24 @@ EXERCISES = (
         id="is-real",
         task="Decide from two runs, one of them the same code against itself, whether a change is real.",
         difficulty=3,
-        minutes=15,
+        minutes=10,
         hint=(
             "How far from 1 does the interval of the null run reach? "
             "A change is real when its whole interval lies further out."
         ),
         reference=is_real,
         verify=verify_is_real,
+    ),
+    Exercise(
+        id="calls-needed",
+        task="Count the calls from which a percentile may be reported.",
+        difficulty=2,
+        minutes=6,
+        hint=(
+            "None of n calls lies above q with chance q**n, exactly one with chance n * (1 - q) * q ** (n - 1). "
+            "Together they must be at most 1 - sure: raise n until they are."
+        ),
+        reference=calls_needed,
+        verify=verify_calls_needed,
     ),
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from labkit.lesson.exercises.l02_measuring_honestly import is_real
+from labkit.lesson.exercises.l02_measuring_honestly import calls_needed, is_real
 
 
 def ignore_the_queue(work, now, synchronize):
@@ -155,6 +155,54 @@ def multiply_its_input(ratios, null_ratios):
     return word
 
 
+def one_is_enough(q, sure=0.99):
+    return int(np.ceil(np.log(1 - sure) / np.log(q)))
+
+
+def exactly_two_are_rare(q, sure=0.99):
+    n = 2
+    while n * (n - 1) / 2 * (1 - q) ** 2 * q ** (n - 2) > 1 - sure or n < 2 / (1 - q):
+        n += 1
+    return n
+
+
+def never_heard_of_sure(q, sure=0.99):
+    return calls_needed(q)
+
+
+def twice_the_rarity(q, sure=0.99):
+    return round(2 / (1 - q))
+
+
+def by_a_bell_curve(q, sure=0.99):
+    from scipy.special import ndtri
+
+    n = 2
+    while (n * (1 - q) - 1.5) / np.sqrt(n * q * (1 - q)) < ndtri(sure):
+        n += 1
+    return n
+
+
+def by_the_binomial(q, sure=0.99):
+    from scipy.special import bdtr
+
+    counts = np.arange(2, 20_000)
+    return counts[np.argmax(bdtr(1, counts, 1 - q) <= 1 - sure)]
+
+
+def by_halving(q, sure=0.99):
+    def certainty(n):
+        return 1 - q ** (n - 1) * (q + n * (1 - q))
+
+    low, high = 1, 2
+    while certainty(high) < sure:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if certainty(middle) >= sure else (middle, high)
+    return high
+
+
 class AnyWord(str):
     """Equal to every text."""
 
@@ -186,6 +234,15 @@ WRONG = {
         "says what equals any word": lambda ratios, null_ratios: AnyWord("faster"),
         "multiplies its input": multiply_its_input,
     },
+    "calls-needed": {
+        "asks for one call above the quantile, not two": one_is_enough,
+        "asks how rare exactly two are": exactly_two_are_rare,
+        "does not look at `sure`": never_heard_of_sure,
+        "twice one over the share": twice_the_rarity,
+        "takes a bell curve for the binomial": by_a_bell_curve,
+        "is one call short": lambda q, sure=0.99: calls_needed(q, sure) - 1,
+        "knows p95 and p99 by heart": lambda q, sure=0.99: {0.95: 130, 0.99: 662}.get(q, 11),
+    },
 }
 
 RIGHT = {
@@ -197,4 +254,5 @@ RIGHT = {
         "by order statistics": by_order_statistics,
         "by a bootstrap of the logarithms": on_a_log_scale,
     },
+    "calls-needed": {"by the binomial distribution": by_the_binomial, "by halving": by_halving},
 }
