@@ -6,7 +6,7 @@ import pytest
 from rows_made_up import write_lesson
 from test_cli import call
 
-from labkit import ledger
+from labkit import ledger, lesson
 from labkit.ledger.rows import Answer, Batch, Prediction, Run
 from labkit.lesson import cards
 from labkit.lesson.progress import progress
@@ -111,3 +111,12 @@ def test_the_card_says_how_far_and_lists_the_lessons_that_were_begun():
     assert "exercises solved by you, 1 of 1 predictions near." in text
     assert "00_start_here done 0 of" in text
     assert "01_deployment_fundamentals" not in text
+
+
+def test_the_recap_says_how_far_the_reader_is_and_in_a_headless_run_it_does_not(monkeypatch, capsys):
+    lesson.start("00_start_here", "quick")
+    lesson.recap()
+    assert "Your progress" not in capsys.readouterr().out
+    monkeypatch.setattr(cards, "interactive", lambda: True)
+    lesson.recap()
+    assert "Your progress\n1 of" in capsys.readouterr().out
