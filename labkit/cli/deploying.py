@@ -13,19 +13,28 @@ from labkit.ledger.shown import shown
 
 @app.command()
 def export(
-    model: Annotated[str, Argument(help="A network of the course, a checkpoint, or a .small file.")],
+    model: Annotated[str, Argument(help="A network, a checkpoint of `labkit train`, or a .small file.")],
     out: Annotated[Path | None, Option(help="The file to write; MODEL.onnx when none is given.")] = None,
+    weights: Annotated[
+        Path | None,
+        Option(help="Your weights for MODEL: of the course, of torchvision, or module:function (it runs your code)."),
+    ] = None,
+    size: Annotated[
+        int | None, Option(min=8, help="With --weights: pixels a side; 224 where nothing says more.")
+    ] = None,
     opset: Annotated[int | None, Option(help="Version of the operator set; the course's own by default.")] = None,
 ):
     """Write a network as an ONNX file, and compare the answers.
 
     Ends with an error when they differ.
 
-    Example: labkit export resnet18 --out resnet18.onnx --opset 20
+    Example: labkit export resnet18 --weights model.pth --out resnet18.onnx
     """
     from labkit.engines.deployment import export_by_name
 
-    path, found = export_by_name(model, out, opset=opset)
+    if weights and ":" in model:
+        echo(f"Running your code: {model}")
+    path, found = export_by_name(model, out, opset=opset, weights=weights, size=size)
     echo(f"{path_of(path)} ({_size(path)})")
     for inputs, parity in found.items():
         echo(f"    on {inputs}: {parity.summary()}")
