@@ -109,7 +109,7 @@ def _tell_what_is_lost(model, path, data, *, min_sqnr, axis):
     try:
         seen = images_for(checked(model), data, 256, "test")
     except LabError as error:
-        echo(f"Not compared with fp32, for there are no test images: expected {error.expected}, {error.found}")
+        echo(f"Not compared with fp32, for want of test images. Expected: {error.expected}. Found: {error.found}")
         return
     echo(f"Against fp32, on {seen.note}:")
     found = list(fidelity.quantized(model, path, np.concatenate(list(seen.batches)), axis=axis))

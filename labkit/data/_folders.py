@@ -28,7 +28,7 @@ def _level(top, split):
             return top / name
     if split == "train" and not any((top / name).is_dir() for name in LEVELS["test"]):
         return top
-    found = ", ".join(sorted(one.name for one in top.iterdir()))[:200]
+    found = ", ".join(sorted(one.name for one in top.iterdir() if not one.name.startswith(".")))[:200]
     fix = "sort the images into train/<class>/ and test/<class>/, or load the split 'train' and divide it"
     raise damaged(top, f"a folder {' or '.join(LEVELS[split])} for the split {split!r}", found, fix)
 

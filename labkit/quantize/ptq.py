@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 from labkit.errors import LabError, require_known
-from labkit.export import precision_of, runtime_graph
+from labkit.export import checked, precision_of, runtime_graph
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained, written
 from labkit.quantize.calibration import Calibration
@@ -115,7 +115,7 @@ def prepared(src):
     """
     import onnx
 
-    require_fp32(onnx.load(src, load_external_data=False), Path(src).name)
+    require_fp32(checked(src), Path(src).name)
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(runtime_graph(src, Path(folder) / "basic.onnx", "basic"))
     model = onnx.shape_inference.infer_shapes(model)
