@@ -48,7 +48,7 @@ def quantize(
     precision: Annotated[str, Option(help="int8; fp8, fp16 or int8+fp16 for GPUs.")] = "int8",
     recipe: Annotated[str, Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
     method: Annotated[str, Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
-    data: Annotated[str | None, Option(help="Real images for INT8, FP8: a data set, or folder:PATH.")] = None,
+    data: Annotated[str | None, Option(help="Real images for INT8, FP8: a data set, or a folder of pictures.")] = None,
     count: Annotated[int, Option(help="How many of its training images to look at.", min=1)] = 256,
     keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
     loss: Annotated[float, Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,

@@ -8,9 +8,13 @@ LEVELS = {"train": ("train",), "test": ("test", "val")}
 def labelled(top, split):
     """The image files of one split: (its folder, {name relative to it: label}, class names).
 
-    The classes are the folders of the train split in alphabetical order. Raises DataError naming the file or folder.
+    The classes are the folders of the train split in alphabetical order; pictures that lie there without folders are
+    of one class, which is enough to observe a network on. Raises DataError naming the file or folder.
     """
     level = _level(top, split)
+    visible = [one for one in level.iterdir() if not one.name.startswith(".")]
+    if visible and not any(one.is_dir() for one in visible):
+        return level, {one.name: 0 for one in _entries(level, folders=False)}, ("pictures",)
     classes = [one.name for one in _entries(_level(top, "train") if split == "test" else level, folders=True)]
     found = {}
     for folder in _entries(level, folders=True):

@@ -67,8 +67,9 @@ def images_for(model, name, count, split="train"):
 
     model  a ModelProto
     """
-    from labkit.data import load
+    from labkit.data import load, names
 
+    name = f"folder:{name}" if name not in names() and Path(name).is_dir() else name
     sizes = [side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim]
     if len(sizes) != 4:
         raise LabError(

@@ -75,7 +75,15 @@ def training(model, dataset, config, *, limit=None, name=None):
     if name is not None and not re.fullmatch(r"[\w-]+", name):
         raise LabError("This name cannot be part of a file's name.", expected="letters, digits, - and _", found=name)
     size = config.size if dataset.startswith("folder:") else None  # its pictures may be of several sizes
-    train, test = load(dataset, "train", limit=limit, size=size), load(dataset, "test", size=size)
+    train = load(dataset, "train", limit=limit, size=size)
+    if len(train.classes) < 2:
+        raise LabError(
+            f"{dataset} has no classes to learn.",
+            expected="a folder per class, two or more",
+            found=f"{len(train):,} pictures of one kind",
+            fix="sort them into folders named by what they show",
+        )
+    test = load(dataset, "test", size=size)
     test = test.subset(min(limit, len(test))) if limit else test
     torch.manual_seed(config.seed)
     network, shape = models.build(model, classes=len(train.classes), like=tuple(train.images.shape[1:]))

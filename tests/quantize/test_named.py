@@ -5,12 +5,16 @@ import re
 import onnx
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from labkit import cli
+from labkit.data import load
 from labkit.errors import LabError
 from labkit.export import parity, precision_of, to_onnx
 from labkit.quantize import by_name
+from labkit.train import TrainConfig
+from labkit.train.by_name import training
 
 
 def run(*words):
@@ -27,6 +31,21 @@ def test_the_command_writes_an_int8_file_that_computes_the_same(recipe, onnx_fil
     assert re.search(r"int8\.onnx \(\d+(\.\d)? kB, 3\d% of", said)
     assert precision_of(onnx.load(out)) == "int8"
     assert parity(network, out, [images]).cosine > 0.99
+
+
+def test_a_folder_of_pictures_needs_no_classes_no_prefix_and_no_common_size(onnx_file, tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for place, pixels in enumerate(load("fashion-mnist", "train", limit=70).images[:, 0].numpy()):
+        Image.fromarray(pixels).resize((30 + place, 40)).save(folder / f"{place}.png")
+    said = run(onnx_file, tmp_path / "int8.onnx", "--data", folder, "--count", 64)
+    assert "Not compared with fp32, for want of test images" in said
+    assert precision_of(onnx.load(tmp_path / "int8.onnx")) == "int8"
+    with pytest.raises(LabError, match="no classes to learn"):
+        training("cnn-small", f"folder:{folder}", TrainConfig(size=28))
+    (folder / "notes.txt").write_text("not a picture")
+    with pytest.raises(LabError, match=r"notes\.txt"):
+        run(onnx_file, tmp_path / "again.onnx", "--data", folder, "--count", 64)
 
 
 def test_half_precision_needs_no_data_and_both_together_are_smaller_still(onnx_file, tmp_path):
