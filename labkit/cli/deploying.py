@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option, echo
 
 from labkit.cli.app import app, path_of
-from labkit.errors import LabError
+from labkit.errors import LabError, require_known
 from labkit.ledger.shown import shown
 
 
@@ -48,6 +48,9 @@ def quantize(
     precision: Annotated[str, Option(help="int8; fp8, fp16 or int8+fp16 for GPUs.")] = "int8",
     recipe: Annotated[str, Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
     method: Annotated[str, Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
+    weight_bits: Annotated[
+        str, Option(help="7, 8, or auto: 8 where this CPU has VNNI; by default as the recipe says.")
+    ] = "recipe",
     data: Annotated[str | None, Option(help="Real images for INT8, FP8: a data set, or a folder of pictures.")] = None,
     count: Annotated[int, Option(help="How many of its training images to look at.", min=1)] = 256,
     keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
@@ -75,7 +78,7 @@ def quantize(
         found = ", ".join(keep)
         raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
     in_float = Limit(loss, min_sqnr, labels) if automatic else keep
-    settings = {"recipe": recipe, "method": method, "in_float": in_float}
+    settings = {"recipe": recipe, "method": method, "in_float": in_float, "weight_bits": _weight_bits(weight_bits)}
     path = by_name(model, to, precision, data=data, count=count, **settings)
     share = path.stat().st_size / model.stat().st_size
     echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
@@ -83,6 +86,16 @@ def quantize(
         _tell_what_stays_in_float(path)
     if "int8" in precision:
         _tell_what_is_lost(model, path, data, min_sqnr=min_sqnr, axis=class_axis)
+
+
+def _weight_bits(text):
+    """7, 8, or None for what the recipe says; auto is what this CPU multiplies without overflow."""
+    from labkit.device import describe
+
+    require_known(text, ("recipe", "auto", "7", "8"), "--weight-bits")
+    if text == "auto":
+        return 8 if "vnni" in (describe().cpu_isa or "") else 7
+    return None if text == "recipe" else int(text)
 
 
 def _tell_what_stays_in_float(path):

@@ -37,28 +37,30 @@ SHARES = (0.0, 1.0)
 RECIPES = ("tensorrt", "onnxruntime", "openvino")
 
 
-def static(src, dst, data, *, recipe="tensorrt", method="minmax", in_float=()):
+def static(src, dst, data, **settings):
     """Quantize an ONNX file to INT8. Returns the path `dst`.
 
     data      an `ImageSet` of training images, or a `Calibration`; or what `observe` returned, to quantize one network
               several times without running it again
-    recipe    one of `RECIPES`: which engine shall run it
-    method    "minmax", "percentile" or "entropy": how the observed ranges are clipped
-    in_float  names of nodes to leave in float
+    settings  of `in_int8`
     What the file and each engine keep of the answers, `labkit.engines.fidelity.quantized` says: ask it before use.
     Raises    LabError: no data, too little, or random data; an unknown recipe, method or node
     """
     model = prepared(src)
     seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
     with explained(Path(src).name, "quantized"):
-        quantized = in_int8(model, seen, recipe=recipe, method=method, in_float=in_float)
+        quantized = in_int8(model, seen, **settings)
     return written(quantized, dst)
 
 
-def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=()):
+def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits=None):
     """A copy of a `prepared` ModelProto in INT8, in memory.
 
-    seen  what `observe` returned; the rest is as in `static`
+    seen         what `observe` returned
+    recipe       one of `RECIPES`: which engine shall run it
+    method       "minmax", "percentile" or "entropy": how the observed ranges are clipped
+    in_float     names of nodes to leave in float
+    weight_bits  7 or 8; None: as the recipe says
     """
     import onnx
 
@@ -67,6 +69,9 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=()):
         expected, found = " or ".join(QUANTIZED), ", ".join(sorted(kinds))
         raise LabError("There is nothing to quantize.", expected=expected, found=found, fix="use --precision fp16")
     settings = _recipe_settings(recipe, model)
+    if weight_bits is not None:
+        require_known(weight_bits, (7, 8), "number of bits per weight")
+        settings["reduce_range"] = weight_bits == 7
     in_float = {*in_float, *left_in_float(model)}
     unknown = in_float - {node.name for node in model.graph.node}
     if unknown:
@@ -78,7 +83,8 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=()):
     if recipe == "onnxruntime":
         found |= {node.output[0]: SHARES for node in model.graph.node if node.op_type == "Softmax"}
     quantized = _insert(copy, found, settings, in_float)
-    onnx.helper.set_model_props(quantized, {"quantized": f"int8, recipe {recipe}, ranges by {method}"})
+    bits = f", weights of {weight_bits} bits" if weight_bits else ""
+    onnx.helper.set_model_props(quantized, {"quantized": f"int8, recipe {recipe}, ranges by {method}{bits}"})
     return quantized
 
 

@@ -17,12 +17,13 @@ from labkit.quantize.observed import in_order, observe
 from labkit.quantize.ptq import in_int8, left_in_float, prepared
 
 
-def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="minmax"):
+def sensitivity(path, data, images, *, way="only", **settings):
     """Measure how quantizing each heavy layer disturbs the answers: a DataFrame, a line per layer in their order.
 
     path    an fp32 ONNX file, or what `prepared` made of it
     data    what to calibrate with: an `ImageSet`, a `Calibration`, or what `observe` returned
     images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of the final test
+    settings  of `in_int8`: recipe, method, weight_bits
     way     "only": this layer in INT8, all others in float; "all but": this one in float, all others in INT8
     returns columns layer, kind, weights (how many, 0 for a product of two activations), share_of_work (of the
             network's multiply-adds), sqnr_db (of the logits against fp32) and same_answer (0 to 1)
@@ -40,7 +41,7 @@ def sensitivity(path, data, images, *, way="only", recipe="tensorrt", method="mi
     for layer in layers:
         others = [other.name for other in layers if other.name != layer.name]
         in_float = others if way == "only" else [layer.name]
-        found = logits(in_int8(model, seen, recipe=recipe, method=method, in_float=in_float), images)
+        found = logits(in_int8(model, seen, in_float=in_float, **settings), images)
         same = float((found.argmax(-1) == exact.argmax(-1)).mean())
         share = work[layer.name] / sum(work.values())
         rows.append((layer.name, layer.op_type, sizes.get(layer.input[1], 0), share, sqnr_db(exact, found), same))

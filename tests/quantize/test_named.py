@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from labkit import cli
 from labkit.data import load
+from labkit.device import Machine
 from labkit.errors import LabError
 from labkit.export import parity, precision_of, to_onnx
 from labkit.quantize import by_name
@@ -31,6 +32,31 @@ def test_the_command_writes_an_int8_file_that_computes_the_same(recipe, onnx_fil
     assert re.search(r"int8\.onnx \(\d+(\.\d)? kB, 3\d% of", said)
     assert precision_of(onnx.load(out)) == "int8"
     assert parity(network, out, [images]).cosine > 0.99
+
+
+@pytest.mark.parametrize(("asked", "isa", "bits"), [("8", "avx2", 8), ("auto", "avx2", 7), ("auto", "avx512_vnni", 8)])
+def test_weights_have_as_many_bits_as_the_user_or_the_cpu_says_and_the_file_says_so(
+    asked, isa, bits, onnx_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("labkit.device.describe", lambda: Machine(machine_key="m", cpu_isa=isa))
+    words = (
+        "--data",
+        "fashion-mnist",
+        "--count",
+        64,
+        "--recipe",
+        "onnxruntime",
+        "--weight-bits",
+        asked,
+        "--min-sqnr",
+        1,
+    )
+    run(onnx_file, tmp_path / "q.onnx", *words)
+    model = onnx.load(tmp_path / "q.onnx")
+    weights = [onnx.numpy_helper.to_array(each) for each in model.graph.initializer if each.name.endswith("_quantized")]
+    largest = max(abs(each.astype(int)).max() for each in weights if each.ndim == 4)
+    assert 2 ** (bits - 2) < largest <= 2 ** (bits - 1)
+    assert f"weights of {bits} bits" in {entry.key: entry.value for entry in model.metadata_props}["quantized"]
 
 
 def test_a_folder_of_pictures_needs_no_classes_no_prefix_and_no_common_size(onnx_file, tmp_path):
