@@ -231,7 +231,7 @@ FILES = {
     "external data through a hard link": Hostile(sample.through_a_hard_link, "hard links"),
     "external data that is a pipe": Hostile(sample.a_pipe, "not regular file"),
     "external data in an attribute": Hostile(sample.in_an_attribute, "points outside"),
-    "external data that is missing": Hostile(sample.missing, "not regular file"),
+    "external data that is missing": Hostile(sample.missing, "weights is missing"),
     "external data beyond its file": Hostile(sample.beyond_its_file, "exceeds available data"),
     "external data at a negative place": Hostile(sample.at_a_negative_place, "must be non-negative"),
     "4 GB claimed": Hostile(changed(claims_4_gb), "one and only one value"),

@@ -239,7 +239,7 @@ HOSTILE = {
     "more memory for each picture": ("allocat", more_memory_per_picture),
     "10 GB of constants": ("more memory than", constants_of_10_gb),
     "a loop of 2^31 steps": ("chooses its way", loop_of_2_to_the_31),
-    "external data": ("outside its folder", external_data),
+    "external data": ("weights is missing", external_data),
     "one picture at a time only": ("another form", another_form),
 }
 

@@ -133,7 +133,7 @@ def _begin_lesson(
 
     for path in new_lesson(number, name):
         echo(path_of(path))
-    echo("Next: write it, and add its line to the table of lessons in README.md.")
+    echo("Next: write it; then a line in the table of README.md, and its claims in labkit/lesson/claims.toml.")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -96,4 +96,4 @@ def test_the_doctor_and_the_help_of_the_command_line_name_it(folder, monkeypatch
     assert "next: build one of wood" in doctor
     assert "-   engine broken          does not load: SyntaxError" in doctor
     assert "Everything the course needs is here." in doctor
-    assert "openvino, tensorrt, toy; all" in " ".join(helped.split())
+    assert "openvino, tensorrt, toy or all" in " ".join(helped.split())

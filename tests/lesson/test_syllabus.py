@@ -2,14 +2,17 @@
 
 import inspect
 import runpy
+from datetime import date
 
 import nbformat
 import pytest
 import test_notebooks
+from claims_of import claims_of
+from test_notebooks import code_cells
 
 from labkit import ledger
 from labkit.errors import LabError
-from labkit.lesson import exercises, syllabus
+from labkit.lesson import claims, exercises, syllabus
 
 
 def is_slow(rule):
@@ -37,12 +40,15 @@ def course(tmp_path, monkeypatch):
     exercises.registry.cache_clear()
 
 
-def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys):
+def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys, monkeypatch):
     notebook, *_ = syllabus.new_lesson("98", "making_tea")
     (lesson,) = syllabus.lessons()
     assert lesson.name == "98_making_tea"
     assert [task.id for task in lesson.exercises] == ["making-sum"]
     assert len(RULES) >= 8
+    written = claims_of(code_cells(lesson))
+    entries = {claim: claims.Entry(*words, date(2026, 1, 1), "A reason.") for claim, words in written.items()}
+    monkeypatch.setattr(claims, "register", lambda: {lesson.name: entries})  # as the author adds them
     for rule in RULES:
         rule(lesson)
     space = {}
