@@ -40,7 +40,7 @@ HARMFUL = {  # {exercise: (its first line, what is said)}
     "least-seconds": ("__import__('os')._exit(0)", "ended the process"),
     "image-bytes": ("bytearray(30 * 2**30)", "MemoryError"),
     "response-times": ("raise SystemExit(0)", "SystemExit"),
-    "cost-per-million": ("return None", "Nothing here yet"),
+    "is-real": ("return None", "Nothing here yet"),
 }
 
 

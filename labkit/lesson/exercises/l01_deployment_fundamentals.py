@@ -1,4 +1,4 @@
-"""Exercises of lesson 01: waiting in a queue, what a prediction costs, which deployment to take."""
+"""Exercises of lesson 01: waiting in a queue, which deployment to take."""
 
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten, untouched
 
@@ -35,15 +35,6 @@ def verify_response_times(answer):
         expect(found.shape == wanted.shape, f"{case}: expected {len(wanted)} times, found shape {found.shape}.")
         worst = int(np.argmax(np.abs(found - wanted)))
         expect_close(found[worst], wanted[worst], f"{case}: response time of request {worst}", tolerance=1e-6)
-
-
-def cost_per_million(usd_per_hour, images_per_second):
-    return usd_per_hour / 3600 / images_per_second * 1e6
-
-
-def verify_cost(answer):
-    for (price, rate), wanted in {(0.36, 100): 1.0, (3.6, 1000): 1.0, (1.0, 1000): 1e6 / 3.6e6}.items():
-        expect_close(answer(price, rate), wanted, f"cost_per_million({price}, {rate})")
 
 
 # Made-up deployments as (name, accuracy, p99 in ms, size in MB, dollars per month).
@@ -94,15 +85,6 @@ EXERCISES = (
         hint="A request is begun when it has arrived and the server is free. Remember when the server will be free.",
         reference=response_times,
         verify=verify_response_times,
-    ),
-    Exercise(
-        id="cost-per-million",
-        task="Write what a million predictions cost on a machine rented by the hour.",
-        difficulty=1,
-        minutes=4,
-        hint="How many seconds does a million predictions take, and what does one second cost?",
-        reference=cost_per_million,
-        verify=verify_cost,
     ),
     Exercise(
         id="pick-deployment",

@@ -120,12 +120,6 @@ WRONG = {
         "a list": lambda arrivals, services: in_turn(arrivals, services).tolist(),
         "the mean": lambda arrivals, services: np.mean(in_turn(arrivals, services)),
     },
-    "cost-per-million": {
-        "forgets that the price is per hour": lambda price, rate: price / rate * 1e6,
-        "takes an hour for 60 seconds": lambda price, rate: price / 60 / rate * 1e6,
-        "costs more when faster": lambda price, rate: price / 3600 * rate * 1e6,
-        "gives the cost of one": lambda price, rate: price / 3600 / rate,
-    },
     "pick-deployment": {
         "sorts the offers it was given": sort_the_offers_themselves,
         "takes the fastest": pick_fastest,
@@ -142,10 +136,6 @@ WRONG = {
 
 RIGHT = {
     "response-times": {"in a loop": in_turn, "without a loop": without_a_loop},
-    "cost-per-million": {
-        "seconds first": lambda price, rate: (1e6 / rate) * (price / 3600),
-        "hours first": lambda price, rate: price * 1e6 / (rate * 3600),
-    },
     "pick-deployment": {
         "in a loop": pick_in_a_loop,
         "from a table": pick_from_a_table,
