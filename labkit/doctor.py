@@ -47,7 +47,10 @@ def _engines():
         try:
             engine = engines.get(name)
             what = f"runs {kinds.get(engine.RUNS, engine.RUNS)} in {', '.join(engine.PRECISIONS)}"
-            yield from (Check(f"engine {name}", True, what), *engine.check())
+            needs = getattr(engine, "NEEDS", "cpu")
+            here = needs in device.kinds()
+            what += "" if here else f", on {needs} only, which is not here"
+            yield from (Check(f"engine {name}", here, what, fix="see the recorded rows"), *engine.check())
         except Exception as error:  # somebody's file may fail in its own way
             reason = getattr(error, "found", None) or f"{type(error).__name__}: {error}"
             yield Check(f"engine {name}", False, f"does not load: {reason}", fix="mend its file, or take it away")

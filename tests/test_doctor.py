@@ -17,6 +17,15 @@ def test_everything_needed_is_here_and_what_is_missing_has_a_fix():
     assert all(each.fix for each in checks if not each.ok)
 
 
+@pytest.mark.parametrize(("kinds", "here"), [(("cuda", "cpu"), True), (("cpu",), False)])
+def test_an_engine_that_needs_a_gpu_runs_only_where_there_is_one(monkeypatch, kinds, here):
+    monkeypatch.setattr(device, "kinds", lambda: kinds)
+    found = {each.name: each for each in doctor._engines()}
+    assert found["engine tensorrt"].ok is here
+    assert ("on cuda only" in found["engine tensorrt"].detail) is not here
+    assert found["engine eager"].ok
+
+
 def test_a_package_that_is_not_installed_is_said_to_be_missing_with_what_that_means():
     found = check("no-such-package", without="no numbers", fix="install it")
     assert (found.ok, found.detail, found.fix) == (False, "not installed: no numbers", "install it")

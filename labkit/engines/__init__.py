@@ -4,6 +4,7 @@ A new engine is one file `NAME.py`, here or in a folder that the environment var
 
 RUNS        "torch" (it is given a module in eval mode, on the example's device) or "onnx" (the path of a checked file)
 PRECISIONS  which of `PRECISIONS` it serves
+NEEDS       the kind of device that it runs on, such as "cuda"; left out where any will do
 check()     yields a `labkit.device.packages.Check` for each thing it wants, for the doctor
 load(model, example, *, precision, threads)  returns a `labkit.engines.served.Served`, or raises Unavailable
 

@@ -18,7 +18,7 @@ from labkit.engines.tensorrt.trust import Untrusted, obtain, vouched
 
 __all__ = ["Settings", "Untrusted", "build", "compared", "facts", "library", "obtain", "require_gpu", "vouched"]
 
-RUNS, PRECISIONS = "onnx", ("fp32", "bf16", "fp16", "int8", "fp8")
+RUNS, PRECISIONS, NEEDS = "onnx", ("fp32", "bf16", "fp16", "int8", "fp8"), "cuda"
 LARGEST_BATCH = 64
 
 
