@@ -7,7 +7,6 @@ threads here, because small networks gain more from a core of their own than fro
 import copy
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,17 +24,6 @@ _CHUNK = 512  # images at once where batch norm's statistics are taken
 _OFTEN = 1.08  # by how much the number of steps grows from one look at the training loss to the next
 
 
-class Target(NamedTuple):
-    """When a training ends, in place of its epochs, and how it takes a step.
-
-    loss  that of all training images, in nats per image: the training ends when it is so low
-    step  step(model, optimizer, images, labels), such as `sam_step`
-    """
-
-    loss: float
-    step: object = train_step
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One training.
@@ -45,7 +33,7 @@ class Job:
     config  a TrainConfig; its seed seeds the weights and the order of the images
     data    (images to train on, images to test on); None for the latter: no test
     device  where
-    target  None: train for config.epochs; a `Target`: until it is reached, at a constant rate
+    target  None: train for config.epochs; a loss of all training images in nats: train to it, at a constant rate
     hooks   without a target: {name: `labkit.methods.Hooks`} that take part, objects of this job alone
     loss    without a target: loss(logits, labels, images) to minimise; None: cross-entropy
     """
@@ -55,7 +43,7 @@ class Job:
     config: TrainConfig
     data: tuple
     device: str = "cpu"
-    target: Target | None = None
+    target: float | None = None
     hooks: dict | None = None
     loss: object = None
 
@@ -93,16 +81,13 @@ def run(settings, make, data, *, seeds, device="cpu", target=None):
     """Train every setting with every seed; a list of `Trained`, setting by setting.
 
     settings  {name: TrainConfig}; their own seed is replaced by each of `seeds`
-    make      () -> network, a function of a module (not of a notebook): the worker processes must find it; or
-              {seed: network}: go on with a copy of it, from the first epoch's order of the images
+    make      () -> network, a function of a module (not of a notebook): the worker processes must find it
     data      (train, test), two ImageSets; test may be None
-    target    None, a loss in nats at which a training ends, or a `Target`, whose step is a function of a module as well
+    target    None, or a loss in nats at which a training ends
     """
-    target = Target(target) if isinstance(target, float) else target
-    makes = {seed: partial(copy.deepcopy, make[seed]) if isinstance(make, dict) else make for seed in seeds}
-    shared = {"data": data, "device": str(device), "target": target}
+    shared = {"make": make, "data": data, "device": str(device), "target": target}
     jobs = [
-        Job(name=name, make=makes[seed], config=replace(config, seed=seed), **shared)
+        Job(name=name, config=replace(config, seed=seed), **shared)
         for name, config in settings.items()
         for seed in seeds
     ]
@@ -146,7 +131,7 @@ def _train_to_target(job, network):
     looks, due, before = [], 1, (0, np.inf)
     for step, batch in enumerate(_batches(train, config, job.device), start=1):
         network.train()
-        job.target.step(network, optimizer, *batch)
+        train_step(network, optimizer, *batch)
         milestone = step == 2 ** len(looks) and test is not None
         if step < due and not milestone:
             continue
@@ -155,8 +140,8 @@ def _train_to_target(job, network):
         if milestone:
             right, model = _percent_right(network, test, job.device), _plain(copy.deepcopy(network))
             looks.append(Look(step, step * config.batch / len(train), loss, right, model))
-        if loss <= job.target.loss:
-            return _crossing(before, (step, loss), job.target.loss), tuple(looks)
+        if loss <= job.target:
+            return _crossing(before, (step, loss), job.target), tuple(looks)
         before = step, loss
     return np.nan, tuple(looks)
 

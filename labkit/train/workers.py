@@ -1,4 +1,4 @@
-"""Independent jobs side by side, each in a process, or a thread, that has one core to itself."""
+"""Independent jobs side by side, each in a process that has one core to itself."""
 
 import functools
 import multiprocessing
@@ -7,7 +7,7 @@ import pickle
 import signal
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 from labkit.device import threads, using_threads
@@ -56,17 +56,6 @@ def work(task, jobs, device="cpu", *, apart=False):
         raise LabError(
             "A worker process ended in the middle of its job.", fix="free some memory, and run the cell again"
         ) from None
-
-
-def in_threads(task, jobs):
-    """[task(job) for job in jobs] on the CPU, in threads of this process: for a `task` of a notebook, which the workers
-    could not find. It pays where torch does nearly all of the work, because its operators let other threads go on.
-
-    A task that draws random numbers takes a generator of its own: the order of the threads is left to chance.
-    """
-    count = min(threads(), _MOST)
-    with using_threads(1), ThreadPoolExecutor(count) as pool:  # torch passes the 1 on to threads that begin now
-        return list(pool.map(task, jobs))
 
 
 @functools.cache

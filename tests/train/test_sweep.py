@@ -10,7 +10,6 @@ import torch
 
 from labkit.data import load
 from labkit.methods import Hooks
-from labkit.methods.sam import sam_step
 from labkit.models.cnn import cnn
 from labkit.train import TrainConfig, sweep, workers
 
@@ -109,39 +108,6 @@ def test_a_target_that_is_never_reached_and_no_test_images_give_nan(monkeypatch)
     assert found.loss > 0
 
 
-@pytest.mark.slow
-def test_a_training_with_a_target_takes_the_step_it_is_given(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 1)
-    plain, same = (
-        sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=sweep.Target(1e-9, step))[0]
-        for step in (sweep.train_step, partial(sam_step, rho=0.0))
-    )
-    other = sweep.run(
-        {"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=sweep.Target(1e-9, partial(sam_step, rho=0.5))
-    )
-    assert same.loss == pytest.approx(plain.loss, rel=1e-4)
-    assert other[0].loss != pytest.approx(plain.loss, rel=1e-4)
-
-
-@pytest.mark.slow
-def test_a_training_goes_on_from_exactly_the_network_given_for_its_seed_which_stays_as_it_was(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 1)
-    given = {seed: cnn(2) for seed in (3, 5)}
-    before = {seed: copy.deepcopy(network.state_dict()) for seed, network in given.items()}
-    found = sweep.run(
-        {"late": BASE}, given, images(), seeds=(3, 5), target=sweep.Target(1e-9, partial(sam_step, rho=0.05))
-    )
-    for each in found:
-        now = given[each.seed].state_dict()
-        assert all(torch.equal(now[name], value) for name, value in before[each.seed].items())
-        by_hand, (train, _) = given[each.seed].train(), images()
-        rates = {"lr": BASE.learning_rate, "momentum": BASE.momentum, "weight_decay": BASE.weight_decay}
-        optimizer = torch.optim.SGD(by_hand.parameters(), **rates)
-        for batch in train.batches(BASE.batch, seed=each.seed, drop_last=True):
-            sam_step(by_hand, optimizer, *batch, rho=0.05)
-        torch.testing.assert_close(list(each.model.parameters()), list(by_hand.parameters()), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("target", [None, 1e-9])
 def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_order(monkeypatch, target):
     monkeypatch.setattr(workers, "threads", lambda: 1)
@@ -149,9 +115,10 @@ def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_or
 
     def watched(network, *rest):
         seen.append(network[0][0].weight.is_contiguous() and network[0][3].weight.is_contiguous())
-        return sweep.train_step(network, *rest)
+        return step(network, *rest)
 
-    target = target and sweep.Target(target, watched)
+    step = sweep.train_step
+    monkeypatch.setattr(sweep, "train_step", watched)
     usual, last = sweep.run(settings, partial(cnn, 2), images(), seeds=[0], target=target)
     assert seen == ([] if target is None else [True] * 4 + [False] * 4)
     for mine, other in zip(last.model.parameters(), usual.model.parameters(), strict=True):

@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ def process_number(job):
 
 def imported(job):
     """Which of torch and its compiler a worker finds imported when it begins, and how many threads it uses."""
-    import torch
 
     return sys.modules.keys() >= {"torch", "torch._dynamo"}, torch.get_num_threads()
 
@@ -49,22 +47,6 @@ def test_a_single_job_runs_here_unless_it_is_to_run_apart(monkeypatch):
     [(_, elsewhere)] = workers.work(process_number, [0], apart=True)
     assert elsewhere != os.getpid()
     assert workers.work(process_number, [], apart=True) == []
-
-
-def test_threads_run_a_function_of_a_notebook_at_the_same_time_in_order_with_one_core_each(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 2)
-    met, before = threading.Barrier(2, timeout=30), torch.get_num_threads()
-
-    def meet(job):
-        met.wait()  # breaks where the other job does not run meanwhile
-        return job, threading.get_ident(), torch.get_num_threads()
-
-    (first, here, one), (second, there, other) = workers.in_threads(meet, [3, 1])
-    assert (first, second, one, other) == (3, 1, 1, 1)
-    assert here != there
-    assert torch.get_num_threads() == before
-    with pytest.raises(ValueError, match="math domain error"):
-        workers.in_threads(math.sqrt, [4, -1])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")

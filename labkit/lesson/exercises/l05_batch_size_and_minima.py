@@ -1,6 +1,4 @@
-"""Exercises of lesson 05: the noise scale, power iteration, directions as long as the weights."""
-
-from numbers import Real
+"""Exercises of lesson 05: the noise scale, power iteration, a sharpness that no rewriting changes."""
 
 import torch
 
@@ -25,77 +23,90 @@ def verify_noise_scale(answer):
         expect_close(found + 1, noise / signal + 1, name)  # + 1: without noise it is 0
 
 
-def power_iteration(product, vector, steps):
+def power_iteration(product, vectors, steps):
     for _ in range(steps):
-        vector = vector / vector.norm()
-        image = product(vector)
-        value = vector @ image
-        vector = image
-    return float(value), vector / vector.norm()
+        vectors = vectors / vectors.norm(dim=1, keepdim=True)
+        images = product(vectors)
+        values = (vectors * images).sum(1)
+        vectors = images
+    return values, vectors / vectors.norm(dim=1, keepdim=True)
+
+
+# one network per row: alike in size, so that the largest of each row is found in few steps, unlike in sign and scale
+_SPECTRA = ([5.0, 2.0, -1.0, 0.3, 0.1], [0.2, 0.1, -0.9, 0.05, 0.3], [4e4, 10.0, 0.1, -3.0, 2.0])
+
+
+def _turned(spectra):
+    """(n, P, P) symmetric matrices with these eigenvalues, in directions of their own."""
+    random, eigenvalues = torch.Generator().manual_seed(0), torch.tensor(spectra, dtype=torch.float64)
+    size = eigenvalues.shape[1]
+    turns, _ = torch.linalg.qr(torch.randn(len(spectra), size, size, generator=random, dtype=torch.float64))
+    return turns @ torch.diag_embed(eigenvalues) @ turns.mT
 
 
 def verify_power_iteration(answer):
-    answer, random = untouched(answer), torch.Generator().manual_seed(0)
-    for eigenvalues in ([5.0, 2.0, -1.0], [0.3, 0.1, 0.1, -0.05], [2.0, 1.0, -9.0, 0.5], [4e4, 10.0, 0.1]):
-        size, counted = len(eigenvalues), []
-        turn, _ = torch.linalg.qr(torch.randn(size, size, generator=random, dtype=torch.float64))
-        matrix = turn @ torch.diag(torch.tensor(eigenvalues, dtype=torch.float64)) @ turn.T
-        wanted, case = max(eigenvalues, key=abs), f"a matrix with the eigenvalues {eigenvalues}"
-        start = torch.full((size,), 7.0, dtype=torch.float64)
+    answer, matrices, counted = untouched(answer), _turned(_SPECTRA), []
 
-        def product(v, matrix=matrix, counted=counted):
-            counted.append(v)
-            return matrix @ v
+    def product(v):
+        expect(tuple(v.shape) == start.shape, f"product(v) takes all rows at once, {tuple(start.shape)}.")
+        counted.append(v)
+        return torch.einsum("npq,nq->np", matrices, v)
 
-        found = answer(product, start, 300)
-        value, direction = _pair(found, size, case)
-        expect_close(value, wanted, f"{case}: that of the largest size", tolerance=1e-4)
-        expect_close(direction.norm(), 1.0, f"{case}: the length of the vector", tolerance=1e-4)
-        apart = float((matrix @ direction - wanted * direction).norm()) / abs(wanted)
+    start = torch.tensor([[7.0], [0.5], [30.0]], dtype=torch.float64).expand(3, 5).clone()
+    values, directions = _rows(answer(product, start, 300), start.shape)
+    counts = f"`steps` was 300, and your function took {len(counted)} products."
+    expect(300 <= len(counted) <= 301, counts)  # one more for the values at the last vectors is as good
+    for row, spectrum in enumerate(_SPECTRA):
+        wanted, case = max(spectrum, key=abs), f"Row {row}, with the eigenvalues {spectrum}"
+        expect_close(values[row], wanted, f"{case}: that of the largest size", tolerance=1e-4)
+        expect_close(directions[row].norm(), 1.0, f"{case}: the length of the vector", tolerance=1e-4)
+        apart = float((matrices[row] @ directions[row] - wanted * directions[row]).norm()) / abs(wanted)
         expect(apart < 1e-2, f"{case}: multiplying your vector by the matrix turns it: it is not the eigenvector.")
-        counts = f"{case}: `steps` was 300, and your function took {len(counted)} products."
-        expect(300 <= len(counted) <= 301, counts)  # one more for the value at the last vector is as good
-        # After one product the value is not yet exact. But v @ H v of a vector of length 1 never leaves this range.
-        value, _ = _pair(answer(product, start, 1), size, f"{case}, one step")
-        low, high = min(eigenvalues), max(eigenvalues)
-        words = f"{case}, one step from a vector of length {float(start.norm()):.3g}: found the value {readable(value)}"
-        words += f", outside {low:g} to {high:g}. Is the first vector of length 1, too?"
-        expect(low - 1e-6 * high <= value <= high + 1e-6 * high, words)
+    # After one product the values are not yet exact. But v @ H v of a vector of length 1 never leaves this range.
+    values, _ = _rows(answer(product, start, 1), start.shape)
+    for row, spectrum in enumerate(_SPECTRA):
+        low, high = min(spectrum), max(spectrum)
+        words = f"Row {row}, one step from a vector of length {float(start[row].norm()):.3g}: found the value"
+        words += f" {readable(float(values[row]))}, outside {low:g} to {high:g}. Is each first vector of length 1, too?"
+        expect(low - 1e-6 * high <= values[row] <= high + 1e-6 * high, words)
 
 
-def _pair(found, size, case):
-    """(value, vector (size,)) of an answer, if it is a plain number and a vector of that size."""
+def _rows(found, shape):
+    """(values (n,), vectors (n, P)) of an answer, if it is a pair of such torch tensors."""
     if not isinstance(found, (tuple, list)) or len(found) != 2:
-        raise Wrong(f"{case}: expected a pair (value, vector), found {shorten(found)}.")
-    value, vector = found
-    plain = isinstance(value, Real) and not isinstance(value, bool)
-    makes = "float(...) makes one of a torch tensor."
-    expect(plain, f"{case}: expected the value as a number, found {shorten(value)}. {makes}")
-    direction = torch.as_tensor(vector, dtype=torch.float64).flatten()
-    expect(len(direction) == size, f"{case}: expected a vector of {size} numbers, found {shorten(vector)}.")
-    return float(value), direction
+        raise Wrong(f"Expected a pair (values, vectors), found {shorten(found)}.")
+    for what, each, wanted in zip(("values", "vectors"), found, (shape[:1], shape), strict=True):
+        if not isinstance(each, torch.Tensor) or each.shape != wanted:
+            raise Wrong(f"Expected the {what} as a torch tensor of shape {tuple(wanted)}, found {shorten(each)}.")
+    return found
 
 
-def filter_normalise(direction, weight):
-    each = tuple(range(1, weight.dim()))
-    lengths = (weight**2).sum(each, keepdim=True).sqrt()
-    return direction * lengths / (direction**2).sum(each, keepdim=True).sqrt()
+def relative_product(product, weights):
+    sizes = weights.abs()
+    return lambda v: sizes * product(sizes * v)
 
 
-def verify_filter_normalise(answer):
-    answer = untouched(answer)
-    random = torch.Generator().manual_seed(0)
-    for shape in ((8, 3, 3, 3), (10, 64)):
-        weight = torch.randn(shape, generator=random) * torch.arange(1, shape[0] + 1).view(-1, *[1] * (len(shape) - 1))
-        direction = torch.randn(shape, generator=random)
-        found = answer(direction.clone(), weight.clone())
-        if not isinstance(found, torch.Tensor) or found.shape != weight.shape:
-            raise Wrong(f"Expected a torch tensor of shape {tuple(shape)}, found {shorten(found)}.")
-        got, wanted = found.flatten(1).norm(dim=1), weight.flatten(1).norm(dim=1)
-        for row in range(shape[0]):
-            expect_close(got[row], float(wanted[row]), f"the length of filter {row} of {shape[0]}", tolerance=1e-4)
-        cosine = torch.nn.functional.cosine_similarity(found.flatten(1), direction.flatten(1))
-        expect(bool((cosine > 0.999).all()), "The filters have the right lengths, but no longer point the same way.")
+def verify_relative_product(answer):
+    answer, matrices, random = untouched(answer), _turned(_SPECTRA), torch.Generator().manual_seed(1)
+    weights, v = torch.randn(2, 3, 5, generator=random, dtype=torch.float64)
+
+    def product(u):
+        return torch.einsum("npq,nq->np", matrices, u)
+
+    def rewritten(u):  # the same functions with weights 2, 3, ... times as large: their derivatives are smaller
+        return product(u / factors) / factors
+
+    factors = torch.tensor([2.0, 3.0, 0.5, 1.0, 7.0], dtype=torch.float64)
+    found, after = answer(product, weights), answer(rewritten, weights * factors)
+    expect(callable(found), f"Expected a function v -> D H D v, found {shorten(found)}.")
+    for what, each in (("product", found(v)), ("product after a rewriting", after(v))):
+        shaped = isinstance(each, torch.Tensor) and each.shape == v.shape
+        expect(shaped, f"The {what} should be a torch tensor of shape {tuple(v.shape)}, found {shorten(each)}.")
+    sizes = torch.diag_embed(weights.abs())
+    wanted = torch.einsum("npq,nq->np", sizes @ matrices @ sizes, v)
+    apart = float((after(v) - found(v)).norm() / wanted.norm())
+    expect(apart < 1e-6, "A rewriting of the network changes your product: is there a D on both sides of H?")
+    expect_close((found(v) - wanted).norm() / wanted.norm() + 1, 1.0, "1 + how far the product is off, relatively")
 
 
 EXERCISES = (
@@ -110,20 +121,20 @@ EXERCISES = (
     ),
     Exercise(
         id="power-iteration",
-        task="The eigenvalue of largest size, and its vector, from products alone.",
+        task="The eigenvalues of largest size, and their vectors, from products alone.",
         difficulty=2,
         minutes=10,
-        hint="Make the vector 1 long, multiply, and take the result as the next vector. The value is vector · product.",
+        hint="Make each row 1 long, multiply, take the result as the next rows. A value is (row * its product).sum().",
         reference=power_iteration,
         verify=verify_power_iteration,
     ),
     Exercise(
-        id="filter-normalise",
-        task="Make every filter of a direction as long as the filter it will move.",
-        difficulty=2,
-        minutes=8,
-        hint="One length for each w[i]: sum the squares over all dimensions but the first, and keep those dimensions.",
-        reference=filter_normalise,
-        verify=verify_filter_normalise,
+        id="relative-product",
+        task="The product of a Hessian that no rewriting of the network changes.",
+        difficulty=1,
+        minutes=5,
+        hint="D v is weights.abs() * v, number by number. From the right: first D, then H, then D again.",
+        reference=relative_product,
+        verify=verify_relative_product,
     ),
 )

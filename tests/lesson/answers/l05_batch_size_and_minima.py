@@ -38,116 +38,137 @@ def by_substitution(small_square, large_square, small, large):
     return noise / (small_square - noise / small)
 
 
-def never_normalise(product, vector, steps):
+def rows_of_length_one(vectors):
+    return vectors / vectors.norm(dim=1, keepdim=True)
+
+
+def never_normalise(product, vectors, steps):
     for _ in range(steps):
-        vector, before = product(vector), vector
-    return float(before @ vector / (before @ before)), vector / vector.norm()
+        vectors, before = product(vectors), vectors
+    return (before * vectors).sum(1) / before.square().sum(1), rows_of_length_one(vectors)
 
 
-def length_of_the_product(product, vector, steps):
-    _, vector = power_iteration(product, vector, steps)
-    return float(product(vector).norm()), vector
-
-
-def one_product(product, vector, steps):
-    return power_iteration(product, vector, 1)
-
-
-def vector_of_any_length(product, vector, steps):
-    value, vector = power_iteration(product, vector, steps)
-    return value, value * vector
-
-
-def only_the_value(product, vector, steps):
-    return power_iteration(product, vector, steps)[0]
-
-
-def in_place(product, vector, steps):
+def one_length_for_all_rows(product, vectors, steps):
     for _ in range(steps):
-        vector /= vector.norm()
-        image = product(vector)
-        value = float(vector @ image)
-        vector.copy_(image)
-    return value, vector / vector.norm()
+        vectors = vectors / vectors.norm()
+        images = product(vectors)
+        values = (vectors * images).sum(1)
+        vectors = images
+    return values, rows_of_length_one(vectors)
 
 
-def largest_entry(product, vector, steps):
+def lengths_of_the_products(product, vectors, steps):
+    _, vectors = power_iteration(product, vectors, steps)
+    return product(vectors).norm(dim=1), vectors
+
+
+def one_product(product, vectors, steps):
+    return power_iteration(product, vectors, 1)
+
+
+def vectors_of_any_length(product, vectors, steps):
+    values, vectors = power_iteration(product, vectors, steps)
+    return values, values[:, None] * vectors
+
+
+def only_the_values(product, vectors, steps):
+    return power_iteration(product, vectors, steps)[0]
+
+
+def one_value_for_all(product, vectors, steps):
+    values, vectors = power_iteration(product, vectors, steps)
+    return values.max(), vectors
+
+
+def in_place(product, vectors, steps):
     for _ in range(steps):
-        vector = product(vector)
-        value = vector.abs().max()
-        vector = vector / value
-    return float(value), vector / vector.norm()
+        vectors /= vectors.norm(dim=1, keepdim=True)
+        images = product(vectors)
+        values = (vectors * images).sum(1)
+        vectors.copy_(images)
+    return values, rows_of_length_one(vectors)
 
 
-def product_first(product, vector, steps):
+def largest_entries(product, vectors, steps):
     for _ in range(steps):
-        vector = product(vector)
-        vector = vector / torch.linalg.vector_norm(vector)
-    return float(torch.dot(vector, product(vector))), vector
+        vectors = product(vectors)
+        values = vectors.abs().amax(1)
+        vectors = vectors / values[:, None]
+    return values, rows_of_length_one(vectors)
 
 
-def start_of_any_length(product, vector, steps):
+def start_of_any_length(product, vectors, steps):
     for _ in range(steps):
-        image = product(vector)
-        value = float(vector @ image)
-        vector = image / image.norm()
-    return value, vector
+        images = product(vectors)
+        values = (vectors * images).sum(1)
+        vectors = rows_of_length_one(images)
+    return values, vectors
 
 
-def a_tensor(product, vector, steps):
-    value, vector = power_iteration(product, vector, steps)
-    return torch.tensor(value), vector
+def always_ten_steps_more(product, vectors, steps):
+    return power_iteration(product, vectors, steps + 10)
 
 
-def always_ten_steps_more(product, vector, steps):
-    return power_iteration(product, vector, steps + 10)
+def row_by_row(product, vectors, steps):
+    return power_iteration(lambda v: product(v.expand(3, -1))[:1], vectors[:1], steps)
 
 
-def by_the_rayleigh_quotient(product, vector, steps):
-    direction = vector.clone()
+def product_first(product, vectors, steps):
     for _ in range(steps):
-        image = product(direction)
-        quotient = (direction * image).sum() / (direction * direction).sum()
-        direction = image / image.pow(2).sum().sqrt()
-    return quotient.item(), direction
+        vectors = rows_of_length_one(product(vectors))
+    return torch.einsum("np,np->n", vectors, product(vectors)), vectors
 
 
-def whole_layer_at_once(direction, weight):
-    return direction * weight.norm() / direction.norm()
+def by_the_rayleigh_quotient(product, vectors, steps):
+    directions = vectors.clone()
+    for _ in range(steps):
+        images = product(directions)
+        quotients = (directions * images).sum(1) / (directions * directions).sum(1)
+        directions = torch.nn.functional.normalize(images)
+    return quotients, directions
 
 
-def only_unit_length(direction, weight):
-    each = tuple(range(1, weight.dim()))
-    return direction / (direction**2).sum(each, keepdim=True).sqrt()
+def on_the_right_only(product, weights):
+    return lambda v: product(weights.abs() * v)
 
 
-def times_the_length(direction, weight):
-    each = tuple(range(1, weight.dim()))
-    return direction * (weight**2).sum(each, keepdim=True).sqrt()
+def on_the_left_only(product, weights):
+    return lambda v: weights.abs() * product(v)
 
 
-def the_weight_itself(direction, weight):
-    return weight.clone()
+def with_signs_on_one_side(product, weights):
+    return lambda v: weights.abs() * product(weights * v)
 
 
-def over_the_inputs(direction, weight):
-    dims = (0, *range(2, weight.dim()))
-    return direction * (weight**2).sum(dims, keepdim=True).sqrt() / (direction**2).sum(dims, keepdim=True).sqrt()
+def squares_on_the_left(product, weights):
+    return lambda v: weights.square() * product(v)
 
 
-def by_normalize(direction, weight):
-    unit = torch.nn.functional.normalize(direction.flatten(1), dim=1)
-    return (unit * weight.flatten(1).norm(dim=1, keepdim=True)).view_as(weight)
+def divided(product, weights):
+    return lambda v: product(v / weights.abs()) / weights.abs()
 
 
-def filter_by_filter(direction, weight):
-    return torch.stack([d * (w.norm() / d.norm()) for d, w in zip(direction, weight, strict=True)])
+def length_of_all(product, weights):
+    return lambda v: weights.norm(dim=1, keepdim=True).square() * product(v)
 
 
-def scale_in_place(direction, weight):
-    for d, w in zip(direction, weight, strict=True):
-        d *= w.norm() / d.norm()
-    return direction
+def nothing_but_h(product, weights):
+    return product
+
+
+def a_product(product, weights):
+    return weights.abs() * product(weights.abs())
+
+
+def by_named_function(product, weights):
+    def relative(v):
+        return torch.mul(product(torch.mul(v, weights.abs())), weights.abs())
+
+    return relative
+
+
+def by_square_roots(product, weights):
+    return lambda v: weights.square().sqrt() * product(v * weights.square().sqrt())
 
 
 WRONG = {
@@ -161,23 +182,27 @@ WRONG = {
     },
     "power-iteration": {
         "never normalises": never_normalise,
-        "loses the sign": length_of_the_product,
+        "takes one length for all rows": one_length_for_all_rows,
+        "loses the sign": lengths_of_the_products,
         "multiplies once": one_product,
-        "hands back a vector of another length": vector_of_any_length,
-        "hands back the value only": only_the_value,
-        "takes the first vector at its own length": start_of_any_length,
-        "hands back the value as a tensor": a_tensor,
+        "hands back vectors of another length": vectors_of_any_length,
+        "hands back the values only": only_the_values,
+        "hands back one value for all networks": one_value_for_all,
+        "takes the first vectors at their own length": start_of_any_length,
         "takes other steps than it was told": always_ten_steps_more,
-        "changes the vector it was given": in_place,
-        "takes the largest entry for the eigenvalue": largest_entry,
+        "changes the vectors it was given": in_place,
+        "takes the largest entries for the eigenvalues": largest_entries,
+        "gives one row to the product": row_by_row,
     },
-    "filter-normalise": {
-        "changes the direction it was given": scale_in_place,
-        "one length for the whole layer": whole_layer_at_once,
-        "only makes the filters of length 1": only_unit_length,
-        "does not divide by the direction's own length": times_the_length,
-        "hands back the weight": the_weight_itself,
-        "sums over the outputs instead of the inputs": over_the_inputs,
+    "relative-product": {
+        "has D on the right only": on_the_right_only,
+        "has D on the left only": on_the_left_only,
+        "keeps the signs on one side": with_signs_on_one_side,
+        "has both D on the left": squares_on_the_left,
+        "divides by D": divided,
+        "takes the length of all weights": length_of_all,
+        "leaves D out": nothing_but_h,
+        "hands back a product": a_product,
     },
 }
 
@@ -190,8 +215,8 @@ RIGHT = {
         "multiplies before it normalises": product_first,
         "by the Rayleigh quotient": by_the_rayleigh_quotient,
     },
-    "filter-normalise": {
-        "by normalize": by_normalize,
-        "filter by filter": filter_by_filter,
+    "relative-product": {
+        "by a named function": by_named_function,
+        "by square roots of squares": by_square_roots,
     },
 }
