@@ -38,7 +38,7 @@ def card(name, *values):
 
 def plain(card):
     """A card without its markup."""
-    inline = re.sub(r"</?b\b[^>]*>", "", card.replace("\n", " "))
+    inline = re.sub(r"</?(b|code)\b[^>]*>", "", card.replace("\n", " "))
     spaced = re.sub(r"</(div|p|tr|summary)>", "\n", inline)
     text = unescape(re.sub(r"<[^>]+>", " ", spaced))
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
@@ -50,7 +50,7 @@ def template(name, **filters):
 
     loader = jinja2.PackageLoader("labkit", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(filters)
+    environment.filters.update(filters, code=_code)
     return environment.get_template(name)
 
 
@@ -87,6 +87,13 @@ def readable(text, unit=None):
         return number(text, unit)
     except ValueError:
         return text
+
+
+def _code(text):
+    """A sentence of a lesson as HTML: what stands between backticks is code."""
+    from markupsafe import Markup
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 
 def _known(value):

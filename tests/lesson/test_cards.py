@@ -36,6 +36,13 @@ def test_text_from_a_notebook_is_escaped():
     assert "&lt;script&gt;" in cards.card("claimed", row)
 
 
+def test_what_stands_between_backticks_is_shown_as_code_and_stays_escaped():
+    row = replace(ROW, question="How long does `a < b`, or `c`, take?")
+    page = cards.card("asked", row, None)
+    assert "How long does <code>a &lt; b</code>, or <code>c</code>, take?" in page
+    assert cards.plain(page) == "Predict: How long does a < b, or c, take?"
+
+
 def test_a_card_without_a_notebook_is_plain_text():
     assert cards.plain(cards.card("asked", ROW, ["yes", "no"])).splitlines() == [
         "Predict: Is 1 < 2?",

@@ -16,9 +16,16 @@ def test_the_median_of_a_steady_machine_is_its_true_time():
     assert not row.noisy
 
 
-def test_throughput_is_the_batch_over_the_median():
+def test_throughput_is_the_batch_over_the_mean_so_that_late_calls_count():
     machine = SimulatedMachine(0, jitter=0)
-    assert latency(machine.work(4e-3), device=machine.clock, batch=8).throughput_per_s == pytest.approx(2000)
+    took = iter([4e-3, 4e-3, 4e-3, 8e-3] * 1000)
+
+    def call():
+        machine.time += next(took)
+
+    row = latency(call, device=machine.clock, batch=8, plan=Plan(seconds=2))
+    assert row.p50_ms == pytest.approx(4)
+    assert row.throughput_per_s == pytest.approx(8 / 5e-3, rel=0.02)
 
 
 def test_the_first_call_is_kept_apart():
