@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from html import escape, unescape  # noqa: F401 (escape: for what others put between cards)
+from html import escape, unescape
 
 from labkit.ledger.shown import shown
 
