@@ -1,4 +1,4 @@
-"""Exercises of lesson 04: phases, what a faster part is worth, loading in the background, a step in parts."""
+"""Exercises of lesson 04: what a faster part is worth, an update in place, phases."""
 
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten
 from labkit.measure import SimulatedMachine
@@ -52,74 +52,36 @@ def verify_speedup(answer):
         expect_close(answer(share, factor), wanted, f"speedup_of_the_whole({share}, {factor})")
 
 
-def step_seconds(load, train, workers):
-    return load + train if workers == 0 else max(load / workers, train)
+def adam_in_place(weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
+    mean.mul_(beta1).add_(grad, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    buffer.copy_(square).div_(1 - beta2**step).sqrt_().add_(eps)
+    weight.addcdiv_(mean, buffer, value=-lr / (1 - beta1**step))
 
 
-def verify_step_seconds(answer):
-    cases = {
-        (10, 30, 0): 40,
-        (10, 30, 1): 30,
-        (90, 30, 1): 90,
-        (90, 30, 2): 45,
-        (90, 30, 3): 30,
-        (90, 30, 8): 30,
-        (9, 2, 4): 2.25,
-    }
-    for (load, train, workers), wanted in cases.items():
-        expect_close(answer(load, train, workers), wanted, f"step_seconds({load}, {train}, {workers})")
-
-
-def accumulated_step(model, optimizer, images, labels, parts):
-    from torch.nn.functional import cross_entropy
-
-    optimizer.zero_grad()
-    total = 0.0
-    for some, theirs in zip(images.chunk(parts), labels.chunk(parts), strict=True):
-        loss = cross_entropy(model(some), theirs) / parts
-        loss.backward()
-        total += loss.item()
-    optimizer.step()
-    return total
-
-
-def verify_accumulated_step(answer):
-    import numpy as np
+def verify_adam_in_place(answer):
     import torch
-    from torch.nn.functional import cross_entropy
+
+    from labkit.measure import memory
 
     random = torch.Generator().manual_seed(0)
-    start, images = torch.randn(4, 6, generator=random), torch.randn(12, 6, generator=random)
-    labels, largest, order = torch.randint(0, 4, (12,), generator=random), [], []
-    for parts in (1, 3, 4):
-        models = [torch.nn.Linear(6, 4) for _ in range(2)]
-        for model in models:
-            model.load_state_dict({"weight": start, "bias": torch.zeros(4)})
-            cross_entropy(model(images.flip(0)), labels).backward()  # old gradients, which must not count
-        optimizers = [torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9) for model in models]
-        models[0].register_forward_pre_hook(lambda _, inputs: largest.append(len(inputs[0])))
-        models[0].register_forward_pre_hook(lambda *_: order.append("forward"))
-        models[0].weight.register_hook(lambda _: order.append("backward"))
-        for step in (1, 2):
-            whole = cross_entropy(models[1](images), labels)
-            optimizers[1].zero_grad()
-            whole.backward()
-            optimizers[1].step()
-            largest.clear()
-            order.clear()
-            loss = answer(models[0], optimizers[0], images, labels, parts)
-            seen = f"With 12 images in {parts} parts"
-            expect(sum(largest) == 12, f"{seen} the model should see each image once, it saw {sum(largest)}.")
-            most = max(largest)
-            expect(most == 12 // parts, f"{seen} it should see {12 // parts} at a time; yours showed it {most}.")
-            kept = "all parts' activations are in memory at once. Call backward() for each part before the next one"
-            expect(order == ["forward", "backward"] * parts, f"{seen} the passes were {', '.join(order)}: {kept}.")
-            told = f"{seen} expected the loss as a number (a torch tensor's is .item()), found {shorten(loss)}."
-            expect(isinstance(loss, (float, np.floating)), told)
-            expect_close(loss, whole.item(), f"{seen}, the loss of step {step}", tolerance=1e-4)
-            mine, theirs = (model.weight.detach() for model in models)
-            off = float((mine - theirs).abs().max())
-            expect(off < 1e-5, f"{seen}, after step {step} a weight is {off:.2g} from where the whole batch moves it.")
+    cases = (
+        ((3, 5), 1, {}),
+        ((7,), 4, {"lr": 0.03, "beta1": 0.7, "beta2": 0.95}),
+        ((2, 3, 4), 2, {"lr": 2, "eps": 0.5}),
+    )
+    for shape, step, settings in cases:
+        given = [torch.rand(shape, generator=random) + 0.1 for _ in range(4)]
+        wanted = [each.clone() for each in given]
+        adam_in_place(*wanted, step, torch.empty(shape), **settings)
+        answer(*given, step, torch.full(shape, torch.nan), **settings)  # the buffer may hold anything
+        case = f"of shape {shape} after step {step}" + "".join(f", {name} {each}" for name, each in settings.items())
+        for name, mine, right in zip(("weight", "grad", "mean", "square"), given, wanted, strict=True):
+            off = float((mine - right).abs().max())
+            expect(off < 1e-5, f"{name} {case} is {off:.2g} from where it should be (the buffer came full of nan).")
+        buffer = torch.zeros(shape)
+        made = memory(lambda given=given, step=step, buffer=buffer: answer(*given, step, buffer)).tensor_bytes
+        expect(made < buffer.nbytes, f"The update of {buffer.nbytes} B makes {made} B of new tensors. Which line does?")
 
 
 EXERCISES = (
@@ -142,22 +104,13 @@ EXERCISES = (
         verify=verify_speedup,
     ),
     Exercise(
-        id="step-seconds",
-        task="Write how long a step takes when worker processes load the next batches meanwhile.",
+        id="adam-in-place",
+        task="Write Adam's update of one tensor so that it makes no new tensor of its size.",
         difficulty=2,
-        minutes=6,
-        hint="With workers, loading and training go on at once and the slower sets the pace; without, they add up.",
-        reference=step_seconds,
-        verify=verify_step_seconds,
-    ),
-    Exercise(
-        id="accumulated-step",
-        task="Write a step of training that takes its batch in parts and moves the weights as the whole batch would.",
-        difficulty=2,
-        minutes=10,
-        hint="Gradients of several backward() calls add up. What must each part's loss be divided by, and when is "
-        "zero_grad() called, and when step()?",
-        reference=accumulated_step,
-        verify=verify_accumulated_step,
+        minutes=12,
+        hint="Operations that end in _ write into their tensor: sqrt_(), add_(eps). First bring the square into the "
+        "buffer: copy_, or torch.div(..., out=buffer). A number that divides the mean can go into addcdiv_'s value.",
+        reference=adam_in_place,
+        verify=verify_adam_in_place,
     ),
 )

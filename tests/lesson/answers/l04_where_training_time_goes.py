@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 
 from labkit.lesson.exercises.l04_where_training_time_goes import phase_times
 
@@ -81,82 +80,54 @@ def as_text(phases, now, synchronize):
     return {name: str(seconds) for name, seconds in phase_times(phases, now, synchronize).items()}
 
 
-def slower_of_the_two(load, train, workers):
-    if not workers:
-        return train + load
-    share = load / workers
-    return share if share > train else train
+def adam(weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, *, slip=None):
+    """Adam in place, with a mistake by name."""
+    if slip == "hard-coded":
+        beta1, beta2 = 0.9, 0.999
+    first = 1 if slip == "mean not corrected" else 1 - beta1 ** (step + (slip == "step from 0"))
+    second = 1 if slip == "square not corrected" else 1 - beta2**step
+    mean.mul_(beta1).add_(grad, alpha=1 - beta1)
+    square.mul_(beta2)
+    if slip == "grad squared in place":
+        square.add_(grad.mul_(grad), alpha=1 - beta2)
+    else:
+        square.addcmul_(grad, grad, value=1 - beta2)
+    if slip == "square as buffer":
+        buffer = square
+    if slip == "adds to the buffer":
+        buffer.add_(square)
+    else:
+        torch.div(square, second, out=buffer)
+    inside = slip == "eps inside"
+    buffer.add_(eps * inside).sqrt_().add_(eps * (not inside))
+    if slip == "mean corrected in place":
+        weight.addcdiv_(mean.div_(first), buffer, value=-lr)
+    elif slip == "new mean":
+        weight.addcdiv_(mean / first, buffer, value=-lr)
+    elif slip == "new weight":
+        weight = weight - lr * mean / first / buffer
+    else:
+        weight.addcdiv_(mean, buffer, value=-lr / first)
 
 
-def steps(model, optimizer, images, labels, parts, *, scale=None, clear=True, each=False, whole=False, mean=True):
-    """One step in parts, with a mistake for every argument."""
-    if clear:
-        optimizer.zero_grad()
-    losses = []
-    size = len(images) if whole else len(images) // parts
-    for some, theirs in zip(images.split(size), labels.split(size), strict=True):
-        loss = cross_entropy(model(some), theirs)
-        (loss * (1 / parts if scale is None else scale)).backward()
-        losses.append(loss.item())
-        if each:
-            optimizer.step()
-    if not each:
-        optimizer.step()
-    return sum(losses) / (len(losses) if mean else 1)
+def adam_slip(slip):
+    return lambda *given, **settings: adam(*given, **settings, slip=slip)
 
 
-def with_a_slip(**slip):
-    return lambda *given: steps(*given, **slip)
+def adam_with_new_tensors(weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
+    mean.mul_(beta1).add_(grad, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    weight.addcdiv_(mean / (1 - beta1**step), (square / (1 - beta2**step)).sqrt().add(eps), value=-lr)
 
 
-def by_sums(model, optimizer, images, labels, parts):
-    size, total = len(labels) // parts, 0.0
-    optimizer.zero_grad(set_to_none=False)
-    for begin in range(0, len(labels), size):
-        some = slice(begin, begin + size)
-        loss = cross_entropy(model(images[some]), labels[some], reduction="sum") / len(labels)
-        loss.backward()
-        total = total + loss.detach()
-    optimizer.step()
-    return total.item()
-
-
-def one_backward_of_all(model, optimizer, images, labels, parts):
-    optimizer.zero_grad()
-    total = sum(
-        cross_entropy(model(some), theirs) / parts
-        for some, theirs in zip(images.chunk(parts), labels.chunk(parts), strict=True)
-    )
-    total.backward()
-    optimizer.step()
-    return total.item()
-
-
-def all_forward_then_all_backward(model, optimizer, images, labels, parts):
-    optimizer.zero_grad()
-    chunks = zip(images.chunk(parts), labels.chunk(parts), strict=True)
-    losses = [cross_entropy(model(some), theirs) / parts for some, theirs in chunks]
-    for loss in losses:
-        loss.backward()
-    optimizer.step()
-    return sum(loss.item() for loss in losses)
-
-
-def gives_a_tensor(*given):
-    return torch.tensor(steps(*given))
-
-
-def fills_grad_by_hand(model, optimizer, images, labels, parts):
-    weights, total = list(model.parameters()), 0.0
-    for weight in weights:
-        weight.grad = torch.zeros_like(weight)
-    for some, theirs in zip(images.tensor_split(parts), labels.tensor_split(parts), strict=True):
-        loss = cross_entropy(model(some), theirs) * (len(some) / len(images))
-        for weight, grad in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-            weight.grad += grad
-        total += loss.item()
-    optimizer.step()
-    return total
+def adam_in_two_halves(weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
+    mean.lerp_(grad, 1 - beta1)
+    torch.mul(grad, grad, out=buffer)
+    square.lerp_(buffer, 1 - beta2)
+    torch.sqrt(square, out=buffer)
+    buffer.div_(math.sqrt(1 - beta2**step)).add_(eps)
+    torch.div(mean, buffer, out=buffer)
+    weight.sub_(buffer, alpha=lr / (1 - beta1**step))
 
 
 def empty_the_phases(phases, now, synchronize):
@@ -166,15 +137,24 @@ def empty_the_phases(phases, now, synchronize):
 
 
 WRONG = {
-    "accumulated-step": {
-        "adds the parts' gradients without dividing": with_a_slip(scale=1.0),
-        "keeps the old gradients": with_a_slip(clear=False),
-        "updates after every part": with_a_slip(each=True),
-        "takes the whole batch at once": with_a_slip(whole=True, scale=1.0),
-        "returns the sum of the parts' losses": with_a_slip(mean=False),
-        "adds the losses and goes backward once": one_backward_of_all,
-        "goes forward through all parts first": all_forward_then_all_backward,
-        "returns a tensor": gives_a_tensor,
+    "adam-in-place": {
+        "makes new tensors": adam_with_new_tensors,
+        **{
+            slip: adam_slip(slip)
+            for slip in (
+                "hard-coded",
+                "mean not corrected",
+                "square not corrected",
+                "step from 0",
+                "grad squared in place",
+                "square as buffer",
+                "adds to the buffer",
+                "eps inside",
+                "mean corrected in place",
+                "new mean",
+                "new weight",
+            )
+        },
     },
     "phase-times": {
         "gives text": as_text,
@@ -191,24 +171,10 @@ WRONG = {
         "gives the time, not the speed": lambda share, factor: 1 - share + share / factor,
         "makes the part free": lambda share, factor: 1 / (1 - share) if share < 1 else factor,
     },
-    "step-seconds": {
-        "divides whole numbers": lambda load, train, workers: (
-            load + train if workers == 0 else max(load // workers, train)
-        ),
-        "rounds up": lambda load, train, workers: (
-            load + train if workers == 0 else max(math.ceil(load / workers), train)
-        ),
-        "adds although they overlap": lambda load, train, workers: load / max(workers, 1) + train,
-        "overlaps without workers": lambda load, train, workers: max(load / max(workers, 1), train),
-        "takes the faster of the two": lambda load, train, workers: (
-            load + train if workers == 0 else min(load / workers, train)
-        ),
-        "workers train too": lambda load, train, workers: (load + train) / (workers + 1),
-    },
 }
 
 RIGHT = {
-    "accumulated-step": {"by sums": by_sums, "by split": with_a_slip(), "fills .grad by hand": fills_grad_by_hand},
+    "adam-in-place": {"by div and out": adam, "in two halves": adam_in_two_halves},
     "phase-times": {
         "one at a time": one_phase_at_a_time,
         "from time stamps": from_the_stamps,
@@ -216,9 +182,5 @@ RIGHT = {
     "speedup-of-the-whole": {
         "in one fraction": lambda share, factor: factor / (factor * (1 - share) + share),
         "by the time that is left": lambda share, factor: (1 - share * (1 - 1 / factor)) ** -1,
-    },
-    "step-seconds": {
-        "with an if": slower_of_the_two,
-        "with sorted": lambda load, train, workers: sorted((load / workers, train))[1] if workers else load + train,
     },
 }
