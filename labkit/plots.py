@@ -1,7 +1,6 @@
 """Pictures of measured rows, with units on the axes. They need no display: a notebook shows what is returned."""
 
 import io
-from itertools import cycle
 
 import numpy as np
 from matplotlib.collections import PolyCollection
@@ -66,28 +65,6 @@ def ratio(result, ax=None):
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: undecided)")
     if max(medians) > WIDE * min(medians):
         log_axis(ax, "x", "{:g}".format)
-    return figure
-
-
-def distribution(rows, ax=None):
-    """The samples of one `Latency`, or of several, with the median and the tail marked."""
-    rows = [rows] if hasattr(rows, "samples_ms") else list(rows)
-    figure, ax = canvas(ax=ax)
-    everything = np.concatenate([row.samples_ms for row in rows])
-    edges = np.geomspace(everything.min() * 0.98, everything.max() * 1.02, 60)
-    for row, colour in zip(rows, cycle(COLOURS), strict=False):
-        marks = [("p50", row.p50_ms, "-"), ("p95", row.p95_ms, "--"), ("p99", row.p99_ms, ":")]
-        known = [(name, ms, style) for name, ms, style in marks if ms is not None]
-        label = ", ".join(f"{name} {shown(ms / 1e3, 's')}" for name, ms, _ in known)
-        label = f"{row.name or row.device}: {label} (n={len(row.samples_ms)})"
-        ax.hist(row.samples_ms, edges, color=colour, alpha=0.55, label=label)
-        for _, ms, style in known:
-            ax.axvline(ms, color=colour, lw=1, ls=style)
-    ax.set_yscale("log")  # a tail of a few samples is the point of the picture
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    log_axis(ax, "x", lambda value: shown(value / 1e3, "s"))
-    ax.set(xlabel="time of one call (lines: p50, p95 dashed, p99 dotted)", ylabel="samples (count)")
-    figure.legend(frameon=False, loc="outside upper left", fontsize=9)
     return figure
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from labkit import plots
 from labkit.ledger.rows import Deployment
-from labkit.measure import Plan, Roofline, SimulatedMachine, compare, latency, throughput_curve
+from labkit.measure import Roofline, SimulatedMachine, compare, throughput_curve
 
 
 def comparison():
@@ -37,21 +37,6 @@ def test_an_interval_that_would_dwarf_the_others_is_cut_off_by_an_arrow_and_wide
     assert [line.get_xdata()[0] for line in ax.lines if line.get_marker() == ">" and len(line.get_xdata())] == [2.5]
     fast = [dataclasses.replace(rows[0], low=20.0, median=25.0, high=30.0), *rows[1:]]
     assert plots.ratio(SimpleNamespace(rows=fast, null=rows[-1])).axes[0].get_xscale() == "log"
-
-
-def test_the_distribution_marks_only_known_percentiles():
-    machine = SimulatedMachine(0)
-    row = latency(machine.work(1e-3), device=machine.clock, plan=Plan(max_samples=200), name="work")
-    figure = plots.distribution(row)
-    assert figure.axes[0].get_xlabel().startswith("time of one call")
-    [legend] = figure.legends
-    assert "p95" in legend.get_texts()[0].get_text() and "p99" not in legend.get_texts()[0].get_text()
-
-
-def test_several_distributions_share_one_picture():
-    machine = SimulatedMachine(0)
-    rows = [latency(machine.work(s), device=machine.clock, name=f"{s}") for s in (1e-3, 2e-3)]
-    assert len(plots.distribution(rows).legends[0].get_texts()) == 2
 
 
 def test_the_roofline_has_a_roof_a_precision_and_a_point_a_result():
