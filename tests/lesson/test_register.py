@@ -26,7 +26,7 @@ def test_a_card_says_why_the_bound_is_where_it_is_and_which_it_was_before():
     )
     assert "Why this bound, since 2026-11-23" in shown
     assert "As <b>" in shown
-    assert "Until 2026-11-22: low >= 1.3 . Failed in 3 of 5 seeds." in shown
+    assert "Until 2026-11-22: low >= 1.3. Failed in 3 of 5 seeds." in shown
     assert "Why this bound" not in cards.card("claimed", ROW, None)
 
 
