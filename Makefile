@@ -1,8 +1,10 @@
-# The workbook's commands. Each sets itself up first; a second call reinstalls nothing.
+# The commands of the deployment workbook. Each sets itself up first; a second call reinstalls nothing.
 PYTHON  ?= python3
 PROFILE ?= quick
 # tests wait a third of their time for processes, browsers and kills: three at a time keep two cores busy
 JOBS    ?= 3
+# NVIDIA's TensorRT-RTX is proprietary. `make lab TENSORRT=no` sets up without it; THIRD_PARTY.md says what that means.
+TENSORRT ?= yes
 UV      := uv==0.13.8
 BIN     := .venv/bin
 READY   := .venv/.ready
@@ -40,10 +42,12 @@ lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
 	  "This workbook needs Python 3.11, 3.12 or 3.13; found %d.%d. Next: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
-	@echo "Setting up .venv: about 7 GB, once; a few minutes on a slow line."
+	@echo "Setting up .venv: about 7 GB, once; a few minutes on a slow line. On Linux NVIDIA's libraries are part of it,"
+	@echo "under NVIDIA's terms: THIRD_PARTY.md names them, and TENSORRT=no leaves TensorRT-RTX out."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r requirements.lock
+	@awk -v with=$(TENSORRT) '/^[a-z0-9]/ {out = with == "no" && /^tensorrt-rtx/} !out' requirements.lock > .venv/requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r .venv/requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 

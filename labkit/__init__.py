@@ -1,6 +1,6 @@
-"""labkit: the small package behind the workbook's notebooks.
+"""labkit: the small package behind the notebooks of the deployment workbook.
 
 Nothing heavy is imported here and nothing happens at import: say `from labkit.measure import latency`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.3.0.dev0"

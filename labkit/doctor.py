@@ -6,7 +6,7 @@ import sys
 from labkit import device, engines, ledger
 from labkit.device.packages import Check, check, install
 from labkit.errors import LabError
-from labkit.files import artifacts
+from labkit.files import artifacts, notebooks, root
 
 
 def examine():
@@ -14,6 +14,7 @@ def examine():
     return [
         _python(),
         _ledger_writable(),
+        _lessons(),
         *(check(name, module="", needed=True) for name in ("torchvision", "papermill", "jupyterlab", "ipywidgets")),
         _cpu(),
         *_cpu_types(),
@@ -29,6 +30,13 @@ def _python():
     fits = (3, 11) <= sys.version_info[:2] < (3, 14)
     found = f"{sys.version.split()[0]} at {sys.executable}"
     return Check("python", fits, found, needed=True, fix="use Python 3.11, 3.12 or 3.13: make PYTHON=python3.12 run")
+
+
+def _lessons():
+    try:
+        return Check("lessons", True, f"{len(notebooks())} in {root() / 'notebooks'}", needed=True)
+    except LabError as error:
+        return Check("lessons", False, error.found, needed=True, fix=error.fix)
 
 
 def _ledger_writable():

@@ -7,12 +7,25 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from labkit.errors import DataError
+from labkit.errors import DataError, LabError
 
 
 def root():
     """The workbook's folder (the one that holds `notebooks/`), whatever the current folder is."""
     return Path(os.environ.get("LABKIT_ROOT") or Path(__file__).resolve().parent.parent)
+
+
+def notebooks():
+    """The lessons of the course in order: the paths of `notebooks/NN_*.ipynb`. Raises LabError where there are none."""
+    found = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    if not found:
+        raise LabError(
+            "There are no lessons here.",
+            expected=f"notebooks such as {root() / 'notebooks' / '00_start_here.ipynb'}",
+            found="labkit without the folder of the course: a wheel of labkit brings no lessons",
+            fix="get the folder of the course (a clone of its repository) and say `make lab` in it",
+        )
+    return found
 
 
 def artifacts():

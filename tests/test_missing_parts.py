@@ -10,14 +10,16 @@ import pytest
 import torch
 from hidden_parts import PACKAGES, environment_without
 
-from labkit import device, engines, ledger
+from labkit import device, doctor, engines, ledger
 from labkit.engines import bench
 from labkit.engines.tensorrt import rehearsal
-from labkit.errors import Unavailable
-from labkit.files import root
+from labkit.errors import LabError, Unavailable
+from labkit.files import notebooks, root
 from labkit.lesson import netron_view, syllabus
 from labkit.methods import fastswish
 from labkit.models import minilm
+from labkit.runner import sources
+from labkit.text.paragraphs import paragraphs
 
 # What the lessons do without: not ONNX Runtime, which checks every file.
 OPTIONAL = (*sorted(set(PACKAGES) - {"onnxruntime"}), "gpu", "compiler")
@@ -155,3 +157,33 @@ def rows_with_numbers(frame):
             numbers or not row.get("reason")
         ):
             yield text, numbers
+
+
+@pytest.fixture
+def no_course(tmp_path, monkeypatch):
+    """The folder beside a labkit that a wheel installed: it has no lessons."""
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
+    monkeypatch.delenv("LABKIT_MY_LESSONS", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("wanted", [notebooks, syllabus.lessons, sources.find, sources.course, paragraphs])
+def test_a_labkit_without_the_course_says_so(no_course, wanted):
+    with pytest.raises(LabError, match=r"(?s)There are no lessons here.*a wheel of labkit brings no.*`make lab`"):
+        wanted()
+
+
+def test_without_the_course_the_doctor_misses_the_lessons_and_a_notebook_of_ones_own_still_runs(no_course):
+    found = doctor._lessons()
+    assert (found.ok, found.needed) == (False, True)
+    (no_course / "mine.ipynb").write_text('{"cells": [], "metadata": {}}')
+    assert [each.name for each in sources.find([str(no_course / "mine.ipynb")])] == ["mine"]
+
+
+@pytest.mark.parametrize("command", ["list", "lab"])
+def test_without_the_course_the_command_ends_with_words_and_leaves_no_empty_folder(no_course, command):
+    done = subprocess.run([sys.executable, "-m", "labkit.cli", command], capture_output=True, text=True)
+    assert not (no_course / "my-lessons").exists()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("labkit: There are no lessons here.")
+    assert "next: get the folder of the course" in done.stderr

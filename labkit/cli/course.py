@@ -149,11 +149,12 @@ def lab(
 
     Example: labkit lab --port 9999
     """
-    from labkit.files import root
+    from labkit.files import notebooks
     from labkit.lesson import jupyter, own
 
+    lessons = notebooks()[0].parent  # without any there is nothing to copy
     if originals:
-        raise Exit(jupyter.serve(root() / "notebooks", context.args))
+        raise Exit(jupyter.serve(lessons, context.args))
     for line in own.renew():
         echo(line)
     echo(f"Your copies of the lessons: {path_of(own.folder())}")

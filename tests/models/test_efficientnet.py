@@ -5,6 +5,8 @@ import socket
 import pytest
 import torch
 
+from labkit.errors import DataError
+from labkit.models import efficientnet
 from labkit.models.efficientnet import _weights_file, efficientnet_lite0
 
 
@@ -38,3 +40,10 @@ def test_another_number_of_classes_exchanges_only_the_head():
         name for name in whole if whole[name].shape != new[name].shape or not torch.equal(whole[name], new[name])
     ]
     assert changed == ["_fc.weight", "_fc.bias"]
+
+
+def test_other_weights_than_the_published_ones_are_refused_before_they_are_opened(monkeypatch):
+    monkeypatch.setattr(efficientnet, "SHA256", "0" * 64)
+    monkeypatch.setattr(torch, "load", lambda *given, **settings: pytest.fail("opened"))
+    with pytest.raises(DataError, match=r"is not the published one(?s:.*)--force-reinstall"):
+        efficientnet_lite0()
