@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -9,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
 from test_cli import COMMANDS
 
-from labkit import device, ledger
+from labkit import __version__, device, ledger
 from labkit.errors import LabError
 from labkit.files import root
 from labkit.ledger.rows import Attempt, Latency, Run
@@ -54,6 +56,7 @@ def test_every_path_in_the_readme_exists(path):
 
 PAGES = ["README.md", "CONTRIBUTING.md", "labkit/templates/AGENTS.md"]
 PAGES += [f"docs/{name}.md" for name in ("architecture", "cluster", "commands", "installing", "publishing", "teaching")]
+PAGES += ["CHANGELOG.md", "SECURITY.md", "THIRD_PARTY.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -107,10 +110,12 @@ def test_pictures_are_taken_of_a_quiet_run_of_all_lessons_at_one_commit(pictures
         pictures.require_a_quiet_run(["00_a", "01_b"])
 
 
-def planned(folder):
+def planned(folder, *settings):
     """What `make run` would do in a folder, line by line."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # these run under make too
-    done = subprocess.run(["make", "-n", "run"], cwd=folder, env=own, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "-n", "run", *settings], cwd=folder, env=own, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip().splitlines()
 
 
@@ -179,3 +184,78 @@ def test_no_text_uses_a_word_that_the_style_guide_replaces():
     assert len(texts) > 100
     found = {path.name: words.findall(text) for path, text in texts.items()}
     assert {name: hits for name, hits in found.items() if hits} == {}
+
+
+TITLE = "The deployment workbook"
+
+
+def test_the_course_has_one_name_everywhere():
+    said = {
+        "README.md": rf"\A# {TITLE}\n",
+        "docs/book/index.md": rf"\A# {TITLE}\n",
+        "docs/book/conf.py": rf'project = "{TITLE}"',
+        "labkit/templates/report.html": rf"<title>{TITLE}: report</title>",
+        ".devcontainer/devcontainer.json": rf'"name": "{TITLE}"',
+        "CITATION.cff": rf"(?m)^title: {TITLE}$",
+        "pyproject.toml": rf'description = "{TITLE}: ',
+    }
+    assert [name for name, words in said.items() if not re.search(words, read(root() / name))] == []
+
+
+def test_citation_and_changelog_name_the_version_of_the_package():
+    citation = yaml.safe_load(read(root() / "CITATION.cff"))
+    assert (citation["version"], citation["license"]) == (__version__, "MIT")
+    assert citation["authors"][0]["name"] in read(root() / "LICENSE")
+    newest = re.search(r"^## (\d+\.\d+)", read(root() / "CHANGELOG.md"), flags=re.MULTILINE)[1]
+    assert __version__.startswith(f"{newest}.")
+
+
+def test_no_gpu_has_been_used_until_a_record_of_one_is_there_and_the_pages_that_need_it_say_so():
+    recorded = [json.loads(read(path)) for path in root().glob("artifacts/recorded/*/*.json")]
+    record = any(page["versions"]["driver"] for page in recorded)  # of the GPU
+    words = "GPU: no part of this course has been run on a GPU by its authors yet"
+    lessons = [path for number in ("07", "08", "16") for path in root().glob(f"notebooks/{number}_*.ipynb")]
+    first_screen = "\n".join(README.splitlines()[:20])
+    first_cells = ["".join(json.loads(read(path))["cells"][0]["source"]) for path in lessons]
+    assert [words in text for text in (first_screen, *first_cells)] == [not record] * 4
+
+
+def tried():
+    """{where: tested, tried or not tried} of the table in docs/installing.md."""
+    table = read(root() / "docs" / "installing.md").partition("## What was tried where")[2]
+    return dict(re.findall(r"^\| ([^|]+) \| (tested|tried|not tried)\b[^|]*\|$", table, flags=re.MULTILINE))
+
+
+def test_one_table_says_what_was_tried_and_the_other_pages_say_the_same():
+    assert tried()["Linux x86-64, Python 3.11, `make`"] == "tested"
+    for where in ("macOS", "Windows with WSL", "conda", "Binder", "Colab", "a container, VS Code, Codespaces"):
+        assert tried()[where] == "not tried"
+    for page in ("README.md", "docs/book/index.md"):
+        assert re.search(r"macOS, and Windows with WSL: not tried", read(root() / page)), page
+    assert "image and Binder: not tried" in read(root() / "docs" / "publishing.md")
+
+
+def test_the_workflow_of_a_public_forge_runs_the_tests_and_marks_what_was_never_run():
+    workflow = yaml.safe_load(read(root() / ".github" / "workflows" / "test.yml"))
+    linux, rest = workflow["jobs"]["linux"], workflow["jobs"]["never_run"]
+    assert linux["steps"][-1]["run"] == ".ci/run" and os.access(root() / ".ci" / "run", os.X_OK)
+    assert rest["steps"][-1]["run"] == "make test" and rest["continue-on-error"] is True
+    assert {each["python"] for each in rest["strategy"]["matrix"]["include"]} == {"3.11", "3.13"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "left_out"), [("no", ["tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"]), ("yes", [])]
+)
+def test_make_installs_the_lock_without_tensorrt_rtx_where_one_says_so(tmp_path, answer, left_out):
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        (tmp_path / name).write_text(read(root() / name))
+    lines = planned(tmp_path, f"TENSORRT={answer}")
+    (tmp_path / ".venv").mkdir()
+    (command,) = [line for line in lines if line.startswith("awk ")]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    names = [
+        re.findall(r"^([a-z0-9][a-z0-9.-]*)==", read(path), flags=re.MULTILINE)
+        for path in (tmp_path / "requirements.lock", tmp_path / ".venv" / "requirements.lock")
+    ]
+    assert [name for name in names[0] if name not in names[1]] == left_out
+    assert set(names[1]) < set(names[0]) if left_out else names[0] == names[1]

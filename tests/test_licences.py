@@ -1,4 +1,4 @@
-"""Licences and origin: every package has a known licence, weights are the published ones, no foreign data is tracked."""
+"""Licences and origin: every package has a known licence, weights are the published ones, no foreign data is here."""
 
 import json
 import re
