@@ -56,7 +56,7 @@ def test_every_path_in_the_readme_exists(path):
 
 PAGES = ["README.md", "CONTRIBUTING.md", "labkit/templates/AGENTS.md"]
 PAGES += [f"docs/{name}.md" for name in ("architecture", "cluster", "commands", "installing", "publishing", "teaching")]
-PAGES += ["CHANGELOG.md", "SECURITY.md", "THIRD_PARTY.md"]
+PAGES += ["docs/your-own-network.md", "CHANGELOG.md", "SECURITY.md", "THIRD_PARTY.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

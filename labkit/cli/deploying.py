@@ -1,6 +1,8 @@
 """Commands for networks as files: export, quantize, compress, view, build."""
 
+import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +34,9 @@ def export(
     """
     from labkit.engines.deployment import export_by_name
 
+    if weights is None and Path(model).suffix in (".pth", ".safetensors"):
+        fix = f"labkit export NETWORK --weights {model}"
+        raise LabError(f"{model} holds weights, and not the network.", expected="also its name", fix=fix)
     if weights and ":" in model:
         echo(f"Running your code: {model}")
     path, found = export_by_name(model, out, opset=opset, weights=weights, size=size)
@@ -52,6 +57,13 @@ def quantize(
         str, Option(help="7, 8, or auto: 8 where this CPU has VNNI; by default as the recipe says.")
     ] = "recipe",
     data: Annotated[str | None, Option(help="Real images for INT8, FP8: a data set, or a folder of pictures.")] = None,
+    size: Annotated[
+        int | None, Option(min=8, help="Pixels a side of the images, where MODEL leaves them open.")
+    ] = None,
+    mean: Annotated[
+        str | None, Option(help="What training subtracted from pixels of 0 to 1: 0.5,0.5,0.5; ImageNet's for a folder.")
+    ] = None,
+    std: Annotated[str | None, Option(help="What training then divided by, likewise.")] = None,
     count: Annotated[int, Option(help="How many of its training images to look at.", min=1)] = 256,
     keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
     loss: Annotated[float, Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
@@ -71,7 +83,8 @@ def quantize(
 
     Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime --keep auto
     """
-    from labkit.quantize import Limit, by_name
+    from labkit.export import checked
+    from labkit.quantize import Limit, by_name, images_for
 
     automatic = "auto" in keep
     if automatic and len(keep) > 1:
@@ -79,13 +92,28 @@ def quantize(
         raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
     in_float = Limit(loss, min_sqnr, labels) if automatic else keep
     settings = {"recipe": recipe, "method": method, "in_float": in_float, "weight_bits": _weight_bits(weight_bits)}
-    path = by_name(model, to, precision, data=data, count=count, **settings)
+    scale = {name: _numbers(text, name) for name, text in (("mean", mean), ("std", std)) if text}
+    pictures = {"size": size, **scale}
+    path = by_name(model, to, precision, data=data, count=count, pictures=pictures, **settings)
     share = path.stat().st_size / model.stat().st_size
     echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
     if automatic:
         _tell_what_stays_in_float(path)
     if "int8" in precision:
-        _tell_what_is_lost(model, path, data, min_sqnr=min_sqnr, axis=class_axis)
+        seen = partial(images_for, checked(model), data, 256, "test", **pictures)
+        _tell_what_is_lost(model, path, seen, min_sqnr=min_sqnr, axis=class_axis)
+
+
+def _numbers(text, name):
+    """(0.5, 0.4, 0.3) of "0.5,0.4,0.3": one number per channel, or one for all."""
+    try:
+        numbers = tuple(map(float, text.split(",")))
+    except ValueError:
+        numbers = (math.nan,)
+    if all(0 <= each <= 1 for each in numbers):
+        return numbers
+    fix = "divide numbers for pixels up to 255 by 255"
+    raise LabError(f"--{name} is not a list of numbers from 0 to 1.", expected="0.5,0.5,0.5", found=text, fix=fix)
 
 
 def _weight_bits(text):
@@ -108,19 +136,18 @@ def _tell_what_stays_in_float(path):
         echo(f"    {node}: {reason}")
 
 
-def _tell_what_is_lost(model, path, data, *, min_sqnr, axis):
+def _tell_what_is_lost(model, path, images, *, min_sqnr, axis):
     """Compare an INT8 file with the original on test images; a LabError below so many dB.
 
+    images  () -> their `Calibration`
     A folder of one's own may have no test images, or too few: that is said, and the file stays.
     """
     import numpy as np
 
     from labkit.engines import fidelity
-    from labkit.export import checked
-    from labkit.quantize import images_for
 
     try:
-        seen = images_for(checked(model), data, 256, "test")
+        seen = images()
     except LabError as error:
         echo(f"Not compared with fp32, for want of test images. Expected: {error.expected}. Found: {error.found}")
         return

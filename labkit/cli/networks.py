@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import re
 import tomllib
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,9 @@ from labkit.train.config import TrainConfig
 
 @app.command()
 def bench(
-    model: Annotated[str, Argument(help="A network of the course, such as cnn-large, or an .onnx file.")],
+    model: Annotated[
+        list[str], Argument(help="A network of the course, such as cnn-large, or an .onnx file; or more.")
+    ],
     engine: Annotated[list[str], Option(help=f"{', '.join(names())} or all, repeatable: several race.")] = ("eager",),
     batch: Annotated[list[int], Option(help="Images per call, repeatable.", min=1, max=999_999)] = (1,),
     precision: Annotated[
@@ -28,10 +31,11 @@ def bench(
 ):
     """Measure a network's latency and throughput.
 
-    The rows go to the ledger. Several engines are then timed in turn, beside a second session of the first of them: its
-    difference is the noise floor of the ratios.
+    The rows go to the ledger. Several engines, or files of one network, are then timed in turn, beside a second session
+    of the first of them: its difference is the noise floor of the ratios. Inputs are random; what a file in INT8 keeps
+    of the answers to pictures, `labkit quantize` says.
 
-    Example: labkit bench cnn-large --engine inductor --batch 1 --batch 64 --precision bf16
+    Example: labkit bench resnet18.onnx resnet18-int8.onnx --engine onnxruntime --engine openvino --batch 1
     """
     from labkit.engines.bench import bench as measured
     from labkit.engines.bench import race
@@ -39,16 +43,17 @@ def bench(
 
     settings = {"precision": precision, "threads": threads, "plan": Plan(seconds=seconds)}
     able = []
-    for each in names() if "all" in engine else dict.fromkeys(engine):
-        rows = measured(model, batch, engine=each, **settings)
+    chosen = names() if "all" in engine else dict.fromkeys(engine)
+    for one, each in product(dict.fromkeys(model), chosen):
+        rows = measured(one, batch, engine=each, **settings)
         for number, size in enumerate(batch, start=1):
-            echo(f"{number}/{len(batch)} {model} {each}, batch {size} ...")
+            echo(f"{number}/{len(batch)} {one} {each}, batch {size} ...")
             row = next(rows)
             echo(f"    {row.summary()}")
         if row.p50_ms:
-            able.append(each)
+            able.append((one, each))
     if len(able) > 1:
-        for size, found in zip(batch, race(model, batch, contenders=able, **settings), strict=True):
+        for size, found in zip(batch, race(able, batch, **settings), strict=True):
             echo(f"in turn, batch {size}:\n{found.summary()}")
 
 

@@ -12,6 +12,7 @@ from labkit.errors import Unavailable
 from labkit.ledger.rows import Latency, Run
 
 ROUNDING = 0.1  # engines round in their own ways, INT8 most of all; another batch or a missing softmax is further away
+ANOTHER_FILE = 0.5  # where files race: INT8 answers random inputs roughly; `labkit quantize` says what pictures lose
 
 
 def bench(model, batches, *, engine="eager", precision=None, threads=None, plan=None):
@@ -35,30 +36,40 @@ def bench(model, batches, *, engine="eager", precision=None, threads=None, plan=
     return map(measured, batches)
 
 
-def race(model, batches, *, contenders, precision=None, threads=None, plan=None):
-    """An iterator of a `measure.Comparison` for each batch size: engines in turn, their rows in the ledger.
+def race(contenders, batches, *, precision=None, threads=None, plan=None):
+    """An iterator of a `measure.Comparison` for each batch size: engines and files in turn, their rows in the ledger.
 
-    contenders  names of engines that can run the model; all are held against the first of them
-    A second session of the first engine is the null arm. The rest is as for `bench`.
+    contenders  [(model, engine that can run it)]; all are held against the first of them, on inputs for that one
+    A second session of the first is the null arm. The rest is as for `bench`.
     """
-    network, held, inputs = _opened(model)
-    precision, run_key = precision or held, _new_run()
+    opened = {model: _opened(model) for model, _ in contenders}
+    (first, _), run_key = contenders[0], _new_run()
+    inputs = opened[first][2]
+    tolerance = ROUNDING if len(opened) == 1 else ANOTHER_FILE
 
-    def session(engine, batch):
-        served = engines.load(engine, network, batch[0], precision=precision, threads=threads)
+    def session(contender, batch):
+        model, engine = contender
+        network, held, _ = opened[model]
+        served = engines.load(engine, network, batch[0], precision=precision or held, threads=threads)
         there = _on(served.device, batch)  # carrying them there is not timed
         return lambda: served(*there)
 
     def compared(size):
         batch = inputs(size)
-        arms = {engine: session(engine, batch) for engine in contenders}
-        arms[contenders[0]] = arms[contenders[0]], session(contenders[0], batch)
-        found = measure.compare(arms, tolerance=ROUNDING, device=batch[0].device, batch=size, plan=plan)
-        name = f"{Path(model).name} {precision} batch {size}"
+        arms = {_name(*contender, len(opened)): session(contender, batch) for contender in contenders}
+        baseline = next(iter(arms))
+        arms[baseline] = arms[baseline], session(contenders[0], batch)
+        found = measure.compare(arms, tolerance=tolerance, device=batch[0].device, batch=size, plan=plan)
+        name = f"{', '.join(Path(model).name for model in opened)} batch {size}"
         ledger.add(*(replace(row, run_key=run_key, name=name) for row in found.rows))
         return found
 
     return map(compared, batches)
+
+
+def _name(model, engine, models):
+    """What a contender is called in the ratios: with its file where several files race."""
+    return engine if models == 1 else f"{Path(model).stem} {engine}"
 
 
 def _new_run():

@@ -134,14 +134,17 @@ def _looked_at(data):
 
 def _wrong_images(values):
     if values.std() > WIDEST:
-        return "normalised images, as ImageSet.batches makes them", f"a standard deviation of {values.std():.0f}"
+        return (
+            "normalised images, as ImageSet.batches makes them",
+            f"a standard deviation of {values.std():.0f}",
+        )
     if max(neighbours(values, 2), neighbours(values, 3)) < NOISE:
         return "real images", "numbers as random as noise: neighbouring pixels do not resemble each other"
     return None
 
 
 def _refused(expected, found):
-    fix = 'pass a training set, such as labkit.data.load("fashion-mnist", "train"), or say where the batches come from'
+    fix = "give more or other pictures (--data), or in Python an ImageSet of training images"
     return LabError("This data cannot calibrate a network.", expected=expected, found=found, fix=fix)
 
 

@@ -2,12 +2,15 @@
 
 import time
 
+import onnx
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from labkit import cli, engines, ledger
-from labkit.engines.bench import bench
-from labkit.errors import LabError, Unavailable
+from labkit.engines.bench import bench, race
+from labkit.errors import LabError, MeasureError, Unavailable
+from labkit.export import to_onnx
 from labkit.measure import Plan
 
 
@@ -64,6 +67,22 @@ def test_several_engines_race_beside_a_second_session_of_the_first(monkeypatch):
     assert stored["arm"].tolist() == ["inductor", "a second session"]
     assert set(stored["run_key"]) <= set(ledger.load("runs")["run_key"])
     assert "in turn, batch 1:\ninductor against eager" in result.output
+
+
+def test_files_of_one_network_race_and_files_of_two_are_refused(tmp_path):
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
+    path = to_onnx(network, torch.randn(2, 3, 2, 2), tmp_path / "net.onnx")
+    model = onnx.load(path)
+    onnx.save(model, tmp_path / "same.onnx")
+    weight = next(each for each in model.graph.initializer if len(each.dims) == 2)
+    weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
+    onnx.save(model, tmp_path / "other.onnx")
+    same, other = ([(path, "onnxruntime"), (tmp_path / name, "onnxruntime")] for name in ("same.onnx", "other.onnx"))
+    (found,) = race(same, [1], plan=Plan(seconds=0.2))
+    assert "same onnxruntime against net onnxruntime" in found.summary()
+    assert [row.arm for row in found.rows] == ["same onnxruntime", "a second session"]
+    with pytest.raises(MeasureError, match="other onnxruntime"):
+        list(race(other, [1], plan=Plan(seconds=0.2)))
 
 
 def test_an_engine_that_is_missing_takes_no_part_in_the_race(monkeypatch):

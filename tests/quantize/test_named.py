@@ -13,7 +13,7 @@ from labkit.data import load
 from labkit.device import Machine
 from labkit.errors import LabError
 from labkit.export import parity, precision_of, to_onnx
-from labkit.quantize import by_name
+from labkit.quantize import by_name, images_for
 from labkit.train import TrainConfig
 from labkit.train.by_name import training
 
@@ -72,6 +72,49 @@ def test_a_folder_of_pictures_needs_no_classes_no_prefix_and_no_common_size(onnx
     (folder / "notes.txt").write_text("not a picture")
     with pytest.raises(LabError, match=r"notes\.txt"):
         run(onnx_file, tmp_path / "again.onnx", "--data", folder, "--count", 64)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of 130 pictures of two sizes in two classes, without a split."""
+    for place, pixels in enumerate(load("fashion-mnist", "train", limit=130).images[:, 0].numpy()):
+        path = tmp_path / "pictures" / ("one", "two")[place > 65] / f"{place:03}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).resize((30 + place % 2, 40)).save(path)
+    return tmp_path / "pictures"
+
+
+def test_of_a_folder_without_test_images_some_are_held_out_and_never_observed(onnx_file, pictures):
+    model = onnx.load(onnx_file)
+    seen = {split: images_for(model, str(pictures), 256, split) for split in ("train", "test")}
+    pixels = {split: {each.tobytes() for batch in data.batches for each in batch} for split, data in seen.items()}
+    assert (seen["train"].count, seen["test"].count) == (66, 64)
+    assert not pixels["train"] & pixels["test"]
+    assert set(seen["test"].labels) == {0, 1}
+    (pictures / "two").rename(pictures / "three")
+    for path in sorted((pictures / "three").iterdir())[:3]:
+        path.unlink()
+    assert images_for(model, str(pictures), 256).count == 127  # too few to share
+    with pytest.raises(LabError, match="expected: 128"):
+        images_for(model, str(pictures), 256, "test")
+
+
+def test_pictures_are_normalised_as_the_user_says_and_the_file_says_how(onnx_file, pictures, tmp_path):
+    usual = next(iter(images_for(onnx.load(onnx_file), str(pictures), 64).batches))
+    own = images_for(onnx.load(onnx_file), str(pictures), 64, mean=(0.25,), std=(0.5,))
+    pixels = usual * sum((0.229, 0.224, 0.225)) / 3 + sum((0.485, 0.456, 0.406)) / 3
+    torch.testing.assert_close(torch.from_numpy(next(iter(own.batches))), torch.from_numpy((pixels - 0.25) / 0.5))
+    run(onnx_file, tmp_path / "q.onnx", "--data", pictures, "--count", 64, "--mean", "0.25", "--std", "0.5")
+    said = {entry.key: entry.value for entry in onnx.load(tmp_path / "q.onnx").metadata_props}
+    assert said["calibrated"].endswith("pictures train (28 pixels, mean 0.25, std 0.5)")
+
+
+@pytest.mark.parametrize(
+    ("mean", "said"), [("0.5;0.5", "found: 0.5;0.5"), ("120", "by 255"), ("0.5,0.4", "1 or 1 numbers")]
+)
+def test_numbers_that_do_not_fit_the_pictures_are_refused(mean, said, onnx_file, tmp_path):
+    with pytest.raises(LabError, match=re.escape(said)):
+        run(onnx_file, tmp_path / "q.onnx", "--data", "fashion-mnist", "--mean", mean)
 
 
 def test_half_precision_needs_no_data_and_both_together_are_smaller_still(onnx_file, tmp_path):

@@ -1,0 +1,88 @@
+"""docs/your-own-network.md, walked from a checkpoint and a folder of pictures to the last command."""
+
+import importlib.util
+import re
+import shlex
+
+import onnx
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from labkit import cli, ledger, models
+from labkit.data import load
+from labkit.errors import LabError
+from labkit.files import root
+
+PAGE = (root() / "docs" / "your-own-network.md").read_text(encoding="utf-8")
+STEPS = re.findall(r"```sh\nlabkit (.+)\n```\n```text\n(.+?)```", PAGE, flags=re.DOTALL)
+
+
+def call(*words):
+    result = CliRunner().invoke(cli.app, words)
+    if result.exception:
+        raise result.exception
+    return result.output
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with the reader's files: weights of a network of the course, and pictures of several sizes."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    torch.save({"epoch": 1, "state_dict": models.build("cnn-small")[0].state_dict()}, "model.pth")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for place, pixels in enumerate(load("fashion-mnist", "test", limit=140).images[:, 0].numpy()):
+        Image.fromarray(pixels).resize((40 + place % 3, 50)).save(folder / f"{place:03}.jpg")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_each_command_of_the_page_does_what_the_page_shows(here):
+    assert len(STEPS) == 8
+    for command, shown in STEPS:
+        words = shlex.split(command.replace("resnet18", "cnn-small"))
+        if words[0] == "build" and importlib.util.find_spec("tensorrt_rtx_bindings") is None:
+            continue
+        quick = {"bench": ["--seconds", "0.2"], "quantize": ["--count", "64"]}.get(words[0], [])
+        output = call(*words, *quick)
+        begins = [re.split(r"\d|SM", line)[0].strip() for line in shown.splitlines()]
+        assert [text for text in begins if text not in output and "not compared" not in text] == [], command
+    written = {path.name: path for path in here.glob("*.onnx")}
+    assert set(written) == {f"model{end}.onnx" for end in ("", "-ort", "-ov", "-trt", "-auto")}
+    notes = {each.key: each.value for each in onnx.load(written["model-ort.onnx"]).metadata_props}
+    assert notes["calibrated"].startswith("76 examples of folder:photos train (32 pixels")
+    assert {"model-ort onnxruntime", "model-ov openvino"} <= set(ledger.load("ratios")["arm"])
+
+
+WRONG = {
+    "export model.pth": "labkit export NETWORK --weights model.pth",
+    "export cnn-medium --weights model.pth": "another network than cnn-medium",
+    "export cnn-small --weights missing.pth": "missing.pth",
+    "quantize model.onnx x.onnx": "add --data",
+    "quantize model.onnx x.onnx --data fotos": "fotos",
+    "quantize model.onnx x.onnx --data texts": "only image files",
+    "quantize model.onnx x.onnx --data two": "at least 64 examples",
+    "quantize model.onnx x.onnx --data photos --keep auto --count 80": "--count",
+    "quantize model.onnx x.onnx --data photos --mean 120,120,120 --std 1,1,1": "by 255",
+    "quantize half.onnx x.onnx --data photos": "FP16 already",
+    "bench model.onnx missing.onnx": "missing.onnx",
+}
+
+
+@pytest.mark.slow
+def test_wrong_turns_are_answered_in_the_words_of_the_user_and_leave_no_file(here):
+    call("export", "cnn-small", "--weights", "model.pth", "--out", "model.onnx")
+    call("quantize", "model.onnx", "half.onnx", "--precision", "fp16")
+    for name in ("two", "texts"):
+        (here / name).mkdir()
+    (here / "texts" / "notes.txt").write_text("no picture")
+    for path in list((here / "photos").iterdir())[:2]:
+        (here / "two" / path.name).write_bytes(path.read_bytes())
+    for command, said in WRONG.items():
+        with pytest.raises(LabError) as error:
+            call(*shlex.split(command))
+        assert said in str(error.value), command
+    assert not (here / "x.onnx").exists()
