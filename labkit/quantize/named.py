@@ -41,7 +41,7 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, pictures=None, 
         raise LabError(
             "There are too few training images to find by themselves which layers stay in float.",
             expected=f"{count + FEWEST}: {count} for the ranges (--count), and {FEWEST} others that judge the choice",
-            found=f"{seen.count} in {data}",
+            found=f"{seen.count} in {data}, besides those for the test",
             fix="give more images, or a smaller --count, or name the layers with --keep NODE",
         )
     if precision == "fp16":
