@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,11 +50,19 @@ def test_a_single_job_runs_here_unless_it_is_to_run_apart(monkeypatch):
     assert workers.work(process_number, [], apart=True) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")
-def test_a_worker_is_forked_from_a_server_that_has_imported_torch_and_uses_one_thread(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 2)
-    workers.start_workers()
-    assert workers.work(imported, [0, 1]) == [(True, 1), (True, 1)]
+def test_a_worker_is_forked_from_a_server_that_has_imported_torch_and_uses_one_thread():
+    # in a process of its own: one process has one server, and other tests start it without torch
+    code = """
+from test_workers import imported, workers
+workers.threads = lambda: 2
+workers.start_workers()
+print(workers.work(imported, [0, 1]))
+"""
+    folder = Path(__file__).parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[(True, 1), (True, 1)]", done.stderr
 
 
 @pytest.mark.slow
