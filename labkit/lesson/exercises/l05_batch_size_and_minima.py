@@ -106,6 +106,9 @@ def verify_relative_product(answer):
     wanted = torch.einsum("npq,nq->np", sizes @ matrices @ sizes, v)
     apart = float((after(v) - found(v)).norm() / wanted.norm())
     expect(apart < 1e-6, "A rewriting of the network changes your product: is there a D on both sides of H?")
+    signed = weights * product(weights * v)
+    mirrored = float((found(v) - signed).norm() / wanted.norm()) < 1e-6
+    expect(not mirrored, "Your D has the sign of each weight. It should hold the sizes |w|, none of them negative.")
     expect_close((found(v) - wanted).norm() / wanted.norm() + 1, 1.0, "1 + how far the product is off, relatively")
 
 

@@ -140,6 +140,10 @@ def with_signs_on_one_side(product, weights):
     return lambda v: weights.abs() * product(weights * v)
 
 
+def with_signs_on_both_sides(product, weights):
+    return lambda v: weights * product(weights * v)
+
+
 def squares_on_the_left(product, weights):
     return lambda v: weights.square() * product(v)
 
@@ -198,6 +202,7 @@ WRONG = {
         "has D on the right only": on_the_right_only,
         "has D on the left only": on_the_left_only,
         "keeps the signs on one side": with_signs_on_one_side,
+        "keeps the signs on both sides": with_signs_on_both_sides,
         "has both D on the left": squares_on_the_left,
         "divides by D": divided,
         "takes the length of all weights": length_of_all,
