@@ -20,7 +20,7 @@ def network_with(name, weights, *, size=None):
     size     pixels a side; None: as the network is known
     Raises   LabError: no such file or network; weights of another one, and then which names differ
     """
-    state = read_weights(weights)
+    state = _read_weights(weights)
     nearest = None
     for network, shape in _candidates(name, state):
         found = {key: tuple(value.shape) for key, value in state.items()}
@@ -34,7 +34,7 @@ def network_with(name, weights, *, size=None):
     raise _another(name, weights, nearest)
 
 
-def read_weights(path):
+def _read_weights(path):
     """{name: tensor} of a file of weights."""
     import torch
     from safetensors.torch import load_file

@@ -16,7 +16,7 @@ class Muon(torch.optim.AdamW):
     """Muon for the hidden matrices, AdamW for the other weights, with one rate for both.
 
         mean   = running mean of grad with beta1;  slope = grad + beta1 * (mean - grad)
-        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) * orthogonal(slope)
+        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) * _orthogonal(slope)
 
     named_parameters  (name, weight) pairs in the order of the layers
     """
@@ -52,10 +52,10 @@ class Muon(torch.optim.AdamW):
                 mean.lerp_(weight.grad, 1 - beta)
                 matrix = weight.grad.lerp(mean, beta).flatten(1)
                 weight.mul_(1 - lr * group["weight_decay"])
-                weight.add_(orthogonal(matrix).view_as(weight), alpha=-lr * 0.2 * max(matrix.shape) ** 0.5)
+                weight.add_(_orthogonal(matrix).view_as(weight), alpha=-lr * 0.2 * max(matrix.shape) ** 0.5)
 
 
-def orthogonal(matrix):
+def _orthogonal(matrix):
     """Nearly U V^T of the singular value decomposition of a matrix (a, b), by a polynomial that needs products only."""
     x = matrix.bfloat16()
     x = x.T if len(matrix) > len(matrix.T) else x

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from labkit import cli, models
 from labkit.errors import LabError
 from labkit.export import network_with
-from labkit.export.weights import read_weights
+from labkit.export.weights import _read_weights
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_state_dict_is_found_in_each_form_that_people_save(small, tmp_path):
     ]
     save_file(state, forms[-1])
     for path in forms:
-        read = read_weights(path)
+        read = _read_weights(path)
         assert read.keys() == state.keys()
         assert all(torch.equal(read[key], value) for key, value in state.items())
 
@@ -73,7 +73,7 @@ def test_what_is_no_file_of_weights_is_refused_and_its_code_is_not_run(content, 
     path = tmp_path / "w.pth"
     path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
     with pytest.raises(LabError, match=part):
-        read_weights(path)
+        _read_weights(path)
 
 
 def test_an_unknown_name_is_refused_with_the_way_to_bring_a_network_of_ones_own(small, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from made_up import network, shapes
 
-from labkit.methods.muon import Muon, orthogonal
+from labkit.methods.muon import Muon, _orthogonal
 from labkit.train import TrainConfig, fit
 
 
@@ -12,7 +12,7 @@ from labkit.train import TrainConfig, fit
 def test_a_matrix_made_orthogonal_has_singular_values_near_one_and_its_own_directions(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     u, _, v = torch.linalg.svd(matrix, full_matrices=False)
-    found = u.T @ orthogonal(matrix) @ v.T  # the singular values, where the directions are its own
+    found = u.T @ _orthogonal(matrix) @ v.T  # the singular values, where the directions are its own
     assert ((found.diag() > 0.5) & (found.diag() < 1.3)).all()
     assert (found - found.diag().diag()).abs().max() < 0.05
 
