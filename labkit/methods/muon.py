@@ -16,7 +16,7 @@ class Muon(torch.optim.AdamW):
     """Muon for the hidden matrices, AdamW for the other weights, with one rate for both.
 
         mean   = running mean of grad with beta1;  slope = grad + beta1 * (mean - grad)
-        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) * _orthogonal(slope)
+        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) * orthogonal(slope)
 
     named_parameters  (name, weight) pairs in the order of the layers
     """
