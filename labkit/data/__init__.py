@@ -1,4 +1,5 @@
 """Image sets: `load` one (an `ImageSet`), `fetch` one from its publisher, ask for their `names` and `status`.
+Text: the `paragraphs` of the lessons; `load("course-text")` is all of them as a set to train on.
 
     train = load("fashion-mnist", "train")
     for images, labels in train.batches(128, device=device, seed=epoch, augment=True):
@@ -11,5 +12,6 @@ from labkit.data._download import fetch, status
 from labkit.data._imageset import ImageSet
 from labkit.data._load import load
 from labkit.data._published import names
+from labkit.data._text import Paragraph, paragraphs
 
-__all__ = ["ImageSet", "fetch", "load", "names", "status"]
+__all__ = ["ImageSet", "Paragraph", "fetch", "load", "names", "paragraphs", "status"]

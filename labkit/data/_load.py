@@ -8,19 +8,20 @@ from labkit.data._images import read_images
 from labkit.data._imageset import ImageSet
 from labkit.data._published import check, folder_of, published
 from labkit.data._readers import cifar10, cifar100, fashion_mnist, tiny_imagenet
+from labkit.data._text import COURSE_TEXT, course_text
 from labkit.errors import DataError
 
 READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
 
 
 def load(name, split="train", *, limit=None, seed=0, size=None):
-    """A data set as uint8 images in memory.
+    """A data set as uint8 images in memory, or the course's text as bytes.
 
-    name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class
+    name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class, or "course-text"
     split    "train" or "test"; the "test" of tiny-imagenet is its official `val`
     limit    take only so many images, each class in proportion, drawn with `seed`; None: all
     size     only for folder: bring every image to this many pixels a side
-    returns  ImageSet
+    returns  ImageSet, or TextSet
     Raises   DataError: the set is missing or damaged; it says what to do
     """
     if split not in ("train", "test"):
@@ -28,6 +29,9 @@ def load(name, split="train", *, limit=None, seed=0, size=None):
     if size is not None and not name.startswith("folder:"):
         what, fix = f"The images of {name} have one size already.", "resize in batches: .batches(128, size=224)"
         raise DataError(what, expected="size only for folder:<path>", found=f"size={size}", fix=fix)
+    if name == COURSE_TEXT:
+        text = course_text(split)
+        return text if limit is None else text.subset(limit)
     try:
         found, about = _own(name, split, size) if name.startswith("folder:") else _published(published(name), split)
     except (OSError, LookupError, ValueError) as error:  # not readable, or a set that is not as published

@@ -1,9 +1,10 @@
 """Networks of the course, one family a file; `build` makes one by name, `example` an input for it."""
 
 import importlib
+import inspect
 from typing import NamedTuple
 
-from labkit.errors import require_known
+from labkit.errors import LabError, require_known
 
 
 class Recipe(NamedTuple):
@@ -31,6 +32,10 @@ RECIPES = {
     "resnet50": Recipe("resnet", "resnet", {"depth": 50}, IMAGENET),
     "efficientnet-lite0": Recipe("efficientnet", "efficientnet_lite0", {}, IMAGENET),
     "encoder-small": Recipe("encoder", "encoder_small", {}, (128,)),
+    "decoder-small": Recipe(
+        "decoder", "Decoder", {"width": 64, "layers": 1, "heads": 2, "groups": 1, "inner": 192}, (256,)
+    ),
+    "decoder-medium": Recipe("decoder", "Decoder", {}, (256,)),
     "minilm": Recipe("minilm", "minilm", {}, (128,)),
 }
 
@@ -40,14 +45,15 @@ def names():
     return tuple(RECIPES)
 
 
-def build(name, *, classes=None, activation=None, like=None):
+def build(name, *, classes=None, activation=None, like=None, pretrained=None):
     """(a network, the shape of its input without the batch) by name.
 
     classes     logits of the head; None: as many as the network is known for
     activation  a zero-argument factory of a module, such as `nn.GELU`; None: the network's own
     like        (C, H, W) of the images it will see. A network for small images takes their channels, and their size
                 where that is 28 to 64 pixels a side; the others stay as they are known
-    Untrained, except efficientnet-lite0, whose ImageNet weights come with the installation.
+    pretrained  begin with published weights, or not; None: with those it has. Only efficientnet-lite0 has the choice:
+                its ImageNet weights come with the installation
     """
     recipe = recipe_of(name)
     wishes, shape = {"classes": classes, "activation": activation}, recipe.shape
@@ -56,6 +62,15 @@ def build(name, *, classes=None, activation=None, like=None):
         side = height if height == width and 28 <= height <= 64 else shape[-1]
         wishes["channels"], shape = channels, (channels, side, side)
     maker = getattr(importlib.import_module(f"labkit.models.{recipe.family}"), recipe.maker)
+    if "pretrained" in inspect.signature(maker).parameters:
+        wishes["pretrained"] = pretrained
+    elif pretrained:
+        raise LabError(
+            f"{name} has no published weights here.",
+            expected="a network with weights from ImageNet",
+            found=name,
+            fix="choose efficientnet-lite0, or train from the start",
+        )
     return maker(**recipe.settings | {key: value for key, value in wishes.items() if value is not None}), shape
 
 
@@ -67,6 +82,8 @@ def example(name, batch, seed=0, *, shape=None):
     import torch
 
     shape, random = shape or recipe_of(name).shape, torch.Generator().manual_seed(seed)
+    if name in RECIPES and RECIPES[name].family == "decoder":
+        return torch.randint(256, (batch, *shape), generator=random)  # bytes
     if len(shape) == 1:
         from labkit.models.encoder import random_tokens
 

@@ -4,8 +4,8 @@ vectors = encoded(tokens(texts), answer)   # (N, width), in the order of the tex
 hits = course_index().search("why is a small batch slow?")
 """
 
+from labkit.data import Paragraph, paragraphs
 from labkit.text.batches import by_length, encoded, padded, padding_share
-from labkit.text.paragraphs import Paragraph, paragraphs
 from labkit.text.search import Index, agreement, course_index, nearest
 
 __all__ = ["Index", "Paragraph", "agreement", "by_length", "course_index", "encoded", "nearest"]

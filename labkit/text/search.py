@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from labkit import engines, export, models
+from labkit.data import Paragraph, paragraphs
 from labkit.files import artifacts, atomic
 from labkit.models import minilm
 from labkit.text.batches import encoded
-from labkit.text.paragraphs import Paragraph, paragraphs
 
 
 class Hit(NamedTuple):

@@ -83,3 +83,13 @@ def test_a_network_that_does_not_come_trained_is_refused_with_those_that_do(copi
     (copied / "cnn-large.json").write_text(json.dumps({**_manifest_of("vgg-medium"), "classes": 10}))
     with pytest.raises(RuntimeError):  # another network's weights
         trained("cnn-large")
+
+
+@pytest.mark.parametrize("name, least", [("decoder-medium", 0.5), ("decoder-small", 0.4)])
+def test_the_decoders_have_learned_the_text_of_the_course(name, least):
+    """Not as exactly as the manifest says: the text changes with the lessons."""
+    decoder, manifest = trained(name)
+    assert manifest["command"].startswith(f"labkit train --model {name} --dataset course-text")
+    test = load("course-text", "test").subset(32)
+    assert accuracy(decoder, test, device="cpu", batch=32) > least
+    assert sum(each.stat().st_size for each in FOLDER.glob("decoder-*")) < 3e6

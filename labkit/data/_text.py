@@ -1,0 +1,108 @@
+"""The paragraphs of the course's own lessons: text that is at hand everywhere, and a set that decoders learn from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from labkit.errors import DataError
+from labkit.files import brief, notebooks
+
+if TYPE_CHECKING:
+    import torch
+
+COURSE_TEXT = "course-text"
+FEWEST_WORDS = 6  # shorter ones are headings and labels
+HELD_OUT = 10  # every tenth paragraph is for the test
+BRIEF_TEXTS = 32  # of an epoch, where nobody reads what the network learns
+
+
+class Paragraph(NamedTuple):
+    """lesson: the notebook's name; text: in one line."""
+
+    lesson: str
+    text: str
+
+
+def paragraphs():
+    """Every paragraph of every lesson, in the order a reader meets them: a list of `Paragraph`. No tables, no code."""
+    found = []
+    for path in notebooks():
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        written = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        parts = (" ".join(part.split()) for text in written for part in re.split(r"\n\s*\n", text))
+        found += [Paragraph(path.stem, part) for part in parts if _is_prose(part)]
+    return found
+
+
+def _is_prose(part):
+    return not part.startswith("|") and len(part.split()) >= FEWEST_WORDS
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TextSet:
+    """Bytes to learn from: each text is `length` of them, and its labels are the bytes that follow each.
+
+    text     uint8 (n,)
+    classes  one per byte
+    digest   sha256 of the text
+    """
+
+    text: torch.Tensor
+    split: str
+    length: int = 256
+    name: str = COURSE_TEXT
+    classes = range(256)
+
+    def __len__(self):
+        return (len(self.text) - 1) // self.length
+
+    def __repr__(self):
+        return f"{self.name} {self.split}: {len(self.text):,} bytes"
+
+    @property
+    def digest(self):
+        return hashlib.sha256(self.text.numpy().tobytes()).hexdigest()
+
+    @property
+    def images(self):
+        """uint8 (N, length): the texts, by the name that the inputs of every set have."""
+        return self.text[:-1].unfold(0, self.length, self.length)
+
+    def subset(self, n, **_):
+        """The first `n` texts."""
+        if not 0 < n <= len(self):
+            what = f"{n} texts cannot be taken from {self.name} {self.split}."
+            raise DataError(what, expected=f"1 to {len(self):,}", found=f"{n}", fix="ask for fewer")
+        return replace(self, text=self.text[: n * self.length + 1])
+
+    def batches(self, batch, *, device=None, seed=None, **_):
+        """One epoch of (tokens, labels), both int64 (batch, length).
+
+        seed  None: in order; a number: cut anew at a place that it decides, and shuffled; what is left over is dropped
+        """
+        import torch
+
+        if seed is None:
+            starts = torch.arange(len(self)) * self.length
+        else:
+            random = torch.Generator().manual_seed(seed)
+            room = len(self.text) - 1 - len(self) * self.length
+            starts = torch.randperm(len(self), generator=random) * self.length
+            starts += torch.randint(room + 1, (), generator=random)
+            starts = starts[: min(len(self), BRIEF_TEXTS if brief() else len(self)) // batch * batch]
+        pieces = self.text.long().unfold(0, self.length + 1, 1)
+        for chosen in starts.split(batch):
+            piece = pieces[chosen].to(device)
+            yield piece[:, :-1], piece[:, 1:]
+
+
+def course_text(split):
+    """A `TextSet` of the paragraphs, a line each: nine of ten to train on, the tenth to test on."""
+    import torch
+
+    texts = (each.text for n, each in enumerate(paragraphs()) if (n % HELD_OUT == 0) == (split == "test"))
+    return TextSet(text=torch.tensor(list("\n".join(texts).encode()), dtype=torch.uint8), split=split)

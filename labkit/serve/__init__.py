@@ -1,0 +1,11 @@
+"""Serving a decoder to many users: continuous batching, an HTTP server, and a client that loads it.
+
+with running("decoder-medium", cores=[0], threads=1) as url:
+    jobs = [{"at": at, "prompt": "A batch", "max_tokens": 32} for at in arrivals(100, rate=5)]
+    answers = load(url, jobs, cores=[1])
+"""
+
+from labkit.serve.load import arrivals, load
+from labkit.serve.run import run, running
+
+__all__ = ["arrivals", "load", "run", "running"]

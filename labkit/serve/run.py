@@ -1,0 +1,71 @@
+"""A server as a process: beginning it, ending it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+from labkit import device
+from labkit.errors import LabError, Unavailable, require_known
+
+MODELS = ("decoder-medium", "decoder-small", "random")
+
+
+def run(model, *, host="127.0.0.1", port=0, limits=None, threads=None, cores=(), say=print):
+    """Serve until Ctrl-C or a request to end (SIGTERM).
+
+    model  one of `MODELS`; random: 76 million random weights, for times
+    cores  run on these only; none: on all
+    """
+    require_known(model, MODELS, "model to serve")
+    pin(cores)
+    from labkit.models.decoder import decoder_large, packed
+    from labkit.models.trained import trained
+    from labkit.serve.server import Server
+
+    decoder = decoder_large() if model == "random" else trained(model)[0]
+    server = Server(packed(decoder), name=model, limits=limits, token=os.environ.get("LABKIT_SERVE_TOKEN") or None)
+
+    async def until_stopped():
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
+                loop.add_signal_handler(each, stop.set)
+        await server.listen(host, port, stop=stop, ready=lambda address: say(f"{model} on {address}; Ctrl-C ends it"))
+
+    with device.using_threads(threads or device.threads()):
+        asyncio.run(until_stopped())
+    say("ended")
+
+
+def pin(cores):
+    """Let this process run on these cores only."""
+    if cores and not hasattr(os, "sched_setaffinity"):
+        raise Unavailable("This system pins no process to a core.", expected="Linux", found=sys.platform)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+@contextlib.contextmanager
+def running(model="decoder-medium", *, cores=(), **settings):
+    """A server in a process of its own, on a free port of this machine: its address.
+
+    settings  of `labkit serve`, such as rows=4, threads=1
+    """
+    options = [f"--{name}={value}" for name, value in settings.items()] + [f"--core={each}" for each in cores]
+    command = [sys.executable, "-m", "labkit.cli", "serve", "--model", model, "--port", "0", *options]
+    own = {key: value for key, value in os.environ.items() if key != "LABKIT_SERVE_TOKEN"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=own, text=True, start_new_session=True) as process:
+        try:
+            first = process.stdout.readline()
+            if " on http" not in first:
+                raise LabError("The server did not begin.", found=first.strip() or f"exit code {process.wait()}")
+            yield first.split(" on ")[1].split(";")[0]
+        finally:
+            process.terminate()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
