@@ -60,7 +60,7 @@ def load(name, model_or_onnx, example, *, precision="fp32", threads=None):
 
     name           one of `names()`
     model_or_onnx  a torch module (put into eval mode, on the device of `example`), or the path of an ONNX file, which
-                   eager and inductor cannot run
+                   those of torch cannot run
     example        (N, C, H, W) floats or (N, T) int64 tokens
     precision      one of `PRECISIONS`; an ONNX file holds its own; int8 and fp8 need one with Q/DQ nodes
     threads        CPU threads; None: as many as torch uses

@@ -12,6 +12,7 @@ import torch
 from labkit import engines, models
 from labkit.engines.tensorrt.libraries import MODULES
 from labkit.errors import LabError, Unavailable
+from labkit.files import artifacts
 from labkit.models.cnn import block
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 5e-2, "fp16": 1e-2}
@@ -179,10 +180,29 @@ def test_a_machine_without_the_engine_says_what_to_install(name, small, monkeypa
     assert caught.value.fix
 
 
-def test_without_a_compiler_inductor_says_what_to_install(small, monkeypatch):
+@pytest.mark.parametrize("name", ["inductor", "aotinductor"])
+def test_without_a_compiler_inductor_says_what_to_install(name, small, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(Unavailable, match=r"g\+\+"):
-        engines.load("inductor", small, torch.zeros(1, 1, 28, 28))
+        engines.load(name, small, torch.zeros(1, 1, 28, 28))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_package_of_aotinductor_is_built_once_and_one_that_was_tampered_with_is_built_again():
+    torch.manual_seed(0)
+    layer, rows = torch.nn.Linear(3, 2).eval(), torch.randn(5, 3)
+    first, second = (engines.load("aotinductor", layer, rows[:1]) for _ in range(2))
+    assert (first.details["how"], second.details["how"]) == ("built", "reused")
+    for count in (1, 2, 5):
+        torch.testing.assert_close(second(rows[:count]), layer(rows[:count]).detach())
+    (package,) = (artifacts() / "engines").glob("*.pt2")
+    package.write_bytes(package.read_bytes()[:-1] + b"x")
+    assert engines.load("aotinductor", layer, rows).details["how"].startswith("built again: sha256: the file has")
+    layer.weight.data += 1
+    changed = engines.load("aotinductor", layer, rows)
+    assert changed.details["how"] == "built"
+    torch.testing.assert_close(changed(rows), layer(rows).detach())
 
 
 @pytest.mark.parametrize(("name", "precision"), [("tensorflow", "fp32"), ("eager", "fp4")])

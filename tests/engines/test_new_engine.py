@@ -43,8 +43,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_engines_stand_in_the_order_of_their_names(folder):
-    assert engines.names() == ("eager", "inductor", "onnxruntime", "openvino", "tensorrt", "toy")
-    assert engines.names(runs="torch") == ("eager", "inductor", "toy")
+    assert engines.names() == ("aotinductor", "eager", "inductor", "onnxruntime", "openvino", "tensorrt", "toy")
+    assert engines.names(runs="torch") == ("aotinductor", "eager", "inductor", "toy")
     assert engines.names(runs="onnx", precision="int8") == ("onnxruntime", "openvino", "tensorrt")
 
 

@@ -5,6 +5,7 @@ from engines import made_up_onnx as made_up
 from hostile_engines import FLIPS, MISMATCHES, TAMPERED, flipped, pipe
 
 from labkit import ledger
+from labkit.engines import _trusted
 from labkit.engines.tensorrt import Settings, Untrusted, obtain, trust, vouched
 from labkit.ledger.rows import EngineFile
 
@@ -17,7 +18,7 @@ PLAN = bytes(range(256)) * 40
 @pytest.fixture
 def path(tmp_path):
     place = tmp_path / "engines" / "net.engine"
-    trust._keep(place, PLAN, **ABOUT)
+    _trusted.keep(place, PLAN, **ABOUT)
     return place
 
 
@@ -68,7 +69,7 @@ def test_a_file_that_someone_else_put_there_is_refused_in_no_time(tamper, path, 
 
 
 def test_the_engine_of_another_network_that_was_built_here_too_is_refused(path):
-    trust._keep(path.with_name("other.engine"), PLAN + b"x", **ABOUT)
+    _trusted.keep(path.with_name("other.engine"), PLAN + b"x", **ABOUT)
     path.write_bytes(PLAN + b"x")
     with pytest.raises(Untrusted, match="was built here"):
         vouched(path, **ABOUT)
@@ -124,7 +125,7 @@ class TestObtain:
     def test_a_kill_while_writing_leaves_nothing_that_is_loaded(self, tmp_path, monkeypatch):
         onnx = made_up.save(made_up.residual(), tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(trust, "atomic", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(_trusted, "atomic", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 obtain(onnx)
         assert obtain(onnx).how == "built"

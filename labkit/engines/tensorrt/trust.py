@@ -1,24 +1,17 @@
-"""Engine files are programs: TensorRT runs what is in them. So only those are loaded that this machine built itself.
+"""The engine of an ONNX file: the one that was built before, if `_trusted` vouches for it, else a new one.
 
-The ledger holds a row for each file that was built here. A file is loaded when its bytes have the sha256 of such a row,
-and model, settings, library, GPU and driver of the row are those of today. Else it is built again. All of this is
-checked before TensorRT sees a byte, so it holds on a machine without a GPU too.
+All of this is checked before TensorRT sees a byte, so it holds on a machine without a GPU too.
 """
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import ledger
+from labkit.engines._trusted import Untrusted, keep, vouched
 from labkit.engines.tensorrt.builder import Built, Settings, Source, build
 from labkit.engines.tensorrt.libraries import facts, library
-from labkit.errors import LabError
-from labkit.files import artifacts, atomic
+from labkit.files import artifacts
 from labkit.ledger.rows import EngineFile
-
-
-class Untrusted(LabError):
-    """An engine file that must not be loaded: it is not what was built here, or not for this machine as it is now."""
 
 
 @dataclass(frozen=True)
@@ -53,55 +46,4 @@ def obtain(onnx, settings=None, *, folder=None):
     except Untrusted as error:
         how = f"built again: {error.found}" if path.exists() else "built"
     built = build(source, settings)
-    return Engine(built.plan, path, _keep(path, built.plan, **about), how, built)
-
-
-def _keep(path, data, **about):
-    """Write a file that TensorRT made, and its `EngineFile` row, which comes back; `about`: as in `vouched`.
-
-    A kill between the two leaves a row without a file, or a file that the row does not fit: neither is loaded.
-    """
-    digest = hashlib.sha256(data).hexdigest()
-    row = EngineFile(sha256=digest, file=path.name, size_bytes=len(data), built_utc=ledger.now(), **about)
-    ledger.add(row)
-    with atomic(path) as temporary:
-        temporary.write_bytes(data)
-    return row
-
-
-def vouched(path, **about):
-    """(bytes, row) of a file that may be loaded; raises `Untrusted` with everything that does not match.
-
-    about  what the row must say: onnx_sha256, settings (as JSON) and the `libraries.facts` of today
-    The bytes that were checked are the bytes that come back: the file is read once, and only if it is of a size that
-    was built here.
-    """
-    known = {row.sha256: row for row in ledger.find(EngineFile, file=path.name)}
-    if not path.is_file():
-        raise _untrusted(path, ["there is no such file"])
-    size = path.stat().st_size
-    if size not in {row.size_bytes for row in known.values()}:
-        raise _untrusted(path, [f"no file of {size:,} bytes was built here"])
-    data = path.read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    if digest not in known:
-        raise _untrusted(path, [f"sha256: the file has {digest[:12]}, which was not built here"])
-    row = known[digest]
-    built = asdict(row)
-    wrong = [
-        f"{name}: built for {built[name] or 'a machine without one'}, here is {about[name] or 'none'}"
-        for name in about
-        if built[name] != about[name]
-    ]
-    if wrong:
-        raise _untrusted(path, wrong)
-    return data, row
-
-
-def _untrusted(path, wrong):
-    return Untrusted(
-        f"{path.name} is not loaded.",
-        expected="a file built here, of this model, for this GPU, driver and library",
-        found="; ".join(wrong),
-        fix="nothing to do: it is built again",
-    )
+    return Engine(built.plan, path, keep(path, built.plan, **about), how, built)

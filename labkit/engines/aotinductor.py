@@ -1,0 +1,67 @@
+"""aotinductor: a network that torch.compile's compiler made ready ahead of time, as a file of machine code.
+
+Another process loads it in milliseconds and compiles nothing. A file is loaded only where `_trusted` vouches for it.
+"""
+
+import hashlib
+import io
+import json
+
+import torch
+
+from labkit import device as devices
+from labkit.engines import inductor
+from labkit.engines._trusted import Untrusted, keep, vouched
+from labkit.engines.served import Served
+from labkit.files import artifacts
+
+RUNS, PRECISIONS, check = "torch", ("fp32",), inductor.check  # an export leaves autocast out
+
+
+def load(model, example, *, precision, threads):
+    """See `labkit.engines.load`. The first time this exports and compiles, which takes from seconds to minutes."""
+    devices.require_compiler(example.device)
+    rows = torch.cat([example] * (2 if len(example) == 1 else 1))  # from one row the export would make a fixed size
+    with torch.no_grad():
+        exported = torch.export.export(model, (rows,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    package, how = _obtain(exported, example)
+    compiled = torch._inductor.aoti_load_package(io.BytesIO(package))  # the very bytes that were vouched for
+
+    def run(*batch):
+        with devices.using_threads(threads):
+            return compiled(*batch)
+
+    details = {"file_bytes": len(package), "how": how}
+    return Served(device=str(example.device), threads=threads, details=details, run=run)
+
+
+def _obtain(exported, example):
+    """(bytes of the package, "reused", "built" or why it was built again)."""
+    machine = devices.describe()
+    given = {"shape": list(example.shape[1:]), "dtype": str(example.dtype), "device": str(example.device)}
+    about = {
+        "onnx_sha256": _digest(exported),
+        "settings": json.dumps({**given, "cpu": machine.cpu, "isa": machine.cpu_isa}),
+        "library": "aotinductor",
+        "library_version": machine.torch,
+        "gpu": machine.gpu,
+        "driver": machine.gpu_driver,
+    }
+    name = hashlib.sha256((about["onnx_sha256"] + about["settings"]).encode()).hexdigest()[:16]
+    path = artifacts() / "engines" / f"{name}.pt2"
+    try:
+        return vouched(path, **about)[0], "reused"
+    except Untrusted as error:
+        how = f"built again: {error.found}" if path.exists() else "built"
+    package = io.BytesIO()
+    torch._inductor.aoti_compile_and_package(exported, package_path=package)
+    keep(path, package.getvalue(), **about)
+    return package.getvalue(), how
+
+
+def _digest(exported):
+    """sha256 of the operators and of all weights."""
+    found = hashlib.sha256(exported.graph_module.code.encode())
+    for name, value in sorted({**exported.state_dict, **exported.constants}.items()):
+        found.update(name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
