@@ -1,11 +1,9 @@
 """How long does a call take, once everything is warm?"""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from labkit import device as devices
 from labkit.ledger.rows import Latency
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import noise_of
@@ -117,38 +115,3 @@ def times_as_long(slow, fast, *, items=False):
     if samples >= FEWEST_OF_MEDIAN:
         low, high = slow.low_ms / fast.high_ms, slow.high_ms / fast.low_ms
     return share * Interval(low, high, samples, slow.p50_ms / fast.p50_ms)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Latency and throughput against batch size: one `rows.Latency` a batch size."""
-
-    rows: tuple
-
-    @property
-    def best(self):
-        """The row with the most items per second."""
-        return max((row for row in self.rows if row.p50_ms), key=lambda row: row.throughput_per_s)
-
-    def plot(self):
-        from labkit.plots import throughput
-
-        return throughput(self)
-
-
-def throughput_curve(make, batches, *, device=None, plan=None, name=""):
-    """Items per second and latency for each batch size: a `Curve`.
-
-    make     batch size -> a function without arguments that works on so many items
-    batches  the sizes to try; one that does not fit in memory becomes a row with a reason
-    plan     for each batch size; its seconds are per batch size
-    """
-    clock, found = clock_of(device), []
-    for batch in batches:
-        try:
-            found.append(latency(make(batch), device=clock, batch=batch, plan=plan, name=name))
-        except (MemoryError, RuntimeError) as error:
-            if not devices.is_out_of_memory(error):
-                raise
-            found.append(Latency(**provenance(clock), name=name, batch=batch, reason="does not fit in memory"))
-    return Curve(tuple(found))

@@ -38,14 +38,15 @@ class LARS(LayerWise):
     """Layer-wise adaptive rate scaling.
 
         slope    = grad + weight_decay * weight
-        ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps);  1 where a norm is 0
+        ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps);  trust where a norm is 0
         velocity = momentum * velocity + ratio * slope
         weight   = weight - lr * velocity
 
     params  as for `torch.optim.SGD`; a group may set `adapt=False`: ratio 1
     lr      the global rate; with the usual `trust` of 0.001 some hundred times that of SGD
     As in SGD of torch, the rate stands outside the velocity (in the paper inside), so that a schedule takes effect at
-    once. timm's Lars is the same, except that there groups without weight decay are not adapted.
+    once. timm's Lars is the same, except that there groups without weight decay are not adapted, and a tensor of length
+    0 takes the ratio 1: with a trust of 0.001 the first step of a bias is then 1,000 times a plain one.
     """
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, *, trust=1e-3, eps=1e-8):
@@ -73,7 +74,7 @@ def _trust_ratios(weights, grads, group):
     """How much the step of each of T layers is stretched: (T,)."""
     w, g = norms(weights), norms(grads)
     ratios = group["trust"] * w / (g + group["weight_decay"] * w + group["eps"])
-    return torch.where((w > 0) & (g > 0), ratios, 1.0)
+    return torch.where((w > 0) & (g > 0), ratios, group["trust"])
 
 
 def norms(tensors):

@@ -80,9 +80,8 @@ def require_unseen(right, reference, exam):
     right, reference  (2 n,) bool: whether it, and the reference network, answered right; `exam` an `order.Exam`
     """
     hard = ~reference
-    share = right[hard].mean()
     least = KNOWS + 1.64 * 0.5 / max(hard.sum(), 1) ** 0.5
-    if hard.sum() >= 20 and share > least:
+    if hard.sum() >= 20 and (share := right[hard].mean()) > least:
         raise LabError(
             f"It knows {share:.0%} of what the reference network gets wrong: labels of test images are in it."
         )

@@ -86,7 +86,8 @@ def training(model, dataset, config, *, limit=None, name=None):
     test = load(dataset, "test", size=size)
     test = test.subset(min(limit, len(test))) if limit else test
     torch.manual_seed(config.seed)
-    network, shape = models.build(model, classes=len(train.classes), like=tuple(train.images.shape[1:]))
+    like = tuple(train.images.shape[1:])
+    network, shape = models.build(model, classes=len(train.classes), like=like, pretrained=config.pretrained)
     train, test = (_fitted(images, model, shape) for images in (train, test))
     known = models.recipe_of(model).shape[-1]  # to resize nothing, and say so, the set has to be of this size
     side = config.size or (None if shape[-1] == known and shape[1:] == train.images.shape[2:] else shape[-1])
@@ -97,13 +98,15 @@ def training(model, dataset, config, *, limit=None, name=None):
 
 def _fitted(images, model, shape):
     """An ImageSet with the channels a network takes: grey images can stand in three channels alike."""
-    if len(shape) != 3:
+    found = tuple(images.images.shape[1:])
+    if len(shape) != len(found) or (len(shape) == 1 and shape != found):
+        kinds = {1: "texts", 3: "images"}
         raise LabError(
             f"{model} cannot be trained on {images.name}.",
-            expected="tokens",
-            found="images",
+            expected=f"{kinds[len(shape)]} {' x '.join(map(str, shape))}",
+            found=f"{kinds[len(found)]} {' x '.join(map(str, found))}",
             fix="choose another --model",
         )
-    if shape[0] == images.images.shape[1]:
+    if shape[0] == found[0]:
         return images
     return replace(images, images=images.images.expand(-1, 3, -1, -1), mean=images.mean * 3, std=images.std * 3)

@@ -34,9 +34,10 @@ class TrainConfig:
     batch            images per step; what is left over at the end of an epoch is dropped
     learning_rate    the peak of the schedule
     weight_decay     of the optimizer
-    momentum         of sgd and lars; the first beta of adamw, lamb and muon
+    momentum         of sgd and lars; the first beta of adamw, adam, lamb and muon
     seed             of the order of the images; `labkit train` draws the weights with it, too
-    optimizer        adamw, sgd, or a file of labkit/methods: lars (arXiv:1708.03888), lamb (arXiv:1904.00962), muon
+    optimizer        adamw, adam, sgd, or a file of labkit/methods: lars (arXiv:1708.03888), lamb (arXiv:1904.00962),
+                     muon
     schedule         onecycle (arXiv:1708.07120), cosine, step or constant
     warmup           none, constant or gradual (arXiv:1706.02677), over the first `warmup_epochs`
     warmup_epochs    how long the warm-up takes
@@ -48,6 +49,8 @@ class TrainConfig:
     ema              decay of a running average of the weights, such as 0.999; None: none
     augment          crop and mirror the training images at random
     size             pixels a side; None: as the network takes them
+    pretrained       `labkit train` begins with published weights: efficientnet-lite0 has some, from ImageNet
+    head_only        train the last linear layer; the rest stays as it is and computes as it does when it is used
 
     How fast:
     compile          torch.compile
@@ -80,6 +83,8 @@ class TrainConfig:
     ema: float | None = method("ema")
     augment: bool = False
     size: int | None = None
+    pretrained: bool = False
+    head_only: bool = False
 
     compile: bool = False
     torchscript: bool = False

@@ -101,8 +101,11 @@ class _Run:
             model = method.begin(model)
         self.model, self.methods = model, methods
         self.config, self.device = config, device
-        self.network = _faster_form(model.train(), config)
-        self.optimizer = make_optimizer(model.named_parameters(), config)
+        if config.head_only:
+            _freeze_all_but_the_head(model)
+        self.network = _faster_form(model.train(not config.head_only), config)
+        learning = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        self.optimizer = make_optimizer(learning, config)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
         self.lap = Laps(device, config.phases)
         self.loss = next((method.loss for method in methods.values() if method.loss), self._cross_entropy)
@@ -112,7 +115,7 @@ class _Run:
     def epoch(self, number, feed, *, losses, bar):
         """Train on every batch once: seconds of each phase, as of `Laps.stop`."""
         first, steps = number * len(feed), self.config.epochs * len(feed)
-        self.model.train()  # a test leaves it in eval mode
+        self.model.train(not self.config.head_only)  # a test leaves it in eval mode
         self.lap.start()
         for step, (images, labels) in enumerate(feed.epoch(number), start=first):
             self.lap("data")
@@ -165,6 +168,13 @@ class _Run:
         for method in self.methods.values():
             model = method.result(model)
         return model
+
+
+def _freeze_all_but_the_head(model):
+    """Leave a gradient to the last linear layer only: then the backward pass ends there, too."""
+    *_, head = (layer for layer in model.modules() if isinstance(layer, torch.nn.Linear))
+    model.requires_grad_(False)
+    head.requires_grad_()
 
 
 def _faster_form(model, config):

@@ -10,7 +10,8 @@ from labkit import methods
 from labkit.methods.decay import decay_factor
 from labkit.methods.warmup import warmup_factor
 
-OF_TORCH = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}  # these have every form of `TrainConfig.update`
+# these have every form of `TrainConfig.update`
+OF_TORCH = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 def names():

@@ -4,7 +4,7 @@ import pytest
 
 from labkit import ledger
 from labkit.ledger.rows import Latency
-from labkit.measure import Plan, SimulatedMachine, latency, throughput_curve, times_as_long
+from labkit.measure import Plan, SimulatedMachine, latency, times_as_long
 from labkit.measure.clock import Clock
 
 
@@ -188,36 +188,6 @@ def test_a_row_fits_the_ledger_and_shows_itself(tmp_path):
     [samples] = ledger.load("latencies", path=tmp_path / "ledger.sqlite")["samples_ms"]
     assert samples == row.samples_ms
     assert "median" in row.summary() and "<table>" in row._repr_html_()
-
-
-def test_a_curve_has_one_row_a_batch_size_and_knows_the_best():
-    machine = SimulatedMachine(0, jitter=0)
-    curve = throughput_curve(lambda n: machine.work(1e-3 + n * 1e-4), [1, 4, 16], device=machine.clock)
-    assert [row.batch for row in curve.rows] == [1, 4, 16]
-    assert [row.throughput_per_s for row in curve.rows] == pytest.approx([1 / 1.1e-3, 4 / 1.4e-3, 16 / 2.6e-3])
-    assert curve.best.batch == 16
-
-
-def test_a_batch_that_does_not_fit_is_a_row_with_a_reason():
-    machine = SimulatedMachine(0)
-
-    def make(batch):
-        if batch > 2:
-            raise MemoryError
-        return machine.work(1e-3)
-
-    curve = throughput_curve(make, [2, 4], device=machine.clock)
-    assert curve.rows[1].p50_ms is None
-    assert curve.rows[1].reason == "does not fit in memory"
-    assert "not measured" in curve.rows[1].summary()
-
-
-def test_an_error_of_the_model_is_not_taken_for_a_lack_of_memory():
-    def make(batch):
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    with pytest.raises(RuntimeError, match="shapes"):
-        throughput_curve(make, [1], device=SimulatedMachine().clock)
 
 
 def test_on_the_real_machine_a_row_says_where_it_comes_from():

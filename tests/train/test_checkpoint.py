@@ -154,8 +154,11 @@ class Runs:
 
 
 def flip_a_bit(path):
+    with zipfile.ZipFile(path) as file:
+        largest = max(file.infolist(), key=lambda part: part.file_size)
+        content = file.read(largest)
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[data.index(content) + len(content) // 2] ^= 1  # between the parts lies padding, which nothing reads
     path.write_bytes(bytes(data))
 
 

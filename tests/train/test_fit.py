@@ -59,6 +59,7 @@ def test_a_step_is_plain_gradient_descent_worked_by_hand():
     [
         ("sgd", lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9, weight_decay=1e-2)),
         ("adamw", lambda params: torch.optim.AdamW(params, lr=0.02, weight_decay=1e-2)),
+        ("adam", lambda params: torch.optim.Adam(params, lr=0.02, weight_decay=1e-2)),
     ],
 )
 def test_the_loop_with_every_switch_off_is_a_plain_loop(images, optimizer, make):
@@ -192,7 +193,7 @@ def test_the_average_of_the_weights_is_tested_in_place_of_the_last_ones(images):
     assert history.accuracy[-1] == accuracy(history.model, images, device="cpu")
 
 
-@pytest.mark.parametrize(("optimizer", "rate"), [("lars", 5.0), ("lamb", 0.05)])
+@pytest.mark.parametrize(("optimizer", "rate"), [("lars", 20.0), ("lamb", 0.05)])
 def test_layer_wise_rates_learn(images, optimizer, rate):
     settings = {"optimizer": optimizer, "schedule": "cosine", "warmup": "gradual", "warmup_epochs": 1}
     _, history = trained(images, epochs=6, learning_rate=rate, **settings)
@@ -267,10 +268,28 @@ def test_fewer_images_than_one_batch_are_refused(images):
         trained(images, batch=500)
 
 
+def test_with_the_head_alone_all_else_stays_and_computes_as_in_use(images):
+    before, dropped = network(dropout=0.5), network(dropout=0.5)
+    trained(images, dropped, head_only=True)
+    old, new = before.state_dict(), dropped.state_dict()
+    changed = {name for name in new if not torch.equal(new[name], old[name])}
+    assert changed == {"6.weight", "6.bias"}  # neither the running statistics of batch norm
+    assert not dropped[0].weight.requires_grad
+    # the second implementation: logistic regression on what the rest says in use
+    with torch.no_grad():
+        body = before.eval()[:6]
+        batches = [(body(x), y) for epoch in range(2) for x, y in images.batches(20, seed=epoch, drop_last=True)]
+    optimizer = torch.optim.Adam(before[6].parameters(), lr=0.02, weight_decay=0)
+    for x, y in batches:
+        train_step(before[6], optimizer, x, y)
+    model, _ = trained(images, head_only=True, optimizer="adam", weight_decay=0.0, schedule="constant")
+    assert torch.allclose(model[6].weight, before[6].weight, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        ({"optimizer": "adam"}, "adamw or sgd"),
+        ({"optimizer": "adams"}, "adamw or adam or sgd"),
         ({"amp": "int8"}, "bf16 or fp16"),
         ({"epochs": 0}, "at least 1"),
         ({"accumulate": 3}, "parts of equal size"),

@@ -150,6 +150,24 @@ def test_grey_images_stand_in_three_channels_and_are_brought_to_the_networks_siz
     assert torch.allclose(images[:, 0], images[:, 2])
 
 
+def test_pretrained_begins_with_published_weights_and_says_which_network_has_none():
+    def stem(**settings):
+        return training("efficientnet-lite0", "fashion-mnist", TrainConfig(**settings), limit=20).network._conv_stem
+
+    assert torch.equal(stem(pretrained=True).weight, build("efficientnet-lite0")[0]._conv_stem.weight)
+    assert not torch.equal(stem().weight, build("efficientnet-lite0")[0]._conv_stem.weight)
+    with pytest.raises(LabError, match="choose efficientnet-lite0"):
+        training("cnn-small", "fashion-mnist", TrainConfig(pretrained=True), limit=20)
+
+
+def test_the_head_of_a_pretrained_network_is_trained_from_the_command_line(own_artifacts):
+    words = ("--pretrained", "--head-only", "--optimizer", "adam", "--size", "32", "--profile", "none")
+    call("--model", "efficientnet-lite0", "--limit", "40", "--batch-size", "20", *words)
+    (file,) = own_artifacts.glob("checkpoints/*.pt")
+    learned, known = load_checkpoint(file)[0]["model"], build("efficientnet-lite0")[0].state_dict()
+    assert {name for name in known if not torch.equal(learned[name], known[name])} == {"_fc.weight", "_fc.bias"}
+
+
 def test_a_network_for_small_images_takes_the_channels_and_the_size_of_the_set(tmp_path):
     for split in ("train", "test"):
         class_folders(tmp_path / "set" / split, side=32)
