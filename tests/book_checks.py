@@ -116,6 +116,8 @@ def _look(tab, name, address, found):
 
 
 def _words(tab):
+    """The words of a page, without the forms that only scripts bring."""
+    tab.evaluate("document.querySelectorAll('form.guess').forEach((form) => form.remove())")
     return set(tab.locator("main, [role=main]").first.inner_text().split())
 
 

@@ -22,8 +22,8 @@ from test_cli import COMMANDS
 from labkit import ledger, report
 from labkit.errors import LabError, Unavailable
 from labkit.files import root
-from labkit.ledger.rows import Attempt
-from labkit.lesson import cards, pages, syllabus
+from labkit.ledger.rows import Attempt, Prediction
+from labkit.lesson import cards, pages, syllabus, verdicts
 
 pytestmark = pytest.mark.slow  # the first test that comes builds the whole book
 
@@ -52,6 +52,8 @@ def executed_lesson():
     """A small notebook with one output of each kind that lessons have."""
     wide = "<table><tr>" + "".join(f"<td>column-{number}</td>" for number in range(40)) + "</tr></table>"
     picture = new_output("display_data", {"image/png": base64.b64encode(DOT).decode(), "text/plain": "<Figure>"})
+    said = {"image/png": {"alt": "time against batch. fused: 2 at 16, 5 at 256."}}
+    spoken = new_output("display_data", {"image/png": base64.b64encode(DOT + b" ").decode()}, metadata=said)
     drawing = html('<a href="../../graphs/abc123.html">small.onnx, drawn by netron</a>')
     cells = [
         new_markdown_cell("# Start here\n\n**A question?**\n\nSo $\\frac{a}{b}$ is\n\n$$y = \\sqrt{x} \\ge 3$$"),
@@ -59,9 +61,26 @@ def executed_lesson():
         new_markdown_cell("## The widest of tables"),
         new_code_cell("table", outputs=[html(wide), html(cards.card("note", "Read this", "A card."))]),
         new_code_cell("explore(draw, rate=(0.5, 0.0, 1.0))", outputs=[picture]),
+        new_code_cell("draw(0.5)", outputs=[spoken]),
+        *question("speed", "7.5", "How many times as fast?", None, (7.0, 8.0)),
+        *question("winner", "bf16", "Which is faster?", ["fp32", "bf16"], (None, None)),
         new_code_cell("show(path)", outputs=[drawing]),
     ]
     return new_notebook(cells=cells, metadata=nbformat.read(syllabus.lessons()[0].path, as_version=4).metadata)
+
+
+def question(name, result, text, options, interval):
+    """Three cells: a prediction, what stands between, and the result; a heading follows."""
+    row = Prediction(run_key="made-up", prediction_id=name, question=text, answer="1", source="default", unit=None)
+    low, high = interval
+    found = replace(row, result=result, low=low, high=high, verdict="no answer")
+    return [
+        new_markdown_cell(f"## Asked about {name}"),
+        new_code_cell("predict(...)", outputs=[html(cards.card("asked", row, options))]),
+        new_code_cell("measure()", outputs=[new_output("stream", name="stdout", text=f"the {name} it came to\n")]),
+        new_code_cell("reveal(...)", outputs=[html(cards.card("revealed", found, "measured"))]),
+        new_markdown_cell(f"What the {name} means."),
+    ]
 
 
 def build(artifacts):
@@ -150,8 +169,9 @@ def test_formulas_are_drawn_by_the_browser_itself(book):
         assert not re.search(r"\$\$|\\frac|MathJax", left), lesson.name
 
 
-def test_a_picture_is_named_after_its_section_and_sliders_have_a_stand_in(book):
+def test_a_picture_says_its_own_words_or_is_named_after_its_section_and_sliders_have_a_stand_in(book):
     shown = page(book, f"lessons/{LESSON}")
+    assert 'alt="time against batch. fused: 2 at 16, 5 at 256."' in shown
     assert 'alt="Picture in the section “The widest of tables”; the text below it says what to see"' in shown
     assert "In JupyterLab this has sliders." in shown
 
@@ -334,21 +354,26 @@ FAULTS = {
 SOUND = '<!doctype html><html lang="en"><title>t</title><body><nav><a href="#x">x</a></nav><main><h1>One</h1>{}</main>'
 
 
-@pytest.mark.browser
-def test_the_checks_of_a_page_notice_each_fault():
+@pytest.fixture
+def chromium():
     need_browser()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        tab = browser.new_page()
-        tab.set_content(SOUND.format("<p>Black on white.</p>"))
-        assert tab.evaluate(FINDINGS) == []
-        for rule, fault in FAULTS.items():
-            tab.set_content(SOUND.format(fault))
-            found = tab.evaluate(FINDINGS)
-            assert {finding.partition(":")[0] for finding in found} == {rule}
+        yield browser
         browser.close()
+
+
+@pytest.mark.browser
+def test_the_checks_of_a_page_notice_each_fault(chromium):
+    tab = chromium.new_page()
+    tab.set_content(SOUND.format("<p>Black on white.</p>"))
+    assert tab.evaluate(FINDINGS) == []
+    for rule, fault in FAULTS.items():
+        tab.set_content(SOUND.format(fault))
+        found = tab.evaluate(FINDINGS)
+        assert {finding.partition(":")[0] for finding in found} == {rule}
 
 
 @pytest.mark.browser
@@ -367,41 +392,101 @@ def test_pages_ask_no_host_and_can_be_read_and_used_by_everybody(book):
 
 
 @pytest.mark.browser
-def test_a_lesson_beside_the_report_fits_a_phone(tmp_path):
-    need_browser()
-    from playwright.sync_api import sync_playwright
+def test_the_book_asks_before_it_shows_a_result_and_keeps_the_guess(book, chromium):
+    tab = chromium.new_context().new_page()
+    lesson = (book / "lessons" / f"{LESSON}.html").as_uri()
+    tab.goto(lesson)
+    hidden = [tab.get_by_text(f"the {name} it came to") for name in ("speed", "winner")]
+    meant = tab.get_by_text("What the speed means.")
+    assert not any(each.is_visible() for each in (*hidden, meant))
+    assert tab.get_by_role("heading", name="Asked about winner").is_visible(), "a heading is never folded"
+    field = tab.get_by_label("My guess:")
+    field.press("Enter")
+    assert not hidden[0].is_visible(), "an empty guess is none"
+    field.fill("6.9")
+    field.press("Enter")
+    assert hidden[0].is_visible() and meant.is_visible() and not hidden[1].is_visible()
+    tab.get_by_label("fp32").check()
+    tab.get_by_role("button", name="That is my guess").nth(1).click()
+    assert hidden[1].is_visible()
+    tab.reload()
+    assert all(each.is_visible() for each in hidden), "what was answered stays open"
+    tab.goto((book / "guesses.html").as_uri())
+    assert "1 of 2 guesses were right or close." in tab.content()
+    assert tab.evaluate(FINDINGS) == []
+    assert tab.locator("#guess-list tbody tr").all_inner_texts() == [
+        f"{LESSON}\tHow many times as fast?\t6.9\t7.5\tright",
+        f"{LESSON}\tWhich is faster?\tfp32\tbf16\toff",
+    ]
+    tab.get_by_role("button", name="Forget my guesses").click()
+    assert "holds no guess" in tab.content()
 
+
+@pytest.mark.browser
+def test_show_me_unfolds_a_result_without_a_guess(book, chromium):
+    tab = chromium.new_page()
+    tab.goto((book / "lessons" / f"{LESSON}.html").as_uri())
+    tab.get_by_role("button", name="Show me").first.click()
+    assert tab.get_by_text("the speed it came to").is_visible()
+    assert "No guess made." in tab.content()
+
+
+@pytest.mark.browser
+def test_without_scripts_nothing_is_folded_and_a_browser_that_keeps_nothing_says_so(book, chromium):
+    plain = chromium.new_context(java_script_enabled=False).new_page()
+    plain.goto((book / "lessons" / f"{LESSON}.html").as_uri())
+    assert plain.get_by_text("the speed it came to").is_visible()
+    assert plain.locator("form.guess").count() == 0
+    tab = chromium.new_page()
+    tab.add_init_script("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); }")
+    tab.goto((book / "lessons" / f"{LESSON}.html").as_uri())
+    tab.get_by_label("My guess:").fill("3")
+    tab.get_by_label("My guess:").press("Enter")
+    assert tab.get_by_text("the speed it came to").is_visible()
+    assert "Your browser keeps nothing" in tab.content()
+
+
+@pytest.mark.browser
+def test_the_book_judges_a_guess_as_the_lesson_does(book, chromium):
+    tab = chromium.new_page()
+    tab.goto((book / "guesses.html").as_uri())
+    results = [("2", 2, 2), ("2", 1.5, 2.5), ("-2", None, None), ("0", 0, 0), ("bf16", None, None), (None, None, None)]
+    for result, low, high in results:
+        for guess in ("2", "2.19", "2.21", "2.49", "2.51", "1.6", "0", "-2", "bf16", "fp32"):
+            found = {"result": result, "low": low and str(low), "high": high and str(high)}
+            told = tab.evaluate("([guess, found]) => verdict(guess, found)", [guess, drop_none(found)])
+            row = Prediction(run_key="r", prediction_id="p", question="?", answer=guess, source="reader", unit=None)
+            assert told == verdicts.of_prediction(replace(row, result=result, low=low, high=high)), (guess, result)
+
+
+def drop_none(found):
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@pytest.mark.browser
+def test_a_lesson_beside_the_report_fits_a_phone(tmp_path, chromium):
     lesson = executed_lesson()
     heads = [f"column{number}" for number in range(30)]
     wide = "\n".join(f"|{'|'.join(row)}|" for row in (heads, ["---"] * 30, heads))
     lesson.cells.insert(1, new_markdown_cell(wide))
     nbformat.write(lesson, tmp_path / "lesson.ipynb")
     page = pages.beside([tmp_path / "lesson.ipynb"])[tmp_path / "lesson.ipynb"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        tab = browser.new_page(viewport={"width": 400, "height": 800})
-        tab.goto(page.as_uri())
-        assert tab.locator("table").count() > 1
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 400
-        browser.close()
+    tab = chromium.new_page(viewport={"width": 400, "height": 800})
+    tab.goto(page.as_uri())
+    assert tab.locator("table").count() > 1
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 @pytest.mark.browser
-def test_a_page_that_breaks_the_keyboard_is_noticed(tmp_path):
-    need_browser()
-    from playwright.sync_api import sync_playwright
-
+def test_a_page_that_breaks_the_keyboard_is_noticed(tmp_path, chromium):
     path = tmp_path / "page.html"
     path.write_text(
         '<!doctype html><main><a href="#a" style="outline:none">unmarked</a><a href="#b" tabindex="-1">never</a>'
         '<button class="theme-switch-button">no theme</button><button class="primary-toggle">no menu</button></main>'
     )
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        tab = browser.new_page()
-        tab.set_default_timeout(1000)
-        wrong = "\n".join(keyboard(tab, path.as_uri()))
-        browser.close()
+    tab = chromium.new_page()
+    tab.set_default_timeout(1000)
+    wrong = "\n".join(keyboard(tab, path.as_uri()))
     for part in ("invisible when reached: <a", "does not lead to the text", "theme does not change", "finds nothing"):
         assert part in wrong
     assert "does not open and close on a phone" in wrong

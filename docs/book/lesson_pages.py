@@ -1,14 +1,18 @@
 """The additions of this book to Sphinx, so that any browser shows a lesson, without the network and without JavaScript.
 
-A formula becomes MathML, which browsers draw themselves. Above each lesson stands which run it shows. A picture is
-named after its section. netron's drawing, a page of its own in artifacts/graphs, comes into the book as a frame.
+A formula becomes MathML, which browsers draw themselves. Above each lesson stands which run it shows. A picture that
+brings no words of its own is named after its section. netron's drawing, a page of its own in artifacts/graphs, comes
+into the book as a frame.
 """
 
+import base64
+import hashlib
 import re
 import shutil
 from html import escape
 from pathlib import Path
 
+import nbformat
 from docutils import nodes
 from latex2mathml.converter import convert
 
@@ -38,14 +42,27 @@ def _block(translator, node):
 
 def _adapt(app, doctree):
     _say_which_run(doctree, app.config.lesson_notes.get(app.env.docname))
+    words = _words_of_pictures(Path(app.env.doc2path(app.env.docname)))
     for image in doctree.findall(nodes.image):
-        image["alt"] = f"Picture in the section “{_section(image)}”; the text below it says what to see"
+        unnamed = f"Picture in the section “{_section(image)}”; the text below it says what to see"
+        image["alt"] = words.get(Path(image["uri"]).stem) or unnamed
     for raw in list(doctree.findall(nodes.raw)):
         found = _DRAWING.search(raw.astext())
         if found:
             raw.parent.replace(raw, nodes.raw("", _frame(app, found), format="html"))
     for cell in list(doctree.findall(_has_sliders)):
         cell.append(nodes.paragraph("", _SLIDERS, classes=["stand-in"]))
+
+
+def _words_of_pictures(page):
+    """{name of the file that MyST-NB writes: what the picture says in words} of an executed notebook."""
+    found = {}
+    cells = nbformat.read(page, as_version=4).cells if page.suffix == ".ipynb" else []
+    for output in (output for cell in cells for output in cell.get("outputs", [])):
+        if "image/png" in output.get("data", {}):
+            name = hashlib.sha256(base64.b64decode(output.data["image/png"])).hexdigest()
+            found[name] = output.metadata.get("image/png", {}).get("alt")
+    return found
 
 
 def _say_which_run(doctree, note):

@@ -27,6 +27,7 @@ def generated(runs):
     return {
         "index": _index(runs),
         "results": _results(runs),
+        "guesses": _read(HERE / "guesses.md"),
         "methods": _cards("Methods of training", "methods"),
         "compression": _cards("Methods of compression", "compress"),
         "quantization": _cards("Ways of quantization", "quantize"),

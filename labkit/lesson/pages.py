@@ -39,6 +39,9 @@ def _page(path):
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", _formula, cell.source, flags=re.DOTALL)
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                output.metadata.setdefault("image/png", {}).setdefault("alt", "The text below says what to see here.")
     body, _ = _exporter().from_notebook_node(notebook)
     report = link(artifacts() / "report.html", path.parent)
     return cards.template("notebook.html").render(title=path.stem, body=body, report=report)
