@@ -5,11 +5,15 @@
 
 import contextlib
 import io
+import linecache
 import os
+import pickle
+import random
 import signal
 import threading
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from labkit import ledger
 from labkit.errors import LessonError
@@ -49,8 +53,7 @@ class Task:
         returns  the answer when it passes, else the reference answer
         raises   LessonError when it does not pass and LABKIT_STRICT=1
         """
-        printed = _Beginning()
-        with contextlib.redirect_stdout(printed):
+        with _caught() as printed:
             verdict, message = verdict_on(lambda: answer, self.exercise.verify)
         row = Answer(run_key=current().run_key, exercise_id=self.exercise.id, verdict=verdict, message=message or None)
         ledger.add(row)
@@ -64,25 +67,103 @@ class Task:
 
 def verdict_on(make, verify):
     """("passed" | "wrong" | "unsolved", message) of the answer that `make()` returns, whatever it does."""
+    with _put_back() as changed:
+        verdict, message = _verdict_on(make, verify)
+    if changed:
+        note = f"Your answer changed {', '.join(changed)} for the whole notebook; the check put it back."
+        message = f"{message or 'It passes.'} {note}"
+    return verdict, message
+
+
+def _verdict_on(make, verify):
     try:
         with _time_limit(LONGEST_S):
             answer = make()
             if exercises.is_stub(answer):
                 return "unsolved", "Nothing here yet. The reference answer is used below: read on, and come back."
             verify(answer)
-    except NotImplementedError:
-        return "unsolved", "Not written yet. The reference answer is used below."
     except exercises.Wrong as error:
         return "wrong", str(error)
-    except _TooLong:
-        return "wrong", f"Your answer had not finished after {LONGEST_S} seconds. Does a loop never end?"
+    except _TooLong as late:
+        return "wrong", f"Your answer had not finished after {LONGEST_S} seconds{_line(late)}. Does a loop never end?"
     except KeyboardInterrupt:
         if not cards.interactive():
             raise
         return "wrong", "You stopped your answer before it had finished. The reference answer is used below."
     except BaseException as error:  # an answer may raise anything, and the lesson goes on
-        return "wrong", f"Your answer raised {''.join(traceback.format_exception_only(error)).strip()}"
+        if isinstance(error, NotImplementedError) and not error.args:  # torch raises it, too, and says for what
+            return "unsolved", "Not written yet. The reference answer is used below."
+        told = "".join(traceback.format_exception_only(error)).strip().removesuffix(":")
+        return "wrong", f"Your answer raised {told}{_line(error)}"
     return "passed", ""
+
+
+def _line(error):
+    """Where the reader's own code was when this was raised: ", in line 3: return x + y", or ""."""
+    steps = [step for step in traceback.walk_tb(error.__traceback__) if step[0].f_globals["__name__"] == "__main__"]
+    if not steps:
+        return ""
+    frame, number = steps[-1]
+    return f", in line {number}: {linecache.getline(frame.f_code.co_filename, number).strip()}"
+
+
+@contextlib.contextmanager
+def _caught():
+    """The beginning of what is printed, on stderr too; what goes past Python's own streams is dropped."""
+    printed, streams = _Beginning(), (1, 2)
+    own = [os.dup(stream) for stream in streams]
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        for stream in streams:
+            os.dup2(nowhere.fileno(), stream)
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            yield printed
+    finally:
+        for stream, copy in zip(streams, own, strict=True):
+            os.dup2(copy, stream)
+            os.close(copy)
+
+
+@contextlib.contextmanager
+def _put_back():
+    """Put back what an answer changes for the whole process; the list given is filled with the names of that."""
+    import numpy as np
+    import torch
+
+    def numpy_state():  # as bytes: it can be compared
+        return pickle.dumps(np.random.get_state())  # noqa: NPY002
+
+    def put_numpy_state(before):
+        np.random.set_state(pickle.loads(before))  # noqa: NPY002
+
+    def environment():  # without what torch.compile notes there by itself
+        return {name: text for name, text in os.environ.items() if not name.startswith("TORCHINDUCTOR_")}
+
+    def put_environment(before):
+        for name in environment().keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+    settings = {
+        "torch's seed": (torch.initial_seed, lambda before: None),  # with the state of the random numbers, below
+        "NumPy's random numbers": (numpy_state, put_numpy_state),
+        "Python's random numbers": (random.getstate, random.setstate),
+        "torch's threads": (torch.get_num_threads, torch.set_num_threads),
+        "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+        "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+        "the working folder": (os.getcwd, os.chdir),
+        "environment variables": (environment, put_environment),
+    }
+    before = {name: get() for name, (get, _) in settings.items()}
+    changed = []
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield changed
+        finally:
+            for name, (get, put) in settings.items():
+                if get() != before[name]:
+                    changed.append(name)
+                    put(before[name])
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The process that grades what a student wrote, from its source alone. Called as `python -m labkit.lesson._grader`.
+"""The process that grades what a student wrote, from its source alone. `labkit.lesson.grading` calls `main`.
 
 It reads [[exercise id, imports of the notebook, source of the cell], ...] as JSON and writes one line
 [exercise id, verdict, message] for each. No other cell of the notebook runs here, so what one of them changes does not
@@ -69,7 +69,3 @@ def _handed_in(exercise_id, imports, source):
 
 def _hand_in(answer):
     raise _HandedIn(answer)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,14 @@ from pathlib import Path
 from labkit.lesson import exercises
 
 LIMIT_S = 600  # for the exercises of one notebook; each has `_exercise.LONGEST_S`, unless it hears no signal
-ENDED = "Your answer ended the process that checks it, or had not finished after ten minutes."
+ENDED = "Your answer ended the process that checks it."
+STOPPED = "The grading was stopped, by a signal or after ten minutes. Grade again. Does a call in the answer never end?"
+SIGNALS = {-signal.SIGINT, -signal.SIGTERM, -getattr(signal, "SIGKILL", 9), -getattr(signal, "SIGHUP", 1)}
 GONE = "The notebook does not ask for it any more."
 
 
 def grade(path, *, solved=False):
-    """{exercise id: ("passed" | "wrong" | "unsolved" | "missing", message)} of a notebook.
+    """{exercise id: ("passed" | "wrong" | "unsolved" | "missing" | "not graded", message)} of a notebook.
 
     path    the notebook as the student handed it in
     solved  fill in the reference answers first
@@ -29,32 +32,34 @@ def grade(path, *, solved=False):
     left = _asked(path, solved)
     verdicts = dict.fromkeys([*_of_lesson(path), *left], ("missing", GONE))
     while left:
-        found = _in_fresh_process([[name, *cell] for name, cell in left.items()])
+        found, ended = _in_fresh_process([[name, *cell] for name, cell in left.items()])
         left = {name: cell for name, cell in left.items() if name not in found}
-        if left:  # the first of them ended the process; the others are graded in another
-            found[next(iter(left))] = ("wrong", ENDED)
+        if ended in SIGNALS:
+            found, left = found | dict.fromkeys(left, ("not graded", STOPPED)), {}
+        elif left:  # the first of them ended the process, or took too long; the others are graded in another
+            found[next(iter(left))] = ("not graded", STOPPED) if ended is None else ("wrong", ENDED)
             left.pop(next(iter(left)))
         verdicts |= found
     return verdicts
 
 
 def _in_fresh_process(cells):
-    """{exercise id: (verdict, message)} as far as the process came."""
+    """({exercise id: (verdict, message)} as far as the process came, its exit status or None at the limit)."""
     own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"}
     environment = {name: text for name, text in os.environ.items() if name not in ("LABKIT_STRICT", "PYTHONSTARTUP")}
-    command = [sys.executable, "-P", "-W", "ignore", "-m", "labkit.lesson._grader"]
+    command = [sys.executable, "-P", "-W", "ignore", "-c", "from labkit.lesson import _grader\n_grader.main()"]
     try:
-        done = subprocess.run(command, input=json.dumps(cells).encode(), capture_output=True, timeout=LIMIT_S,
-                              env=environment | own)  # fmt: skip
-        said = done.stdout
+        done = subprocess.run(command, input=json.dumps(cells).encode(), stdout=subprocess.PIPE, timeout=LIMIT_S,
+                              stderr=subprocess.DEVNULL, env=environment | own)  # fmt: skip
+        said, ended = done.stdout, done.returncode
     except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
+        said, ended = late.stdout or b"", None
     rows = [json.loads(line) for line in said.splitlines() if line.endswith(b"]")]
-    return {name: (verdict, message) for name, verdict, message in rows}
+    return {name: (verdict, message) for name, verdict, message in rows}, ended
 
 
 def flaw(path, *, solved=False):
-    """Why a notebook does not pass, or None: the first exercise that does not."""
+    """Why a notebook does not pass, or None: the first exercise that does not, or was not graded."""
     for name, (verdict, message) in grade(path, solved=solved).items():
         if verdict != "passed":
             return f"Exercise {name!r} is {verdict}, graded apart: {message}"

@@ -99,9 +99,31 @@ def test_an_answer_that_never_ends_is_wrong(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_process_that_hears_no_signal_is_ended_at_the_limit(tmp_path, monkeypatch):
+def test_a_grading_that_takes_too_long_is_stopped_and_says_not_graded(tmp_path, monkeypatch):
     monkeypatch.setattr(grading, "LIMIT_S", 0.01)
-    assert grading.grade(notebook(tmp_path, BY_PROD + CHECK)) == {"image-bytes": ("wrong", grading.ENDED)}
+    assert grading.grade(notebook(tmp_path, BY_PROD + CHECK)) == {"image-bytes": ("not graded", grading.STOPPED)}
+
+
+@pytest.mark.slow
+def test_a_grading_that_a_signal_stops_is_not_the_answers_fault(tmp_path):
+    stop = "def f(*given):\n    import os\n    os.kill(os.getpid(), 15)\nexercise('least-seconds').check(f)"
+    found = grading.grade(
+        notebook(tmp_path, BY_PROD + CHECK, stop, WRONG.replace("image_bytes", "f") + "exercise('is-real').check(f)")
+    )
+    assert found["least-seconds"] == found["is-real"] == ("not graded", grading.STOPPED)
+
+
+def test_an_error_is_shown_with_the_line_of_the_students_code_that_met_it():
+    answer = "import numpy as np\ndef image_bytes(*shape):\n    return np.ones(3) @ np.ones(len(shape))\n"
+    message = grade("image-bytes", [], answer + CHECK)[1]
+    assert "ValueError" in message
+    assert message.endswith(", in line 3: return np.ones(3) @ np.ones(len(shape))")
+
+
+def test_torchs_own_not_implemented_is_an_error_of_the_answer():
+    answer = "def image_bytes(*shape):\n    raise NotImplementedError('not for Half')\n"
+    assert grade("image-bytes", [], answer + CHECK)[0] == "wrong"
+    assert grade("image-bytes", [], answer.replace("('not for Half')", "") + CHECK)[0] == "unsolved"
 
 
 def test_an_honest_answer_passes_with_the_imports_of_the_notebook(tmp_path):

@@ -1,8 +1,14 @@
 """The teaching words: what they record, how they judge, and that they never block."""
 
 import asyncio
+import os
+import random
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from labkit import ledger, lesson
 from labkit.errors import LessonError
@@ -382,6 +388,48 @@ def test_of_what_an_answer_prints_only_the_first_lines_are_shown_below_the_verdi
     assert said.index("passed") < said.index("line 0")
     assert "line 19" in said
     assert "line 20" not in said
+
+
+def test_stderr_is_shown_as_what_is_printed_is(task, capsys):
+    task.check(lambda x: (print("to stderr\n" * 2000, file=sys.stderr), 2 * x)[1])
+    said, errors = capsys.readouterr()
+    assert said.count("to stderr") == 20
+    assert not errors
+
+
+def test_what_an_answer_writes_past_python_is_dropped_and_later_writing_is_not(capfd):
+    with _exercise._caught():
+        os.write(1, b"past Python, on stdout\n")
+        os.write(2, b"past Python, on stderr\n")
+    os.write(1, b"back\n")
+    os.write(2, b"back\n")
+    assert capfd.readouterr() == ("back\n", "back\n")
+
+
+GLOBAL = {
+    "torch's seed": lambda: torch.manual_seed(99),
+    "NumPy's random numbers": lambda: np.random.seed(99),  # noqa: NPY002
+    "Python's random numbers": lambda: random.seed(99),
+    "torch's threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "torch's grad mode": lambda: torch.set_grad_enabled(False),
+    "the working folder": lambda: os.chdir("/"),
+    "environment variables": lambda: os.environ.update(LABKIT_STRICT="1"),
+}
+
+
+def global_state():
+    torchs = torch.get_rng_state().tolist(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+    return torchs, repr(np.random.get_state()), random.getstate(), Path.cwd(), dict(os.environ)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("name", GLOBAL)
+def test_what_an_answer_changes_globally_is_put_back_and_named(task, name, capsys):
+    before = global_state()
+    for factor in (2, 3):  # a right answer, a wrong one
+        task.check(lambda x, factor=factor: (GLOBAL[name](), factor * x)[1])
+        assert global_state() == before
+        assert f"changed {name} for the whole notebook" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("answer", [stub, lambda x: x])

@@ -8,9 +8,9 @@ def image_bytes(images, height, width, bytes_per_value):
 
 
 def verify_image_bytes(answer):
-    for shape in ((60_000, 28, 28, 1), (60_000, 28, 28, 4), (7, 3, 5, 2)):
+    for shape in ((60_000, 28, 28, 1), (60_000, 28, 28, 4), (7, 3, 5, 1), (11, 7, 3, 2), (60_013, 97, 113, 4)):
         images, height, width, size = shape
-        expect_close(answer(*shape), images * height * width * size, f"image_bytes{shape}")
+        expect_close(answer(*shape), images * height * width * size, f"image_bytes{shape}", tolerance=0)
 
 
 def least_seconds(operations, bytes_moved, calls, machine):
@@ -32,6 +32,10 @@ def verify_least_seconds(answer):
         "many calls on hardly any numbers": ((400, 1_600, 11, fast), (3.3e-5, "overhead")),
         "a thousand calls, each of them long": ((6.3e12, 1e9, 1_000, fast), (3.0, "arithmetic")),
         "more operations than bytes, and still waiting for memory": ((4e9, 1.3e9, 1, fast), (0.01, "memory")),
+        "calls that take longer than either, less than both": (
+            (4.2e12, 1.95e11, 900_001, fast),
+            (2.700003, "overhead"),
+        ),
         "five operations per byte, where the ridge is at 16": ((6.5e9, 1.3e9, 1, fast), (0.01, "memory")),
         "five operations per byte, where the ridge is at 2": ((8.5e9, 1.7e9, 1, slow), (0.5, "arithmetic")),
     }

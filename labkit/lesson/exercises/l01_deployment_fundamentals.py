@@ -41,7 +41,9 @@ def verify_response_times(answer):
 OFFERS = (
     ("tiny", 0.80, 0.5, 0.1, 20),
     ("small", 0.86, 1.0, 1.0, 50),
-    ("batched", 0.91, 40.0, 20.0, 40),
+    ("batched", 0.91, 40.0, 20.0, 0),  # on a machine that is there anyway
+    ("late", 0.876, 5.4, 6.0, 45),
+    ("bulky", 0.885, 12.5, 10.6, 30),
     ("middle", 0.90, 4.0, 5.0, 200),
     ("large", 0.93, 9.0, 80.0, 900),
 )
@@ -61,7 +63,7 @@ def verify_pick(answer):
     offers = [dict(zip(("name", "accuracy", "p99_ms", "size_mb", "usd_per_month"), row, strict=True)) for row in OFFERS]
     cases = {
         "an app that must answer within 5 ms": ((5, 50, 0.85), "small"),
-        "a nightly job that may take its time": ((100, 50, 0.88), "batched"),
+        "a nightly job that may take its time": ((100, 50, 0.89), "batched"),
         "a device with 10 MB of room": ((100, 10, 0.88), "middle"),
         "exactly at the limits": ((9.0, 80.0, 0.93), "large"),
         "high accuracy within 5 ms": ((5, 50, 0.90), "middle"),

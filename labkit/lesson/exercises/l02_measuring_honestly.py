@@ -16,7 +16,7 @@ class Machine:
     def __init__(self, *, queue=False, cold_calls=0, spikes=0.0, hurries=0.0, seed=0):
         self.random = np.random.default_rng(seed)
         self.queue, self.cold_calls, self.spikes, self.hurries = queue, cold_calls, spikes, hurries
-        self.time = self.idle_at = 0.0
+        self.time, self.idle_at, self.calls = 0.0, 0.0, 0
 
     def now(self):
         return self.time
@@ -25,6 +25,7 @@ class Machine:
         self.time = max(self.time, self.idle_at)
 
     def work(self):
+        self.calls += 1
         cost = TRUTH_S * (1 + 0.01 * self.random.standard_normal())
         if self.cold_calls > 0:
             self.cold_calls, cost = self.cold_calls - 1, cost * 20
@@ -69,10 +70,14 @@ def verify_time_one_call(answer):
             machine = Machine(**traits, seed=seed)
             found = answer(machine.work, machine.now, machine.synchronize)
             if not isinstance(found, (int, float)):
-                raise Wrong(f"On {name}: expected seconds, found {shorten(found)}.")
+                raise Wrong(f"On {name}: expected seconds as a number, such as float(...), found {shorten(found)}.")
             near = abs(found - TRUTH_S) <= 0.03 * TRUTH_S
             where = f"On {name} (run {seed + 1} of {SEEDS})"
-            expect(near, f"{where} a call takes {TRUTH_S * 1e3:.2f} ms; your function says {found * 1e3:.2f} ms.")
+            expect(
+                near,
+                f"{where} a call takes {TRUTH_S * 1e3:.2f} ms; your function says {found * 1e3:.2f} ms "
+                f"after {machine.calls} calls.",
+            )
 
 
 def is_real(ratios, null_ratios):
@@ -92,16 +97,16 @@ def is_real(ratios, null_ratios):
     return "not distinguishable"
 
 
-def runs(true_ratio, *, noise=0.02, spikes=0.05, pairs=60, seed=0):
+def runs(true_ratio, *, null=1.0, noise=0.02, null_noise=None, spikes=0.05, pairs=60, seed=0):
     """(ratios, null ratios) of one made-up comparison with spikes in both."""
     random = np.random.default_rng(seed)
 
-    def series(center):
+    def series(center, noise):
         values = center * np.exp(noise * random.standard_normal(pairs))
         hit = random.random(pairs) < spikes
         return np.where(hit, values * random.choice([0.2, 5.0], pairs), values)
 
-    return series(true_ratio), series(1.0)
+    return series(true_ratio, noise), series(null, null_noise or noise)
 
 
 def verify_is_real(answer):
@@ -112,6 +117,17 @@ def verify_is_real(answer):
         "a change that is 10 % slower": (0.90, "slower", {}),
         "no change at all": (1.00, "not distinguishable", {}),
         "no change, on a noisy machine with few pairs": (1.00, "not distinguishable", {"noise": 0.2, "pairs": 15}),
+        "4 % faster, where the same code against itself is 9 % faster": (1.04, words[2], {"null": 1.09}),
+        "4 % faster, where the same code against itself is 9 % slower": (1.04, words[2], {"null": 0.91}),
+        "4 % slower, where the same code against itself is 9 % slower": (0.96, words[2], {"null": 0.91}),
+        "22 % slower, where the band goes down to 1 / 1.25": (0.78, "slower", {"null": 1.25, "noise": 0.002}),
+        "18 % slower, where the band goes down to 1 / 1.25": (0.82, words[2], {"null": 1.25, "noise": 0.002}),
+        "a noisy comparison beside a quiet null run": (1.02, words[2], {"noise": 0.3, "null_noise": 0.03, "pairs": 20}),
+        "a quiet comparison beside a noisy null run": (
+            1.05,
+            words[2],
+            {"noise": 0.002, "null_noise": 0.3, "pairs": 15},
+        ),
         "1 % faster, far below what this noise can show": (1.01, "not distinguishable", {"noise": 0.15, "pairs": 15}),
     }
     for name, (true_ratio, wanted, traits) in cases.items():
@@ -135,7 +151,17 @@ def calls_needed(q, sure=0.99):
 
 
 def verify_calls_needed(answer):
-    cases = [(0.95, None), (0.99, None), (0.5, None), (0.937, 0.99), (0.8, 0.95), (0.99, 0.9), (0.731, 0.999)]
+    cases = [
+        (0.95, None),
+        (0.99, None),
+        (0.5, None),
+        (0.937, 0.99),
+        (0.8, 0.95),
+        (0.99, 0.9),
+        (0.731, 0.999),
+        (0.999, None),
+        (0.31, 0.6),
+    ]
     for q, sure in cases:
         found = answer(q) if sure is None else answer(q, sure)
         wanted = quantile_floor(q, sure or 0.99)

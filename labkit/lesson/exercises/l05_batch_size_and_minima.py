@@ -1,5 +1,6 @@
-"""Exercises of lesson 05: the noise scale, power iteration, a sharpness that no rewriting changes."""
+"""Exercises of lesson 05: the batch or the rate, power iteration, the noise scale."""
 
+import numpy as np
 import torch
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, readable, shorten, untouched
@@ -16,7 +17,8 @@ def verify_noise_scale(answer):
         "signal 4, noise 100, batches 10 and 50": (4.0, 100.0, 10, 50),
         "the same network, batches 20 and 100": (4.0, 100.0, 20, 100),
         "no noise at all": (9.0, 0.0, 16, 256),
-        "a weak signal: 0.01 against noise 20": (0.01, 20.0, 16, 256),
+        "a weak signal: 0.013 against noise 20": (0.013, 20.0, 16, 250),
+        "signal 3.7, noise 1.1, batches 7 and 24": (3.7, 1.1, 7, 24),
     }
     for name, (signal, noise, small, large) in cases.items():
         found = answer(signal + noise / small, signal + noise / large, small, large)
@@ -41,6 +43,7 @@ def _turned(spectra):
     random, eigenvalues = torch.Generator().manual_seed(0), torch.tensor(spectra, dtype=torch.float64)
     size = eigenvalues.shape[1]
     turns, _ = torch.linalg.qr(torch.randn(len(spectra), size, size, generator=random, dtype=torch.float64))
+    turns[1] = torch.eye(size)  # a vector with zeros in it
     return turns @ torch.diag_embed(eigenvalues) @ turns.mT
 
 
@@ -52,7 +55,8 @@ def verify_power_iteration(answer):
         counted.append(v)
         return torch.einsum("npq,nq->np", matrices, v)
 
-    start = torch.tensor([[7.0], [0.5], [30.0]], dtype=torch.float64).expand(3, 5).clone()
+    start = torch.tensor([[7.0], [0.5], [30.0]], dtype=torch.float64)
+    start = start * torch.randn(3, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     values, directions = _rows(answer(product, start, 300), start.shape)
     counts = f"`steps` was 300, and your function took {len(counted)} products."
     expect(300 <= len(counted) <= 301, counts)  # one more for the values at the last vectors is as good
@@ -63,8 +67,11 @@ def verify_power_iteration(answer):
         apart = float((matrices[row] @ directions[row] - wanted * directions[row]).norm()) / abs(wanted)
         expect(apart < 1e-2, f"{case}: multiplying your vector by the matrix turns it: it is not the eigenvector.")
     # After one product the values are not yet exact. But v @ H v of a vector of length 1 never leaves this range.
-    values, _ = _rows(answer(product, start, 1), start.shape)
+    values, directions = _rows(answer(product, start, 1), start.shape)
+    once = product(start)
     for row, spectrum in enumerate(_SPECTRA):
+        near = [float(torch.cosine_similarity(directions[row], each[row], dim=0)) for each in (once, product(once))]
+        expect(max(map(abs, near)) > 1 - 1e-6, f"Row {row}, after one step: your vector is not H times the given one.")
         low, high = min(spectrum), max(spectrum)
         words = f"Row {row}, one step from a vector of length {float(start[row].norm()):.3g}: found the value"
         words += f" {readable(float(values[row]))}, outside {low:g} to {high:g}. Is each first vector of length 1, too?"
@@ -81,43 +88,80 @@ def _rows(found, shape):
     return found
 
 
-def relative_product(product, weights):
-    sizes = weights.abs()
-    return lambda v: sizes * product(sizes * v)
+def batch_or_rate(run, small, large, rate, factor, epochs, loss):
+    same_epochs = run(small, rate, epochs=epochs) - run(large, rate, epochs=epochs)
+    same_loss = run(small, rate, loss=loss) - run(large, rate, loss=loss)
+    faster = run(large, factor * rate, loss=loss) - run(large, rate, loss=loss)
+    return same_epochs - same_loss, same_loss, faster
 
 
-def verify_relative_product(answer):
-    answer, matrices, random = untouched(answer), _turned(_SPECTRA), torch.Generator().manual_seed(1)
-    weights, v = torch.randn(2, 3, 5, generator=random, dtype=torch.float64)
+def _bench(seeds, known):
+    """A `run` whose accuracies are drawn once for each training; `known` fills with them."""
 
-    def product(u):
-        return torch.einsum("npq,nq->np", matrices, u)
+    def run(batch, rate, *, epochs=None, loss=None):
+        expect((epochs is None) != (loss is None), "Tell each `run` either epochs=... or loss=..., as given.")
+        key = (batch, rate, epochs, loss)
+        random = np.random.default_rng(len(known))
+        return known.setdefault(key, 70 + 9 * random.random(seeds))
 
-    def rewritten(u):  # the same functions with weights 2, 3, ... times as large: their derivatives are smaller
-        return product(u / factors) / factors
+    return run
 
-    factors = torch.tensor([2.0, 3.0, 0.5, 1.0, 7.0], dtype=torch.float64)
-    found, after = answer(product, weights), answer(rewritten, weights * factors)
-    expect(callable(found), f"Expected a function v -> D H D v, found {shorten(found)}.")
-    for what, each in (("product", found(v)), ("product after a rewriting", after(v))):
-        shaped = isinstance(each, torch.Tensor) and each.shape == v.shape
-        expect(shaped, f"The {what} should be a torch tensor of shape {tuple(v.shape)}, found {shorten(each)}.")
-    sizes = torch.diag_embed(weights.abs())
-    wanted = torch.einsum("npq,nq->np", sizes @ matrices @ sizes, v)
-    apart = float((after(v) - found(v)).norm() / wanted.norm())
-    expect(apart < 1e-6, "A rewriting of the network changes your product: is there a D on both sides of H?")
-    signed = weights * product(weights * v)
-    mirrored = float((found(v) - signed).norm() / wanted.norm()) < 1e-6
-    expect(not mirrored, "Your D has the sign of each weight. It should hold the sizes |w|, none of them negative.")
-    expect_close((found(v) - wanted).norm() / wanted.norm() + 1, 1.0, "1 + how far the product is off, relatively")
+
+def verify_batch_or_rate(answer):
+    for seeds, *case in ((5, 12, 300, 0.07, 3, 6, 0.03), (1, 20, 90, 0.4, 7, 11, 0.2), (3, 90, 20, 0.3, 0.5, 2, 1.1)):
+        known = {}
+        run = _bench(seeds, known)
+        slips = _slips(run, *case)
+        wanted = batch_or_rate(run, *case)
+        before = {key: values.copy() for key, values in known.items()}
+        found = answer(run, *case)
+        same = all((known[key] == values).all() for key, values in before.items())
+        expect(same, "Your function changes the accuracies that `run` gave it, and others need them. Make new arrays.")
+        expect(isinstance(found, (tuple, list)) and len(found) == 3, f"Expected three arrays, found {shorten(found)}.")
+        for name, each, right in zip(("unfinished", "by_batch", "by_rate"), found, wanted, strict=True):
+            _expect_difference(name, each, right, slips)
+
+
+def _slips(run, small, large, rate, factor, epochs, loss):
+    """((seeds,) points of a plausible mistake, what they are) pairs."""
+    end, high = {"loss": loss}, factor * rate
+    early = {"epochs": epochs}
+    both = "a comparison that changes batch and rate at once"
+    return (
+        (run(small, rate, **early) - run(large, rate, **early), "the lead after the same epochs"),
+        (run(large, high, **early) - run(large, rate, **early), "taken after the same epochs, not at the same loss"),
+        (run(small, high, **end) - run(small, rate, **end), "what the rate gives the *small* batch"),
+        (run(large, high, **end) - run(small, rate, **end), both),
+        (run(small, high, **end) - run(large, high, **end), "the batch at the higher rate"),
+    )
+
+
+def _expect_difference(name, found, wanted, slips):
+    shaped = isinstance(found, np.ndarray) and found.shape == wanted.shape
+    expect(shaped, f"{name}: expected a NumPy array of shape {wanted.shape}, one per seed, found {shorten(found)}.")
+    if np.allclose(found, wanted):
+        return
+    expect(not np.allclose(found, -wanted), f"{name} has the wrong sign: which of the two is taken from the other?")
+    for slip, words in slips:
+        expect(not np.allclose(abs(found), abs(slip)), f"{name}: this is {words}.")
+    raise Wrong(f"{name}: expected {wanted.round(2)}, found {found.round(2)}. What differs between your two trainings?")
 
 
 EXERCISES = (
     Exercise(
+        id="batch-or-rate",
+        task="The controls that separate training too short, the batch and the rate.",
+        difficulty=2,
+        minutes=10,
+        hint="Five trainings are enough. Compare two that differ in one thing. The first result compares two leads.",
+        reference=batch_or_rate,
+        verify=verify_batch_or_rate,
+    ),
+    Exercise(
         id="noise-scale",
         task="The noise scale from the mean squared gradients of two batch sizes.",
         difficulty=2,
-        minutes=10,
+        minutes=5,
         hint="Two equations, square = signal + noise / batch, with two unknowns. Subtract one from the other first.",
         reference=noise_scale,
         verify=verify_noise_scale,
@@ -130,14 +174,5 @@ EXERCISES = (
         hint="Make each row 1 long, multiply, take the result as the next rows. A value is (row * its product).sum().",
         reference=power_iteration,
         verify=verify_power_iteration,
-    ),
-    Exercise(
-        id="relative-product",
-        task="The product of a Hessian that no rewriting of the network changes.",
-        difficulty=1,
-        minutes=5,
-        hint="D v is weights.abs() * v, number by number. From the right: first D, then H, then D again.",
-        reference=relative_product,
-        verify=verify_relative_product,
     ),
 )

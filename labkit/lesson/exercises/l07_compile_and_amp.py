@@ -1,34 +1,36 @@
-"""Exercises of lesson 07: no graph break, the rule of the loss scale, a clipped step, when compiling pays."""
+"""Exercises of lesson 07: where two lines of cost cross, no graph break, a clipped step with loss scaling."""
 
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten
 
 
-def break_even_epoch(compile_s, eager_epoch_s, compiled_epoch_s):
+def break_even(first, second):
     import math
 
-    saved = eager_epoch_s - compiled_epoch_s
-    return max(1, math.ceil(compile_s / saved)) if saved > 0 else None
+    (fixed_1, each_1), (fixed_2, each_2) = first, second
+    if each_2 > each_1 or (each_2 == each_1 and fixed_2 > fixed_1):
+        return None
+    return 1 if each_2 == each_1 else max(1, math.ceil((fixed_2 - fixed_1) / (each_1 - each_2)))
 
 
 def verify_break_even(answer):
     cases = {
-        (60, 10, 9): 60,
-        (61, 10, 8): 31,
-        (3, 10, 6): 1,
-        (0, 10, 9): 1,
-        (60, 10, 10): None,
-        (60, 10, 11): None,
-        (45, 150, 105): 1,
-        (46, 150, 105): 2,
+        "dearer to begin, cheaper for each": ((2, 0.75), (12, 0.25), 20),
+        "between two whole numbers": ((3, 1.5), (11, 0.25), 7),
+        "dearer to begin, and for each": ((2, 0.5), (12, 0.75), None),
+        "cheaper to begin, but dearer for each: it wins first and loses in the end": ((12, 0.25), (2, 0.75), None),
+        "cheaper in both": ((12, 0.75), (2, 0.25), 1),
+        "the same to begin, cheaper for each": ((5, 0.75), (5, 0.5), 1),
+        "dearer to begin, the same for each": ((2, 0.5), (12, 0.5), None),
+        "the same in both": ((7, 0.5), (7, 0.5), 1),
+        "paid within the first": ((0, 45), (30, 10), 1),
     }
-    for (compiling, eager, compiled), wanted in cases.items():
-        case = f"{compiling} s of compiling, {eager} s an epoch before, {compiled} s after"
-        found = answer(compiling, eager, compiled)
+    for case, (first, second, wanted) in cases.items():
+        found = answer(first, second)
         if wanted is None:
-            expect(found is None, f"{case}: it never pays, so None; found {shorten(found)}.")
+            expect(found is None, f"{case}, {first} and {second}: expected None, found {shorten(found)}.")
         else:
-            expect(found is not None, f"{case}: expected epoch {wanted}, found None.")
-            expect_close(found, wanted, case)
+            expect(found is not None, f"{case}, {first} and {second}: expected {wanted}, found None.")
+            expect_close(found, wanted, f"{case}, {first} and {second}")
 
 
 def one_graph(x):
@@ -49,34 +51,6 @@ def verify_one_graph(answer):
     torch._dynamo.reset()
     reasons = "; ".join(str(each.reason) for each in graphs.break_reasons)[:200]
     expect(graphs.graph_count == 1, f"One graph is wanted; yours has {graphs.graph_count}: {reasons}")
-
-
-def next_scale(scale, good_steps, overflowed, interval=2000):
-    if overflowed:
-        return scale / 2, 0
-    if good_steps + 1 == interval:
-        return scale * 2, 0
-    return scale, good_steps + 1
-
-
-def verify_next_scale(answer):
-    cases = {
-        "an overflow": ((65536.0, 7, True, 2000), (32768.0, 0)),
-        "a good step": ((65536.0, 7, False, 2000), (65536.0, 8)),
-        "the last good step of an interval": ((65536.0, 1999, False, 2000), (131072.0, 0)),
-        "one before it": ((65536.0, 1998, False, 2000), (65536.0, 1999)),
-        "an overflow in the last step of an interval": ((8.0, 2, True, 3), (4.0, 0)),
-    }
-    for case, (given, wanted) in cases.items():
-        found = answer(*given)
-        is_pair = isinstance(found, (tuple, list)) and len(found) == 2
-        expect(is_pair, f"{case}: expected (scale, good_steps), found {shorten(found)}.")
-        expect(tuple(found) == wanted, f"{case}: expected {wanted}, found {shorten(found)}.")
-    bad_steps, scale, good = {3, 4, 11}, 2.0**16, 0
-    for step in range(20):
-        scale, good = answer(scale, good, step in bad_steps, 4)
-    # 3 overflows halve it; the runs of good steps 0-2, 5-10 and 12-19 hold 0, 1 and 2 whole intervals of 4
-    expect_close(scale, 2.0**16, "The scale after 20 steps with overflows in steps 3, 4 and 11, interval 4")
 
 
 def clipped_step(loss, weights, optimizer, scale, max_norm):
@@ -123,37 +97,28 @@ def _step_taken(answer, slope, scale, max_norm):
 
 EXERCISES = (
     Exercise(
-        id="break-even-epoch",
-        task="Write after which epoch the seconds spent on compiling are won back.",
-        difficulty=1,
-        minutes=6,
-        hint="Every epoch wins the difference. After how many whole epochs is that at least the compile time?",
-        reference=break_even_epoch,
+        id="break-even",
+        task="Write from how many on the way that is dearer to begin is the cheaper one.",
+        difficulty=2,
+        minutes=7,
+        hint="Each wins the difference of the two `each`. After how many is that the difference of the two `fixed`?",
+        reference=break_even,
         verify=verify_break_even,
     ),
     Exercise(
         id="one-graph",
         task="Rewrite a branch on a value, so that it stays in one graph.",
         difficulty=2,
-        minutes=8,
+        minutes=6,
         hint="Compute both sides and let torch.where choose; the condition stays a tensor.",
         reference=one_graph,
         verify=verify_one_graph,
     ),
     Exercise(
-        id="next-scale",
-        task="Write the rule by which a gradient scaler changes its scale after each step.",
-        difficulty=2,
-        minutes=8,
-        hint="Overflow: halve, count anew. Otherwise count; after `interval` good steps in a row: double, count anew.",
-        reference=next_scale,
-        verify=verify_next_scale,
-    ),
-    Exercise(
         id="clipped-step",
         task="Write one fp16 step with loss scaling, gradient clipping, and no step after an overflow.",
         difficulty=3,
-        minutes=15,
+        minutes=12,
         hint="Scale the loss, go backward, divide the gradients, and only then clip. Is the norm finite?",
         reference=clipped_step,
         verify=verify_clipped_step,

@@ -1,4 +1,4 @@
-"""Exercises of lesson 08: how many seeds it takes, the memory of a layer, a backward pass, a fused Triton kernel."""
+"""Exercises of lesson 08: a backward pass that keeps one tensor, a fused Triton kernel."""
 
 from __future__ import annotations  # `tl.constexpr` is not looked up where Triton is missing
 
@@ -11,7 +11,7 @@ import collections
 import inspect
 from unittest import mock
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten
 
 UNTOUCHED = 777.0  # fills the memory that a kernel writes to, and what lies behind it
 POINTS = (-19.0, -5.5, -3.2, -2.9, -1.7, -1.5, 0.0, 1.0, 2.9, 3.1)  # each piece, near each seam
@@ -103,59 +103,6 @@ def check_gradient(function, x):
     )
 
 
-def hidden_bytes(way, images, height, width, channels, itemsize):
-    tensor = images * height * width * channels * itemsize
-    bits = -(-images * height * width * channels // 8)  # a byte that is not full is a byte
-    return {"relu": tensor, "gelu": 2 * tensor, "recomputed": tensor, "output and a bit": tensor + bits}[way]
-
-
-def measured_bytes(way, images, height, width, channels, itemsize):
-    """What autograd really keeps of the activation and the layer after it."""
-    import torch
-
-    from labkit.measure import saved_for_backward
-    from labkit.methods import fastswish
-
-    dtype = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}[itemsize]
-    linear = torch.nn.Linear(channels, 8, dtype=dtype)
-    pair = {
-        "relu": lambda: torch.nn.Sequential(torch.nn.ReLU(), linear),
-        "gelu": lambda: torch.nn.Sequential(torch.nn.GELU(), linear),
-        "recomputed": lambda: fastswish.Recomputed(torch.nn.GELU(), linear),
-        "output and a bit": lambda: torch.nn.Sequential(fastswish.FastSwish(fastswish.FROM_OUTPUT), linear),
-    }[way]()
-    x = torch.randn(images, height, width, channels, dtype=dtype, requires_grad=True) * 2
-    return saved_for_backward(pair, x)
-
-
-def verify_hidden_bytes(answer):
-    for way in ("relu", "gelu", "recomputed", "output and a bit"):
-        for shape in ((2, 7, 7, 96, 4), (3, 4, 8, 32, 2), (1, 5, 5, 16, 8), (1, 3, 3, 5, 4)):
-            images, height, width, channels, itemsize = shape
-            what = f"{way!r}, {images} images of {height} x {width} with {channels} channels, {itemsize} bytes a number"
-            expect_close(answer(way, *shape), measured_bytes(way, *shape), what)
-
-
-def seeds_needed(gap, spread):
-    import math
-
-    return max(2, math.ceil((2.8 * spread / gap) ** 2))
-
-
-def verify_seeds_needed(answer):
-    cases = {
-        (1.0, 1.0): 8,
-        (2.0, 1.0): 2,
-        (0.5, 1.0): 32,
-        (2.2, 1.6): 5,
-        (10.0, 0.5): 2,
-        (0.1, 0.4): 126,
-        (-1.0, 1.0): 8,
-    }
-    for (gap, spread), wanted in cases.items():
-        expect_close(answer(gap, spread), wanted, f"A difference of {gap:g} points, a spread of {spread:g} points")
-
-
 def fused_kernel(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
@@ -245,34 +192,13 @@ EXERCISES = (
         id="lean-fastswish",
         task="Write FastSwish as an autograd.Function whose backward pass keeps no more than ReLU's.",
         difficulty=3,
-        minutes=20,
+        minutes=15,
         hint=(
             "One tensor from which everything follows is enough: x. Differentiate the three pieces on paper, choose "
             "among them with torch.where, and multiply by the gradient that comes in."
         ),
         reference=lean_fastswish,
         verify=verify_lean_fastswish,
-    ),
-    Exercise(
-        id="hidden-bytes",
-        task="Predict the bytes that an activation and the linear layer after it keep for the backward pass.",
-        difficulty=2,
-        minutes=8,
-        hint=(
-            "Who needs x, who needs y? A tensor that two of them keep is there once. Eight bits are a byte, "
-            "and what is left over takes a whole byte."
-        ),
-        reference=hidden_bytes,
-        verify=verify_hidden_bytes,
-    ),
-    Exercise(
-        id="seeds-needed",
-        task="Write how many seeds it takes to find a difference between two activations.",
-        difficulty=2,
-        minutes=8,
-        hint="Solve 2.8 spread / sqrt(n) = |gap| for n, and round up. A squared ratio does not care for the sign.",
-        reference=seeds_needed,
-        verify=verify_seeds_needed,
     ),
     Exercise(
         id="fused-kernel",

@@ -1,11 +1,10 @@
-"""Exercises of lesson 09: a ring all-reduce, ring or tree, shares of unequal size, the memory of ZeRO."""
+"""Exercises of lesson 09: a ring all-reduce, and the schedule of a pipeline."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
+from labkit.lesson.exercises import Exercise, expect, shorten
 
 
 def ring_all_reduce(arrays, send):
@@ -74,67 +73,75 @@ def _expect_ring(post, workers, length, case):
         )
 
 
-def ring_or_tree(size, workers, latency_s, bytes_per_s):
-    levels = math.ceil(math.log2(workers))
-    ways = {
-        "ring": 2 * (workers - 1) * (latency_s + size / workers / bytes_per_s),
-        "tree": 2 * levels * (latency_s + size / bytes_per_s),
-    }
-    return min(ways.items(), key=lambda way: way[1])
+def pipeline_schedule(stages, micro):
+    lists = []
+    for stage in range(stages):
+        ahead = min(micro, stages - stage)
+        order = [("F", i) for i in range(ahead)]
+        for i in range(micro):
+            order.append(("B", i))
+            if ahead + i < micro:
+                order.append(("F", ahead + i))
+        lists.append(order)
+    return lists
 
 
-def verify_ring_or_tree(answer):
-    cases = {  # worked out by hand
-        (8e6, 4, 1e-3, 1e9): ("ring", 18e-3),
-        (8e3, 4, 1e-3, 1e9): ("tree", 4.032e-3),
-        (8e3, 64, 1e-3, 1e9): ("tree", 12.096e-3),
-        (6.4e9, 64, 1e-3, 1e9): ("ring", 12.726),
-        (1e6, 5, 2e-3, 1e8): ("ring", 32e-3),
-        (1e3, 5, 2e-3, 1e8): ("tree", 12.06e-3),
-    }
-    for (size, workers, latency, speed), (way, seconds) in cases.items():
-        case = f"{size:,.0f} bytes, {workers} workers, {1e3 * latency:g} ms, {speed / 1e6:g} MB/s"
-        found = answer(size, workers, latency, speed)
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
-            raise Wrong(f'{case}: expected ("ring" or "tree", seconds), found {shorten(found)}.')
-        expect(found[0] == way, f"{case}: the {way} is faster here, and your answer says {shorten(found[0])}.")
-        expect_close(found[1], seconds, f"{case}, by {way}, in seconds")
+_TAKES = {"F": 1, "B": 2}
 
 
-def shares(count, workers):
-    bounds = [count * worker // workers for worker in range(workers + 1)]
-    return [(begin, end, (end - begin) / count) for begin, end in pairwise(bounds)]
-
-
-def verify_shares(answer):
-    for count, workers in ((64, 4), (10, 4), (63, 2), (7, 7), (3, 5), (100, 8)):
-        case, found = f"{count} images, {workers} workers", answer(count, workers)
+def _finished(lists, case):
+    """When the last piece ends, each beginning as soon as its stage and its input are ready."""
+    ends, stages = {}, len(lists)
+    waiting, free = [list(each) for each in lists], [0] * stages
+    while any(waiting):
+        ready = []
+        for stage in range(stages):
+            if waiting[stage]:
+                kind, i = waiting[stage][0]
+                needs = (
+                    ("F", stage - 1, i)
+                    if kind == "F"
+                    else ("B", stage + 1, i)
+                    if stage < stages - 1
+                    else ("F", stage, i)
+                )
+                if needs in ends or (kind == "F" and stage == 0):
+                    ready.append((stage, max(free[stage], ends.get(needs, 0))))
         expect(
-            isinstance(found, (list, tuple)) and len(found) == workers and all(len(each) == 3 for each in found),
-            f"{case}: expected {workers} triples (begin, end, weight), found {shorten(found)}.",
+            ready, f"{case}: every stage waits for another one: {shorten([each[:1] for each in waiting])} come next."
         )
-        taken = [place for begin, end, _ in found for place in range(begin, end)]
-        expect(sorted(taken) == list(range(count)), f"{case}: not every image is taken exactly once.")
-        sizes = [max(end - begin, 0) for begin, end, _ in found]
-        expect(max(sizes) - min(sizes) <= 1, f"{case}: the shares have {sizes} images; they may differ by one at most.")
-        losses = np.arange(1.0, count + 1) ** 2
-        parts = [weight * losses[begin:end].mean() if end > begin else 0.0 for begin, end, weight in found]
-        expect_close(sum(parts), losses.mean(), f"{case}: the sum of weight × mean of a share")
+        for stage, begin in ready:
+            kind, i = waiting[stage].pop(0)
+            free[stage] = ends[kind, stage, i] = begin + _TAKES[kind]
+    return max(free)
 
 
-def zero_memory(weights, workers, stage):
-    optimizer = 12 / workers if stage >= 1 else 12
-    gradient = 2 / workers if stage >= 2 else 2
-    weight = 2 / workers if stage >= 3 else 2
-    return weights * (optimizer + gradient + weight)
+def verify_pipeline_schedule(answer):
+    for stages, micro in ((2, 3), (3, 5), (4, 7), (4, 2), (1, 3), (3, 1)):
+        case, lists = f"{stages} stages, {micro} micro-batches", answer(stages, micro)
+        expect(
+            isinstance(lists, (list, tuple)) and len(lists) == stages,
+            f"{case}: expected a list of {stages} lists, found {shorten(lists)}.",
+        )
+        for stage, pieces in enumerate(lists):
+            _expect_pieces(pieces, stages - stage, micro, f"{case}, stage {stage}")
+        least, found = 3 * (micro + stages - 1), _finished(lists, case)
+        expect(
+            found == least, f"{case}: done after {found} units, and {least} are possible. Which stage waits, and why?"
+        )
 
 
-def verify_zero_memory(answer):
-    for stage, wanted in enumerate((120e9, 31.40625e9, 16.640625e9, 1.875e9)):
-        expect_close(answer(7.5e9, 64, stage), wanted, f"7.5 billion weights, 64 workers, stage {stage}")
-    expect_close(answer(1e6, 4, 1), 7e6, "a million weights, 4 workers, stage 1")
-    expect_close(answer(1e6, 4, 2), 5.5e6, "a million weights, 4 workers, stage 2")
-    expect_close(answer(1e6, 1, 3), 16e6, "a million weights, a single worker, stage 3")
+def _expect_pieces(pieces, most, micro, case):
+    found = [tuple(piece) for piece in pieces]
+    wanted = sorted((kind, i) for kind in "FB" for i in range(micro))
+    expect(sorted(found) == wanted, f"{case}: every F and every B is to be there once, found {shorten(found)}.")
+    held = 0
+    for place, (kind, i) in enumerate(found):
+        expect(
+            kind == "F" or ("F", i) in found[:place], f"{case}: micro-batch {i} goes back before it has gone forward."
+        )
+        held += 1 if kind == "F" else -1
+        expect(held <= most, f"{case}: {held} micro-batches went forward and not back, and {most} may.")
 
 
 EXERCISES = (
@@ -150,34 +157,13 @@ EXERCISES = (
         imports="import numpy as np",
     ),
     Exercise(
-        id="ring-or-tree",
-        task="Which way of an all-reduce is faster, and how many seconds does it take?",
+        id="pipeline-schedule",
+        task="Order the forward and backward passes of each stage: as early as possible, with little memory.",
         difficulty=2,
-        minutes=8,
-        hint="n bytes take latency + n / bandwidth. Ring: 2 (k - 1) messages of size / k. Tree: 2 log2(k), rounded "
-        "up, of the whole size.",
-        reference=ring_or_tree,
-        verify=verify_ring_or_tree,
-        imports="import math",
-    ),
-    Exercise(
-        id="shares",
-        task="Cut a batch into shares, and weight their means so that the sum is the mean over all images.",
-        difficulty=1,
-        minutes=7,
-        hint="The mean over all images is the sum over the shares of (images in the share / all images) × its mean.",
-        reference=shares,
-        verify=verify_shares,
-        imports="from itertools import pairwise",
-    ),
-    Exercise(
-        id="zero-memory",
-        task="Bytes per GPU in each stage of ZeRO.",
-        difficulty=1,
-        minutes=5,
-        hint="Adam in mixed precision keeps 2 + 2 + 12 bytes per weight. Stage 1 divides the 12 among the workers, "
-        "stage 2 the gradient's 2 as well, stage 3 the weight's 2 as well.",
-        reference=zero_memory,
-        verify=verify_zero_memory,
+        minutes=10,
+        hint="Stage s begins with as many forward passes as it may hold, stages - s. From then on it takes turns: one "
+        "backward pass, which frees a place, then the next forward pass. At the end only backward passes are left.",
+        reference=pipeline_schedule,
+        verify=verify_pipeline_schedule,
     ),
 )

@@ -21,7 +21,8 @@ def verify_fold_batch_norm(answer):
         "a convolution without bias": {"bias": 0.0},
         "a convolution with a bias": {"bias": 1.0},
         "a large eps": {"eps": 0.5},
-        "other numbers of channels": {"channels": (3, 5)},
+        "more output channels than input channels": {"channels": (3, 5), "bias": 1.0},
+        "more input channels than output channels": {"channels": (5, 3), "bias": 1.0},
     }
     for name, traits in cases.items():
         case, x, wanted = batch_norm_case(**traits)
@@ -34,14 +35,16 @@ def verify_fold_batch_norm(answer):
         expect(weight.shape == case["weight"].shape, f"{name}: the weight has the shape {weight.shape}.")
         expect(bias.shape == case["bias"].shape, f"{name}: the bias has the shape {bias.shape}.")
         error = np.abs(convolve(x, weight, bias) - wanted).max()
-        expect(error < 1e-8, f"{name}: the folded convolution is off by {error:.3g}.")
+        right = [np.allclose(*pair) for pair in zip((weight, bias), fold_batch_norm(**case), strict=True)]
+        which = {(False, True): " The bias is right.", (True, False): " The weight is right."}.get(tuple(right), "")
+        expect(error < 1e-8, f"{name}: the folded convolution is off by {error:.3g}.{which}")
 
 
 def batch_norm_case(*, channels=(4, 4), bias=0.0, eps=1e-5):
     """(arguments of the answer, an input, what convolution and batch norm make of it)."""
     random, (inner, outer) = np.random.default_rng(0), channels
     case = {
-        "weight": random.standard_normal((outer, inner, 3, 3)),
+        "weight": random.standard_normal((outer, inner, 3, 2)),
         "bias": bias * random.standard_normal(outer),
         "gamma": random.standard_normal(outer),
         "beta": random.standard_normal(outer),
@@ -49,7 +52,7 @@ def batch_norm_case(*, channels=(4, 4), bias=0.0, eps=1e-5):
         "var": random.uniform(0.2, 3, outer),
         "eps": eps,
     }
-    x = random.standard_normal((2, inner, 5, 5))
+    x = random.standard_normal((2, inner, 5, 6))
     columns = {
         key: value[None, :, None, None] for key, value in case.items() if key in ("gamma", "beta", "mean", "var")
     }
@@ -59,8 +62,8 @@ def batch_norm_case(*, channels=(4, 4), bias=0.0, eps=1e-5):
 
 
 def convolve(x, weight, bias):
-    """A 3x3 convolution without padding, in float64."""
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    """A convolution without padding, in float64."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axis=(2, 3))
     return np.einsum("nchwij,ocij->nohw", windows, weight) + bias[None, :, None, None]
 
 
@@ -75,12 +78,15 @@ def verify_multiply_adds(answer):
     cases = {
         "a 3x3 convolution from 16 to 32 channels": ("Conv", (32, 16, 3, 3), (1, 32, 14, 14), 903_168),
         "the same for a batch of 8": ("Conv", (32, 16, 3, 3), (8, 32, 14, 14), 7_225_344),
+        "a 1x5 convolution of images of 11 x 14": ("Conv", (33, 16, 1, 5), (3, 33, 11, 14), 1_219_680),
+        "a convolution in 3 groups, 6x2, of images of 13 x 9": ("Conv", (33, 7, 6, 2), (5, 33, 13, 9), 1_621_620),
         "a depthwise convolution": ("Conv", (32, 1, 7, 7), (1, 32, 14, 14), 307_328),
         "a linear layer (Gemm)": ("Gemm", (10, 512), (4, 10), 20_480),
-        "a matrix product at every pixel": ("MatMul", (96, 384), (2, 3, 3, 384), 663_552),
+        "a matrix product at every pixel": ("MatMul", (96, 384), (2, 3, 5, 384), 1_105_920),
+        "a matrix product of two ranks, beyond 2**31": ("MatMul", (4099, 1001), (613, 1001), 2_515_199_687),
     }
     for name, (operator, weights, output, wanted) in cases.items():
-        expect_close(answer(operator, weights, output), wanted, name)
+        expect_close(answer(operator, weights, output), wanted, name, tolerance=0)
 
 
 def repair_graph(model):
@@ -105,6 +111,9 @@ def repair_graph(model):
     return model
 
 
+SHIFT = np.array([1.0137, -0.3391, 0.7719, 0.1234], np.float32)
+
+
 def with_swish(betas):
     """A file as an old framework might have written it: one `Swish` a beta, each followed by an Add.
 
@@ -114,13 +123,13 @@ def with_swish(betas):
 
     nodes, name = [], "input"
     for place, beta in enumerate(betas):
-        stated = {} if beta == 1.0 else {"beta": beta}
+        stated = {"about": "old"} | ({} if beta == 1.0 else {"beta": beta})
         nodes.append(helper.make_node("Swish", [name], [f"s{place}"], domain="old.framework", **stated))
-        nodes.append(helper.make_node("Add", [f"s{place}", "one"], [f"a{place}"]))
+        nodes.append(helper.make_node("Add", [f"s{place}", "shift"], [f"a{place}"], name=f"shift {place}"))
         name = f"a{place}"
-    nodes.append(helper.make_node("Identity", [name], ["output"]))
+    nodes.append(helper.make_node("LeakyRelu", [name], ["output"], alpha=0.3))
     values = [helper.make_tensor_value_info(port, TensorProto.FLOAT, ["batch", 4]) for port in ("input", "output")]
-    graph = helper.make_graph(nodes, "old", values[:1], values[1:], [numpy_helper.from_array(np.float32(1), "one")])
+    graph = helper.make_graph(nodes, "old", values[:1], values[1:], [numpy_helper.from_array(SHIFT, "shift")])
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("old.framework", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
@@ -128,8 +137,8 @@ def with_swish(betas):
 def swish_network(x, betas):
     """What that model computes, in NumPy."""
     for beta in betas:
-        x = x / (1 + np.exp(-beta * x)) + 1
-    return x
+        x = x / (1 + np.exp(-beta * x)) + SHIFT
+    return np.where(x < 0, 0.3 * x, x)
 
 
 def verify_repair_graph(answer):
@@ -147,6 +156,21 @@ def verify_repair_graph(answer):
         x = np.linspace(-4, 4, 24, dtype=np.float32).reshape(6, 4)
         error = np.abs(run(found, x) - swish_network(x, betas)).max()
         expect(error < 1e-5, f"{name}: the repaired graph is off by {error:.3g}.")
+        check_others(name, with_swish(betas), found)
+
+
+def check_others(name, before, after):
+    """All but the Swish nodes is as it was, to the byte, and no Identity was put between."""
+    for what in ("input", "output"):
+        same = list(getattr(before.graph, what)) == list(getattr(after.graph, what))
+        expect(same, f"{name}: the graph's {what} is not as it was.")
+    versions = [{each.domain: each.version for each in model.opset_import}[""] for model in (before, after)]
+    expect(versions[0] == versions[1], f"{name}: the file said opset {versions[0]}, yours says {versions[1]}.")
+    left = [node.SerializeToString() for node in after.graph.node]
+    for node in before.graph.node:
+        kept = node.op_type == "Swish" or node.SerializeToString() in left
+        expect(kept, f"{name}: the node {node.op_type} that writes {node.output[0]!r} is not as it was.")
+    expect(all(node.op_type != "Identity" for node in after.graph.node), f"{name}: an Identity node was added.")
 
 
 def run(model, x):

@@ -18,29 +18,36 @@ def quantize_dequantize(x, low, high):
 
 
 def verify_quantize_dequantize(answer):
-    answer, random = untouched(answer), np.random.default_rng(0)
-    cases = {
-        "values on both sides of 0": random.uniform(-1, 3, 500),
-        "values after a ReLU": random.uniform(0, 6, 500),
-        "values that never reach 0": random.uniform(2, 5, 500),
-        "negative values only": random.uniform(-4, -1, 500),
+    answer = untouched(answer)
+    cases = {  # (low, high), and how many numbers: zero points with a rest, inputs of several ranks
+        "values on both sides of 0": (-1.03, 3.13, (2, 3001)),
+        "values after a ReLU": (0.0, 6.07, (2003,)),
+        "values that never reach 0": (2.3, 5.17, (2003,)),
+        "negative values only": (-4.21, -1.7, (2003,)),
+        "an input of three ranks": (-0.37, 1.9, (7, 11, 13)),  # -low / step is 41.56
     }
-    for name, x in cases.items():
-        low, high = x.min(), x.max()
+    for name, (low, high, shape) in cases.items():
+        x, step = _between_ties(low, high, shape)
         found = as_array(answer(x.copy(), low, high), x, name)
-        step = (max(high, 0) - min(low, 0)) / 255
         levels = len(np.unique(np.round(found / step, 3)))
         expect(levels <= 256, f"On {name}: your result has {levels} different values, 8 bits have 256.")
-        far = np.abs(found - x).max()
-        expect(far <= 0.51 * step, f"On {name}: a value moves by {far / step:.2f} steps; half a step is the most.")
-    wide = as_array(answer(np.array([-9.0, 0.0, 9.0]), -1.0, 1.0), np.zeros(3), "values beyond the range")
-    ends = np.abs(wide[[0, 2]] - [-1, 1]).max() < 2 / 255
-    expect(ends, f"Values beyond -1..1 must saturate at its ends: -9, 0 and 9 came back as {shorten(wide)}.")
+        whole = np.abs(found / step - np.round(found / step)).max() < 1e-6
+        expect(whole, f"On {name}: a result is not a whole number of steps (high - low) / 255 away from 0.0.")
+        wanted = quantize_dequantize(x, low, high)
+        far, worst = np.abs(found - wanted).max() / step, np.abs(found - wanted).argmax()
+        place = f"{x.flat[worst]:.4g} should come back as {wanted.flat[worst]:.4g}, found {found.flat[worst]:.4g}"
+        clue = " Those are the integers: take them back to real numbers." if np.ptp(found) > 50 * (high - low) else ""
+        expect(far < 1e-3, f"On {name}, from {low:g} to {high:g}, {far:.2f} steps off: {place}.{clue}")
     zero = float(answer(np.array([0.0]), -0.37, 1.91)[0])
     expect(zero == 0, f"0.0 must come back as exactly 0 (a padded border is 0.0); found {zero:.3g}.")
-    for low, high in ((2.0, 5.0), (-4.0, -1.0)):
-        zero = float(answer(np.array([0.0]), low, high)[0])
-        expect(zero == 0, f"0.0 must come back as exactly 0, from the range {low:g} to {high:g} too; found {zero:.3g}.")
+
+
+def _between_ties(low, high, shape):
+    """(values from beyond low to beyond high that no rounding error moves to another integer, the step)."""
+    step = (max(high, 0) - min(low, 0)) / 255
+    x = np.linspace(low - 9 * step, high + 9 * step, int(np.prod(shape)))
+    rest = x / step - np.floor(x / step)
+    return np.where(np.abs(rest - 0.5) < 0.02, x + 0.05 * step, x).reshape(shape), step
 
 
 def as_array(found, x, name):
@@ -58,7 +65,7 @@ def integer_product(a, a_zero, b):
 
 def verify_integer_product(answer):
     answer, random = untouched(answer), np.random.default_rng(1)
-    for rows, inner, columns, zero in ((2, 3, 4, 10), (5, 300, 7, 128), (1, 2000, 3, 0)):
+    for rows, inner, columns, zero in ((2, 3, 4, 10), (5, 300, 7, 128), (1, 2000, 3, 77)):
         a = random.integers(0, 256, (rows, inner)).astype(np.uint8)
         b = random.integers(-128, 128, (inner, columns)).astype(np.int8)
         found, wanted = np.asarray(answer(a.copy(), zero, b.copy())), integer_product(a, zero, b)
@@ -68,8 +75,9 @@ def verify_integer_product(answer):
         for mine, yours in zip(wanted.flat, found.flat, strict=True):
             expect(mine == yours, f"{what}: where {mine} should stand, you have {yours}.")
     a, b = np.full((1, 4001), 255, np.uint8), np.full((4001, 1), 127, np.int8)  # needs more digits than float32 has
-    found = int(np.asarray(answer(a, 0, b)).item())
-    expect(found == 4001 * 255 * 127, f"4,001 products of 255 and 127 add up to {4001 * 255 * 127}; you have {found}.")
+    for zero in (0, 3):
+        found, wanted = int(np.asarray(answer(a, zero, b)).item()), 4001 * (255 - zero) * 127
+        expect(found == wanted, f"4,001 products of {255 - zero} and 127 add up to {wanted}; you have {found}.")
 
 
 def keep_in_fp16(layers, budget):
@@ -155,26 +163,28 @@ def verify_straight_through(answer):
     cases = {  # the values, in steps, keep away from the ends: which gradient belongs to an end itself is a convention
         "a row of numbers, grid -1, 0, 1": (torch.tensor([-0.9, -0.2, 0.3, 0.6, 0.97]), 0.5, 1),
         "a row of numbers, 8 bits": (torch.linspace(-120.3, 120.4, 50), 0.013, 127),
-        "numbers beyond both ends": (torch.tensor([-9.2, -2.9, 0.4, 1.2, 2.8, 7.7]), 0.25, 3),
+        "numbers beyond both ends": (torch.tensor([-9.2, -3.7, -3.3, -2.9, 0.4, 1.2, 2.8, 3.2, 3.6, 7.7]), 0.25, 3),
         "weights with one scale per channel": (
             torch.linspace(-6.3, 6.4, 24).reshape(2, 3, 4),
             torch.tensor([0.1, 2.0]).reshape(2, 1, 1),
             7,
         ),
+        "float64": (torch.linspace(-5.3, 5.4, 7, dtype=torch.float64), 0.37, 4),
     }
     for name, (steps, scale, top) in cases.items():
         x = (steps * scale).requires_grad_()
         found = answer(x, scale, top)
         expect(isinstance(found, torch.Tensor), f"On {name}: expected a torch tensor, found {shorten(found)}.")
         expect(found.shape == x.shape, f"On {name}: expected the shape {tuple(x.shape)}, found {tuple(found.shape)}.")
+        expect(found.dtype == x.dtype, f"On {name}: expected {x.dtype} as x is, found {found.dtype}.")
         wanted = (steps.round().clamp(-top, top) * scale).detach()
         off = float(((found.detach() - wanted) / scale).abs().max())
         expect(off < 1e-3, f"On {name}: a value is {off:.2f} steps away from its grid point.")
         expect(found.requires_grad, f"On {name}: no gradient goes through your result: something is detached.")
-        slope = torch.linspace(1, 2, x.numel()).reshape(x.shape)  # what a loss would hand back
+        slope = torch.linspace(1, 2, x.numel(), dtype=x.dtype).reshape(x.shape)  # what a loss would hand back
         (gradient,) = torch.autograd.grad(found, x, slope, allow_unused=True)
         expect(gradient is not None, f"On {name}: your result does not depend on x.")
-        inside = (steps.abs() <= top).float()
+        inside = (steps.abs() <= top).to(x.dtype)
         for what, where in (("on the range of the grid", inside == 1), ("beyond its ends", inside == 0)):
             share = (gradient / slope)[where]
             expect(

@@ -23,6 +23,10 @@ def verify_magnitude_mask(answer):
     ties = [torch.tensor([[0.5, -0.5], [0.5, -0.5]]), torch.tensor([0.5, 0.5, 2.0, -0.1])]
     cases = {
         "two layers, one with weights ten times as large": (layers, (0.5, 0.9, 0.25, 0.35, 0.33)),
+        "three layers, magnitudes that differ by little": (
+            [1 + 1e-4 * torch.rand(shape, generator=chance) for shape in ((3, 5), (2, 4, 3), (3,))],
+            (0.25, 0.61),
+        ),
         "eight weights, six of which have the same magnitude": (ties, (0.25, 0.5, 0.75)),
         "two layers, of which nothing or everything goes": (layers, (0.0, 1.0)),
     }
@@ -38,7 +42,9 @@ def check_masks(case, weights, sparsity, masks):
     )
     for mask, weight in zip(masks, weights, strict=True):
         right = isinstance(mask, torch.Tensor) and mask.shape == weight.shape
-        expect(right, f"{case}: expected a mask of the shape {tuple(weight.shape)}, found {shorten(mask)}.")
+        expect(
+            right, f"{case}: expected a mask as a torch tensor of shape {tuple(weight.shape)}, found {shorten(mask)}."
+        )
     keep = torch.cat([mask.flatten() for mask in masks])
     expect(bool(((keep == 0) | (keep == 1)).all()), f"{case}: a mask holds True and False (or 1 and 0) only.")
     keep, sizes = keep.bool(), torch.cat([weight.abs().flatten() for weight in weights])
@@ -83,9 +89,9 @@ def verify_prune_gradually(answer):
 def watched(function, make_optimizer, steps, final):
     """The weight at each call of the loss and at the end, as `function` trains it."""
     chance = torch.Generator().manual_seed(3)
-    images = torch.randn(64, 40, generator=chance)
-    target = images @ torch.randn(40, 1, generator=chance)
-    weight = torch.nn.Parameter(torch.randn(1, 40, generator=chance))
+    images = torch.randn(64, 14, generator=chance)
+    target = images @ torch.randn(14, 3, generator=chance)
+    weight = torch.nn.Parameter(torch.randn(3, 14, generator=chance))
     seen = []
 
     def loss(given):
@@ -105,7 +111,7 @@ def watched(function, make_optimizer, steps, final):
 
 def compare_weights(case, right, yours):
     counts = [int((each == 0).sum()) for each in (right, yours)]
-    expect(counts[0] == counts[1], f"{case}: {counts[0]} of the 40 weights should be zero, found {counts[1]}.")
+    expect(counts[0] == counts[1], f"{case}: {counts[0]} of the 42 weights should be zero, found {counts[1]}.")
     same = bool(((right == 0) == (yours == 0)).all())
     expect(same, f"{case}: the number of zeros is right, but they are not where the smallest weights were.")
     apart = float((right - yours).abs().max())
@@ -129,13 +135,15 @@ def verify_decode_huffman(answer):
         "codes of one to three bits": {7: "0", 3: "10", 0: "110", 12: "111"},
         "two symbols": {0: "0", 1: "1"},
         "codes of up to seven bits": {n: "1" * n + "0" for n in range(7)} | {7: "1" * 7},
+        "codes of up to twelve bits": {n: "0" * n + "1" for n in range(12)} | {99: "0" * 12},
         "letters as symbols": {"a": "00", "b": "01", "c": "100", "d": "101", "e": "11"},
     }
     for case, codes in books.items():
         for count in (0, 1, 5, 200):
             symbols = chance.choices(list(codes), k=count)
             bits = "".join(codes[symbol] for symbol in symbols)
-            padded = bits + "0" * (-len(bits) % 8)  # a file has whole bytes
+            fill = {"two symbols": "", "codes of up to seven bits": "1"}.get(case, "0")
+            padded = bits + fill * (-len(bits) % 8)  # a file has whole bytes
             found = answer(padded, dict(codes), count)
             expect(isinstance(found, list), f"{case}: expected a list of symbols, found {shorten(found)}.")
             what = f"{case}, {count} symbols in {len(padded)} bits (the last {len(padded) - len(bits)} fill a byte)"
@@ -152,7 +160,33 @@ def distillation_loss(student, teacher, labels, temperature, share):
     return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
 
 
+def reversed_kl(student, teacher, labels, temperature, share):
+    hard = distillation_loss(student, teacher, labels, temperature, 0)
+    return share * distillation_loss(teacher, student, labels, temperature, 1) + (1 - share) * hard
+
+
+def over_images(student, teacher, labels, temperature, share):
+    hard = distillation_loss(student, teacher, labels, temperature, 0)
+    soft = (
+        len(teacher.T)
+        / len(teacher)
+        * distillation_loss(student.T, teacher.T, torch.zeros(len(student.T)).long(), temperature, 1)
+    )
+    return share * soft + (1 - share) * hard
+
+
+MISTAKES = {
+    "The divergence is the other way round: the teacher's probabilities stand first": reversed_kl,
+    "Its softmax goes over the images; the classes are dim 1": over_images,
+    "The factor temperature ** 2 is missing": lambda s, t, y, temperature, share: (
+        distillation_loss(s, t, y, temperature, share / temperature**2)
+        + (share / temperature**2 - share) * distillation_loss(s, t, y, temperature, 0)
+    ),
+}
+
+
 def verify_distillation_loss(answer):
+    answer = untouched(answer)
     chance = torch.Generator().manual_seed(1)
     cases = {
         "temperature 1, only the teacher": (1.0, 1.0),
@@ -160,17 +194,22 @@ def verify_distillation_loss(answer):
         "temperature 4, only the labels": (4.0, 0.0),
         "temperature 2, 0.9 from the teacher": (2.0, 0.9),
         "temperature 5, 0.3 from the teacher": (5.0, 0.3),
+        "a hundred times as sure, temperature 1.5, 0.7 from the teacher": (1.5, 0.7),
     }
     for case, (temperature, share) in cases.items():
         for images, classes in ((6, 10), (3, 4)):
-            student, teacher = 2 * torch.randn(2, images, classes, generator=chance)
+            sure = 200 if "as sure" in case else 2  # a probability can round to 0
+            student, teacher = sure * torch.randn(2, images, classes, generator=chance)
             labels = torch.randint(classes, (images,), generator=chance)
             asked = (student, teacher, labels, temperature, share)
             (wanted, found), slopes = zip(*(slope(f, *asked) for f in (distillation_loss, answer)), strict=True)
             sizes = [float(each.norm()) for each in slopes]
             apart = float((slopes[0] - slopes[1]).norm())
-            longer = sizes[1] / sizes[0]
-            how = "another direction" if 0.99 <= longer <= 1.01 else f"{longer:.3g} times the right length"
+            longer, along = sizes[1] / sizes[0], float(torch.cosine_similarity(*(s.flatten() for s in slopes), dim=0))
+            how = f"{longer:.3g} times the right length" if along > 0.9999 else "another direction"
+            for words, mistake in MISTAKES.items():
+                if share > 0 and torch.allclose(slope(mistake, *asked)[1], slopes[1], atol=1e-4 * sizes[0]):
+                    how += f". {words}"
             expect(
                 apart <= 1e-4 * max(sizes[0], 1e-3),
                 f"{case}, {images} images of {classes} classes: the gradient at the student's logits is wrong. It has "

@@ -97,6 +97,7 @@ def verify_repair_zero_point(answer):
         "an input that reaches further up than down": (0.02, 100),
         "an input that reaches further down than up": (0.5, 200),
         "a balanced input": (0.1, 128),
+        "an input whose middle lies just below 0": (0.0137, 127),
     }
     for name, (scale, zero) in cases.items():
         found = answer(scale, zero)
@@ -104,9 +105,7 @@ def verify_repair_zero_point(answer):
             raise Wrong(f"For {name}: expected a pair (scale, zero point), found {shorten(found)}.")
         expect(found[1] == 0, f"For {name}: TensorRT wants a zero point of 0; yours is {shorten(found[1])}.")
         reach = max(zero, 255 - zero) * scale
-        expect_close(
-            found[0], reach / 127, f"The step for {name}, which reaches {reach:.4g} away from 0", tolerance=1e-3
-        )
+        expect_close(found[0], reach / 127, f"The step for {name}, which reaches {reach:.4g} away from 0")
 
 
 def profile_ranges(batches):
@@ -130,6 +129,8 @@ def verify_profile_ranges(answer):
         "one huge request among small ones": [1] * 50 + [2] * 50 + [128],
         "many pairs, and batches of up to 32": [2] * 150 + [8] * 20 + [16] * 12 + [32] * 9,
         "two sizes that serve equally many images": [16, 8, 8],
+        "one single image, and sizes such as 5 and 11": [5] * 3 + [1] + [11] * 2 + [13],
+        "so many single images that they are the most images": [7] * 3 + [1] * 900 + [3] * 6,
     }
     for name, batches in cases.items():
         found, wanted = answer(list(batches)), profile_ranges(batches)
@@ -200,6 +201,12 @@ def tiny_network(folder):
 def verify_gpu_classes(answer):
     import numpy as np
 
+    def given_back(*arguments):
+        before = arguments[2].copy()
+        found = answer(*arguments)
+        expect((arguments[2] == before).all(), "Your function changes the images, which belong to the caller.")
+        return found
+
     from labkit.engines.tensorrt.rehearsal import Context, Misuse, Rehearsal
 
     random = np.random.default_rng(0)
@@ -211,7 +218,7 @@ def verify_gpu_classes(answer):
                 images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
             gpu = Rehearsal()
             try:
-                found = np.asarray(answer(Context(gpu, path), gpu, images))
+                found = np.asarray(given_back(Context(gpu, path), gpu, images))
             except (Misuse, ValueError) as error:
                 raise Wrong(f"A GPU program would have crashed here. {error}") from error
             check_steps(gpu)

@@ -134,6 +134,18 @@ WRONG = {
     },
 }
 
+
+def whole_milliseconds(offers, *budget):
+    return pick_deployment([offer | {"p99_ms": int(offer["p99_ms"])} for offer in offers], *budget)
+
+
+WRONG["pick-deployment"] |= {
+    "whole milliseconds": whole_milliseconds,
+    "without what is free": lambda offers, *budget: pick_deployment(
+        [offer for offer in offers if offer["usd_per_month"]], *budget
+    ),
+}
+
 RIGHT = {
     "response-times": {"in a loop": in_turn, "without a loop": without_a_loop},
     "pick-deployment": {

@@ -133,7 +133,7 @@ def by_a_bootstrap(ratios, null_ratios):
 
     (low, high), null = interval(ratios), interval(null_ratios)
     floor = max(abs(null[0] - 1), abs(null[1] - 1))
-    return "faster" if low > 1 + floor else "slower" if high < 1 - floor else "not distinguishable"
+    return "faster" if low > 1 + floor else "slower" if high < 1 / (1 + floor) else "not distinguishable"
 
 
 def on_a_log_scale(ratios, null_ratios):
@@ -147,7 +147,7 @@ def on_a_log_scale(ratios, null_ratios):
     floor = np.abs(interval(null_ratios) - 1).max()
     if low - 1 > floor:
         return "faster"
-    return "slower" if 1 - high > floor else "not distinguishable"
+    return "slower" if 1 / high - 1 > floor else "not distinguishable"
 
 
 def multiply_its_input(ratios, null_ratios):
@@ -244,6 +244,40 @@ WRONG = {
         "is one call short": lambda q, sure=0.99: calls_needed(q, sure) - 1,
         "knows p95 and p99 by heart": lambda q, sure=0.99: {0.95: 130, 0.99: 662}.get(q, 11),
     },
+}
+
+
+def judged(floor_of, slower=lambda floor: 1 / (1 + floor), interval=None):
+    """An answer with another floor, another band, or another interval of the ratios."""
+
+    def middle(values):
+        rank = max(1, round(len(values) / 2 - len(values) ** 0.5))
+        return np.sort(values)[[rank - 1, -rank]]
+
+    def answer(ratios, null_ratios):
+        low, high = (interval or middle)(ratios)
+        floor = floor_of(middle(null_ratios), null_ratios)
+        return "faster" if low > 1 + floor else "slower" if high < slower(floor) else "not distinguishable"
+
+    return answer
+
+
+def both_ends(ends, null):
+    return np.abs(ends - 1).max()
+
+
+WRONG["is-real"] |= {
+    "without a floor": judged(lambda ends, null: 0),
+    "a floor of 5 %": judged(lambda ends, null: 0.05),
+    "the null run's median as the floor": judged(lambda ends, null: abs(np.median(null) - 1)),
+    "the null run's upper end only": judged(lambda ends, null: ends[1] - 1),
+    "the null run's lower end only": judged(lambda ends, null: 1 - ends[0]),
+    "a band of 1 - floor": judged(both_ends, slower=lambda floor: 1 - floor),
+    "the median of the ratios": judged(both_ends, interval=lambda values: [np.median(values)] * 2),
+}
+WRONG["calls-needed"] |= {
+    "at most a thousand": lambda q, sure=0.99: min(1000, calls_needed(q, sure)),
+    "at least ten": lambda q, sure=0.99: max(10, calls_needed(q, sure)),
 }
 
 RIGHT = {

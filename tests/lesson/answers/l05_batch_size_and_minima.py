@@ -1,8 +1,9 @@
 """Answers to the exercises of lesson 05: wrong ones that must be rejected, right ones written differently."""
 
+import numpy as np
 import torch
 
-from labkit.lesson.exercises.l05_batch_size_and_minima import noise_scale, power_iteration
+from labkit.lesson.exercises.l05_batch_size_and_minima import batch_or_rate, noise_scale, power_iteration
 
 
 def forget_the_noise_of_the_large_batch(small_square, large_square, small, large):
@@ -128,54 +129,93 @@ def by_the_rayleigh_quotient(product, vectors, steps):
     return quotients, directions
 
 
-def on_the_right_only(product, weights):
-    return lambda v: product(weights.abs() * v)
+def parts_of(change):
+    """A wrong answer: `change` gets (run, five names ...) and the three right differences, and spoils them."""
+    return lambda run, *case: change(run, case, *batch_or_rate(run, *case))
 
 
-def on_the_left_only(product, weights):
-    return lambda v: weights.abs() * product(v)
+def rate_of_the_small_batch(run, case, unfinished, by_batch, by_rate):
+    small, _, rate, factor, _, loss = case
+    return unfinished, by_batch, run(small, factor * rate, loss=loss) - run(small, rate, loss=loss)
 
 
-def with_signs_on_one_side(product, weights):
-    return lambda v: weights.abs() * product(weights * v)
+def rate_after_the_epochs(run, case, unfinished, by_batch, by_rate):
+    _, large, rate, factor, epochs, _ = case
+    return unfinished, by_batch, run(large, factor * rate, epochs=epochs) - run(large, rate, epochs=epochs)
 
 
-def with_signs_on_both_sides(product, weights):
-    return lambda v: weights * product(weights * v)
+def both_at_once(run, case, unfinished, by_batch, by_rate):
+    small, large, rate, factor, _, loss = case
+    return unfinished, by_batch, run(large, factor * rate, loss=loss) - run(small, rate, loss=loss)
 
 
-def squares_on_the_left(product, weights):
-    return lambda v: weights.square() * product(v)
+def batch_at_the_higher_rate(run, case, unfinished, by_batch, by_rate):
+    small, large, rate, factor, _, loss = case
+    return unfinished, run(small, factor * rate, loss=loss) - run(large, factor * rate, loss=loss), by_rate
 
 
-def divided(product, weights):
-    return lambda v: product(v / weights.abs()) / weights.abs()
+def rate_divided(run, small, large, rate, factor, epochs, loss):
+    return batch_or_rate(run, small, large, rate, 1 / factor, epochs, loss)
 
 
-def length_of_all(product, weights):
-    return lambda v: weights.norm(dim=1, keepdim=True).square() * product(v)
+def four_times(run, small, large, rate, factor, epochs, loss):
+    return batch_or_rate(run, small, large, rate, 4, epochs, loss)
 
 
-def nothing_but_h(product, weights):
-    return product
+def after_eight_epochs(run, small, large, rate, factor, epochs, loss):
+    return batch_or_rate(run, small, large, rate, factor, 8, loss)
 
 
-def a_product(product, weights):
-    return weights.abs() * product(weights.abs())
+def one_loss_for_all(run, small, large, rate, factor, epochs, loss):
+    return batch_or_rate(run, small, large, rate, factor, epochs, 0.01)
 
 
-def by_named_function(product, weights):
-    def relative(v):
-        return torch.mul(product(torch.mul(v, weights.abs())), weights.abs())
-
-    return relative
+def nothing_told(run, small, large, rate, factor, epochs, loss):
+    lead = run(small, rate) - run(large, rate)
+    return lead, lead, run(large, factor * rate) - run(large, rate)
 
 
-def by_square_roots(product, weights):
-    return lambda v: weights.square().sqrt() * product(v * weights.square().sqrt())
+def spoils_its_input(run, small, large, rate, factor, epochs, loss):
+    found = batch_or_rate(run, small, large, rate, factor, epochs, loss)
+    base = run(large, rate, loss=loss)
+    base -= 1
+    return found
+
+
+def by_a_table(run, small, large, rate, factor, epochs, loss):
+    early = [run(batch, rate, epochs=epochs) for batch in (small, large)]
+    late = np.stack([run(small, rate, loss=loss), run(large, rate, loss=loss), run(large, rate * factor, loss=loss)])
+    return early[0] - early[1] - late[0] + late[1], -np.diff(late, axis=0)[0], np.diff(late, axis=0)[1]
+
+
+def batch_by_batch(run, small, large, rate, factor, epochs, loss):
+    """What each batch gains by going on to the loss, then the difference."""
+    gains = {batch: run(batch, rate, loss=loss) - run(batch, rate, epochs=epochs) for batch in (small, large)}
+    by_batch = np.subtract(run(small, rate, loss=loss), run(large, rate, loss=loss))
+    return gains[large] - gains[small], by_batch, run(large, rate * factor, loss=loss) - run(large, rate, loss=loss)
 
 
 WRONG = {
+    "batch-or-rate": {
+        "forgets to train on": parts_of(lambda run, case, a, b, c: (a, a + b, c)),
+        "takes the lead after the epochs for what is unfinished": parts_of(lambda run, case, a, b, c: (a + b, b, c)),
+        "changes the rate of the small batch": parts_of(rate_of_the_small_batch),
+        "changes the rate after the same epochs": parts_of(rate_after_the_epochs),
+        "changes batch and rate at once": parts_of(both_at_once),
+        "compares the batches at the higher rate": parts_of(batch_at_the_higher_rate),
+        "has the batch the wrong way round": parts_of(lambda run, case, a, b, c: (a, -b, c)),
+        "has the rate the wrong way round": parts_of(lambda run, case, a, b, c: (a, b, -c)),
+        "has the unfinished part the wrong way round": parts_of(lambda run, case, a, b, c: (-a, b, c)),
+        "means over the seeds": parts_of(lambda run, case, *three: tuple(each.mean() for each in three)),
+        "takes the rate from the batch": parts_of(lambda run, case, a, b, c: (a, b - c, c)),
+        "divides the rate": rate_divided,
+        "takes four for the factor": four_times,
+        "always stops after eight epochs": after_eight_epochs,
+        "always stops at a loss of 0.01": one_loss_for_all,
+        "does not say where to stop": nothing_told,
+        "changes what run gave": spoils_its_input,
+        "hands back two": parts_of(lambda run, case, *three: three[1:]),
+    },
     "noise-scale": {
         "takes the large batch for free of noise": forget_the_noise_of_the_large_batch,
         "does not divide by the signal": only_the_noise,
@@ -198,20 +238,34 @@ WRONG = {
         "takes the largest entries for the eigenvalues": largest_entries,
         "gives one row to the product": row_by_row,
     },
-    "relative-product": {
-        "has D on the right only": on_the_right_only,
-        "has D on the left only": on_the_left_only,
-        "keeps the signs on one side": with_signs_on_one_side,
-        "keeps the signs on both sides": with_signs_on_both_sides,
-        "has both D on the left": squares_on_the_left,
-        "divides by D": divided,
-        "takes the length of all weights": length_of_all,
-        "leaves D out": nothing_but_h,
-        "hands back a product": a_product,
-    },
+}
+
+WRONG["noise-scale"] |= {
+    "a whole number": lambda *given: int(noise_scale(*given)),
+    "rounded": lambda *given: round(noise_scale(*given)),
+    "rounded to hundredths": lambda *given: round(noise_scale(*given), 2),
+}
+
+
+def first_entries(product, vectors, steps):
+    _, vectors = power_iteration(product, vectors, steps - 1)
+    images = product(vectors)
+    return images[:, 0] / vectors[:, 0], images / images.norm(dim=1, keepdim=True)
+
+
+WRONG["power-iteration"] |= {
+    "from ones": lambda product, vectors, steps: power_iteration(product, torch.ones_like(vectors), steps),
+    "from the mean of the rows": lambda product, vectors, steps: power_iteration(
+        product, vectors.mean(0, keepdim=True).expand_as(vectors), steps
+    ),
+    "the ratio of the first entries": first_entries,
 }
 
 RIGHT = {
+    "batch-or-rate": {
+        "by a table of five trainings": by_a_table,
+        "by what each batch gains by going on": batch_by_batch,
+    },
     "noise-scale": {
         "by two linear equations": by_linear_equations,
         "by substitution": by_substitution,
@@ -219,9 +273,5 @@ RIGHT = {
     "power-iteration": {
         "multiplies before it normalises": product_first,
         "by the Rayleigh quotient": by_the_rayleigh_quotient,
-    },
-    "relative-product": {
-        "by a named function": by_named_function,
-        "by square roots of squares": by_square_roots,
     },
 }

@@ -2,7 +2,125 @@
 
 import torch
 
-from labkit.lesson.exercises.l06_large_batch_tricks import EPSILON, lars_step
+from labkit.lesson.exercises.l06_large_batch_tricks import COEFFICIENTS, orthogonal, stretched
+
+
+def length(x):
+    return x.norm(dim=(1, 2), keepdim=True).clamp_min(1e-12)
+
+
+def vectors_too(weights, slopes):
+    return slopes * length(weights) / length(slopes)
+
+
+def all_networks_together(weights, slopes):
+    return slopes if weights.shape[1] == 1 else slopes * weights.norm() / slopes.norm().clamp_min(1e-12)
+
+
+def upside_down(weights, slopes):
+    return slopes if weights.shape[1] == 1 else slopes * length(slopes) / length(weights)
+
+
+def of_length_one(weights, slopes):
+    return slopes if weights.shape[1] == 1 else slopes / length(slopes)
+
+
+def by_column(weights, slopes):
+    if weights.shape[1] == 1:
+        return slopes
+    return slopes * weights.norm(dim=1, keepdim=True) / slopes.norm(dim=1, keepdim=True).clamp_min(1e-12)
+
+
+def not_a_number(weights, slopes):
+    return (
+        slopes
+        if weights.shape[1] == 1
+        else slopes * weights.norm(dim=(1, 2), keepdim=True) / slopes.norm(dim=(1, 2), keepdim=True)
+    )
+
+
+def coarse_floor(weights, slopes):
+    if weights.shape[1] == 1:
+        return slopes
+    return slopes * length(weights) / (slopes.norm(dim=(1, 2), keepdim=True) + 1e-3)
+
+
+def columns_are_vectors(weights, slopes):
+    return slopes if 1 in weights.shape[1:] else vectors_too(weights, slopes)
+
+
+def in_place(weights, slopes):
+    return slopes if weights.shape[1] == 1 else slopes.mul_(length(weights) / length(slopes))
+
+
+def one_network_after_the_other(weights, slopes):
+    if weights.size(1) < 2:
+        return slopes.clone()
+    pairs = zip(weights.double(), slopes.double(), strict=True)
+    found = [g * (w.pow(2).sum().sqrt() / g.pow(2).sum().sqrt()) if g.any() else g for w, g in pairs]
+    return torch.stack(found)
+
+
+def by_where(weights, slopes):
+    flat, steep = (torch.linalg.vector_norm(x.flatten(1), dim=1) for x in (weights, slopes))
+    times = torch.where(steep > 0, flat / steep, 0.0)
+    return slopes * (times[:, None, None] if weights.shape[1] > 1 else 1)
+
+
+def rounds(x, steps):
+    a, b, c = COEFFICIENTS
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x
+
+
+def without_the_length(matrices, steps=5):
+    return rounds(matrices / matrices.abs().amax(dim=(1, 2), keepdim=True), steps)
+
+
+def lengths_of_all(matrices, steps=5):
+    return rounds(matrices / matrices.norm(), steps)
+
+
+def one_round(matrices, steps=5):
+    return orthogonal(matrices, 1)
+
+
+def entry_by_entry(matrices, steps=5):
+    a, b, c = COEFFICIENTS
+    x = matrices / length(matrices)
+    for _ in range(steps):
+        x = a * x + b * x**3 + c * x**5
+    return x
+
+
+def coefficients_swapped(matrices, steps=5):
+    a, b, c = COEFFICIENTS
+    x = matrices / length(matrices)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (c * gram + b * gram @ gram) @ x
+    return x
+
+
+def grown_in_place(matrices, steps=5):
+    matrices /= length(matrices)
+    return rounds(matrices, steps)
+
+
+def the_wide_way(matrices, steps=5):
+    x = matrices / length(matrices)
+    return rounds(x.mT, steps).mT if x.shape[1] > x.shape[2] else rounds(x, steps)
+
+
+def by_singular_values(matrices, steps=5):
+    u, s, v = torch.linalg.svd(matrices.double(), full_matrices=False)
+    s = s / s.norm(dim=1, keepdim=True)
+    a, b, c = COEFFICIENTS
+    for _ in range(steps):
+        s = a * s + b * s**3 + c * s**5
+    return u @ torch.diag_embed(s) @ v
 
 
 def begin_at_zero(step, warmup_steps):
@@ -21,113 +139,6 @@ def constant_form(step, warmup_steps):
     return 0.2 if step < warmup_steps else 1.0
 
 
-def whole_batch(x, ghost_size):
-    return torch.nn.functional.batch_norm(x, None, None, training=True)
-
-
-def every_kth_image(x, ghost_size):
-    n, c, h, w = x.shape
-    groups = x.reshape(ghost_size, n // ghost_size, c, h, w)
-    mean, variance = groups.mean((0, 3, 4), keepdim=True), groups.var((0, 3, 4), keepdim=True, unbiased=False)
-    return ((groups - mean) / (variance + EPSILON).sqrt()).reshape(n, c, h, w)
-
-
-def all_channels_together(x, ghost_size):
-    n, c, h, w = x.shape
-    groups = x.reshape(n // ghost_size, ghost_size, c, h, w)
-    mean, variance = groups.mean((1, 2, 3, 4), keepdim=True), groups.var((1, 2, 3, 4), keepdim=True, unbiased=False)
-    return ((groups - mean) / (variance + EPSILON).sqrt()).reshape(n, c, h, w)
-
-
-def every_image_alone(x, ghost_size):
-    return torch.nn.functional.instance_norm(x)
-
-
-def only_centred(x, ghost_size):
-    n, c, h, w = x.shape
-    groups = x.reshape(n // ghost_size, ghost_size, c, h, w)
-    return (groups - groups.mean((1, 3, 4), keepdim=True)).reshape(n, c, h, w)
-
-
-def plain_sgd(weight, gradient, learning_rate, trust, weight_decay):
-    return weight - learning_rate * (gradient + weight_decay * weight)
-
-
-def ratio_upside_down(weight, gradient, learning_rate, trust, weight_decay):
-    ratio = trust * gradient.norm() / (weight.norm() + weight_decay * gradient.norm())
-    return weight - learning_rate * ratio * (gradient + weight_decay * weight)
-
-
-def decay_in_the_ratio_only(weight, gradient, learning_rate, trust, weight_decay):
-    ratio = trust * weight.norm() / (gradient.norm() + weight_decay * weight.norm())
-    return weight - learning_rate * ratio * gradient
-
-
-def without_trust(weight, gradient, learning_rate, trust, weight_decay):
-    return lars_step(weight, gradient, learning_rate, 1.0, weight_decay)
-
-
-def ratio_for_each_weight(weight, gradient, learning_rate, trust, weight_decay):
-    slope = gradient + weight_decay * weight
-    return weight - learning_rate * trust * weight.abs() * slope / slope.abs().clamp_min(1e-12)
-
-
-def chunk_by_chunk(x, ghost_size):
-    chunks = [torch.nn.functional.batch_norm(part, None, None, training=True) for part in x.split(ghost_size)]
-    return torch.cat(chunks)
-
-
-def in_float64(x, ghost_size):
-    n, c = x.shape[:2]
-    groups = x.double().view(n // ghost_size, ghost_size, c, -1).transpose(1, 2).flatten(2)
-    groups = (groups - groups.mean(2, keepdim=True)) / (groups.var(2, keepdim=True, correction=0) + EPSILON).sqrt()
-    return groups.view(n // ghost_size, c, ghost_size, -1).transpose(1, 2).reshape(x.shape)
-
-
-def with_epsilon(epsilon, *, outside=False):
-    """Ghost batch norm with another epsilon, or with it outside the root."""
-
-    def answer(x, ghost_size):
-        groups = x.view(-1, ghost_size, *x.shape[1:])
-        variance, mean = torch.var_mean(groups, (1, 3, 4), keepdim=True, correction=0)
-        divisor = variance.sqrt() + epsilon if outside else (variance + epsilon).sqrt()
-        return ((groups - mean) / divisor).reshape(x.shape)
-
-    return answer
-
-
-def lars_in_float64(weight, gradient, learning_rate, trust, weight_decay):
-    weight, gradient = weight.double(), gradient.double()
-    length = weight.pow(2).sum().sqrt()
-    rate = learning_rate * trust * length / (gradient.pow(2).sum().sqrt() + weight_decay * length)
-    return weight - rate * (gradient + weight_decay * weight)
-
-
-def lars_with_linalg(weight, gradient, learning_rate, trust, weight_decay):
-    w, g = torch.linalg.vector_norm(weight), torch.linalg.vector_norm(gradient)
-    return torch.sub(
-        weight,
-        gradient.add(weight, alpha=weight_decay),
-        alpha=float(learning_rate * trust * w / (g + weight_decay * w)),
-    )
-
-
-def spectral_norm(weight, gradient, learning_rate, trust, weight_decay):
-    length = torch.linalg.matrix_norm(torch.atleast_2d(weight), 2)
-    slope = torch.linalg.matrix_norm(torch.atleast_2d(gradient), 2)
-    ratio = trust * length / (slope + weight_decay * length)
-    return weight - learning_rate * ratio * (gradient + weight_decay * weight)
-
-
-def clipped_ratio(weight, gradient, learning_rate, trust, weight_decay):
-    ratio = min(1.0, float(trust * weight.norm() / (gradient.norm() + weight_decay * weight.norm())))
-    return weight - learning_rate * ratio * (gradient + weight_decay * weight)
-
-
-def step_in_place(weight, gradient, learning_rate, trust, weight_decay):
-    return weight.copy_(lars_step(weight, gradient, learning_rate, trust, weight_decay))
-
-
 def warm_up_with_an_if(step, warmup_steps):
     if step >= warmup_steps:
         return 1
@@ -138,34 +149,27 @@ def one_step_too_far(step, warmup_steps):
     return (step + 1) / warmup_steps if step <= warmup_steps else 1.0
 
 
-def all_to_one(gradient_bytes, workers, bytes_per_s):
-    return 2 * gradient_bytes * (workers - 1) / bytes_per_s
-
-
-def once_round(gradient_bytes, workers, bytes_per_s):
-    return gradient_bytes * (workers - 1) / workers / bytes_per_s
-
-
-def endless_ring(gradient_bytes, workers, bytes_per_s):
-    return 2 * gradient_bytes / bytes_per_s
-
-
-def divided_by_all(gradient_bytes, workers, bytes_per_s):
-    return 2 * gradient_bytes / workers / bytes_per_s
-
-
-def piece_by_piece(gradient_bytes, workers, bytes_per_s):
-    piece = gradient_bytes / workers / bytes_per_s
-    collect = share = sum(piece for _ in range(workers - 1))
-    return collect + share
-
-
 WRONG = {
-    "all-reduce": {
-        "sends everything to everybody": all_to_one,
-        "forgets to pass the sums round": once_round,
-        "sends what a worker has already": endless_ring,
-        "divides the work among the workers": divided_by_all,
+    "stretched": {
+        "stretches vectors, too": vectors_too,
+        "takes one length for all networks": all_networks_together,
+        "has the quotient upside down": upside_down,
+        "makes slopes of length 1": of_length_one,
+        "takes a length for each column": by_column,
+        "divides by 0": not_a_number,
+        "adds too much to the length": coarse_floor,
+        "takes a matrix of one column for a vector": columns_are_vectors,
+        "changes the slopes it was given": in_place,
+        "leaves the slopes as they are": lambda weights, slopes: slopes,
+    },
+    "orthogonal": {
+        "divides by the largest entry": without_the_length,
+        "takes one length for all matrices": lengths_of_all,
+        "does one round": one_round,
+        "works entry by entry": entry_by_entry,
+        "swaps two coefficients": coefficients_swapped,
+        "changes the matrices it was given": grown_in_place,
+        "forgets the rounds": lambda matrices, steps=5: matrices / length(matrices),
     },
     "warmup-factor": {
         "exceeds 1 for one step": one_step_too_far,
@@ -175,43 +179,20 @@ WRONG = {
         "reaches 1 one step late": one_step_late,
         "is constant in the warm-up": constant_form,
     },
-    "ghost-batch-norm": {
-        "leaves epsilon out": with_epsilon(0.0),
-        "adds epsilon outside the root": with_epsilon(EPSILON, outside=True),
-        "takes epsilon 1e-3": with_epsilon(1e-3),
-        "takes the statistics of the whole batch": whole_batch,
-        "puts every k-th image into a group": every_kth_image,
-        "mixes the channels": all_channels_together,
-        "normalises every image alone": every_image_alone,
-        "does not divide by the deviation": only_centred,
-    },
-    "lars-step": {
-        "takes the spectral norm": spectral_norm,
-        "clips the ratio at 1": clipped_ratio,
-        "changes the weight it was given": step_in_place,
-        "is plain SGD": plain_sgd,
-        "has the ratio upside down": ratio_upside_down,
-        "decays in the ratio only": decay_in_the_ratio_only,
-        "leaves the trust coefficient out": without_trust,
-        "takes a ratio for each weight": ratio_for_each_weight,
-    },
 }
 
 RIGHT = {
-    "all-reduce": {
-        "piece by piece": piece_by_piece,
-        "with the factor in front": lambda n, k, speed: (2 - 2 / k) * n / speed,
+    "stretched": {
+        "network by network, in float64": one_network_after_the_other,
+        "with where": by_where,
+        "as the reference, on copies": lambda weights, slopes: stretched(weights.clone(), slopes.clone()),
+    },
+    "orthogonal": {
+        "on the shorter side": the_wide_way,
+        "on the singular values": by_singular_values,
     },
     "warmup-factor": {
         "with an if": warm_up_with_an_if,
         "by min of whole numbers": lambda step, warmup_steps: min(step + 1, warmup_steps) / warmup_steps,
-    },
-    "ghost-batch-norm": {
-        "chunk by chunk": chunk_by_chunk,
-        "in float64": in_float64,
-    },
-    "lars-step": {
-        "in float64": lars_in_float64,
-        "with torch.linalg": lars_with_linalg,
     },
 }

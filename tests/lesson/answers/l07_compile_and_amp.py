@@ -2,8 +2,6 @@
 
 import math
 
-from labkit.lesson.exercises.l07_compile_and_amp import next_scale
-
 
 def python_if(x):
     return x * 2 if x.mean() > 0 else x / 2
@@ -35,37 +33,59 @@ def through_numpy(x):
     return torch.from_numpy(x.numpy() * (2 if x.tolist()[0] > 0 else 0.5))
 
 
-def never_grow(scale, good_steps, overflowed, interval=2000):
-    return (scale / 2, 0) if overflowed else (scale, good_steps + 1)
+def gains(first, second):
+    """(what the second costs more to begin, what it saves for each)."""
+    return second[0] - first[0], first[1] - second[1]
 
 
-def forget_to_count_anew(scale, good_steps, overflowed, interval=2000):
-    if overflowed:
-        return scale / 2, good_steps
-    return (scale * 2, 0) if good_steps + 1 == interval else (scale, good_steps + 1)
+def rounds_down(first, second):
+    extra, saved = gains(first, second)
+    return max(1, int(extra / saved)) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
 
 
-def grow_every_step(scale, good_steps, overflowed, interval=2000):
-    return (scale / 2, 0) if overflowed else (scale * 2, good_steps + 1)
+def takes_the_length(first, second):
+    extra, saved = gains(first, second)
+    return max(1, math.ceil(abs(extra / saved))) if saved else 1 if extra <= 0 else None
 
 
-def turned_around(scale, good_steps, overflowed, interval=2000):
-    return (scale * 2, 0) if overflowed else next_scale(scale, good_steps, False, interval)
+def one_too_many(first, second):
+    extra, saved = gains(first, second)
+    return max(1, math.floor(extra / saved) + 1) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
 
 
-def one_too_late(scale, good_steps, overflowed, interval=2000):
-    if overflowed:
-        return scale / 2, 0
-    return (scale * 2, 0) if good_steps == interval else (scale, good_steps + 1)
+def never_if_equal(first, second):
+    extra, saved = gains(first, second)
+    return max(1, math.ceil(extra / saved)) if saved > 0 else None
 
 
-def count_the_epochs(compile_s, eager_epoch_s, compiled_epoch_s):
-    if compiled_epoch_s >= eager_epoch_s:
+def may_be_zero_or_less(first, second):
+    extra, saved = gains(first, second)
+    return math.ceil(extra / saved) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
+
+
+def first_win(first, second):
+    """Not "from which on": a win at the beginning counts, though it is lost later."""
+    extra, saved = gains(first, second)
+    if saved <= 0:
+        return 1 if extra <= saved else None
+    return max(1, math.ceil(extra / saved))
+
+
+def count_up(first, second):
+    extra, saved = gains(first, second)
+    if saved < 0 or (saved == 0 and extra > 0):
         return None
-    epoch, won = 1, eager_epoch_s - compiled_epoch_s
-    while won < compile_s:
-        epoch, won = epoch + 1, won + eager_epoch_s - compiled_epoch_s
-    return epoch
+    n = 1
+    while n * saved < extra:
+        n += 1
+    return n
+
+
+def by_floor_division(first, second):
+    extra, saved = gains(first, second)
+    if saved > 0:
+        return max(1, int(-(-extra // saved)))
+    return None if saved < 0 or extra > 0 else 1
 
 
 def by_a_factor(x):
@@ -77,19 +97,6 @@ def by_a_factor(x):
 def by_a_mask(x):
     positive = (x.mean() > 0).to(x.dtype)
     return x * (2 * positive + (1 - positive) / 2)
-
-
-def scale_in_a_list(scale, good_steps, overflowed, interval=2000):
-    if not overflowed:
-        good_steps += 1
-        return [scale * 2, 0] if good_steps >= interval else [scale, good_steps]
-    return [scale * 0.5, 0]
-
-
-def scale_by_a_factor(scale, good_steps, overflowed, interval=2000):
-    full = good_steps + 1 >= interval
-    factor = 0.5 if overflowed else 2.0 if full else 1.0
-    return scale * factor, 0 if overflowed or full else good_steps + 1
 
 
 def clip_first(loss, weights, optimizer, scale, max_norm):
@@ -214,11 +221,13 @@ def with_grad_scaler(loss, weights, optimizer, scale, max_norm):
 
 
 WRONG = {
-    "break-even-epoch": {
-        "rounds down": lambda c, e, s: int(c / (e - s)) or 1 if e > s else None,
-        "divides by the epoch, not by what it saves": lambda c, e, s: math.ceil(c / e) or 1 if e > s else None,
-        "forgets that it may never pay": lambda c, e, s: max(1, math.ceil(c / abs(e - s))) if e != s else None,
-        "counts one epoch too many": lambda c, e, s: math.floor(c / (e - s)) + 1 if e > s else None,
+    "break-even": {
+        "rounds down": rounds_down,
+        "takes the length of the quotient": takes_the_length,
+        "counts one too many": one_too_many,
+        "says never where both cost the same for each": never_if_equal,
+        "may say 0 or less": may_be_zero_or_less,
+        "counts a win that is lost later": first_win,
     },
     "one-graph": {
         "keeps the if": python_if,
@@ -227,13 +236,6 @@ WRONG = {
         "doubles at a mean of 0": a_mean_of_zero_counts_as_above,
         "drops the branch": always_double,
         "goes through NumPy": through_numpy,
-    },
-    "next-scale": {
-        "never grows again": never_grow,
-        "does not count anew after an overflow": forget_to_count_anew,
-        "grows after every good step": grow_every_step,
-        "turns halving and doubling around": turned_around,
-        "grows one step too late": one_too_late,
     },
     "clipped-step": {
         "clips before it divides": clip_first,
@@ -248,17 +250,13 @@ WRONG = {
 }
 
 RIGHT = {
-    "break-even-epoch": {
-        "epoch by epoch": count_the_epochs,
-        "by negative floor division": lambda c, e, s: max(1, int(-(-c // (e - s)))) if e > s else None,
+    "break-even": {
+        "one by one": count_up,
+        "by negative floor division": by_floor_division,
     },
     "one-graph": {
         "a factor chosen by torch.where": by_a_factor,
         "by a mask": by_a_mask,
-    },
-    "next-scale": {
-        "in a list": scale_in_a_list,
-        "by a factor": scale_by_a_factor,
     },
     "clipped-step": {
         "clips the scaled gradient to a scaled norm": clip_to_a_scaled_norm,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 try:
     import triton.language as tl
 except ImportError:
     tl = None
-
-from labkit.lesson.exercises.l08_activation_study import hidden_bytes
 
 
 def with_backward(backward, *, keep=lambda x, y: (x,)):
@@ -45,15 +41,6 @@ def slope(x):
 
 def middle_everywhere(grad, x):
     return grad * (x * 2.9 / 9 + 3.1 / 6).where(x < 3, x / x)
-
-
-def forget_the_next_layer(way, images, height, width, channels, itemsize):
-    return images * height * width * channels * (itemsize + (0.125 if "bit" in way else 0))
-
-
-def take_a_bit_for_a_byte(way, images, height, width, channels, itemsize):
-    numbers = images * height * width * channels
-    return numbers * {"relu": itemsize, "gelu": 2 * itemsize, "recomputed": itemsize}.get(way, itemsize + 1)
 
 
 # Kernels: `tl` is Triton's language; the check makes them kernels.
@@ -189,36 +176,6 @@ def hang_masks_on_ctx(x):
     return Masks.apply(x)
 
 
-def add_up_the_tensors(way, images, height, width, channels, itemsize):
-    numbers = images * height * width * channels
-    whole_tensors = 2 if way == "gelu" else 1
-    return numbers * itemsize * whole_tensors + ((numbers + 7) // 8 if way.endswith("bit") else 0)
-
-
-def drop_the_last_bits(way, images, height, width, channels, itemsize):
-    numbers = images * height * width * channels
-    whole_tensors = 2 if way == "gelu" else 1
-    return numbers * itemsize * whole_tensors + (numbers // 8 if way.endswith("bit") else 0)
-
-
-def by_a_table(way, *shape):
-    *sizes, itemsize = shape
-    bits = {
-        "relu": 8 * itemsize,
-        "gelu": 16 * itemsize,
-        "recomputed": 8 * itemsize,
-        "output and a bit": 8 * itemsize + 1,
-    }
-    return math.ceil(bits[way] * math.prod(sizes) / 8)
-
-
-def seeds_by_trying(gap, spread):
-    seeds = 2
-    while 2.8 * spread / seeds**0.5 > abs(gap) + 1e-12:
-        seeds += 1
-    return seeds
-
-
 WRONG = {
     "lean-fastswish": {
         "hangs the slope on ctx": hang_masks_on_ctx,
@@ -227,23 +184,6 @@ WRONG = {
         "forgets the incoming gradient": with_backward(lambda grad, x: slope(x)),
         "turns the sign of the tail": with_backward(lambda grad, x: grad * slope(x).where(x >= -3, -slope(x))),
         "hangs the tensor on ctx": with_backward(lambda grad, x: grad * slope(x), keep=lambda x, y: ()),
-    },
-    "hidden-bytes": {
-        "counts ReLU's output for each of its two keepers": lambda way, *shape: (
-            hidden_bytes(way, *shape) * (1 + (way == "relu"))
-        ),
-        "forgets what the next layer keeps": forget_the_next_layer,
-        "takes a bit for a byte": take_a_bit_for_a_byte,
-        "rounds the bytes of the bits down": drop_the_last_bits,
-        "takes every number for four bytes": lambda way, *shape: hidden_bytes(way, *shape[:-1], 4),
-    },
-    "seeds-needed": {
-        "forgets to square": lambda gap, spread: max(2, math.ceil(2.8 * spread / abs(gap))),
-        "turns the ratio around": lambda gap, spread: max(2, math.ceil((gap / (2.8 * spread)) ** 2)),
-        "rounds down": lambda gap, spread: max(2, int((2.8 * spread / gap) ** 2)),
-        "is content with one seed": lambda gap, spread: math.ceil((2.8 * spread / gap) ** 2),
-        "forgets the power": lambda gap, spread: max(2, math.ceil((1.96 * spread / gap) ** 2)),
-        "trips over the sign": lambda gap, spread: max(2, math.ceil((2.8 * spread) ** 2 / (gap * abs(gap)))),
     },
     "fused-kernel": {
         "forgets the mask": forget_the_mask,
@@ -261,14 +201,6 @@ RIGHT = {
     "lean-fastswish": {
         "with masks made in the backward pass": with_slope_from_masks,
         "with the slope of the course": with_backward(lambda grad, x: grad * slope(x)),
-    },
-    "hidden-bytes": {
-        "adding up": add_up_the_tensors,
-        "by a table of bits": by_a_table,
-    },
-    "seeds-needed": {
-        "by trying": seeds_by_trying,
-        "from the standard error": lambda gap, spread: max(2, -int(-((spread * 2.8) ** 2 / gap**2) // 1)),
     },
     "fused-kernel": {
         "from the tail on": by_constants,

@@ -1,11 +1,10 @@
 """Answers to the exercises of lesson 09: wrong ones that must be rejected, right ones written differently."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 
-from labkit.lesson.exercises.l09_scaling_out import ring_all_reduce, zero_memory
+from labkit.lesson.exercises.l09_scaling_out import pipeline_schedule, ring_all_reduce
 
 
 def all_to_all(arrays, send):
@@ -79,59 +78,54 @@ def in_two_loops(arrays, send):
     return own
 
 
-def times(ring, tree):
-    """An answer from the two formulas, each (size, workers, latency, speed) -> seconds."""
+def one_by_one(stages, micro):
+    return [[(kind, i) for i in range(micro) for kind in "FB"] for _ in range(stages)]
 
-    def answer(*given):
-        return min(("ring", ring(*given)), ("tree", tree(*given)), key=lambda way: way[1])
+
+def all_forward_first(stages, micro):
+    return [[(kind, i) for kind in "FB" for i in range(micro)] for _ in range(stages)]
+
+
+def held(places):
+    """A schedule whose stage s begins with places(stages, s) forward passes."""
+
+    def answer(stages, micro):
+        lists = []
+        for stage in range(stages):
+            begin = min(micro, places(stages, stage))
+            later = [piece for i in range(micro) for piece in (("B", i), ("F", begin + i))]
+            lists.append([*(("F", i) for i in range(begin)), *(piece for piece in later if piece[1] < micro)])
+        return lists
 
     return answer
 
 
-def good_ring(n, k, a, b):
-    return 2 * (k - 1) * a + 2 * (k - 1) / k * n / b
+def the_last_goes_back_first(stages, micro):
+    return [[*(("F", i) for i in range(micro)), *(("B", i) for i in reversed(range(micro)))] for _ in range(stages)]
 
 
-def good_tree(n, k, a, b):
-    return 2 * (math.ceil(k) - 1).bit_length() * (a + n / b)
+def without_the_rest(stages, micro):
+    return [each[: 2 * micro - 1] for each in pipeline_schedule(stages, micro)]
 
 
-def floats(count, workers):
-    size = count / workers
-    return [(round(w * size), round((w + 1) * size), 1 / workers) for w in range(workers)]
+def stages_turned_round(stages, micro):
+    return pipeline_schedule(stages, micro)[::-1]
 
 
-def rest_to_the_last(count, workers):
-    size = count // workers
-    ends = [*(size * w for w in range(workers)), count]
-    return [(a, b, (b - a) / count) for a, b in pairwise(ends)]
-
-
-def drops_images(count, workers):
-    size = count // workers
-    return [(size * w, size * (w + 1), size / count) for w in range(workers)]
-
-
-def weights_by_count(count, workers):
-    return [(a, b, b - a) for a, b, _ in first_get_more(count, workers)]
-
-
-def first_get_more(count, workers):
-    size, rest = divmod(count, workers)
-    ends = np.cumsum([0] + [size + (w < rest) for w in range(workers)]).tolist()
-    return [(a, b, (b - a) / count) for a, b in pairwise(ends)]
-
-
-def by_array_split(count, workers):
-    found, begin = [], 0
-    for part in np.array_split(np.arange(count), workers):
-        found.append((begin, begin + len(part), len(part) / count))
-        begin += len(part)
-    return found
-
-
-def weights_first(weights, workers, stage):
-    return weights * sum(size / workers if place < stage else size for place, size in enumerate((2, 2, 12)))
+def with_counters(stages, micro):
+    """The next forward pass whenever there is a place, else the next backward pass."""
+    lists = []
+    for stage in range(stages):
+        ahead = back = 0
+        lists.append([])
+        while back < micro:
+            if ahead < micro and ahead - back < stages - stage:
+                lists[-1].append(["F", ahead])
+                ahead += 1
+            else:
+                lists[-1].append(["B", back])
+                back += 1
+    return lists
 
 
 WRONG = {
@@ -144,39 +138,22 @@ WRONG = {
         "sums without sending": without_sending,
         "changes what it was given": in_place,
     },
-    "ring-or-tree": {
-        "sends the whole array round": times(lambda n, k, a, b: 2 * (k - 1) * (a + n / b), good_tree),
-        "pays the latency once": times(lambda n, k, a, b: a + 2 * (k - 1) / k * n / b, good_tree),
-        "goes up the tree only": times(good_ring, lambda n, k, a, b: good_tree(n, k, a, b) / 2),
-        "does not round the levels": times(good_ring, lambda n, k, a, b: 2 * math.log2(k) * (a + n / b)),
-        "always takes the ring": lambda *given: ("ring", good_ring(*given)),
-        "takes the slower one": lambda *given: max(
-            ("ring", good_ring(*given)), ("tree", good_tree(*given)), key=lambda way: way[1]
-        ),
-    },
-    "shares": {
-        "weights all shares alike": floats,
-        "gives the rest to the last": rest_to_the_last,
-        "drops images": drops_images,
-        "weights by the number of images": weights_by_count,
-    },
-    "zero-memory": {
-        "divides everything in stage 1": lambda n, k, stage: 16 * n / k if stage else 16 * n,
-        "shards the weights first": weights_first,
-        "forgets the gradients": lambda n, k, stage: zero_memory(n, k, stage) - (2 * n / k if stage > 1 else 2 * n),
-        "counts fp32 weights": lambda n, k, stage: zero_memory(n, k, stage) + (2 * n / k if stage > 2 else 2 * n),
+    "pipeline-schedule": {
+        "takes one by one": one_by_one,
+        "takes all forward passes first": all_forward_first,
+        "holds one too few": held(lambda stages, stage: max(1, stages - stage - 1)),
+        "holds one too many": held(lambda stages, stage: stages - stage + 1),
+        "holds as many in every stage": held(lambda stages, stage: stages),
+        "takes the last back first": the_last_goes_back_first,
+        "leaves out the last piece": without_the_rest,
+        "gives the last stage the first list": stages_turned_round,
     },
 }
 
 RIGHT = {
     "ring-all-reduce": {"the other way round": to_the_left, "in two loops": in_two_loops},
-    "ring-or-tree": {
-        "with whole levels": times(good_ring, good_tree),
-        "as a list": lambda *given: list(times(good_ring, good_tree)(*given)),
-    },
-    "shares": {"the first get one more": first_get_more, "by array_split": by_array_split},
-    "zero-memory": {
-        "with a table": lambda n, k, stage: n * [16, 4 + 12 / k, 2 + 14 / k, 16 / k][stage],
-        "with a loop": lambda n, k, stage: sum(n * b / (k if i < stage else 1) for i, b in enumerate((12, 2, 2))),
+    "pipeline-schedule": {
+        "with counters": with_counters,
+        "by places": held(lambda stages, stage: stages - stage),
     },
 }

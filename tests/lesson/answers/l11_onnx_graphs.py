@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from labkit.lesson.exercises.l11_onnx_graphs import fold_batch_norm, repair_graph
 
@@ -164,6 +164,78 @@ WRONG = {
         "appends the new nodes at the end": append_at_the_end,
     },
 }
+
+
+def counted(conv):
+    """Multiply-adds with another rule for convolutions."""
+    others = {"Gemm": lambda weights, output: math.prod(output) * weights[1]}
+    others["MatMul"] = lambda weights, output: math.prod(output) * weights[0]
+    return lambda operator, weights, output: (others | {"Conv": conv})[operator](weights, output)
+
+
+WRONG["multiply-adds"] |= {
+    "square kernels, by height": counted(lambda w, output: math.prod(output) * w[1] * w[2] ** 2),
+    "square kernels, by width": counted(lambda w, output: math.prod(output) * w[1] * w[3] ** 2),
+    "square images, by height": counted(lambda w, output: math.prod(w) * output[0] * output[2] ** 2),
+    "square images, by width": counted(lambda w, output: math.prod(w) * output[0] * output[3] ** 2),
+    "in float32": counted(lambda w, output: float(np.float32(math.prod(output) * math.prod(w[1:])) + 1)),
+}
+
+
+def repaired_and(change):
+    def answer(model):
+        found = repair_graph(model)
+        change(found)
+        return found
+
+    return answer
+
+
+def rename_nodes(model):
+    for number, node in enumerate(model.graph.node):
+        node.name = f"renamed {number}"
+
+
+def identity_at_the_end(model):
+    model.graph.node[-1].output[0] = "before"
+    model.graph.node.append(helper.make_node("Identity", ["before"], ["output"]))
+
+
+def drop_attributes(model):
+    for node in model.graph.node:
+        del node.attribute[:]
+
+
+def halve_weights(model):
+    for each in model.graph.initializer:
+        short = numpy_helper.to_array(each).astype(np.float16).astype(np.float32)
+        each.CopyFrom(numpy_helper.from_array(short, each.name))
+
+
+def rename_the_output(model):
+    model.graph.output[0].name = model.graph.node[-1].output[0] = "other"
+
+
+def lower_the_opset(model):
+    model.opset_import[0].version = 17
+
+
+def any_attribute(model):
+    for node in model.graph.node:
+        for attribute in list(node.attribute)[:1] if node.op_type == "Swish" else ():
+            attribute.name = "beta"
+    return repair_graph(model)
+
+
+WRONG["repair-graph"] |= {
+    "takes the first attribute": any_attribute,
+    **{
+        change.__name__.replace("_", " "): repaired_and(change)
+        for change in (
+            rename_nodes, identity_at_the_end, drop_attributes, halve_weights, rename_the_output, lower_the_opset,
+        )
+    },
+}  # fmt: skip
 
 RIGHT = {
     "fold-batch-norm": {

@@ -106,10 +106,10 @@ def number_by_number(x, low, high):
     scale = (high - low) / 255
     zero = round(-low / scale)
     back = []
-    for value in x:
+    for value in x.flat:
         q = min(255, max(0, round(value / scale) + zero))
         back.append((q - zero) * scale)
-    return np.array(back)
+    return np.array(back).reshape(x.shape)
 
 
 def a_cast_that_wraps(x, low, high):
@@ -318,6 +318,50 @@ WRONG = {
         "rounds down": rounded_down,
         "takes one scale for all channels": one_scale_for_all,
     },
+}
+
+
+def on_a_grid(x, low, high, *, last=255, whole=np.round):
+    low, high = min(low, 0), max(high, 0)
+    step = (high - low) / last
+    zero = whole(-low / step)
+    return step * (np.clip(np.round(x / step) + zero, 0, last) - zero)
+
+
+def zero_by_hand(x, low, high):
+    low, high = min(low, 0), max(high, 0)
+    step = (high - low) / 255
+    return np.where(x == 0, 0, low + np.round((np.clip(x, low, high) - low) / step) * step)
+
+
+WRONG["quantize-dequantize"] |= {
+    "the zero point not rounded": lambda *given: on_a_grid(*given, whole=lambda zero: zero),
+    "the zero point rounded down": lambda *given: on_a_grid(*given, whole=np.floor),
+    "257 values": lambda *given: on_a_grid(*given, last=256),
+    "255 values": lambda *given: on_a_grid(*given, last=254),
+    "flat": lambda *given: on_a_grid(*given).ravel(),
+    "0.0 put in by hand": zero_by_hand,
+}
+WRONG["integer-product"] |= {
+    "sums of columns in int16": lambda a, zero, b: (
+        a.astype(np.int32) @ b.astype(np.int32) - zero * b.sum(0, dtype=np.int16).astype(np.int32)
+    ),
+}
+
+
+def masked(where, dtype=None):
+    def answer(x, scale, top):
+        x = x.to(dtype or x.dtype)
+        inside = x * where(x / scale, top)
+        return inside + ((x / scale).round().clamp(-top, top) * scale - inside).detach()
+
+    return answer
+
+
+WRONG["straight-through"] |= {
+    "a mask after rounding": masked(lambda steps, top: steps.round().abs() <= top),
+    "a mask one step too wide": masked(lambda steps, top: steps.abs() <= top + 1),
+    "float32": masked(lambda steps, top: steps.abs() <= top, torch.float32),
 }
 
 RIGHT = {

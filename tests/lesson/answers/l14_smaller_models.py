@@ -388,6 +388,56 @@ WRONG = {
     },
 }
 
+WRONG["magnitude-mask"] |= {
+    "the first two layers": lambda weights, sparsity: [
+        *magnitude_mask(weights[:2], sparsity), *(torch.ones_like(each, dtype=torch.bool) for each in weights[2:])
+    ],
+    "a half always rounded up": lambda weights, sparsity: magnitude_mask(
+        weights, int(sparsity * sum(map(torch.numel, weights)) + 0.5) / sum(map(torch.numel, weights))
+    ),
+    "in float16": lambda weights, sparsity: magnitude_mask([each.half() for each in weights], sparsity),
+}  # fmt: skip
+
+
+def decoded(bits, symbol_of, count):
+    symbols, code = [], ""
+    for bit in bits:
+        code += bit
+        if symbol_of(code) is not None and len(symbols) < count:
+            symbols.append(symbol_of(code))
+            code = ""
+    return symbols
+
+
+WRONG["decode-huffman"] |= {
+    "codes of eight bits at most": lambda bits, codes, count: decoded(
+        bits, {code: symbol for symbol, code in codes.items() if len(code) <= 8}.get, count
+    ),
+    "whole bytes only": lambda bits, codes, count: decoded(
+        bits[: len(bits) // 8 * 8], {code: symbol for symbol, code in codes.items()}.get, count
+    ),
+}
+
+
+def by_probabilities(divergence, spoil=lambda teacher, temperature: None):
+    def answer(student, teacher, labels, temperature, share):
+        spoil(teacher, temperature)
+        p, q = softmax(teacher / temperature, 1), softmax(student / temperature, 1)
+        soft = divergence(p, q).sum(1).mean()
+        return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+    return answer
+
+
+WRONG["distillation-loss"] |= {
+    "the logarithm of a quotient": by_probabilities(lambda p, q: p * (p / q).log()),
+    "the logarithm of a softmax": by_probabilities(lambda p, q: p * (p.log() - q.log())),
+    "a little added to each probability": by_probabilities(lambda p, q: p * ((p + 1e-8) / (q + 1e-8)).log()),
+    "changes the teacher": by_probabilities(
+        lambda p, q: kl_div(q.log(), p, reduction="none"), lambda teacher, temperature: teacher.div_(temperature)
+    ),
+}
+
 RIGHT = {
     "magnitude-mask": {
         "by rank, in ones and zeros": by_rank,

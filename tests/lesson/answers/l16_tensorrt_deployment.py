@@ -224,6 +224,27 @@ WRONG = {
     },
 }
 
+WRONG["repair-zero-point"] |= {
+    "covers a little less": lambda scale, zero: (0.9999 * scale * max(zero, 255 - zero) / 127, 0),
+    "covers a little more": lambda scale, zero: (1.0001 * scale * max(zero, 255 - zero) / 127, 0),
+}
+WRONG["profile-ranges"] |= {
+    "ends at a power of two": lambda batches: [
+        (low, usual, 1 << (high - 1).bit_length()) for low, usual, high in profile_ranges(batches)
+    ],
+    "one single image is too few": lambda batches: profile_ranges(
+        [batch for batch in batches if batch > 1 or batches.count(1) > 1]
+    ),
+}
+
+
+def shift_the_images(context, cuda, images):
+    images += 1e-3
+    return gpu_classes(context, cuda, images)
+
+
+WRONG["gpu-classes"] |= {"changes the images": shift_the_images}
+
 RIGHT = {
     "build-engine": {
         "named and nested": named_and_nested,

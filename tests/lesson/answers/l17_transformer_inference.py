@@ -271,6 +271,38 @@ WRONG = {
         "one too many": one_over_the_budget,
     },
 }
+
+
+def in_floats(dtype):
+    def answer(x, weight, scales, bias):
+        low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
+        scale = (high - low) / 255 or 1.0
+        zero = round(-low / scale)
+        integers = np.clip(np.rint(x / scale) + zero, 0, 255) - zero
+        return ((integers.astype(dtype) @ weight.astype(dtype).T) * scale * scales + bias).astype(np.float32)
+
+    return answer
+
+
+def dequantized(x, weight, scales, bias):
+    return in_floats(np.float64)(x, scales[:, None] * weight, np.ones_like(scales), bias)
+
+
+WRONG["dynamic-linear"] |= {
+    "a product in float32": in_floats(np.float32),
+    "a product in float64": in_floats(np.float64),
+    "real weights": dequantized,
+    "a result in float64": lambda *given: lesson.dynamic_linear(*given).astype(np.float64),
+}
+WRONG["dynamic-batches"] |= {
+    "whole seconds": lambda arrivals, lengths, budget, deadline: lesson.dynamic_batches(
+        arrivals, lengths, budget, int(deadline)
+    ),
+    "hundredths of a second": lambda arrivals, *given: lesson.dynamic_batches(
+        [round(each, 2) for each in arrivals], *given
+    ),
+}
+
 RIGHT = {
     "attention-multiply-adds": {"one expression": count_in_one_expression, "step by step": count_step_by_step},
     "buckets": {"longest first": longest_first, "by torch": by_torch},

@@ -2,7 +2,7 @@
 
 from statistics import mean
 
-from labkit.lesson.exercises.l19_ship_it import best_medal
+from labkit.lesson.exercises.l19_ship_it import best_medal, forgets_more, without_each
 
 
 def meeting(fits=lambda found, level: True, order=lambda levels: levels, none=None):
@@ -99,6 +99,41 @@ WRONG = {
         "the other way round": leaving_out(lambda whole, all_of, each, score: score(all_of - {each}) - whole),
         "takes one after the other away": taking_away_for_good,
         "a share": leaving_out(lambda whole, all_of, each, score: 1 - score(all_of - {each}) / whole),
+    },
+}
+
+
+def by_the_courses_names(found, levels):
+    names = ("gold", "silver", "bronze")
+    return best_medal(found, [level | {"name": name} for name, level in zip(names, levels, strict=False)])
+
+
+WRONG["best-medal"] |= {
+    "the course's names": by_the_courses_names,
+    "three levels": lambda found, levels: best_medal(found, levels[:3]),
+    "the accuracy rounded": lambda found, levels: best_medal(found | {"accuracy": round(found["accuracy"], 2)}, levels),
+    "whole kB": lambda found, levels: best_medal(found | {"size": int(found["size"])}, levels),
+    "sorted by accuracy": lambda found, levels: best_medal(found, sorted(levels, key=lambda each: -each["accuracy"])),
+    "sorted by size": lambda found, levels: best_medal(found, sorted(levels, key=lambda each: each["size"])),
+}
+WRONG["forgets-more"] |= {
+    f"rounded to {digits} digits": lambda *lists, digits=digits: round(forgets_more(*lists), digits)
+    for digits in (2, 3, 4)
+}
+
+
+def worth_changed(change):
+    return lambda techniques, score: {name: change(worth) for name, worth in without_each(techniques, score).items()}
+
+
+WRONG["without-each"] |= {
+    "at least 0": worth_changed(lambda worth: max(0, worth)),
+    "the size only": worth_changed(abs),
+    "rounded to 3 digits": worth_changed(lambda worth: round(worth, 3)),
+    "leaves out names that begin alike": lambda techniques, score: {
+        each: score(frozenset(techniques))
+        - score(frozenset(other for other in techniques if not other.startswith(each)))
+        for each in techniques
     },
 }
 
