@@ -1,6 +1,7 @@
 """Pictures of measured rows, with units on the axes. They need no display: a notebook shows what is returned."""
 
 import io
+import re
 
 import numpy as np
 from matplotlib.collections import PolyCollection
@@ -23,7 +24,35 @@ class Picture(Figure):
     def _repr_png_(self):
         page = io.BytesIO()
         self.savefig(page, format="png", dpi=110)
-        return page.getvalue()
+        return page.getvalue(), {"alt": _in_words(self)}
+
+
+def _in_words(figure):
+    """What a figure shows, for a reader who cannot see it: titles, axes, texts, and both ends of each named line."""
+    return " ".join(filter(None, (_axes_in_words(ax) for ax in figure.axes)))
+
+
+def _axes_in_words(ax):
+    names = [ax.get_title(loc=side) for side in ("left", "center", "right")]
+    axes = " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
+    said = [
+        text.get_text() for text in (*ax.get_yticklabels(), *ax.get_xticklabels()) if not _a_number(text.get_text())
+    ]
+    said += [text.get_text() for text in ax.texts]
+    for line in ax.get_lines():
+        x, y = (np.asarray(values) for values in line.get_data(orig=False))
+        if not line.get_label().startswith("_") and len(y):
+            said.append(f"{line.get_label()}: {_short(y[0])} at {_short(x[0])}, {_short(y[-1])} at {_short(x[-1])}")
+    said += [each.get_label() for each in ax.collections if not each.get_label().startswith("_")]
+    return ". ".join(re.sub(r"\s+", " ", part) for part in (*names, axes, "; ".join(said)) if part) + "."
+
+
+def _a_number(text):
+    return not re.search("[A-Za-z]", re.sub(r"\$.*?\$", "", text))
+
+
+def _short(value):
+    return f"{value:.3g}" if isinstance(value, (int, float, np.number)) else str(value)
 
 
 def canvas(width=6.5, height=3.2, *, columns=1, ax=None):
@@ -102,26 +131,6 @@ def _reaches_another(result, others):
     """True when a label on the right of this dot would run into another dot of about the same height."""
     rates = [(each.intensity / result.intensity, each.ops / each.seconds) for each in others]
     return any(1 < far < WIDE**1.2 and 0.5 < result.seconds * rate / result.ops < 1.5 for far, rate in rates)
-
-
-def throughput(curve):
-    """Throughput and latency of a `Curve` against batch size, side by side."""
-    rows = [row for row in curve.rows if row.p50_ms]
-    figure, (left, right) = canvas(8, 3.2, columns=2)
-    sizes = [row.batch for row in rows]
-    left.plot(sizes, [row.throughput_per_s for row in rows], "o-", color=COLOURS[0])
-    ends = [[1e3 * row.batch / getattr(row, end) for row in rows] for end in ("high_ms", "low_ms")]
-    left.fill_between(sizes, *ends, color=COLOURS[0], alpha=0.3)
-    left.set_ylabel("throughput (items/s)")
-    right.plot(sizes, [row.p50_ms for row in rows], "o-", color=COLOURS[1])
-    right.fill_between(sizes, [row.low_ms for row in rows], [row.high_ms for row in rows], color=COLOURS[1], alpha=0.3)
-    right.set_ylabel("time of one batch (ms)")
-    for each in (left, right):
-        each.set_xscale("log", base=2)
-        each.set_xticks(sizes, [str(size) for size in sizes])
-        each.xaxis.set_minor_formatter(NullFormatter())
-        each.set(xlabel="batch size (items)", ylim=(0, None))
-    return figure
 
 
 def pareto(rows):

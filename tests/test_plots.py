@@ -8,7 +8,7 @@ import pytest
 
 from labkit import plots
 from labkit.ledger.rows import Deployment
-from labkit.measure import Roofline, SimulatedMachine, compare, throughput_curve
+from labkit.measure import Roofline, SimulatedMachine, compare
 
 
 def comparison():
@@ -18,7 +18,23 @@ def comparison():
 
 
 def test_a_picture_shows_itself_as_png():
-    assert comparison().plot()._repr_png_().startswith(b"\x89PNG")
+    png, _ = comparison().plot()._repr_png_()
+    assert png.startswith(b"\x89PNG")
+
+
+def test_a_picture_says_in_words_what_it_shows():
+    figure, ax = plots.canvas()
+    ax.plot([16, 256], [75.6, 74.0], label="rate 0.25")
+    ax.plot([16, 256], [1, 1])
+    ax.set(xlabel="batch size", ylabel="accuracy (%)", title="four\nseeds")
+    words = "four seeds. accuracy (%) against batch size. rate 0.25: 75.6 at 16, 74 at 256."
+    assert figure._repr_png_()[1] == {"alt": words}
+
+
+def test_the_words_of_a_ratio_name_its_arms_and_verdicts():
+    words = comparison().plot()._repr_png_()[1]["alt"]
+    assert "times as fast as eager" in words
+    assert "compiled; the same again; 1.25 x  faster".replace("  ", " ") in words
 
 
 def test_the_ratio_picture_has_a_line_an_arm_and_the_null_arm():
@@ -45,18 +61,6 @@ def test_the_roofline_has_a_roof_a_precision_and_a_point_a_result():
     assert len(ax.get_lines()) == 4
     assert [text.get_text() for text in ax.texts] == ["conv: 50 % of the roof", "q: 12 % of the roof"]
     assert "op/B" in ax.get_xlabel() and "op/s" in ax.get_ylabel()
-
-
-def test_throughput_and_latency_stand_side_by_side_with_units():
-    machine = SimulatedMachine(0)
-    curve = throughput_curve(lambda n: machine.work(n * 1e-3), [1, 2], device=machine.clock)
-    axes = curve.plot().axes
-    assert [ax.get_ylabel() for ax in axes] == ["throughput (items/s)", "time of one batch (ms)"]
-    for ax, row_value in zip(axes, (lambda row: row.throughput_per_s, lambda row: row.p50_ms), strict=True):
-        (band,) = ax.collections
-        inside = band.get_paths()[0].get_extents()
-        assert inside.ymin <= min(map(row_value, curve.rows)) * 1.001
-        assert inside.ymax >= max(map(row_value, curve.rows)) * 0.999
 
 
 def deployments(latencies, accuracies):
