@@ -19,7 +19,7 @@ from labkit.ship import Score
 from labkit.train import TrainConfig
 
 COMMANDS = {
-    *("doctor", "run", "list", "new-lesson", "lab", "reset", "progress", "report", "bench", "search", "train"),
+    *("doctor", "run", "list", "new-lesson", "lab", "reset", "progress", "report", "bench", "search", "serve", "train"),
     *("export", "quantize", "compress", "view", "build"),
     *("submit", "leaderboard"),
     *("data list", "data get", "ledger export", "ledger record", "ledger claims"),

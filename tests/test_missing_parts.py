@@ -11,6 +11,7 @@ import torch
 from hidden_parts import PACKAGES, environment_without
 
 from labkit import device, doctor, engines, ledger
+from labkit.data import paragraphs
 from labkit.engines import bench
 from labkit.engines.tensorrt import rehearsal
 from labkit.errors import LabError, Unavailable
@@ -19,7 +20,6 @@ from labkit.lesson import netron_view, syllabus
 from labkit.methods import fastswish
 from labkit.models import minilm
 from labkit.runner import sources
-from labkit.text.paragraphs import paragraphs
 
 # What the lessons do without: not ONNX Runtime, which checks every file.
 OPTIONAL = (*sorted(set(PACKAGES) - {"onnxruntime"}), "gpu", "compiler")

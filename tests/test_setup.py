@@ -134,7 +134,6 @@ BROUGHT = {
     "traitlets": "nbclient is configured with it",
 }
 UNIMPORTED = {
-    "jupyter-server": "a floor for what JupyterLab brings: older ones have known holes",
     "pyarrow": "pandas writes Parquet files with it",
     "tensorrt-rtx-cu13-libs": "the libraries of the bindings",
 }
