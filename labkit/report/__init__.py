@@ -12,7 +12,7 @@ from pathlib import Path
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
-from labkit.ledger.rows import Answer, Attempt, Claim, LessonAnswer, Prediction, Run
+from labkit.ledger.rows import Answer, Attempt, Claim, LessonAnswer, Prediction, RaceScore, Run
 from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
 from labkit.lesson.progress import progress
@@ -38,7 +38,7 @@ def write_report(path=None):
         lessons=lessons,
         surprises=_surprises(lessons),
         tallies=_tallies(),
-        boards=board(),
+        boards=board(RaceScore) | board(),
         panels=panels(),
         measured=sections(),
         book=_book(path.parent),

@@ -1,6 +1,7 @@
-"""The capstone: an order, submissions that the course itself scores, a leaderboard, and the deployment card.
+"""The capstones: what is handed in is data, the course itself scores it; two leaderboards, and the deployment card.
 
 score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])     # each in a process of its own: a list of `Score`
+race([read_recipe("recipe.toml")], RACES["quick"])                     # trained afresh: a list of `Raced`
 board()                                                                # the leaderboard of this machine kind
 write_card(score, path, folder)                                        # one page, and a folder that runs on its own
 """
@@ -9,7 +10,10 @@ from labkit.ship.card import write_card
 from labkit.ship.judge import reference_bytes
 from labkit.ship.leaderboard import best, board
 from labkit.ship.order import FULL, LEVELS, QUICK, ExamSize, Submission
+from labkit.ship.racing import RACES, Race, Raced, keep_race, race
+from labkit.ship.recipe import Recipe, read_recipe, recipe_of
 from labkit.ship.scoring import Score, keep_score, score
 
 __all__ = ["FULL", "LEVELS", "QUICK", "ExamSize", "Score", "Submission", "best", "board"]
+__all__ += ["RACES", "Race", "Raced", "Recipe", "keep_race", "race", "read_recipe", "recipe_of"]
 __all__ += ["keep_score", "reference_bytes", "score", "write_card"]

@@ -1,5 +1,6 @@
-"""The process in which one submission is opened, checked and served; its parent holds the clock and the labels.
+"""The process in which one submission is opened, checked and served, or trained.
 
+Of a file, the parent holds the clock and the labels.
 Bytes go over the pipe: pictures there, and back either numbers or a line of words. The parent unpickles nothing, and
 bounds how long it waits and how much it reads. The child has limits of memory (see `labkit.export.inspection`) and of
 computing time. A file could still use a hole in the library that reads it: against that a container would help.
@@ -32,32 +33,18 @@ PROCESSES.set_forkserver_preload(
 
 
 class Child:
-    """The parent's end: asks a file that is served by an engine in a process of its own."""
+    """The parent's end of a process of its own: what it says is bounded in time and in bytes."""
 
-    def __init__(self):
+    def __init__(self, serve, compute_s):
+        """serve(pipe) is what the process does, for at most `compute_s` seconds of computing."""
         self.pipe, theirs = PROCESSES.Pipe()
-        self.process = PROCESSES.Process(target=_live, args=(theirs,), daemon=True)
+        self.process = PROCESSES.Process(target=_live, args=(theirs, serve, compute_s), daemon=True)
         self.process.start()
         theirs.close()
 
-    def load(self, path, engine):
-        """Let it check and load a file: what the file is stored in, such as "int8". LabError when it is refused."""
-        _words(self._next(START_S))
-        self.pipe.send_bytes(json.dumps([str(path), engine]).encode())
-        return _words(self._next(LOAD_S)).get("precision", "")
-
-    def answer(self, pictures, *, as_written=False):
-        """(N, 1, 28, 28) float32 -> (N, 10) float32, by the engine, or (`as_written`) by the file's own operators."""
-        with contextlib.suppress(OSError):  # it reads no more: what it said last tells why
-            self.pipe.send_bytes((AS_WRITTEN if as_written else ENGINE) + pictures.tobytes())
-        data = self._next(ANSWER_S, 4 * CLASSES * len(pictures))
-        if not data.startswith(ANSWER):
-            _words(data)
-        numbers = np.frombuffer(data[1:], np.float32)
-        if len(numbers) != CLASSES * len(pictures):
-            found = f"{len(pictures)} pictures, {len(numbers) / CLASSES:g} answers"
-            raise LabError("A batch is answered in part:", found=found)
-        return numbers.reshape(-1, CLASSES)
+    def said(self, seconds):
+        """Its next line of words, as {str: str}. LabError when it refuses, ends, or says nothing in so many seconds."""
+        return _words(self._next(seconds))
 
     def _next(self, seconds, most=0):
         """The bytes of the next message, at most `most` or those of a line of words."""
@@ -78,6 +65,32 @@ class Child:
         self.process.kill()
         self.process.join()
         self.pipe.close()
+
+
+class Server(Child):
+    """Asks a file that is served by an engine."""
+
+    def __init__(self):
+        super().__init__(_serve, COMPUTE_S)
+
+    def load(self, path, engine):
+        """Let it check and load a file: what the file is stored in, such as "int8". LabError when it is refused."""
+        self.said(START_S)
+        self.pipe.send_bytes(json.dumps([str(path), engine]).encode())
+        return self.said(LOAD_S).get("precision", "")
+
+    def answer(self, pictures, *, as_written=False):
+        """(N, 1, 28, 28) float32 -> (N, 10) float32, by the engine, or (`as_written`) by the file's own operators."""
+        with contextlib.suppress(OSError):  # it reads no more: what it said last tells why
+            self.pipe.send_bytes((AS_WRITTEN if as_written else ENGINE) + pictures.tobytes())
+        data = self._next(ANSWER_S, 4 * CLASSES * len(pictures))
+        if not data.startswith(ANSWER):
+            _words(data)
+        numbers = np.frombuffer(data[1:], np.float32)
+        if len(numbers) != CLASSES * len(pictures):
+            found = f"{len(pictures)} pictures, {len(numbers) / CLASSES:g} answers"
+            raise LabError("A batch is answered in part:", found=found)
+        return numbers.reshape(-1, CLASSES)
 
 
 def _words(data):
@@ -101,17 +114,17 @@ def reason_of(error):
     return " ".join(text.split())[:500]
 
 
-def _live(pipe):
-    """The life of a child: serve a file until the pipe ends. What goes wrong is said in words."""
+def _live(pipe, serve, compute_s):
+    """The life of a child: serve until the pipe ends. What goes wrong is said in words."""
     from labkit.export.inspection import limit_computing
 
-    limit_computing(COMPUTE_S)
+    limit_computing(compute_s)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     try:
-        _serve(pipe)
+        serve(pipe)
     except EOFError:
         return
     except Exception as error:

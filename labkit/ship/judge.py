@@ -16,7 +16,7 @@ from labkit import engines
 from labkit.errors import LabError, require_known
 from labkit.measure.noise import waited_s
 from labkit.ship import gates
-from labkit.ship._child import Child, reason_of
+from labkit.ship._child import Server, reason_of
 from labkit.ship.order import REFERENCE, SHAPE, Exam, Submission, draw_exam
 
 BATCH = 32  # pictures per call where no time is taken
@@ -35,7 +35,7 @@ class Entry:
     """
 
     submission: Submission
-    child: Child
+    child: Server
     content: bytes = b""
     precision: str | None = None
     refused: str | None = None
@@ -65,7 +65,7 @@ def judge(submissions, size, seed=None):
         reference = folder / "reference.onnx"
         reference.write_bytes(reference_bytes())
         handed_in = [Submission(reference), Submission(reference), *submissions]
-        entries = [Entry(submission, stack.enter_context(closing(Child()))) for submission in handed_in]
+        entries = [Entry(submission, stack.enter_context(closing(Server()))) for submission in handed_in]
         for number, entry in enumerate(entries):
             _try(entry, _load, folder / f"{number}.onnx")
         seed = secrets.randbits(31) if seed is None else seed

@@ -1,4 +1,4 @@
-"""The leaderboard: the scores of the ledger, compared within one kind of machine.
+"""The leaderboards of lessons 10 and 19: the scores of the ledger, compared within one kind of machine.
 
 A score counts where it was judged. One that came with `labkit ledger merge` stands below, as reported.
 """
@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from labkit import device, ledger
 from labkit.errors import LabError
-from labkit.ledger.rows import Machine, Scored
+from labkit.ledger.rows import Machine, RaceScore, Scored
 from labkit.ship.order import LEVELS, file_of, medal_of, plain
+from labkit.ship.racing import medal_of as medal_of_race
 
 MEDALS = [None, *(level.name for level in reversed(LEVELS))]  # the best last
 
@@ -27,22 +28,25 @@ def kind_of(machine):
 class Standing(NamedTuple):
     """The newest row of a name that has a score, and how often it was tried, refused tries included."""
 
-    row: Scored
+    row: Scored | RaceScore
     tries: int
 
 
-def board(*, everything=False):
+def board(kind=Scored, *, everything=False):
     """{kind of machine: a `Standing` per name, the best first}. Only this machine's kind, or all.
+
+    kind  `Scored`: files of lesson 19; `RaceScore`: recipes of lesson 10, a board for each target
 
     The newest try counts, not the best: of many tries the best one is luck. The medal is that of today's limits.
     """
     machines = {row.machine_key: row for row in ledger.find(Machine)}
     here = kind_of(device.describe())
     found = {}
-    for row in ledger.find(Scored):  # oldest first
-        kind = kind_of(machines.get(row.machine_key))
-        if everything or kind == here:
-            found.setdefault(kind, []).append(row)
+    for row in ledger.find(kind):  # oldest first
+        where = kind_of(machines.get(row.machine_key))
+        if everything or where == here:
+            task = f"{100 * row.target:g} % on {plain(row.dataset)}: " if isinstance(row, RaceScore) else ""
+            found.setdefault(task + where, []).append(row)
     standings = {kind: _standings(rows) for kind, rows in found.items()}
     return {kind: each for kind, each in standings.items() if each}
 
@@ -62,6 +66,8 @@ def _standings(rows):
 
 def _today(row):
     """The row with the medal that its figures earn by today's limits; what was too noisy to judge stays so."""
+    if isinstance(row, RaceScore):
+        return replace(row, medal=medal_of_race(row.points))
     if row.noisy and row.medal is None:
         return row
     return replace(row, medal=medal_of(row.accuracy, row.latency, row.size_bytes))
@@ -102,11 +108,18 @@ def _table(rows):
             "tries": tries,
             "score (95 %)": f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]",
             "right": f"{100 * row.accuracy:.1f} %",
-            "p95 / reference": f"{row.latency:.2f}",
-            "kB": f"{row.size_bytes / 1e3:,.0f}",
-            "engine": f"{row.engine} {row.precision}",
+            **(_of_recipe(row) if isinstance(row, RaceScore) else _of_file(row)),
             "commit": (row.commit or "-")[:8],
             "from": f"as reported by {plain(row.reported_by)}" if row.reported_by else "judged here",
         }
         for row, tries in rows
     )
+
+
+def _of_file(row):
+    size, engine = f"{row.size_bytes / 1e3:,.0f}", f"{row.engine} {row.precision}"
+    return {"p95 / reference": f"{row.latency:.2f}", "kB": size, "engine": engine}
+
+
+def _of_recipe(row):
+    return {"seconds": f"{row.seconds:.2f}", "trainings": row.seeds}

@@ -13,7 +13,7 @@ _CHOICES = {
     "amp": (None, "bf16", "fp16"),
     "phases": (None, "events", "synchronize"),
 }
-_AT_LEAST = {"epochs": 1, "batch": 1, "accumulate": 1, "workers": 0, "size": 8, "seed": 0}
+_AT_LEAST = {"epochs": 1, "batch": 1, "accumulate": 1, "workers": 0, "size": 8, "first_size": 8, "seed": 0}
 _NO_GPU = {
     "pin_memory": "the images stay in this machine's memory: nothing is copied to a GPU",
     "cudnn_autotuner": "cuDNN, whose algorithms it times, runs on NVIDIA GPUs only",
@@ -49,6 +49,8 @@ class TrainConfig:
     ema              decay of a running average of the weights, such as 0.999; None: none
     augment          crop and mirror the training images at random
     size             pixels a side; None: as the network takes them
+    first_size       pixels a side in the first epoch; they grow evenly to `size` in the last (arXiv:2104.00298). Not
+                     with torch's DataLoader. None: all epochs alike
     pretrained       `labkit train` begins with published weights: efficientnet-lite0 has some, from ImageNet
     head_only        train the last linear layer; the rest stays as it is and computes as it does when it is used
 
@@ -83,6 +85,7 @@ class TrainConfig:
     ema: float | None = method("ema")
     augment: bool = False
     size: int | None = None
+    first_size: int | None = None
     pretrained: bool = False
     head_only: bool = False
 
@@ -109,6 +112,8 @@ class TrainConfig:
             raise _refusal(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "parts of equal size")
         if self.update in ("loop", "fused") and self.optimizer not in optimizers.OF_TORCH:
             raise _refusal(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
+        if self.first_size and (self.workers is not None or self.pin_memory):
+            raise _refusal("The DataLoader's processes know one size of image.", "first_size or the DataLoader")
         if self.torchscript and self.compile:
             raise _refusal("TorchScript and torch.compile exclude each other.", "one of the two")
 

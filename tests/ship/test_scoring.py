@@ -70,8 +70,8 @@ def test_nothing_is_stored_of_a_refused_file(scores, own_artifacts):
 def test_the_exam_is_drawn_when_all_files_are_loaded(tmp_path, monkeypatch):
     onnx.save(ship_cheats.honest_file(), tmp_path / "honest.onnx")
     happened = []
-    load, draw = judge.Child.load, judge.draw_exam
-    monkeypatch.setattr(judge.Child, "load", lambda *args: happened.append("load") or load(*args))
+    load, draw = judge.Server.load, judge.draw_exam
+    monkeypatch.setattr(judge.Server, "load", lambda *args: happened.append("load") or load(*args))
     monkeypatch.setattr(judge, "draw_exam", lambda *args: happened.append("draw") or draw(*args))
     first, second = (score([Submission(tmp_path / "honest.onnx")], size=ExamSize(20, 20))[0] for _ in range(2))
     assert happened == 2 * [*3 * ["load"], "draw"]
@@ -79,8 +79,8 @@ def test_the_exam_is_drawn_when_all_files_are_loaded(tmp_path, monkeypatch):
 
 
 def listening():
-    """A `Child` without a process, and the end of its pipe that the process would have."""
-    child = _child.Child.__new__(_child.Child)
+    """A `Server` without a process, and the end of its pipe that the process would have."""
+    child = _child.Server.__new__(_child.Server)
     child.pipe, other = multiprocessing.Pipe()
     child.process = multiprocessing.Process()
     return child, other
@@ -119,7 +119,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(monkeypatch):
 
 @pytest.mark.kills
 def test_a_child_that_dies_is_said_in_words():
-    with closing(_child.Child()) as child:
+    with closing(_child.Server()) as child:
         child.process.kill()
         with pytest.raises(LabError, match="process ended"):
             child.load("model.onnx", "onnxruntime")

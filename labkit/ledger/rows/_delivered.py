@@ -48,3 +48,25 @@ class Scored(Measured):
     sha256: str | None = None  # of the ONNX file
     seed: int | None = None  # of the pictures it was asked
     reported_by: str | None = None  # the parcel of somebody else that it came in; None: judged here
+
+
+@row("races", key=("run_key", "name"))
+class RaceScore(Measured):
+    """What the course said of one recipe to train fast with."""
+
+    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "seconds")  # as in `Claim`
+    name: str
+    race: str  # "quick", "lab" or "paper"
+    dataset: str
+    target: float  # mean accuracy that is asked for, 0 to 1
+    medal: str | None = None  # "gold", "silver" or "bronze"
+    points: float | None = None  # seconds of the reference recipe over its own, with the interval over the seeds
+    points_low: float | None = None
+    points_high: float | None = None
+    accuracy: float | None = None  # mean over the seeds, 0 to 1
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
+    seconds: float | None = None  # mean of its trainings
+    seeds: int = 0  # trainings
+    recipe: str = ""  # JSON: what it set otherwise than by default
+    reported_by: str | None = None  # as in `Scored`

@@ -1,0 +1,244 @@
+"""The judge of lesson 10: trains recipes afresh, over seeds and on splits that nobody knows before, and keeps the time.
+
+race([read_recipe("recipe.toml")], RACES["quick"])     # a list of `Raced`
+"""
+
+import json
+import secrets
+import uuid
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from labkit import device, ledger
+from labkit.errors import LabError
+from labkit.ledger.rows import RaceScore
+from labkit.measure.stats import Interval, mean_interval, mean_ratio
+from labkit.ship._child import START_S, Child, reason_of
+from labkit.ship.recipe import Recipe, recipe_of
+from labkit.train.config import TrainConfig
+
+MEDALS = {"gold": 3.0, "silver": 2.0, "bronze": 1.5}  # times as fast as the reference recipe, at least
+MOST_MEMORY = 8 << 30  # bytes that a training may take beyond what it began with, on a CPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """What has to be reached, and what a recipe is compared with.
+
+    accuracy   mean over the seeds, on images that no training saw, 0 to 1
+    reference  the `Recipe` whose seconds are divided by those of a submission
+    seeds      trainings of each recipe, each on a split of its own
+    tested     images of a split that are kept to test on
+    seconds    that one training may take
+    """
+
+    name: str
+    dataset: str
+    accuracy: float
+    reference: Recipe
+    seeds: int
+    tested: int
+    seconds: int
+
+    def __str__(self):
+        return f"{100 * self.accuracy:g} % on {self.dataset}"
+
+
+_SGD = {"optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant", "weight_decay": 5e-4}
+
+
+def _reference(images, epochs, network="cnn-medium", **others):
+    config = TrainConfig(epochs=epochs, batch=128, **_SGD | others)
+    return Recipe(name="reference", network=network, images=images, config=config)
+
+
+RACES = {
+    "quick": Race(name="quick", dataset="fashion-mnist", accuracy=0.80, reference=_reference(6_000, 3),
+                  seeds=3, tested=4_000, seconds=100),
+    "lab": Race(name="lab", dataset="fashion-mnist", accuracy=0.90, reference=_reference(60_000, 6),
+                seeds=5, tested=10_000, seconds=1_500),
+    "paper": Race(name="paper", dataset="cifar10", accuracy=0.94, seeds=5, tested=10_000, seconds=3_600,
+                  reference=_reference(50_000, 60, "resnet18", schedule="onecycle", learning_rate=0.2, augment=True)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Raced:
+    """What the judge says of one recipe.
+
+    points    seconds of the reference recipe over those of this one, an `Interval` over the seeds; None: no score
+    medal     "gold", "silver", "bronze", or None
+    accuracy  mean over the seeds, an `Interval`; None when a training did not end
+    seconds, accuracies, reference_seconds  of each seed
+    reason    why there is no score, or None
+    """
+
+    name: str
+    recipe: Recipe
+    points: Interval | None = None
+    medal: str | None = None
+    accuracy: Interval | None = None
+    seconds: tuple = ()
+    accuracies: tuple = ()
+    reference_seconds: tuple = ()
+    reason: str | None = None
+
+    def __str__(self):
+        if self.points is None:
+            return f"{self.name}: no score. {self.reason}"
+        seconds = np.mean(self.seconds)
+        right = f"{100 * self.accuracy.median:.1f} % right"
+        return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {seconds:.2f} s, {right}"
+
+
+def race(recipes, against, *, seeds=None):
+    """Train the reference and every recipe once per seed, in turn: a list of `Raced`, the reference's first.
+
+    against  a `Race`
+    seeds    of splits, weights and orders; None: drawn now
+    Each recipe has a process of its own, and one trains at a time, in random order. The clock runs from the first batch
+    to the last, compiling included; the tests are not counted. A recipe that fails is out, and stops nobody.
+    """
+    seeds = [secrets.randbits(31) for _ in range(against.seeds)] if seeds is None else seeds
+    recipes = [against.reference, *recipes]
+    chance = np.random.default_rng(seeds[0])
+    found, failed = {place: {} for place in range(len(recipes))}, {}
+    with ExitStack() as stack:
+        children = [stack.enter_context(closing(_begun(recipe, against, len(seeds)))) for recipe in recipes]
+        for seed in seeds:
+            for place in chance.permutation(len(recipes)):
+                if place not in failed:
+                    try:
+                        found[place][seed] = _trained(children[place], seed, against)
+                    except (LabError, OSError) as error:
+                        failed[place] = reason_of(error)
+    if 0 in failed:
+        raise LabError("The reference recipe cannot be trained.", found=failed[0])
+    times = {place: tuple(each[0] for each in found[place].values()) for place in found}
+    rights = {place: tuple(each[1] for each in found[place].values()) for place in found}
+    return [
+        Raced(recipe.name, recipe, reason=failed[place])
+        if place in failed
+        else _scored(recipe, against, times[place], rights[place], times[0])
+        for place, recipe in enumerate(recipes)
+    ]
+
+
+def _begun(recipe, against, seeds):
+    """A process that waits to train the recipe."""
+    child = Child(_train, seeds * 8 * against.seconds)
+    child.pipe.send_bytes(json.dumps([recipe.as_json(), against.dataset, against.tested]).encode())
+    return child
+
+
+def _trained(child, seed, against):
+    """(seconds, accuracy) of one training in the child."""
+    child.pipe.send_bytes(json.dumps(seed).encode())
+    said = child.said(against.seconds + START_S)
+    seconds = float(said["seconds"])
+    if seconds > against.seconds:
+        raise LabError(f"A training took {seconds:.0f} s, more than the {against.seconds} s that are allowed.")
+    return seconds, float(said["accuracy"])
+
+
+def _scored(recipe, against, seconds, accuracies, reference_seconds):
+    """The `Raced` of a recipe that was trained with every seed."""
+    accuracy = mean_interval(accuracies)
+    seen = {"accuracy": accuracy, "seconds": seconds, "accuracies": accuracies, "reference_seconds": reference_seconds}
+    if accuracy.median < against.accuracy:
+        reached = sum(each >= against.accuracy for each in accuracies)
+        reason = (
+            f"{100 * accuracy.median:.1f} % on average, {100 * against.accuracy:g} % are asked for: "
+            f"{reached} of {len(accuracies)} trainings reach it."
+        )
+        return Raced(recipe.name, recipe, reason=reason, **seen)
+    points = mean_ratio(reference_seconds, seconds)
+    return Raced(recipe.name, recipe, points, medal_of(points.median), **seen)
+
+
+def medal_of(points):
+    """The best medal that a score earns, or None."""
+    return next((name for name, least in MEDALS.items() if points >= least), None)
+
+
+def _train(pipe):
+    """The life of a process that trains: for each seed it is asked, seconds and accuracy."""
+    import torch
+
+    from labkit import models
+    from labkit.train import accuracy, fit
+
+    line, dataset, tested = json.loads(pipe.recv_bytes())
+    recipe, where = recipe_of({"name": "recipe"} | json.loads(line)), device.pick()
+    images = _all_images(dataset)
+    _limit_memory(where)
+    torch.manual_seed(0)
+    warm = models.build("cnn-small", like=tuple(images.images.shape[1:]))[0]  # libraries begin before the clock does
+    fit(warm, images.subset(512), TrainConfig(batch=128), device=where)
+    while True:
+        seed = json.loads(pipe.recv_bytes())
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+        test, train = images.take(order[:tested]), images.take(order[tested:][: recipe.images])
+        torch.manual_seed(seed)
+        network, _ = models.build(recipe.network, classes=len(images.classes), like=tuple(images.images.shape[1:]))
+        config = TrainConfig(**{**asdict(recipe.config), "seed": seed % 2**20})
+        history = fit(network, train, config, device=where)
+        right = accuracy(history.model or network, test, device=where, size=config.size)
+        pipe.send_bytes(json.dumps({"seconds": str(history.seconds), "accuracy": str(right)}).encode())
+
+
+def _all_images(dataset):
+    """Training and test images together: what is split anew for each seed."""
+    from dataclasses import replace
+
+    import torch
+
+    from labkit.data import load
+
+    train, test = load(dataset, "train"), load(dataset, "test")
+    return replace(train, images=torch.cat([train.images, test.images]), labels=torch.cat([train.labels, test.labels]))
+
+
+def _limit_memory(where):
+    """Let this process take only so much more memory, on a Unix without a GPU (whose driver reserves far more)."""
+    if device.kind(where) != "cpu":
+        return
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    import psutil
+
+    most = psutil.Process().memory_info().vms + MOST_MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def keep_race(found, against, *, run_key=None):
+    """Write a `Raced` to the ledger as a row of the board; returns the row."""
+    machine = device.describe()
+    figures = {}
+    for name in ("points", "accuracy"):
+        interval = getattr(found, name)
+        if interval is not None:
+            figures |= {name: interval.median, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    row = RaceScore(
+        run_key=run_key or f"race-{uuid.uuid4().hex[:12]}",
+        name=found.name,
+        race=against.name,
+        dataset=against.dataset,
+        target=against.accuracy,
+        device=str(device.kind(device.pick())),
+        medal=found.medal,
+        reason=found.reason,
+        seconds=float(np.mean(found.seconds)) if found.seconds else None,
+        seeds=len(found.seconds),
+        recipe=found.recipe.as_json(),
+        machine_key=machine.machine_key,
+        commit=device.commit(),
+        measured_utc=ledger.now(),
+        **figures,
+    )
+    ledger.add(machine, row)
+    return row
