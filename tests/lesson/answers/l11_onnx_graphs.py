@@ -1,7 +1,5 @@
 """Answers to the exercises of lesson 11: wrong ones that must be rejected, right ones written differently."""
 
-import math
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -26,18 +24,6 @@ def leave_the_old_bias(weight, bias, gamma, beta, mean, var, eps):
 def scale_the_inputs(weight, bias, gamma, beta, mean, var, eps):
     scale = gamma / np.sqrt(var + eps)
     return weight * scale[None, :, None, None], (bias - mean) * scale + beta
-
-
-def use_all_weights(operator, weights, output):
-    return int(np.prod(weights) * np.prod(output))
-
-
-def forget_the_pixels(operator, weights, output):
-    return int(np.prod(weights)) * output[0]
-
-
-def treat_all_alike(operator, weights, output):
-    return int(np.prod(output) * np.prod(weights[1:]))
 
 
 def change_the_name_only(model):
@@ -102,22 +88,6 @@ def fold_in_place(weight, bias, gamma, beta, mean, var, eps):
     return weight, (bias - mean) * factor + beta
 
 
-def sum_per_output(operator, weights, output):
-    if operator == "MatMul":
-        summed, _ = weights
-    else:
-        _, *rest = weights
-        summed = int(np.prod(rest))
-    return summed * int(np.prod(output))
-
-
-def outputs_times_inputs(operator, weights, output):
-    values = 1
-    for size in output:
-        values *= size
-    return values * (weights[0] if operator == "MatMul" else math.prod(weights) // weights[0])
-
-
 def repair_with_constants(model):
     repaired = []
     for number, node in enumerate(model.graph.node):
@@ -150,12 +120,6 @@ WRONG = {
         "does not scale the old bias": leave_the_old_bias,
         "scales the input channels": scale_the_inputs,
     },
-    "multiply-adds": {
-        "counts a multiply-add twice": lambda operator, weights, output: 2 * sum_per_output(operator, weights, output),
-        "uses all weights for every output": use_all_weights,
-        "forgets that weights are used at every pixel": forget_the_pixels,
-        "takes every weight for one of a convolution": treat_all_alike,
-    },
     "repair-graph": {
         "only changes the name": change_the_name_only,
         "leaves Swish, of a newer opset": keep_swish_of_a_newer_opset,
@@ -163,22 +127,6 @@ WRONG = {
         "gives all inner tensors one name": use_one_name_for_all,
         "appends the new nodes at the end": append_at_the_end,
     },
-}
-
-
-def counted(conv):
-    """Multiply-adds with another rule for convolutions."""
-    others = {"Gemm": lambda weights, output: math.prod(output) * weights[1]}
-    others["MatMul"] = lambda weights, output: math.prod(output) * weights[0]
-    return lambda operator, weights, output: (others | {"Conv": conv})[operator](weights, output)
-
-
-WRONG["multiply-adds"] |= {
-    "square kernels, by height": counted(lambda w, output: math.prod(output) * w[1] * w[2] ** 2),
-    "square kernels, by width": counted(lambda w, output: math.prod(output) * w[1] * w[3] ** 2),
-    "square images, by height": counted(lambda w, output: math.prod(w) * output[0] * output[2] ** 2),
-    "square images, by width": counted(lambda w, output: math.prod(w) * output[0] * output[3] ** 2),
-    "in float32": counted(lambda w, output: float(np.float32(math.prod(output) * math.prod(w[1:])) + 1)),
 }
 
 
@@ -242,10 +190,6 @@ RIGHT = {
         "with einsum": fold_with_einsum,
         "channel by channel": fold_channel_by_channel,
         "as a list": lambda **case: list(fold_with_einsum(**case)),
-    },
-    "multiply-adds": {
-        "sums per output": sum_per_output,
-        "in a loop": outputs_times_inputs,
     },
     "repair-graph": {
         "with constants in the graph": repair_with_constants,
