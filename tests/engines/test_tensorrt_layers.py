@@ -30,7 +30,7 @@ def kernel(**changes):
 
 
 def test_the_listing_of_a_log_becomes_kernels():
-    first, second = layers.from_log(["something else", LISTING])
+    first, second = map(layers.kernel, layers.listing(["something else", LISTING]))
     assert (first.kind, first.inputs, first.outputs, first.nodes) == ("kgen", ("fp32",), ("int8",), ("q", "conv"))
     assert second == Kernel(
         name="conv_myl0_2",
@@ -44,8 +44,8 @@ def test_the_listing_of_a_log_becomes_kernels():
     )
 
 
-def test_a_log_without_a_listing_gives_no_kernels():
-    assert layers.from_log(["Engine generation completed"]) == ()
+def test_a_log_without_a_listing_lists_nothing():
+    assert layers.listing(["Engine generation completed"]) == ()
 
 
 @pytest.mark.parametrize(

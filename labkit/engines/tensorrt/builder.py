@@ -71,6 +71,7 @@ class Built:
 
     plan          the bytes of the engine file
     kernels       `layers.Kernel`s, as the builder listed them
+    listing       its own line for each of them, with the shapes and types of all tensors
     memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder told
     seconds       building took
     """
@@ -79,6 +80,7 @@ class Built:
     settings: Settings
     plan: bytes
     kernels: tuple
+    listing: tuple
     memory: dict
     seconds: float
 
@@ -102,11 +104,13 @@ def build(onnx, settings=None):
     del parser
     if plan is None:
         raise failed(source.name, log.said("INTERNAL_ERROR", "ERROR"))
+    listing = layers.listing(log.said("VERBOSE"))
     return Built(
         source=source,
         settings=settings,
         plan=bytes(plan),
-        kernels=layers.from_log(log.said("VERBOSE")),
+        kernels=tuple(map(layers.kernel, listing)),
+        listing=listing,
         memory=_memory(log.said("INFO")),
         seconds=seconds,
     )

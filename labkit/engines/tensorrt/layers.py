@@ -55,15 +55,15 @@ class Kernel:
         return max(narrowest, key=WIDTH.get, default="other")
 
 
-def from_log(messages):
-    """The kernels as the builder's log lists them; empty when it does not (built without detailed profiling)."""
+def listing(messages):
+    """A line for each kernel, as the builder's log lists them; none when it does not (no detailed profiling)."""
     listings = [text for text in messages if text.startswith("Layers:")]
     lines = listings[-1].split("\n\n")[0].splitlines()[1:] if listings else []
-    return tuple(_kernel(line) for line in lines if line.startswith("Name: "))
+    return tuple(line for line in lines if line.startswith("Name: "))
 
 
-def _kernel(line):
-    """A kernel of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][ONNX Layer: b]`."""
+def kernel(line):
+    """The `Kernel` of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][...]`."""
     name, kind, rest = re.match(r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL).groups()
     parts = dict.fromkeys(KEYS, "") | dict(PART.findall(rest))
     types = [tuple(map(_type_name, re.findall(r"Datatype: ([^,}]*)", parts[key]))) for key in KEYS[:3]]

@@ -1,10 +1,10 @@
-"""Exercises of lesson 16: build an engine, repair a quantized graph, choose profiles, write the call of an engine."""
+"""Exercises of lesson 16: build an engine, write the call of an engine, repair a quantized graph."""
 
 import gc
 import tempfile
 from pathlib import Path
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten
 
 
 def build_engine(trt, model, shapes):
@@ -106,60 +106,6 @@ def verify_repair_zero_point(answer):
         expect(found[1] == 0, f"For {name}: TensorRT wants a zero point of 0; yours is {shorten(found[1])}.")
         reach = max(zero, 255 - zero) * scale
         expect_close(found[0], reach / 127, f"The step for {name}, which reaches {reach:.4g} away from 0")
-
-
-def profile_ranges(batches):
-    larger = [batch for batch in batches if batch > 1]
-    profiles = [(1, 1, 1)] if 1 in batches else []
-    if larger:
-        usual = max(sorted(set(larger)), key=lambda batch: batch * larger.count(batch))
-        profiles.append((min(larger), usual, max(larger)))
-    return profiles
-
-
-def verify_profile_ranges(answer):
-    answer = untouched(answer)
-    cases = {
-        "single images and some batches": [1] * 900 + [8] * 60 + [16] * 20 + [32] * 40 + [5] * 3,
-        "many small and a few large batches": [4] * 100 + [64] * 50 + [10] * 2,
-        "few large requests": [1] * 900 + [8] * 200 + [32] * 5,
-        "very many pairs, and batches of 16": [2] * 100 + [16] * 50 + [64] * 2,
-        "single images only": [1] * 10,
-        "one size only": [16] * 10,
-        "one huge request among small ones": [1] * 50 + [2] * 50 + [128],
-        "many pairs, and batches of up to 32": [2] * 150 + [8] * 20 + [16] * 12 + [32] * 9,
-        "two sizes that serve equally many images": [16, 8, 8],
-        "one single image, and sizes such as 5 and 11": [5] * 3 + [1] + [11] * 2 + [13],
-        "so many single images that they are the most images": [7] * 3 + [1] * 900 + [3] * 6,
-    }
-    for name, batches in cases.items():
-        found, wanted = answer(list(batches)), profile_ranges(batches)
-        expect(
-            isinstance(found, (list, tuple)) and all(map(is_profile, found)),
-            f"For {name}: expected a list of triples (smallest, usual, largest), such as [(1, 1, 1)] with one triple, "
-            f"found {shorten(found)}.",
-        )
-        found = sorted(tuple(profile) for profile in found)
-        missed = sorted({batch for batch in batches if not any(low <= batch <= high for low, _, high in found)})
-        expect(not missed, f"For {name}: no profile holds batches of {missed}; yours are {found}.")
-        if 1 in batches:
-            expect(
-                (1, 1, 1) in found, f"For {name}: single images come often and want a profile of their own, (1, 1, 1)."
-            )
-        highest = max(high for _, _, high in found)
-        expect(
-            highest == max(batches),
-            f"For {name}: nobody sends {highest}, but memory for it is kept. Yours are {found}.",
-        )
-        expect(
-            found == wanted,
-            f"For {name}: {found}. Which size serves the most images (of equal ones, the smaller)? "
-            "And where does a range begin?",
-        )
-
-
-def is_profile(value):
-    return isinstance(value, (list, tuple)) and len(value) == 3
 
 
 def gpu_classes(context, cuda, images):
@@ -270,7 +216,7 @@ EXERCISES = (
         id="build-engine",
         task="Build an engine: builder, network, parser, profile, configuration, bytes.",
         difficulty=2,
-        minutes=12,
+        minutes=8,
         hint="The order is that of the cell above. `parse` says by False that it failed. Return bytes(plan).",
         reference=build_engine,
         verify=verify_build_engine,
@@ -279,19 +225,10 @@ EXERCISES = (
         id="repair-zero-point",
         task="Move a quantization with a zero point onto the symmetric grid that TensorRT wants.",
         difficulty=2,
-        minutes=10,
+        minutes=7,
         hint="Which real numbers did the ends 0 and 255 of the old grid stand for? The new grid goes from -127 to 127.",
         reference=repair_zero_point,
         verify=verify_repair_zero_point,
-    ),
-    Exercise(
-        id="profile-ranges",
-        task="Choose the optimisation profiles for a day of requests.",
-        difficulty=2,
-        minutes=10,
-        hint="One profile for single images, if any come, and one for the rest. Usual is where the images are.",
-        reference=profile_ranges,
-        verify=verify_profile_ranges,
     ),
     Exercise(
         id="gpu-classes",

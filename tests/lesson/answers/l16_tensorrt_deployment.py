@@ -1,10 +1,8 @@
 """Answers to the exercises of lesson 16: wrong ones that must be rejected, right ones written differently."""
 
-from collections import Counter
-
 import numpy as np
 
-from labkit.lesson.exercises.l16_tensorrt_deployment import build_engine, gpu_classes, profile_ranges
+from labkit.lesson.exercises.l16_tensorrt_deployment import build_engine, gpu_classes
 
 
 def keep_the_step(scale, zero_point):
@@ -21,24 +19,6 @@ def spread_the_old_range(scale, zero_point):
 
 def shift_into_int8(scale, zero_point):
     return scale, zero_point - 128
-
-
-def one_profile_for_all(batches):
-    return [(min(batches), max(set(batches), key=batches.count), max(batches))]
-
-
-def most_calls(batches):
-    larger = [batch for batch in batches if batch > 1]
-    single = [(1, 1, 1)] if 1 in batches else []
-    return [*single, (min(larger), max(set(larger), key=larger.count), max(larger))] if larger else single
-
-
-def always_to_512(batches):
-    return [(1, 1, 1), (2, 32, 512)]
-
-
-def forget_the_single_images(batches):
-    return [profile for profile in profile_ranges(batches) if profile != (1, 1, 1)] or [(1, 1, 1)]
 
 
 def edited(old, new, reference=gpu_classes):
@@ -95,27 +75,6 @@ def further_end(scale, zero_point):
     return scale * steps / 127.0, 0
 
 
-def with_a_counter(batches):
-    images = Counter()
-    for batch in sorted(batches):
-        images[batch] += batch
-    single = images.pop(1, 0)
-    profiles = [[1, 1, 1]] if single else []
-    if images:
-        profiles.append([min(images), images.most_common(1)[0][0], max(images)])
-    return profiles
-
-
-def in_numpy(batches):
-    sizes, counts = np.unique(batches, return_counts=True)
-    larger = sizes > 1
-    profiles = [(1, 1, 1)] * bool((sizes == 1).any())
-    if larger.any():
-        usual = sizes[larger][(sizes * counts)[larger].argmax()]
-        profiles.insert(0, (int(sizes[larger][0]), int(usual), int(sizes[-1])))
-    return tuple(profiles)
-
-
 def all_in_one_stream(context, cuda, images):
     stream, images = cuda.Stream(), np.require(images, np.float32, "C")
     context.set_input_shape("input", images.shape)
@@ -148,17 +107,6 @@ def let_go_by_del(context, cuda, images):
     return logits.argmax(-1)
 
 
-def with_usual(choose):
-    """Profiles whose usual batch is chosen otherwise: a wrong answer."""
-
-    def answer(batches):
-        larger = sorted(batch for batch in batches if batch > 1)
-        single = [(1, 1, 1)] if 1 in batches else []
-        return [*single, (larger[0], choose(larger), larger[-1])] if larger else single
-
-    return answer
-
-
 PARSE = "    if not parser.parse(model):\n        raise ValueError(parser.get_error(0).desc())\n"
 WRONG = {
     "build-engine": {
@@ -184,20 +132,6 @@ WRONG = {
         "looks at the upper end only": look_at_the_upper_end,
         "spreads the old range over the new steps": spread_the_old_range,
         "moves the integers into int8": shift_into_int8,
-    },
-    "profile-ranges": {
-        "takes the largest batch for the usual one": with_usual(max),
-        "takes the larger of two equal ones": with_usual(
-            lambda b: max(b, key=lambda size: (size * b.count(size), size))
-        ),
-        "takes the median batch for the usual one": with_usual(lambda larger: larger[len(larger) // 2]),
-        "takes the batch of the median image": with_usual(
-            lambda larger: sorted(size for size in larger for _ in range(size))[sum(larger) // 2]
-        ),
-        "one profile for everything": one_profile_for_all,
-        "counts calls instead of images": most_calls,
-        "keeps memory for batches nobody sends": always_to_512,
-        "forgets the single images": forget_the_single_images,
     },
     "gpu-classes": {
         "waits after it has read": edited(
@@ -228,14 +162,6 @@ WRONG["repair-zero-point"] |= {
     "covers a little less": lambda scale, zero: (0.9999 * scale * max(zero, 255 - zero) / 127, 0),
     "covers a little more": lambda scale, zero: (1.0001 * scale * max(zero, 255 - zero) / 127, 0),
 }
-WRONG["profile-ranges"] |= {
-    "ends at a power of two": lambda batches: [
-        (low, usual, 1 << (high - 1).bit_length()) for low, usual, high in profile_ranges(batches)
-    ],
-    "one single image is too few": lambda batches: profile_ranges(
-        [batch for batch in batches if batch > 1 or batches.count(1) > 1]
-    ),
-}
 
 
 def shift_the_images(context, cuda, images):
@@ -255,10 +181,6 @@ RIGHT = {
         "the reach of both ends": reach_of_both_ends,
         "the further end in steps": further_end,
         "a list": as_a_list,
-    },
-    "profile-ranges": {
-        "with a counter": with_a_counter,
-        "in NumPy": in_numpy,
     },
     "gpu-classes": {
         "all in one stream": all_in_one_stream,
