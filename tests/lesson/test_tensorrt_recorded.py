@@ -1,0 +1,58 @@
+"""What lesson 16 says about recording a GPU's results, tried without one: the race, the file, and the table of it."""
+
+import time
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+import torch
+
+from labkit import device, ledger
+from labkit.files import root
+from labkit.ledger.rows import Completion
+from labkit.lesson import keep, start
+from labkit.measure import Plan, compare
+
+NAME = "16_tensorrt_deployment"
+
+
+def cell(text):
+    """The source of the lesson's one cell with these words."""
+    cells = nbformat.read(root() / "notebooks" / f"{NAME}.ipynb", as_version=4).cells
+    (found,) = [each.source for each in cells if text in each.source]
+    return found
+
+
+def load(engine, path, example, *, precision):
+    """An engine whose plans differ in time alone."""
+    seconds = {"fp16": 1e-4, "int8": 4e-4, "fp32": 2e-4}[precision]
+
+    def call(x):
+        time.sleep(seconds)
+        return x.mean((2, 3))
+
+    return call
+
+
+@pytest.fixture
+def images(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, place: self)  # there is no "cuda" here
+    return torch.rand(64, 3, 4, 4)
+
+
+def test_a_race_of_the_lesson_is_recorded_and_shown_by_the_lesson(images, tmp_path, monkeypatch):
+    monkeypatch.setattr(device, "commit", lambda: "abc")
+    lab = start(NAME, "quick", 0)
+    files = dict.fromkeys(("fp32", "fp16", "int8"), "file.onnx")
+    space = {"lab": lab, "images": images, "files": files, "no_run": None, "keep": keep, "ledger": ledger}
+    space |= {"engines": SimpleNamespace(load=load), "compare": compare, "Plan": Plan}
+    exec(cell("def race("), space)
+    assert space["raced"][64]["int8"].high < 1  # the claim int8-slower would hold
+    done = {"cell_count": 1, "seconds": 1.0, "finished_utc": ledger.now()}
+    ledger.add(Completion(run_key=lab.run_key, notebook=NAME, **done))
+    (path,) = ledger.record("A GPU", profile="quick", folder=tmp_path / "recorded")
+    assert path.name == f"{NAME}.json"
+    exec(cell("def recorded_races("), space)
+    shown = space["recorded_races"](tmp_path / "recorded")
+    assert set(shown["hardware"]) == {"A GPU"} and set(shown["batch"]) == {1, 64}
+    assert {"int8", "fp32"} <= set(shown["arm"]) and set(shown["baseline"]) == {"fp16"}
