@@ -13,12 +13,13 @@ import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
-from labkit.errors import LabError
+from labkit.errors import LabError, require_known
 from labkit.export.runtime import explained, written
 from labkit.files import atomic
 from labkit.quantize.ptq import left_in_float, prepared
 
 DYNAMIC = ("MatMul", "Gemm")
+_LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, the kernel chooses
 
 
 def dynamic(src, dst, *, in_float=(), bits=7):
@@ -53,25 +54,29 @@ def dynamic(src, dst, *, in_float=(), bits=7):
     return Path(dst)
 
 
-def weight_only(src, dst, *, bits=8, block=32):
+def weight_only(src, dst, *, bits=8, block=32, inputs="float"):
     """Write a copy of an ONNX file whose matrix products have stored weights of few bits: the path `dst`.
 
-    What     each run of `block` weights of one output shares a scale; the kernel turns them back into floats as it goes
-    When     activations have outliers that no grid bears; or loading the weights is what takes the time, as in large
-             language models at small batches
-    Cost     the products stay float, so many items at once gain no time, and may lose some
-    Not when the CPU multiplies integers and the activations bear it: `dynamic` and `static` are faster then
+    What     each run of `block` weights of one output shares a scale; so does, with inputs="int8", each run of what
+             enters, and integers are multiplied. Otherwise the kernel turns the weights back into floats in every call
+    When     activations have outliers: they coarsen the grid of one block only. Or loading the weights is what takes
+             the time, as in large language models at small batches
+    Cost     with inputs="float" the products stay float and the weights are unpacked: slower than fp32 where neither
+             memory nor size decides. With "int8" many items at once gain less than by `dynamic`: a scale per block
+    Not when the activations bear one grid: `dynamic` and `static` are faster then
     Source   ONNX Runtime's MatMulNBits, rounding to nearest; groups: Yao et al. 2022, arXiv:2206.01861
 
     bits   8 or 4
     block  weights that share a scale: 16, 32, 64, 128 or 256
-    Raises  LabError: other bits; no product with stored weights
+    inputs "float", or "int8": a hint in the file, which ONNX Runtime heeds where the CPU has a kernel for it
+    Raises  LabError: other bits or inputs; no product with stored weights
     """
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
     from onnxruntime.quantization.onnx_model import ONNXModel
 
     if bits not in (4, 8):
         raise LabError("There are no kernels for weights of that many bits.", expected="8 or 4", found=bits)
+    require_known(inputs, tuple(_LEVELS), "kind of inputs")
     wrapped = ONNXModel(prepared(src))
     wrapped.replace_gemm_with_matmul()  # a Gemm is a product and an addition
     model = wrapped.model
@@ -80,10 +85,10 @@ def weight_only(src, dst, *, bits=8, block=32):
         found = ", ".join(sorted({node.op_type for node in model.graph.node}))
         raise LabError("There is nothing to quantize.", expected="MatMul or Gemm with stored weights", found=found)
     with explained(Path(src).name, "quantized"), _quiet():
-        # 1: fp32 in between. Left open, some kernels put the activations on a grid too.
-        quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=block, is_symmetric=True, accuracy_level=1)
+        how = {"is_symmetric": True, "accuracy_level": _LEVELS[inputs]}
+        quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=block, **how)
         quantizer.process()
-    note = f"weights in {bits} bits, groups of {block}; computes in float"
+    note = f"weights in {bits} bits, groups of {block}; computes in {'float' if inputs == 'float' else 'integers'}"
     return written(quantizer.model.model, dst, quantized=note)
 
 
