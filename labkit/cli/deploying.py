@@ -50,7 +50,9 @@ def export(
 def quantize(
     model: Annotated[Path, Argument(help="An ONNX file in float32.")],
     to: Annotated[Path, Argument(help="The file to write.")],
-    precision: Annotated[str, Option(help="int8; fp8, fp16 or int8+fp16 for GPUs.")] = "int8",
+    precision: Annotated[
+        str, Option(help="int8; int8-blocks for transformers on CPUs; fp8, fp16 or int8+fp16 for GPUs.")
+    ] = "int8",
     recipe: Annotated[str, Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
     method: Annotated[str, Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
     weight_bits: Annotated[
@@ -76,8 +78,10 @@ def quantize(
 ):
     """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.
 
-    INT8 and FP8 take their ranges from real images; `int8+fp16` is both. An INT8 file is compared with the original on
-    test images: as it is written, and in each engine that can run it here. One below `--min-sqnr` is an error. With
+    INT8 and FP8 take their ranges from real images; `int8+fp16` is both. `int8-blocks` needs none: in products
+    with stored weights, each run of 32 numbers has a step of its own, found in the call. An INT8 file is compared with
+    the original on test images: as it is written, and in each engine that can run it here. One below `--min-sqnr` is
+    an error. With
     `--keep auto` the layers that lose most stay in float: as few as `--loss` and `--min-sqnr` allow. They are judged on
     more of the training images, so a network that knows those by heart seems to lose less than it will.
 
@@ -99,7 +103,7 @@ def quantize(
     echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
     if automatic:
         _tell_what_stays_in_float(path)
-    if "int8" in precision:
+    if "int8" in precision and data:
         seen = partial(images_for, checked(model), data, 256, "test", **pictures)
         _tell_what_is_lost(model, path, seen, min_sqnr=min_sqnr, axis=class_axis)
 

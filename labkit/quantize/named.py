@@ -13,12 +13,13 @@ from labkit.export import checked
 from labkit.export.runtime import written
 from labkit.quantize.automatic import automatic
 from labkit.quantize.calibration import FEWEST, Again, Calibration
+from labkit.quantize.dynamic import weight_only
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.limit import Limit
 from labkit.quantize.ptq import static
 
-PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16")
+PRECISIONS = ("int8", "int8-blocks", "fp8", "fp16", "int8+fp16")
 HELD_OUT = 1024  # training images more, that `automatic` judges its choice on
 
 
@@ -26,7 +27,7 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, pictures=None, 
     """Write an ONNX file in a smaller precision: the path `dst`.
 
     precision  one of `PRECISIONS`
-    data       name of a data set, or "folder:<path>": its training images are observed; INT8 and FP8 need them
+    data       name of a data set, or "folder:<path>": its training images are observed; int8 and fp8 need them
     pictures   {"size": ..., "mean": ..., "std": ...} as for `images_for`, where they are not the usual ones
     settings   of `static`: recipe, method, in_float. `in_float` may be a `Limit`: then as few layers stay in float as
                it takes to hold it (`automatic`)
@@ -44,6 +45,8 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, pictures=None, 
             found=f"{seen.count} in {data}, besides those for the test",
             fix="give more images, or a smaller --count, or name the layers with --keep NODE",
         )
+    if precision == "int8-blocks":
+        return weight_only(src, dst, inputs="int8")
     if precision == "fp16":
         return to_fp16(src, dst, seen)
     if seen is None:

@@ -119,6 +119,8 @@ def test_numbers_that_do_not_fit_the_pictures_are_refused(mean, said, onnx_file,
 
 def test_half_precision_needs_no_data_and_both_together_are_smaller_still(onnx_file, tmp_path):
     half = by_name(onnx_file, tmp_path / "half.onnx", "fp16")
+    blocks = by_name(onnx_file, tmp_path / "blocks.onnx", "int8-blocks")  # its head is a product
+    assert "MatMulNBits" in {node.op_type for node in onnx.load(blocks).graph.node}
     both = by_name(onnx_file, tmp_path / "both.onnx", "int8+fp16", data="fashion-mnist", count=64)
     assert precision_of(onnx.load(half)) == "fp16"
     assert both.stat().st_size < half.stat().st_size < onnx_file.stat().st_size

@@ -51,6 +51,19 @@ def test_the_engine_multiplies_by_the_weights_rounded_by_hand(plain, matrix, bit
     assert sqnr_db(x.numpy() @ rounded(matrix, bits), found) > 60
 
 
+def test_with_inputs_in_eight_bits_each_block_of_the_input_has_its_own_step(plain, matrix, tmp_path):
+    path = weight_only(plain, tmp_path / "small.onnx", block=BLOCK, inputs="int8")
+    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(1))
+    x[2, 3] = 100.0  # an outlier coarsens its own block only
+    (node,) = (each for each in onnx.load(path).graph.node if each.op_type == "MatMulNBits")
+    assert {each.name: each.i for each in node.attribute}["accuracy_level"] == 4
+    blocks = x.numpy().reshape(5, -1, BLOCK)
+    steps = np.abs(blocks).max(2, keepdims=True) / 127
+    by_hand = (np.round(blocks / steps) * steps).reshape(5, 64) @ rounded(matrix, 8)
+    found, wanted = engines.load("onnxruntime", path, x)(x).numpy(), x.numpy() @ rounded(matrix, 8)
+    assert sqnr_db(by_hand, found) > 60 or sqnr_db(wanted, found) > 60  # the second: a CPU without such a kernel
+
+
 def test_eight_bits_are_about_24_db_better_than_four_and_the_file_says_what_it_holds(plain, matrix, tmp_path):
     x, db = torch.randn(50, 64, generator=torch.Generator().manual_seed(2)), {}
     for bits in (8, 4):
@@ -72,6 +85,8 @@ def test_the_file_gets_smaller(tmp_path):
 def test_other_bits_and_a_file_without_products_are_refused(plain, tmp_path):
     with pytest.raises(LabError, match="no kernels"):
         weight_only(plain, tmp_path / "small.onnx", bits=3)
+    with pytest.raises(LabError, match="no kind of inputs"):
+        weight_only(plain, tmp_path / "small.onnx", inputs="int4")
     relu = export.to_onnx(torch.nn.ReLU(), torch.randn(2, 3), tmp_path / "relu.onnx")
     with pytest.raises(LabError, match="nothing to quantize"):
         weight_only(relu, tmp_path / "small.onnx")
