@@ -19,7 +19,7 @@ from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.limit import Limit
 from labkit.quantize.ptq import static
 
-PRECISIONS = ("int8", "int8-blocks", "fp8", "fp16", "int8+fp16")
+PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16", "int8-blocks")
 HELD_OUT = 1024  # training images more, that `automatic` judges its choice on
 
 

@@ -45,10 +45,6 @@ def add_up_in_sixteen_bits(x, weight, scales, bias):
     return by_block(x, weight, scales, bias, steps=of_each_row, kind=np.int16)
 
 
-def divide_by_nothing(x, weight, scales, bias):
-    return by_block(x, weight, scales, bias, steps=lambda part: np.abs(part).max(1, keepdims=True) / 127)
-
-
 def steps_of_255(x, weight, scales, bias):
     return by_block(x, weight, scales, bias, steps=lambda part: of_each_row(part) * (127 / 255))
 
@@ -83,7 +79,6 @@ WRONG = {
         "one grid per row": one_grid_per_row,
         "the largest instead of the largest absolute value": forget_the_sign,
         "sums in 16 bits": add_up_in_sixteen_bits,
-        "zeros divided by zero": divide_by_nothing,
         "steps for 255": steps_of_255,
         "input rounded down": cut_off_the_fraction,
         "bias forgotten": forget_the_bias,
