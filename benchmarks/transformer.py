@@ -89,6 +89,11 @@ class Work:
     def weights(self):
         return self.file("weights", partial(quantize.weight_only, self.plain, bits=8))
 
+    @property
+    def blocks(self):
+        """Weights and what enters in 8 bits, a step per block of 32."""
+        return self.file("blocks", partial(quantize.weight_only, self.plain, bits=8, inputs="int8"))
+
     def served(self, engine, model, precision="fp32"):
         return engines.load(engine, model, self.example, precision=precision, threads=1)
 
@@ -105,6 +110,8 @@ def speed(figures, work):
         ("int8", "onnxruntime", work.int8, "int8"),
         ("int8_outliers_apart", "onnxruntime", work.apart, "int8"),
         ("weights_8_bits", "onnxruntime", work.weights, "fp32"),
+        ("int8_blocks", "onnxruntime", work.blocks, "fp32"),
+        ("openvino_bf16", "openvino", work.plain, "bf16"),
     ):
         try:
             arms[name] = work.served(engine, file, precision)
