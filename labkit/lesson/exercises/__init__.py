@@ -121,7 +121,7 @@ def registry():
 
 
 def of(lesson):
-    """The exercises of a lesson's module, such as "l14_smaller_models"."""
+    """The exercises of a lesson's module, such as "l14_pruning_and_coding"."""
     return importlib.import_module(f"labkit.lesson.exercises.{lesson}").EXERCISES
 
 

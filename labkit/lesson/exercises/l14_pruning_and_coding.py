@@ -1,4 +1,4 @@
-"""Exercises of lesson 14: a magnitude mask, gradual pruning, decoding a Huffman stream, the loss of distillation."""
+"""Exercises of lesson 14: a magnitude mask, gradual pruning, decoding a Huffman stream."""
 
 import random
 
@@ -153,87 +153,6 @@ def verify_decode_huffman(answer):
                 raise Wrong(f"{what}: symbol {first} is {symbols[first]!r}, you found {found[first]!r}.")
 
 
-def distillation_loss(student, teacher, labels, temperature, share):
-    from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
-
-    soft = kl_div(log_softmax(student / temperature, 1), softmax(teacher / temperature, 1), reduction="batchmean")
-    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
-
-
-def reversed_kl(student, teacher, labels, temperature, share):
-    hard = distillation_loss(student, teacher, labels, temperature, 0)
-    return share * distillation_loss(teacher, student, labels, temperature, 1) + (1 - share) * hard
-
-
-def over_images(student, teacher, labels, temperature, share):
-    hard = distillation_loss(student, teacher, labels, temperature, 0)
-    soft = (
-        len(teacher.T)
-        / len(teacher)
-        * distillation_loss(student.T, teacher.T, torch.zeros(len(student.T)).long(), temperature, 1)
-    )
-    return share * soft + (1 - share) * hard
-
-
-MISTAKES = {
-    "The divergence is the other way round: the teacher's probabilities stand first": reversed_kl,
-    "Its softmax goes over the images; the classes are dim 1": over_images,
-    "The factor temperature ** 2 is missing": lambda s, t, y, temperature, share: (
-        distillation_loss(s, t, y, temperature, share / temperature**2)
-        + (share / temperature**2 - share) * distillation_loss(s, t, y, temperature, 0)
-    ),
-}
-
-
-def verify_distillation_loss(answer):
-    answer = untouched(answer)
-    chance = torch.Generator().manual_seed(1)
-    cases = {
-        "temperature 1, only the teacher": (1.0, 1.0),
-        "temperature 4, only the teacher": (4.0, 1.0),
-        "temperature 4, only the labels": (4.0, 0.0),
-        "temperature 2, 0.9 from the teacher": (2.0, 0.9),
-        "temperature 5, 0.3 from the teacher": (5.0, 0.3),
-        "a hundred times as sure, temperature 1.5, 0.7 from the teacher": (1.5, 0.7),
-    }
-    for case, (temperature, share) in cases.items():
-        for images, classes in ((6, 10), (3, 4)):
-            sure = 200 if "as sure" in case else 2  # a probability can round to 0
-            student, teacher = sure * torch.randn(2, images, classes, generator=chance)
-            labels = torch.randint(classes, (images,), generator=chance)
-            asked = (student, teacher, labels, temperature, share)
-            (wanted, found), slopes = zip(*(slope(f, *asked) for f in (distillation_loss, answer)), strict=True)
-            sizes = [float(each.norm()) for each in slopes]
-            apart = float((slopes[0] - slopes[1]).norm())
-            longer, along = sizes[1] / sizes[0], float(torch.cosine_similarity(*(s.flatten() for s in slopes), dim=0))
-            how = f"{longer:.3g} times the right length" if along > 0.9999 else "another direction"
-            for words, mistake in MISTAKES.items():
-                if share > 0 and torch.allclose(slope(mistake, *asked)[1], slopes[1], atol=1e-4 * sizes[0]):
-                    how += f". {words}"
-            expect(
-                apart <= 1e-4 * max(sizes[0], 1e-3),
-                f"{case}, {images} images of {classes} classes: the gradient at the student's logits is wrong. It has "
-                f"{how}.",
-            )
-            expect(
-                abs(found - wanted) <= 1e-4 * max(wanted, 1),
-                f"{case}, {images} images of {classes} classes: the gradient is right, but the loss is {found:.4g}, "
-                f"not {wanted:.4g}. A cross-entropy with the teacher's probabilities, for example, is larger by their "
-                "entropy.",
-            )
-
-
-def slope(function, student, teacher, labels, temperature, share):
-    """(loss, its gradient at the student's logits). A constant, as the teacher's entropy, shows in the first only."""
-    student, teacher = student.clone().requires_grad_(), teacher.clone()
-    loss = function(student, teacher, labels, temperature, share)
-    is_number = isinstance(loss, torch.Tensor) and loss.dim() == 0
-    expect(is_number, f"Expected the loss of the batch, a torch tensor with one number; found {shorten(loss)}.")
-    expect(loss.requires_grad, "The loss does not depend on the student's logits.")
-    loss.backward()
-    return float(loss.detach()), student.grad
-
-
 EXERCISES = (
     Exercise(
         id="magnitude-mask",
@@ -250,7 +169,8 @@ EXERCISES = (
         difficulty=3,
         minutes=15,
         hint="Step, then find the new mask among the weights that are left, then multiply the weight by the mask. To "
-        "mask only the gradient is not enough: momentum and weight decay move the weight without it.",
+        "mask only the gradient is not enough: momentum, and Adam's averages, move a weight that has no gradient. "
+        "(Weight decay alone would leave a zero a zero.)",
         reference=prune_gradually,
         verify=verify_prune_gradually,
     ),
@@ -262,15 +182,5 @@ EXERCISES = (
         hint="Collect bits until they are a code; note its symbol, and begin again with no bits. Stop after `count`.",
         reference=decode_huffman,
         verify=verify_decode_huffman,
-    ),
-    Exercise(
-        id="distillation-loss",
-        task="Write the loss of a student that learns from the labels and from its teacher's softened answers.",
-        difficulty=2,
-        minutes=8,
-        hint="torch's kl_div wants log-probabilities first and probabilities second; its gradient shrinks by T², so "
-        "multiply by T². The labels see the logits at temperature 1.",
-        reference=distillation_loss,
-        verify=verify_distillation_loss,
     ),
 )

@@ -4,9 +4,8 @@ import math
 from heapq import nsmallest
 
 import torch
-from torch.nn.functional import cross_entropy, kl_div, log_softmax, mse_loss, softmax
 
-from labkit.lesson.exercises.l14_smaller_models import magnitude_mask
+from labkit.lesson.exercises.l14_pruning_and_coding import magnitude_mask
 
 
 def layer_by_layer(weights, sparsity):
@@ -281,61 +280,6 @@ def by_a_tree(bits, codes, count):
     return symbols
 
 
-def distilling(
-    scale=lambda t: t**2, *, reduction="batchmean", swap=False, hot_labels=False, turned=False, cool=False, log=True
-):
-    """`distillation_loss` with a choice of mistakes."""
-
-    def answer(student, teacher, labels, temperature, share):
-        share = 1 - share if swap else share
-        first, second = student / temperature, teacher / (1 if cool else temperature)
-        if turned:
-            first, second = second, first
-        inner = log_softmax(first, 1) if log else softmax(first, 1)
-        soft = kl_div(inner, softmax(second, 1), reduction=reduction)
-        hard = cross_entropy(student / temperature if hot_labels else student, labels)
-        return share * scale(temperature) * soft + (1 - share) * hard
-
-    return answer
-
-
-def along_the_batch(student, teacher, labels, temperature, share):
-    soft = kl_div(log_softmax(student / temperature, 0), softmax(teacher / temperature, 0), reduction="batchmean")
-    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
-
-
-def over_the_classes(student, teacher, labels, temperature, share):
-    soft = kl_div(log_softmax(student / temperature, 1), softmax(teacher / temperature, 1), reduction="none").mean()
-    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
-
-
-def between_logits(student, teacher, labels, temperature, share):
-    return share * mse_loss(student, teacher) + (1 - share) * cross_entropy(student, labels)
-
-
-def soft_cross_entropy(student, teacher, labels, temperature, share):
-    soft = cross_entropy(student / temperature, softmax(teacher / temperature, 1))
-    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
-
-
-def plus_a_hundred(student, teacher, labels, temperature, share):
-    return 100 + by_hand(student, teacher, labels, temperature, share)
-
-
-def with_logarithms(student, teacher, labels, temperature, share):
-    first, second = (log_softmax(logits / temperature, 1) for logits in (student, teacher))
-    soft = kl_div(first, second, log_target=True, reduction="sum") / len(labels)
-    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
-
-
-def by_hand(student, teacher, labels, temperature, share):
-    p = (teacher / temperature).softmax(1)
-    log_q, log_p = (student / temperature).log_softmax(1), (teacher / temperature).log_softmax(1)
-    soft = (p * (log_p - log_q)).sum(1).mean() * temperature * temperature
-    hard = -student.log_softmax(1)[range(len(labels)), labels].mean()
-    return soft * share + hard - hard * share
-
-
 WRONG = {
     "magnitude-mask": {
         "layer by layer": layer_by_layer,
@@ -370,22 +314,6 @@ WRONG = {
         "reads codes from their end": reversed_bits,
         "stops one too early": one_too_few,
     },
-    "distillation-loss": {
-        "without T²": distilling(lambda t: 1.0),
-        "with T": distilling(lambda t: t),
-        "divided by T²": distilling(lambda t: 1 / t**2),
-        "a mean over the classes too": over_the_classes,
-        "a sum over the batch": distilling(reduction="sum"),
-        "student and teacher exchanged": distilling(turned=True),
-        "the shares exchanged": distilling(swap=True),
-        "labels at the temperature": distilling(hot_labels=True),
-        "a teacher without temperature": distilling(cool=True),
-        "probabilities where logarithms belong": distilling(log=False),
-        "softmax over the batch": along_the_batch,
-        "a distance of logits": between_logits,
-        "a cross-entropy with soft labels instead of KL": soft_cross_entropy,
-        "a hundred too many": plus_a_hundred,
-    },
 }
 
 WRONG["magnitude-mask"] |= {
@@ -419,25 +347,6 @@ WRONG["decode-huffman"] |= {
 }
 
 
-def by_probabilities(divergence, spoil=lambda teacher, temperature: None):
-    def answer(student, teacher, labels, temperature, share):
-        spoil(teacher, temperature)
-        p, q = softmax(teacher / temperature, 1), softmax(student / temperature, 1)
-        soft = divergence(p, q).sum(1).mean()
-        return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
-
-    return answer
-
-
-WRONG["distillation-loss"] |= {
-    "the logarithm of a quotient": by_probabilities(lambda p, q: p * (p / q).log()),
-    "the logarithm of a softmax": by_probabilities(lambda p, q: p * (p.log() - q.log())),
-    "a little added to each probability": by_probabilities(lambda p, q: p * ((p + 1e-8) / (q + 1e-8)).log()),
-    "changes the teacher": by_probabilities(
-        lambda p, q: kl_div(q.log(), p, reduction="none"), lambda teacher, temperature: teacher.div_(temperature)
-    ),
-}
-
 RIGHT = {
     "magnitude-mask": {
         "by rank, in ones and zeros": by_rank,
@@ -450,9 +359,5 @@ RIGHT = {
     "decode-huffman": {
         "by slices": by_slices,
         "by a tree": by_a_tree,
-    },
-    "distillation-loss": {
-        "with the logarithms of both": with_logarithms,
-        "by hand": by_hand,
     },
 }
