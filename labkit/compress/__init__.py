@@ -16,7 +16,6 @@ from labkit.compress.gradual import GradualPruning, KeptMask, MovementPruning
 from labkit.compress.magnitude import apply_masks, magnitude_masks, prunable, sparsity_of
 from labkit.compress.packed import folded, load, save
 from labkit.compress.sharing import SharedWeights, share
-from labkit.compress.two_to_four import require_sparse_tensor_cores, two_to_four_masks
 
 __all__ = [
     "DeepRecipe",
@@ -33,10 +32,8 @@ __all__ = [
     "load",
     "magnitude_masks",
     "prunable",
-    "require_sparse_tensor_cores",
     "save",
     "share",
     "sparsity_of",
-    "two_to_four_masks",
     "without_channels",
 ]
