@@ -1,0 +1,226 @@
+"""Answers to the exercises of lesson 15: wrong ones that must be rejected, right ones written differently."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, mse_loss, softmax
+
+from labkit.lesson.exercises.l15_smaller_networks import remove_channels
+
+
+def cut(*, stats=True, columns="blocks", first=False, rows=False, in_place=False, silent=False, training=False):
+    """`remove_channels` with a choice of mistakes."""
+
+    def answer(writer, norm, reader, keep):
+        count = len(norm.weight)
+        keep = torch.arange(len(keep)) if first else keep
+        layers = (writer, norm, reader) if in_place else copy.deepcopy((writer, norm, reader))
+        writer, norm, reader = (layer.train() if training else layer for layer in layers)
+        if silent:
+            gone = torch.tensor([place not in keep.tolist() for place in range(count)])
+            norm.weight.data[gone], norm.bias.data[gone] = 0, 0
+            return writer, norm, reader
+        weight, per_channel = reader.weight.data, reader.weight.shape[1] // count
+        shape = {"blocks": (len(weight), count, -1), "strided": (len(weight), -1, count)}
+        if rows:
+            reader.weight.data = weight[keep % len(weight)]
+        elif columns == "plain" or weight.dim() == 4:
+            reader.weight.data = weight[:, keep]
+        else:
+            cube = weight.view(shape[columns])
+            cube = cube[:, keep] if columns == "blocks" else cube[:, :, keep]
+            reader.weight.data = cube.reshape(len(weight), per_channel * len(keep))
+        writer.weight.data = writer.weight.data[keep]
+        norm.weight.data, norm.bias.data = norm.weight.data[keep], norm.bias.data[keep]
+        kept = keep if stats else torch.arange(len(keep))
+        norm.running_mean, norm.running_var = norm.running_mean[kept], norm.running_var[kept]
+        return writer, norm, reader
+
+    return answer
+
+
+def without_statistics(writer, norm, reader, keep):
+    """Leaves the running statistics as they are: too many of them."""
+    mean, var = norm.running_mean, norm.running_var
+    writer, norm, reader = remove_channels(writer, norm, reader, keep)
+    norm.running_mean, norm.running_var = mean.clone(), var.clone()
+    return writer, norm, reader
+
+
+def fresh_norm(writer, norm, reader, keep):
+    """A new batch norm, which has learned nothing."""
+    writer, _, reader = remove_channels(writer, norm, reader, keep)
+    return writer, type(norm)(len(keep)).eval(), reader
+
+
+def the_others(writer, norm, reader, keep):
+    """Keeps what should go, as many as asked for."""
+    order = torch.arange(len(norm.weight)).flip(0)
+    return remove_channels(writer, norm, reader, order[keep].sort().values)
+
+
+def not_trainable(writer, norm, reader, keep):
+    layers = remove_channels(writer, norm, reader, keep)
+    layers[1].running_mean = nn.Parameter(layers[1].running_mean, requires_grad=False)
+    return layers
+
+
+def frozen_tensors(writer, norm, reader, keep):
+    """The norm's weight is no parameter any more."""
+    layers = remove_channels(writer, norm, reader, keep)
+    weight = layers[1].weight.detach()
+    del layers[1].weight
+    layers[1].weight = weight
+    return layers
+
+
+def only_two(writer, norm, reader, keep):
+    return remove_channels(writer, norm, reader, keep)[:2]
+
+
+def by_new_layers(writer, norm, reader, keep):
+    """Builds new layers and copies into them."""
+    count, kept = len(norm.weight), len(keep)
+    block = (1, reader.weight.shape[1] // count)
+    columns = (keep[:, None] * block[1] + torch.arange(block[1])).flatten()
+    if isinstance(writer, nn.Linear):
+        new_writer = nn.Linear(writer.in_features, kept, bias=False)
+    else:
+        new_writer = nn.Conv2d(writer.in_channels, kept, writer.kernel_size, bias=False)
+    new_norm = type(norm)(kept)
+    if isinstance(reader, nn.Linear):
+        new_reader = nn.Linear(len(columns), reader.out_features)
+    else:
+        new_reader = nn.Conv2d(kept, reader.out_channels, reader.kernel_size, bias=reader.bias is not None)
+    with torch.no_grad():
+        new_writer.weight.copy_(writer.weight[keep])
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            getattr(new_norm, name).copy_(getattr(norm, name)[keep])
+        new_norm.num_batches_tracked.copy_(norm.num_batches_tracked)
+        new_reader.weight.copy_(reader.weight[:, columns])
+        if reader.bias is not None:
+            new_reader.bias.copy_(reader.bias)
+    return new_writer.eval(), new_norm.eval(), new_reader.eval()
+
+
+def distilling(
+    scale=lambda t: t**2, *, reduction="batchmean", swap=False, hot_labels=False, turned=False, cool=False, log=True
+):
+    """`distillation_loss` with a choice of mistakes."""
+
+    def answer(student, teacher, labels, temperature, share):
+        share = 1 - share if swap else share
+        first, second = student / temperature, teacher / (1 if cool else temperature)
+        if turned:
+            first, second = second, first
+        inner = log_softmax(first, 1) if log else softmax(first, 1)
+        soft = kl_div(inner, softmax(second, 1), reduction=reduction)
+        hard = cross_entropy(student / temperature if hot_labels else student, labels)
+        return share * scale(temperature) * soft + (1 - share) * hard
+
+    return answer
+
+
+def along_the_batch(student, teacher, labels, temperature, share):
+    soft = kl_div(log_softmax(student / temperature, 0), softmax(teacher / temperature, 0), reduction="batchmean")
+    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+
+def over_the_classes(student, teacher, labels, temperature, share):
+    soft = kl_div(log_softmax(student / temperature, 1), softmax(teacher / temperature, 1), reduction="none").mean()
+    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+
+def between_logits(student, teacher, labels, temperature, share):
+    return share * mse_loss(student, teacher) + (1 - share) * cross_entropy(student, labels)
+
+
+def soft_cross_entropy(student, teacher, labels, temperature, share):
+    soft = cross_entropy(student / temperature, softmax(teacher / temperature, 1))
+    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+
+def plus_a_hundred(student, teacher, labels, temperature, share):
+    return 100 + by_hand(student, teacher, labels, temperature, share)
+
+
+def with_logarithms(student, teacher, labels, temperature, share):
+    first, second = (log_softmax(logits / temperature, 1) for logits in (student, teacher))
+    soft = kl_div(first, second, log_target=True, reduction="sum") / len(labels)
+    return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+
+def by_hand(student, teacher, labels, temperature, share):
+    p = (teacher / temperature).softmax(1)
+    log_q, log_p = (student / temperature).log_softmax(1), (teacher / temperature).log_softmax(1)
+    soft = (p * (log_p - log_q)).sum(1).mean() * temperature * temperature
+    hard = -student.log_softmax(1)[range(len(labels)), labels].mean()
+    return soft * share + hard - hard * share
+
+
+WRONG = {
+    "remove-channels": {
+        "the statistics of the first channels": cut(stats=False),
+        "all statistics": without_statistics,
+        "plain columns behind a Flatten": cut(columns="plain"),
+        "columns by pixel, not by channel": cut(columns="strided"),
+        "the first channels": cut(first=True),
+        "rows of the reader": cut(rows=True),
+        "in place": cut(in_place=True),
+        "silent, but still there": cut(silent=True),
+        "back in training mode": cut(training=True),
+        "a new norm": fresh_norm,
+        "the others": the_others,
+        "a statistic as a parameter": not_trainable,
+        "a weight that is no parameter": frozen_tensors,
+        "two layers": only_two,
+    },
+    "distillation-loss": {
+        "without T²": distilling(lambda t: 1.0),
+        "with T": distilling(lambda t: t),
+        "divided by T²": distilling(lambda t: 1 / t**2),
+        "a mean over the classes too": over_the_classes,
+        "a sum over the batch": distilling(reduction="sum"),
+        "student and teacher exchanged": distilling(turned=True),
+        "the shares exchanged": distilling(swap=True),
+        "labels at the temperature": distilling(hot_labels=True),
+        "a teacher without temperature": distilling(cool=True),
+        "probabilities where logarithms belong": distilling(log=False),
+        "softmax over the batch": along_the_batch,
+        "a distance of logits": between_logits,
+        "a cross-entropy with soft labels instead of KL": soft_cross_entropy,
+        "a hundred too many": plus_a_hundred,
+    },
+}
+
+
+def by_probabilities(divergence, spoil=lambda teacher, temperature: None):
+    def answer(student, teacher, labels, temperature, share):
+        spoil(teacher, temperature)
+        p, q = softmax(teacher / temperature, 1), softmax(student / temperature, 1)
+        soft = divergence(p, q).sum(1).mean()
+        return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
+
+    return answer
+
+
+WRONG["distillation-loss"] |= {
+    "the logarithm of a quotient": by_probabilities(lambda p, q: p * (p / q).log()),
+    "the logarithm of a softmax": by_probabilities(lambda p, q: p * (p.log() - q.log())),
+    "a little added to each probability": by_probabilities(lambda p, q: p * ((p + 1e-8) / (q + 1e-8)).log()),
+    "changes the teacher": by_probabilities(
+        lambda p, q: kl_div(q.log(), p, reduction="none"), lambda teacher, temperature: teacher.div_(temperature)
+    ),
+}
+
+RIGHT = {
+    "remove-channels": {
+        "through data": cut(),
+        "by new layers": by_new_layers,
+    },
+    "distillation-loss": {
+        "with the logarithms of both": with_logarithms,
+        "by hand": by_hand,
+    },
+}
