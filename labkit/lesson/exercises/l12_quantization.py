@@ -1,10 +1,8 @@
-"""Exercises of lesson 12: onto the grid and back, an integer product, layers in FP16, a bias, straight-through."""
-
-from itertools import islice
+"""Exercises of lesson 12: onto the grid and back, the closest grid, an integer product."""
 
 import numpy as np
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
+from labkit.lesson.exercises import Exercise, expect, shorten, untouched
 
 
 def quantize_dequantize(x, low, high):
@@ -80,118 +78,41 @@ def verify_integer_product(answer):
         expect(found == wanted, f"4,001 products of {255 - zero} and 127 add up to {wanted}; you have {found}.")
 
 
-def keep_in_fp16(layers, budget):
-    from itertools import combinations
+def closest_scale(w, bits):
+    import numpy as np
 
-    def noise(kept):
-        return sum(layer["noise"] for layer in layers if layer["name"] not in kept)
+    top = 2 ** (bits - 1) - 1
 
-    def weights(kept):
-        return sum(layer["weights"] for layer in layers if layer["name"] in kept)
+    def error(scale):
+        return ((np.clip(np.round(w / scale), -top, top) * scale - w) ** 2).sum()
 
-    names = [layer["name"] for layer in layers]
-    choices = [kept for count in range(len(names) + 1) for kept in combinations(names, count)]
-    return set(min((kept for kept in choices if noise(kept) <= budget), key=weights))
+    largest = np.abs(w).max() / top
+    return float(min((share * largest for share in np.linspace(0.1, 1, 181)), key=error))
 
 
-def verify_keep_in_fp16(answer):
-    answer = untouched(answer)
+def verify_closest_scale(answer):
+    answer, random = untouched(answer), np.random.default_rng(4)
+    even = np.linspace(-1.0, 1.0, 1001)  # no tails: nothing to clip
     cases = {
-        "one noisy small layer": ([(9.0, 100), (1.0, 5000), (1.0, 9000)], 3.0),
-        "the noisiest layer is huge": ([(5.0, 90_000), (4.0, 300), (3.0, 200), (1.0, 500)], 6.0),
-        "nothing needs to be kept": ([(1.0, 10), (2.0, 20)], 5.0),
-        "all must be kept": ([(1.0, 10), (2.0, 20)], 0.0),
-        "two small ones instead of the best bargain": ([(6.0, 100), (3.5, 60), (3.0, 55), (1.0, 9)], 7.0),
+        "bell-shaped weights, 3 bits": (random.normal(size=(7, 3, 11)), 3),
+        "bell-shaped weights, 2 bits": (0.03 * random.normal(size=4003), 2),
+        "bell-shaped weights, 4 bits": (11 * random.normal(size=(37, 29)), 4),
+        "evenly spread weights, 5 bits": (even, 5),
+        "one outlier, 3 bits": (np.append(random.normal(size=997), -6.3), 3),
+        "negative weights, 3 bits": (-np.abs(random.normal(size=(13, 41))), 3),
     }
-    random = np.random.default_rng(2)
-    for number in range(5):
-        rows = [
-            (float(noise), int(size)) for noise, size in zip(random.random(8), random.integers(1, 1000, 8), strict=True)
-        ]
-        cases[f"random layers {number}"] = (rows, 0.4 * sum(noise for noise, _ in rows))
-    for name, (rows, budget) in cases.items():
-        layers = [{"name": f"layer {i}", "noise": noise, "weights": size} for i, (noise, size) in enumerate(rows)]
-        kept = answer(layers, budget)
-        check_choice(name, layers, budget, kept)
+    for name, (w, bits) in cases.items():
+        found, top = answer(w.copy(), bits), 2 ** (bits - 1) - 1
+        number = isinstance(found, (int, float, np.number)) and np.isfinite(found)
+        expect(number and found > 0, f"On {name}: expected a number above 0, found {shorten(found)}.")
 
+        def error(scale, w=w, top=top):
+            return float(((np.clip(np.round(w / scale), -top, top) * scale - w) ** 2).sum())
 
-def check_choice(name, layers, budget, kept):
-    try:
-        kept = set(islice(kept, len(layers) + 1))  # an answer may be a generator that never ends
-    except TypeError:
-        raise Wrong(f"{name}: expected a set of names, found {shorten(kept)}.") from None
-    known = {layer["name"] for layer in layers}
-    expect(kept <= known, f"{name}: {shorten(sorted(map(str, kept - known)))} are not names of layers.")
-    left = sum(layer["noise"] for layer in layers if layer["name"] not in kept)
-    expect(left <= budget + 1e-12, f"{name}: the layers left in INT8 make noise {left:.3g}, allowed is {budget:.3g}.")
-
-    def size(names):
-        return sum(layer["weights"] for layer in layers if layer["name"] in names)
-
-    best = size(keep_in_fp16(layers, budget))
-    expect(size(kept) <= best, f"{name}: you keep {size(kept):,} weights in FP16; {best:,} are enough.")
-
-
-def corrected_bias(bias, wanted, found):
-    return bias + (wanted - found).mean((0, 2, 3))
-
-
-def verify_corrected_bias(answer):
-    answer, random = untouched(answer), np.random.default_rng(3)
-    for shape in ((4, 3, 5, 6), (2, 7, 1, 1), (1, 2, 9, 4)):
-        bias, wanted = random.normal(size=shape[1]), random.normal(size=shape)
-        found = wanted + random.normal(size=(1, shape[1], 1, 1)) + 0.1 * random.normal(size=shape)
-        yours = answer(bias.copy(), wanted.copy(), found.copy())
-        what = f"Outputs of the shape {shape}"
-        expect(isinstance(yours, np.ndarray), f"{what}: expected a NumPy array, found {shorten(yours)}.")
-        expect(yours.shape == bias.shape, f"{what}: expected the shape {bias.shape}, found {yours.shape}.")
-        moved = found + (yours - bias)[:, None, None]
-        for channel, off in enumerate((moved - wanted).mean((0, 2, 3))):
-            reason = f"with your bias, channel {channel} is off by {off:.3g} on average; 0 is wanted."
-            expect(abs(off) < 1e-5, f"{what}: {reason}")
-
-
-def straight_through(x, scale, top):
-    steps = (x / scale).clamp(-top, top)
-    return (steps + (steps.round() - steps).detach()) * scale
-
-
-def verify_straight_through(answer):
-    import torch
-
-    answer = untouched(answer)
-    cases = {  # the values, in steps, keep away from the ends: which gradient belongs to an end itself is a convention
-        "a row of numbers, grid -1, 0, 1": (torch.tensor([-0.9, -0.2, 0.3, 0.6, 0.97]), 0.5, 1),
-        "a row of numbers, 8 bits": (torch.linspace(-120.3, 120.4, 50), 0.013, 127),
-        "numbers beyond both ends": (torch.tensor([-9.2, -3.7, -3.3, -2.9, 0.4, 1.2, 2.8, 3.2, 3.6, 7.7]), 0.25, 3),
-        "weights with one scale per channel": (
-            torch.linspace(-6.3, 6.4, 24).reshape(2, 3, 4),
-            torch.tensor([0.1, 2.0]).reshape(2, 1, 1),
-            7,
-        ),
-        "float64": (torch.linspace(-5.3, 5.4, 7, dtype=torch.float64), 0.37, 4),
-    }
-    for name, (steps, scale, top) in cases.items():
-        x = (steps * scale).requires_grad_()
-        found = answer(x, scale, top)
-        expect(isinstance(found, torch.Tensor), f"On {name}: expected a torch tensor, found {shorten(found)}.")
-        expect(found.shape == x.shape, f"On {name}: expected the shape {tuple(x.shape)}, found {tuple(found.shape)}.")
-        expect(found.dtype == x.dtype, f"On {name}: expected {x.dtype} as x is, found {found.dtype}.")
-        wanted = (steps.round().clamp(-top, top) * scale).detach()
-        off = float(((found.detach() - wanted) / scale).abs().max())
-        expect(off < 1e-3, f"On {name}: a value is {off:.2f} steps away from its grid point.")
-        expect(found.requires_grad, f"On {name}: no gradient goes through your result: something is detached.")
-        slope = torch.linspace(1, 2, x.numel(), dtype=x.dtype).reshape(x.shape)  # what a loss would hand back
-        (gradient,) = torch.autograd.grad(found, x, slope, allow_unused=True)
-        expect(gradient is not None, f"On {name}: your result does not depend on x.")
-        inside = (steps.abs() <= top).to(x.dtype)
-        for what, where in (("on the range of the grid", inside == 1), ("beyond its ends", inside == 0)):
-            share = (gradient / slope)[where]
-            expect(
-                torch.allclose(share, inside[where], atol=1e-4),
-                f"On {name}: {what} the gradient must be {int(what.startswith('on'))}, "
-                f"yours is {shorten([round(float(each), 3) for each in share.flatten()[:4]])}.",
-            )
+        best = closest_scale(w, bits)
+        wide = "too wide: the steps are coarser than they need be" if found > best else "too narrow: too much saturates"
+        much = f"the squared error is {error(found) / error(best):.2f} times the least"
+        expect(error(found) <= 1.01 * error(best), f"On {name}: the step {found:.4g} is {wide}; {much}.")
 
 
 EXERCISES = (
@@ -214,30 +135,12 @@ EXERCISES = (
         verify=verify_integer_product,
     ),
     Exercise(
-        id="keep-in-fp16",
-        task="Choose the layers to keep in FP16 so that the noise stays within a budget and the file stays smallest.",
-        difficulty=3,
-        minutes=15,
-        hint="There are few layers: try every subset. A greedy choice is sometimes wrong.",
-        reference=keep_in_fp16,
-        verify=verify_keep_in_fp16,
-    ),
-    Exercise(
-        id="corrected-bias",
-        task="Find the biases that give the outputs of a rounded convolution the right mean in each channel.",
-        difficulty=1,
-        minutes=5,
-        hint="A bias moves all outputs of its channel. Take the mean of wanted - found over images, rows and columns.",
-        reference=corrected_bias,
-        verify=verify_corrected_bias,
-    ),
-    Exercise(
-        id="straight-through",
-        task="Round a tensor to a grid so that its gradient passes as if nothing had been rounded.",
+        id="closest-scale",
+        task="Find the step of a symmetric grid whose copy of the weights has the least squared error.",
         difficulty=2,
-        minutes=12,
-        hint="Count in steps: x / scale. Clamp, then round with a + (b - a).detach(), then multiply by the scale.",
-        reference=straight_through,
-        verify=verify_straight_through,
+        minutes=10,
+        hint="For many shares: scale = share * largest / top; round, clip, sum the squared errors; keep the best.",
+        reference=closest_scale,
+        verify=verify_closest_scale,
     ),
 )

@@ -1,9 +1,8 @@
 """Answers to the exercises of lesson 12: wrong ones that must be rejected, right ones written differently."""
 
 import numpy as np
-import torch
 
-from labkit.lesson.exercises.l12_quantization import keep_in_fp16, quantize_dequantize
+from labkit.lesson.exercises.l12_quantization import closest_scale, quantize_dequantize
 
 
 def never_clip(x, low, high):
@@ -63,36 +62,6 @@ def correct_by_the_whole_sum(a, a_zero, b):
     return a.astype(np.int32) @ b.astype(np.int32) - a_zero * b.astype(np.int32).sum()
 
 
-def noisiest_first(layers, budget):
-    kept, left = set(), sum(layer["noise"] for layer in layers)
-    for layer in sorted(layers, key=lambda layer: -layer["noise"]):
-        if left > budget:
-            kept.add(layer["name"])
-            left -= layer["noise"]
-    return kept
-
-
-def bargains_first(layers, budget):
-    kept, left = set(), sum(layer["noise"] for layer in layers)
-    for layer in sorted(layers, key=lambda layer: -layer["noise"] / layer["weights"]):
-        if left > budget:
-            kept.add(layer["name"])
-            left -= layer["noise"]
-    return kept
-
-
-def keep_everything(layers, budget):
-    return {layer["name"] for layer in layers}
-
-
-def first_and_last(layers, budget):
-    return {layers[0]["name"], layers[-1]["name"]}
-
-
-def swap_the_sides(layers, budget):
-    return {layer["name"] for layer in layers} - keep_in_fp16(layers, budget)
-
-
 def in_steps_of_uint8(x, low, high):
     low, high = np.minimum(low, 0), np.maximum(high, 0)
     scale = (high - low) / 255
@@ -137,142 +106,75 @@ def corrected_afterwards(a, a_zero, b):
     return a.astype(np.int32) @ wide - a_zero * wide.sum(axis=0)
 
 
-def by_bits(layers, budget):
-    best, fewest = None, None
-    for bits in range(2 ** len(layers)):
-        kept = [layer for place, layer in enumerate(layers) if bits >> place & 1]
-        left = sum(layer["noise"] for layer in layers if layer not in kept)
-        weights = sum(layer["weights"] for layer in kept)
-        if left <= budget and (best is None or weights < fewest):
-            best, fewest = kept, weights
-    return [layer["name"] for layer in best]
+def rounded_error(w, bits, step):
+    top = 2 ** (bits - 1) - 1
+    return ((np.clip(np.rint(w / step), -top, top) * step - w) ** 2).sum()
 
 
-def layer_by_layer(layers, budget):
-    def best(rest, budget):
-        if not rest:
-            return (0, ()) if budget >= 0 else None
-        first, *others = rest
-        found = []
-        kept = best(others, budget)
-        if kept:
-            found.append((kept[0] + first["weights"], (*kept[1], first["name"])))
-        quantized = best(others, budget - first["noise"]) if first["noise"] <= budget else None
-        if quantized:
-            found.append(quantized)
-        return min(found) if found else None
-
-    return frozenset(best(layers, budget)[1])
+def no_clipping(w, bits):
+    return np.abs(w).max() / (2 ** (bits - 1) - 1)
 
 
-def never_ends(layers, budget):
-    while True:
-        yield layers[0]["name"]
+def errors_without_clipping(w, bits):
+    top = 2 ** (bits - 1) - 1
+    steps = np.linspace(0.1, 1, 91) * np.abs(w).max() / top
+    return min(steps, key=lambda step: ((np.round(w / step) * step - w) ** 2).sum())
 
 
-def moved_the_wrong_way(bias, wanted, found):
-    return bias - (wanted - found).mean((0, 2, 3))
+def one_step_too_many(w, bits):
+    steps = np.linspace(0.1, 1, 181) * np.abs(w).max() / 2 ** (bits - 1)
+    return min(steps, key=lambda step: rounded_error(w, bits + 1, step))
 
 
-def only_what_is_missing(bias, wanted, found):
-    return (wanted - found).mean((0, 2, 3))
+def the_largest_not_in_size(w, bits):
+    steps = np.linspace(0.1, 1, 181) * w.max() / (2 ** (bits - 1) - 1)
+    return min(steps, key=lambda step: rounded_error(w, bits, step))
 
 
-def one_mean_for_all_channels(bias, wanted, found):
-    return bias + (wanted - found).mean()
+def three_standard_deviations(w, bits):
+    return 3 * w.std() / (2 ** (bits - 1) - 1)
 
 
-def mean_over_the_images_only(bias, wanted, found):
-    return bias + (wanted - found).mean(0)[:, 0, 0]
+def the_end_and_not_the_step(w, bits):
+    return closest_scale(w, bits) * (2 ** (bits - 1) - 1)
 
 
-def sum_of_the_differences(bias, wanted, found):
-    return bias + (wanted - found).sum((0, 2, 3))
+def five_ends_only(w, bits):
+    steps = np.linspace(0.2, 1, 5) * np.abs(w).max() / (2 ** (bits - 1) - 1)
+    return min(steps, key=lambda step: rounded_error(w, bits, step))
 
 
-def size_of_the_differences(bias, wanted, found):
-    return bias + np.abs(wanted - found).mean((0, 2, 3))
+def scale_by_regression(w, bits):
+    top = 2 ** (bits - 1) - 1
+    found = []
+    for share in np.linspace(0.05, 1, 150):  # round, then fit the step to the integers; again and again
+        step = share * np.abs(w).max() / top
+        for _ in range(5):
+            steps = np.clip(np.rint(w / step), -top, top)
+            step = (w * steps).sum() / (steps**2).sum()
+        found.append((rounded_error(w, bits, step), step))
+    return min(found)[1]
 
 
-def channel_by_channel(bias, wanted, found):
-    return np.array([each + (wanted[:, c] - found[:, c]).mean() for c, each in enumerate(bias)])
-
-
-def difference_of_two_means(bias, wanted, found):
-    _images, channels, *_ = wanted.shape
-    means = [np.moveaxis(each, 1, 0).reshape(channels, -1).mean(1) for each in (wanted, found)]
-    return bias + means[0] - means[1]
-
-
-def rounded_with_its_true_derivative(x, scale, top):
-    return (x / scale).round().clamp(-top, top) * scale
-
-
-def no_saturation(x, scale, top):
-    steps = x / scale
-    return (steps + (steps.round() - steps).detach()) * scale
-
-
-def a_gradient_beyond_the_ends(x, scale, top):
-    return x + ((x / scale).round().clamp(-top, top) * scale - x).detach()
-
-
-def saturated_before_it_is_detached(x, scale, top):
-    return ((x / scale).round().clamp(-top, top) * scale).detach()
-
-
-def a_gradient_in_steps(x, scale, top):
-    steps = x.detach() / scale
-    on_the_grid = steps.round().clamp(-top, top) * scale
-    inside = (steps.abs() <= top).float()
-    return on_the_grid + (x - x.detach()) * inside / scale
-
-
-def rounded_down(x, scale, top):
-    steps = x / scale
-    return (steps + (steps.floor() - steps).detach()).clamp(-top, top) * scale
-
-
-def one_scale_for_all(x, scale, top):
-    scale = torch.as_tensor(scale).max()
-    steps = x / scale
-    return (steps + (steps.round() - steps).detach()).clamp(-top, top) * scale
-
-
-class _Straight(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, scale, top):
-        ctx.save_for_backward((x / scale).abs() <= top)
-        return (x / scale).round().clamp(-top, top) * scale
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * ctx.saved_tensors[0], None, None
-
-
-def as_an_autograd_function(x, scale, top):
-    return _Straight.apply(x, scale, top)
-
-
-def clamped_first(x, scale, top):
-    limit = top * torch.as_tensor(scale)
-    inside = torch.minimum(torch.maximum(x, -limit), limit)
-    return inside + ((inside / scale).round() * scale - inside).detach()
-
-
-def with_a_mask(x, scale, top):
-    steps = x / scale
-    value = steps.detach().round().clamp(-top, top) * scale
-    return torch.where(steps.abs() <= top, x + (value - x).detach(), value + 0 * x)
-
-
-def empty_the_list(layers, budget):
-    kept = keep_in_fp16(layers, budget)
-    layers.clear()
-    return kept
+def in_a_loop(w, bits):
+    best, fewest = None, np.inf
+    for percent in range(10, 1001):
+        step = percent / 1000 * max(w.max(), -w.min()) / (2 ** (bits - 1) - 1)
+        if rounded_error(w, bits, step) < fewest:
+            best, fewest = step, rounded_error(w, bits, step)
+    return best
 
 
 WRONG = {
+    "closest-scale": {
+        "ends at the largest weight": no_clipping,
+        "forgets to clip": errors_without_clipping,
+        "has a grid of one bit more": one_step_too_many,
+        "takes the largest weight with its sign": the_largest_not_in_size,
+        "takes three standard deviations": three_standard_deviations,
+        "returns the end of the grid": the_end_and_not_the_step,
+        "tries five ends only": five_ends_only,
+    },
     "quantize-dequantize": {
         "casts, and wraps around": a_cast_that_wraps,
         "takes what lies beyond the range for 0": beyond_the_range_is_0,
@@ -291,32 +193,6 @@ WRONG = {
         "adds up in 16 bits": add_up_in_sixteen_bits,
         "ignores the zero point": ignore_the_zero_point,
         "corrects all columns by the sum of the whole matrix": correct_by_the_whole_sum,
-    },
-    "keep-in-fp16": {
-        "never ends": never_ends,
-        "takes the noisiest first, however large": noisiest_first,
-        "takes the most noise per weight first": bargains_first,
-        "keeps everything": keep_everything,
-        "keeps the first and the last": first_and_last,
-        "returns the layers to quantize": swap_the_sides,
-        "empties the list": empty_the_list,
-    },
-    "corrected-bias": {
-        "moves the wrong way": moved_the_wrong_way,
-        "forgets the old bias": only_what_is_missing,
-        "has one mean for all channels": one_mean_for_all_channels,
-        "looks at one pixel": mean_over_the_images_only,
-        "adds up instead of taking the mean": sum_of_the_differences,
-        "takes absolute differences": size_of_the_differences,
-    },
-    "straight-through": {
-        "has the true derivative, which is 0": rounded_with_its_true_derivative,
-        "does not saturate": no_saturation,
-        "has a gradient beyond the ends": a_gradient_beyond_the_ends,
-        "detaches everything": saturated_before_it_is_detached,
-        "divides the gradient by the scale": a_gradient_in_steps,
-        "rounds down": rounded_down,
-        "takes one scale for all channels": one_scale_for_all,
     },
 }
 
@@ -349,22 +225,11 @@ WRONG["integer-product"] |= {
 }
 
 
-def masked(where, dtype=None):
-    def answer(x, scale, top):
-        x = x.to(dtype or x.dtype)
-        inside = x * where(x / scale, top)
-        return inside + ((x / scale).round().clamp(-top, top) * scale - inside).detach()
-
-    return answer
-
-
-WRONG["straight-through"] |= {
-    "a mask after rounding": masked(lambda steps, top: steps.round().abs() <= top),
-    "a mask one step too wide": masked(lambda steps, top: steps.abs() <= top + 1),
-    "float32": masked(lambda steps, top: steps.abs() <= top, torch.float32),
-}
-
 RIGHT = {
+    "closest-scale": {
+        "by fitting the step to the integers": scale_by_regression,
+        "in a loop": in_a_loop,
+    },
     "quantize-dequantize": {
         "through uint8": in_steps_of_uint8,
         "number by number": number_by_number,
@@ -372,18 +237,5 @@ RIGHT = {
     "integer-product": {
         "in int64": in_int64,
         "with the zero point taken off afterwards": corrected_afterwards,
-    },
-    "keep-in-fp16": {
-        "by bits": by_bits,
-        "layer by layer": layer_by_layer,
-    },
-    "corrected-bias": {
-        "channel by channel": channel_by_channel,
-        "as the difference of two means": difference_of_two_means,
-    },
-    "straight-through": {
-        "as an autograd.Function": as_an_autograd_function,
-        "clamped first": clamped_first,
-        "with a mask": with_a_mask,
     },
 }
