@@ -10,10 +10,18 @@ from labkit.ship.card import write_card
 from labkit.ship.judge import reference_bytes
 from labkit.ship.leaderboard import best, board
 from labkit.ship.order import FULL, LEVELS, QUICK, ExamSize, Submission
-from labkit.ship.racing import RACES, Race, Raced, keep_race, race
 from labkit.ship.recipe import Recipe, read_recipe, recipe_of
 from labkit.ship.scoring import Score, keep_score, score
 
 __all__ = ["FULL", "LEVELS", "QUICK", "ExamSize", "Score", "Submission", "best", "board"]
 __all__ += ["RACES", "Race", "Raced", "Recipe", "keep_race", "race", "read_recipe", "recipe_of"]
 __all__ += ["keep_score", "reference_bytes", "score", "write_card"]
+
+
+def __getattr__(name):
+    """What judges recipes is imported when it is first asked for: it needs torch."""
+    if name in ("RACES", "Race", "Raced", "keep_race", "race"):
+        from labkit.ship import racing
+
+        return getattr(racing, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from labkit import device, ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Machine, RaceScore, Scored
 from labkit.ship.order import LEVELS, file_of, medal_of, plain
-from labkit.ship.racing import medal_of as medal_of_race
+from labkit.ship.recipe import medal_of as medal_of_race
 
 MEDALS = [None, *(level.name for level in reversed(LEVELS))]  # the best last
 

@@ -16,10 +16,9 @@ from labkit.errors import LabError
 from labkit.ledger.rows import RaceScore
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
 from labkit.ship._child import START_S, Child, reason_of
-from labkit.ship.recipe import Recipe, recipe_of
+from labkit.ship.recipe import Recipe, medal_of, recipe_of
 from labkit.train.config import TrainConfig
 
-MEDALS = {"gold": 3.0, "silver": 2.0, "bronze": 1.5}  # times as fast as the reference recipe, at least
 MOST_MEMORY = 8 << 30  # bytes that a training may take beyond what it began with, on a CPU
 
 
@@ -156,11 +155,6 @@ def _scored(recipe, against, seconds, accuracies, reference_seconds):
         return Raced(recipe.name, recipe, reason=reason, **seen)
     points = mean_ratio(reference_seconds, seconds)
     return Raced(recipe.name, recipe, points, medal_of(points.median), **seen)
-
-
-def medal_of(points):
-    """The best medal that a score earns, or None."""
-    return next((name for name, least in MEDALS.items() if points >= least), None)
 
 
 def _train(pipe):

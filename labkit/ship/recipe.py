@@ -12,6 +12,7 @@ from labkit.errors import LabError, require_known
 from labkit.ship.order import plain
 from labkit.train.config import TrainConfig
 
+MEDALS = {"gold": 3.0, "silver": 2.0, "bronze": 1.5}  # times as fast as the reference recipe, at least
 LARGEST = 10_000  # bytes of the file
 MOST = {"epochs": 200, "batch": 8192, "accumulate": 64, "size": 64, "first_size": 64, "images": 70_000}
 # the judge draws the seed; the others train nothing faster here, or bring weights along
@@ -50,6 +51,11 @@ class Recipe:
         usual = dataclasses.asdict(TrainConfig())
         changed = {name: value for name, value in dataclasses.asdict(self.config).items() if value != usual[name]}
         return json.dumps({"network": self.network, "images": self.images, **changed})
+
+
+def medal_of(points):
+    """The best medal that a score earns, or None."""
+    return next((name for name, least in MEDALS.items() if points >= least), None)
 
 
 def networks():
