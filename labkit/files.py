@@ -1,4 +1,4 @@
-"""Where things lie, whether a run is only a test, and writes that are whole or not there at all."""
+"""Where things lie, and writes that are whole or not there at all."""
 
 import hashlib
 import json
@@ -33,14 +33,6 @@ def artifacts():
     folder = Path(os.environ.get("LABKIT_ARTIFACTS") or root() / "artifacts")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def brief():
-    """Whether a run only has to show that every path works: a test set LABKIT_BRIEF=1, and no number of it is read.
-
-    Then a measurement has 0.02 s (`measure.Plan`) and a shuffled pass over images 256 of them (`ImageSet.batches`).
-    """
-    return os.environ.get("LABKIT_BRIEF") == "1"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -19,6 +20,13 @@ def own_artifacts(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "artifacts"))
     monkeypatch.setenv("LABKIT_MY_LESSONS", str(tmp_path / "my-lessons"))
     return tmp_path / "artifacts"
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Measurements and epochs are brief in every Python that this test starts: no number of them is read."""
+    here = Path(__file__).with_name("brief")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])]))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import shutil
 
 from labkit.files import root
 
+BRIEF = root() / "tests" / "brief" / "sitecustomize.py"
 # part: (top-level modules, beginnings of the names under which they are installed)
 PACKAGES = {
     "tensorrt": (("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt_bindings"), ("tensorrt",)),
@@ -43,15 +44,17 @@ importlib.metadata.Distribution.from_name = classmethod(metadata_unless_hidden)
 """
 
 
-def environment_without(parts, folder):
+def environment_without(parts, folder, *, brief=False):
     """The environment of a Python without these parts: of `PACKAGES`, "gpu" and "compiler".
 
     folder  an empty one, for the hook that every Python in this environment runs first
+    brief   whether measurements and epochs are brief there, as with the fixture of that name
     """
     hidden = [PACKAGES[part] for part in parts if part in PACKAGES]
     modules, names = (tuple(sum(column, ())) for column in zip(*hidden, strict=True)) if hidden else ((), ())
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sitecustomize.py").write_text(HOOK.format(modules=modules, names=names), encoding="utf-8")
+    hook = HOOK.format(modules=modules, names=names) + (BRIEF.read_text(encoding="utf-8") if brief else "")
+    (folder / "sitecustomize.py").write_text(hook, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(root())])}
     if "gpu" in parts:
         environment["CUDA_VISIBLE_DEVICES"] = ""

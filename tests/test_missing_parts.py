@@ -130,7 +130,7 @@ def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_we
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_to_its_end_without_any_optional_part_and_invents_no_number(lesson, tmp_path):
-    environment = environment_without(OPTIONAL, tmp_path / "hook") | {"LABKIT_BRIEF": "1"}
+    environment = environment_without(OPTIONAL, tmp_path / "hook", brief=True)
     python(environment, "-c", f"from labkit.runner import run_batch; assert run_batch(['{lesson}'], show=True).ok")
     assert ledger.load("completions")["notebook"].tolist() == [lesson]
     invented = [

@@ -154,11 +154,6 @@ CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
 PAPERMILL = [sys.executable, "-m", "papermill", "--no-request-save-on-cell-execute", "--no-progress-bar"]
 
 
-@pytest.fixture
-def brief(monkeypatch):
-    monkeypatch.setenv("LABKIT_BRIEF", "1")
-
-
 def papermill(*words, folder):
     """Run papermill's command line in a folder."""
     environment = {**os.environ, "PYTHONWARNINGS": "default"}

@@ -4,6 +4,7 @@ import ast
 import functools
 import json
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -208,3 +209,10 @@ def test_uv_finds_no_constraints_of_its_own_beside_the_lock():
 
 def test_there_are_no_more_packages_than_a_reader_can_look_over():
     assert len(PROJECT["dependencies"]) <= 46
+
+
+@pytest.mark.parametrize("words", [["check"], ["format", "--check"]], ids=" ".join)
+def test_code_and_notebooks_pass_what_make_lint_asks(words):
+    ruff = [sys.executable, "-m", "ruff", *words, "--no-cache", "."]
+    done = subprocess.run(ruff, cwd=root(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 
 from labkit.data._transforms import change, normalise, resize
 from labkit.errors import DataError
-from labkit.files import brief
 
 if TYPE_CHECKING:
     import torch
-
-BRIEF_IMAGES = 256  # of an epoch, where nobody reads what the network learns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -95,8 +92,7 @@ class _Batches:
     channels_last: bool
 
     def __len__(self):
-        count = len(self.images) // self.batch if self.drop_last else -(-len(self.images) // self.batch)
-        return min(count, -(-BRIEF_IMAGES // self.batch)) if self.seed is not None and brief() else count
+        return len(self.images) // self.batch if self.drop_last else -(-len(self.images) // self.batch)
 
     def __iter__(self):
         import torch

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import DataError
-from labkit.files import brief, notebooks
+from labkit.files import notebooks
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 COURSE_TEXT = "course-text"
 FEWEST_WORDS = 6  # shorter ones are headings and labels
 HELD_OUT = 10  # every tenth paragraph is for the test
-BRIEF_TEXTS = 32  # of an epoch, where nobody reads what the network learns
 
 
 class Paragraph(NamedTuple):
@@ -93,7 +92,7 @@ class TextSet:
             room = len(self.text) - 1 - len(self) * self.length
             starts = torch.randperm(len(self), generator=random) * self.length
             starts += torch.randint(room + 1, (), generator=random)
-            starts = starts[: min(len(self), BRIEF_TEXTS if brief() else len(self)) // batch * batch]
+            starts = starts[: len(self) // batch * batch]
         pieces = self.text.long().unfold(0, self.length + 1, 1)
         for chosen in starts.split(batch):
             piece = pieces[chosen].to(device)

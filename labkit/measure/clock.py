@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from labkit import device as devices
 from labkit import ledger
-from labkit.files import brief
 from labkit.measure.noise import read_usage
 
 SHORTEST_S = 0.3  # the counters of other processes' load say nothing of a shorter time
-BRIEF_S = 0.02  # the budget of tests, which do not read the result
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,6 @@ class Plan:
     max_samples: int = 10_000
     before: Callable = lambda: None
     seed: int = 0
-
-    def __post_init__(self):
-        if brief():
-            object.__setattr__(self, "seconds", min(self.seconds, BRIEF_S))
 
     def is_over(self, spent, half_width=None):
         """True when the time is over after `spent` seconds, or the interval narrow enough (None: too few samples)."""

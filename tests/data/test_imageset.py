@@ -165,11 +165,3 @@ def test_a_subset_of_none_or_more_than_all_is_refused(n):
 
 def test_a_set_says_what_it_is():
     assert repr(some()) == "some train: 50 colour images 16 x 16, 5 classes"
-
-
-def test_where_nobody_reads_what_is_learned_a_shuffled_pass_ends_early_and_one_in_order_does_not(monkeypatch):
-    monkeypatch.setenv("LABKIT_BRIEF", "1")
-    images = some(600, side=4)
-    shuffled, in_order = images.batches(50, seed=0), images.batches(50)
-    assert len(list(shuffled)) == len(shuffled) == 6  # the first that reach 256 images
-    assert len(list(in_order)) == len(in_order) == 12

@@ -205,10 +205,3 @@ def test_how_many_times_as_long_is_an_interval_from_the_ends_of_both():
     assert tuple(found) == pytest.approx((8 / 6, 12 / 4))
     assert (found.median, found.samples) == (2, 10)
     assert tuple(times_as_long(slow, fast, items=True)) == pytest.approx((8 / 24, 12 / 16))
-
-
-def test_where_nobody_reads_the_number_a_measurement_has_no_time(monkeypatch):
-    monkeypatch.setenv("LABKIT_BRIEF", "1")
-    machine = SimulatedMachine(0)
-    assert latency(machine.work(1e-3), device=machine.clock, plan=Plan(seconds=60)).p50_ms
-    assert machine.time < 0.1
