@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from labkit import cli, ledger, runner
 from labkit.doctor import Check
 from labkit.errors import LabError
-from labkit.ledger.rows import Scored
+from labkit.ledger.rows import Claim, Scored
 from labkit.ship import Score
 from labkit.train import TrainConfig
 
@@ -107,6 +108,18 @@ def test_run_passes_seeds_and_the_address_of_a_cluster_on(monkeypatch):
         ((0, 1, 2), "tcp://127.0.0.1:8786"),
         ((), None),
     ]
+
+
+def test_run_lists_what_a_recorded_run_said_otherwise(monkeypatch, tmp_path):
+    monkeypatch.setattr("labkit.device.commit", lambda: "abc")
+    monkeypatch.setattr("labkit.cli.course._write_report", lambda: None)
+    write_lesson()
+    ledger.record("Box", profile="quick", folder=tmp_path)
+    ledger.add(replace(ledger.find(Claim, claim_id="c")[0], verdict="fails"))
+    result = SimpleNamespace(ok=True, attempts=[SimpleNamespace(run_key="r1")])
+    monkeypatch.setattr(runner, "run_batch", lambda *names, **settings: result)
+    output = call("run", "00", "--against", str(tmp_path))
+    assert "00 c: holds -> fails: bf16 is faster\n1 of 3 recorded verdicts and answers are other ones here." in output
 
 
 def test_ledger_export_writes_csv_and_parquet(tmp_path):

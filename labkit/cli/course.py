@@ -46,6 +46,7 @@ def run(
     check_exercises: Annotated[bool, Option(help="Run each exercise as it is given, then check its answer.")] = False,
     strict: Annotated[bool, Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
     together: Annotated[int | None, Option(min=1, help="So many at a time; what they measure means nothing.")] = None,
+    against: Annotated[Path | None, Option(help="List what recorded runs said otherwise: artifacts/recorded.")] = None,
 ):
     """Execute notebooks headlessly and write artifacts/report.html.
 
@@ -56,8 +57,11 @@ def run(
 
     On a cluster, lessons that measure run alone on each machine; docs/cluster.md says how to start one.
 
+    --against compares verdicts and answers with recorded runs of this kind of machine, profile and seed.
+
     Example: labkit run 00 01 --profile lab --seeds 0:5
     """
+    from labkit.ledger.claims import flips
     from labkit.runner import run_batch
     from labkit.runner.tasks import seeds_of
 
@@ -66,6 +70,10 @@ def run(
     where = {"seeds": seeds_of(seeds) if seeds else (), "cluster": cluster}
     how = {"profile": profile, "fresh": fresh, "solutions": solve, "strict": strict, "together": together}
     result = run_batch(notebooks, parameters=parameters, **how, **where)
+    if against:
+        flipped, compared = flips([attempt.run_key for attempt in result.attempts], against)
+        for line in [*flipped, f"{len(flipped)} of {compared} recorded verdicts and answers are other ones here."]:
+            echo(line)
     echo("Writing the report ...")
     _write_report()
     raise Exit(0 if result.ok else 1)

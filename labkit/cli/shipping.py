@@ -15,7 +15,7 @@ def submit(
     name: Annotated[str, typer.Option(help="For the leaderboard; the file's own name when none is given.")] = "",
     quick: Annotated[bool, typer.Option(help="Fewer pictures, or an easier target: a first look.")] = False,
 ):
-    """Score a file to the order of lesson 19, or a recipe to train fast with, of lesson 10.
+    """Score a file (lesson 19), or a recipe to train with (lesson 10).
 
     A process of its own opens and serves a file; the pictures are drawn afterwards. A recipe is trained afresh, in turn
     with the reference recipe, over seeds and splits that are drawn then. The result goes to the ledger and to the

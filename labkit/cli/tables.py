@@ -80,21 +80,22 @@ def _ledger_record(
 @ledger_app.command("claims")
 def _ledger_claims(
     profile: Annotated[str, Option(help="The profile whose runs are counted.")] = "lab",
+    seeds: Annotated[str, Option(help="Of these alone: 3:8 for 3 to 7, on which no bound was set.")] = "",
     out: Annotated[Path | None, Option(help="Default: artifacts/claims.md.")] = None,
     rules: Annotated[bool, Option("--rules", help="Not your runs: each rule, its reason and its history.")] = False,
 ):
     """Say over how many seeds and machines each claim holds.
 
-    Run the lessons with several seeds first: labkit run --profile lab --seeds 0:5
+    Run the lessons with several seeds first: labkit run --profile lab --seeds 3:8
 
     Example: labkit ledger claims --rules --out docs/claims.md
     """
     from labkit.files import artifacts, write_text
-    from labkit.ledger.claims import as_markdown
-    from labkit.lesson.claims import as_page
+    from labkit.lesson.claims import as_markdown, as_page
+    from labkit.runner.tasks import seeds_of
 
     path = out or artifacts() / "claims.md"
-    write_text(path, as_page() if rules else as_markdown(profile))
+    write_text(path, as_page() if rules else as_markdown(profile, seeds and seeds_of(seeds)))
     echo(path_of(path))
 
 

@@ -124,6 +124,13 @@ def recorded_rows(table, *, folder=None):
     return places
 
 
+def pages_of(machine, folder):
+    """The tables of each recorded file of machines of one kind: {name of a table: its rows}."""
+    kind = machine.title, machine.cpu_isa
+    found = [page["tables"] for page in _pages(folder)]
+    return [tables for tables in found if kind in [(row.title, row.cpu_isa) for row in tables["machines"]]]
+
+
 def _folder_name(hardware, machine):
     """Such as amd-epyc-2-cores-avx512_bf16: two machines of one kind are kept apart by the names that people give."""
     plain = re.sub(r"\(.*?\)|@.*?(?=,|$)|\b(CPU|Processor)\b", " ", hardware)

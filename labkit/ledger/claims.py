@@ -1,21 +1,15 @@
-"""How the claims of the lessons fared over several seeds and machines: a table in Markdown, from the ledger."""
+"""How the claims of the lessons fared over several seeds and machines, and against recorded runs; from the ledger."""
 
-import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from labkit.errors import LedgerError
+from labkit import device
+from labkit.ledger._recorded import pages_of
 from labkit.ledger._store import find
-from labkit.ledger.rows import Attempt, Claim, Completion, Machine, Run
+from labkit.ledger.rows import Attempt, Claim, Completion, LessonAnswer, Machine, Run
+from labkit.ledger.shown import shown
 
 VERDICTS = {"holds": "holds", "fails": "fails", "inconclusive": "open"}  # and what a table says of them
-PAGE = """# The claims of the lessons, over several seeds
-
-Profile `{profile}`, of each lesson, seed and machine the newest run. All verdicts: {total}.
-
-| lesson | claim | verdict | over |
-|---|---|---|---|
-{lines}"""
 
 
 class Tally(NamedTuple):
@@ -45,19 +39,25 @@ class Tally(NamedTuple):
         told = f", {_counted(reported, 'run')} as reported" if reported else ""
         return f"{_spans(seeds)} on {_counted(len(machines), 'machine')}{told}"
 
+    @property
+    def changes(self):
+        """Whether, on one machine, another seed says otherwise."""
+        said = {(*where, verdict) for (_, *where), verdict in self.verdicts.items()}
+        return len(said) > len({where[:-1] for where in said})
+
 
 def _counted(number, noun):
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
-def by_seed(profile="lab"):
-    """{(notebook, claim id): `Tally`} over the completed runs of a profile.
+def by_seed(profile="lab", seeds=None):
+    """{(notebook, claim id): `Tally`} over the completed runs of a profile, with any seed or with these.
 
     Of each notebook, seed, machine and reporter only the newest completed run counts, and only the claims that the
     newest run makes: the newest of ours, where there is one.
     """
     done = {row.run_key for row in find(Completion)}
-    runs = [run for run in find(Run, profile=profile) if run.run_key in done]
+    runs = [run for run in find(Run, profile=profile) if run.run_key in done and (not seeds or run.seed in seeds)]
     runs.sort(key=lambda run: (run.reported_by is None, run.started_utc))
     hosts = {row.run_key: row.host for row in find(Attempt)}
     kinds = {row.machine_key: (row.title, row.cpu_isa) for row in find(Machine)}
@@ -88,26 +88,35 @@ def _spans(numbers):
     return f"seeds {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def _text(words):
-    """Words that Markdown shows as they are, also where a stranger wrote them."""
-    return re.sub(r"([\\`*_\[\]<>|$#~&])", r"\\\1", words)
+def flips(run_keys, folder):
+    """What these runs say otherwise than the recorded ones of this kind of machine, with the same profile and seed.
+
+    folder   of recorded results, such as artifacts/recorded
+    returns  (a line for each claim whose verdict is another, and for each answer whose interval lies apart from the
+             recorded one or of which only one run has a number; how many claims and answers were compared)
+    """
+    before = {}
+    for tables in pages_of(device.describe(), folder):
+        before |= _said(tables["runs"], tables["claims"] + tables["lesson_answers"])
+    now = _said([run for run in find(Run) if run.run_key in run_keys], find(Claim) + find(LessonAnswer))
+    both = sorted(before.keys() & now.keys())
+    return [_flip(about, before[about], now[about]) for about in both if _differ(before[about], now[about])], len(both)
 
 
-def as_markdown(profile="lab"):
-    """The table of `by_seed` as a page in Markdown. Raises LedgerError when no run of the profile is complete."""
-    found = by_seed(profile)
-    if not found:
-        done = {row.run_key for row in find(Completion)}
-        others = sorted({run.profile for run in find(Run) if run.run_key in done} - {profile})
-        raise LedgerError(
-            f"No completed run of the profile {profile!r} makes a claim.",
-            found=f"runs of the profile {' and '.join(others)}" if others else "no completed run",
-            fix=" or ".join([*(f"--profile {each}" for each in others), f"labkit run --profile {profile}"]),
-        )
-    counts = Counter(verdict for tally in found.values() for verdict in tally.verdicts.values())
-    total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
-    lines = [
-        f"| {_text(notebook[:2])} | {_text(tally.sentence)} | {tally.outcome()} | {tally.extent()} |\n"
-        for (notebook, _), tally in found.items()
-    ]
-    return PAGE.format(profile=profile, total=total, lines="".join(lines))
+def _said(runs, rows):
+    """{(notebook, profile, seed, claim id or "answer"): its row}"""
+    about = {run.run_key: (run.notebook, run.profile, run.seed) for run in runs}
+    return {(*about[row.run_key], getattr(row, "claim_id", "answer")): row for row in rows if row.run_key in about}
+
+
+def _differ(then, now):
+    if isinstance(then, Claim):
+        return then.verdict != now.verdict
+    if then.value is None or now.value is None:
+        return then.value != now.value
+    return max(then.low, now.low) > min(then.high, now.high)
+
+
+def _flip(about, then, now):
+    outcomes = [getattr(row, "verdict", None) or f"{shown(row.low)} to {shown(row.high)}" for row in (then, now)]
+    return f"{about[0][:2]} {about[3]}: {' -> '.join(outcomes)}: {now.sentence}"

@@ -6,20 +6,17 @@ never moved because the claim failed.
 
 import re
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from labkit.errors import LedgerError
+from labkit.ledger import find
+from labkit.ledger.claims import by_seed
+from labkit.ledger.rows import Completion, Run
+from labkit.lesson.cards import template
 from labkit.lesson.syllabus import lessons
-
-PAGE = """# The claims of the lessons
-
-Each sentence that a lesson computes from the run in front of the reader, with its rule and with what became of it.
-A bound is set before the run that judges it, and is never moved because the claim failed. {{…}} stands for a value of
-the run. "Seen" names what recorded runs in the profile `lab` said; where it is missing, the claim as it stands has no
-recorded run. `labkit ledger claims` counts your own runs.
-
-{lessons}"""
 
 
 class Entry(NamedTuple):
@@ -58,18 +55,28 @@ def entry(lesson, claim_id):
 
 def as_page():
     """The register in Markdown, as docs/claims.md has it."""
-    parts = []
-    for lesson in lessons():
-        claims = register().get(lesson.name, {})
-        parts.append(f"## {lesson.name[:2]} {lesson.title}\n\n" + "\n".join(map(_item, claims.values())))
-    return PAGE.format(lessons="\n\n".join(parts)) + "\n"
+    return template("claims.md").render(lessons=lessons(), register=register()).strip() + "\n"
 
 
-def _item(claim):
-    lines = [f"- {claim.sentence}  ", f"  `{claim.rule}`, since {claim.since}"]
-    if claim.why:
-        lines[-1] += f": {claim.why}"
-    if claim.seen:
-        lines.append(f"  Seen: {claim.seen}.")
-    lines += [f"  Until {old['until']}: `{old['rule']}`. {old['became']}" for old in claim.before]
-    return "\n".join(lines)
+def as_markdown(profile="lab", seeds=None):
+    """How the claims fared over seeds and machines, in Markdown: `labkit.ledger.claims.by_seed` as a table.
+
+    Raises  LedgerError when no run of the profile, with one of these seeds, is complete
+    """
+    found = by_seed(profile, seeds)
+    if not found:
+        done = {row.run_key for row in find(Completion)}
+        others = sorted({run.profile for run in find(Run) if run.run_key in done} - {profile})
+        raise LedgerError(
+            f"No completed run of the profile {profile!r} makes a claim.",
+            found=f"runs of the profile {' and '.join(others)}" if others else "no completed run",
+            fix=" or ".join([*(f"--profile {each}" for each in others), f"labkit run --profile {profile}"]),
+        )
+    counts = Counter(verdict for tally in found.values() for verdict in tally.verdicts.values())
+    about = {"profile": profile, "seeds": seeds, "found": found, "counts": counts}
+    return template("claims_by_seed.md", plain=_plain).render(**about).strip() + "\n"
+
+
+def _plain(words):
+    """Words that Markdown shows as they are, also where a stranger wrote them."""
+    return re.sub(r"([\\`*_\[\]<>|$#~&])", r"\\\1", words)

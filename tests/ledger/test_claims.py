@@ -1,13 +1,17 @@
-"""The table of claims over seeds."""
+"""The table of claims over seeds, and what a run says otherwise than a recorded one."""
 
+import os
 from dataclasses import replace
 
 import pytest
+from rows_made_up import LIMITS
 
-from labkit import ledger
+from labkit import device, ledger
 from labkit.errors import LedgerError
-from labkit.ledger.claims import Tally, as_markdown, by_seed
-from labkit.ledger.rows import Attempt, Claim, Completion, Machine, Run
+from labkit.files import write_json
+from labkit.ledger.claims import Tally, by_seed, flips
+from labkit.ledger.rows import Attempt, Claim, Completion, LessonAnswer, Machine, Run
+from labkit.lesson.claims import as_markdown
 
 HERE = ("m", None)  # a machine of which no row says more, and no host
 
@@ -92,3 +96,70 @@ def test_where_only_another_profile_ran_the_error_says_which():
     run(0, {"gap": "holds"}, at=1, profile="quick")
     with pytest.raises(LedgerError, match="--profile quick or labkit run --profile lab"):
         as_markdown("lab")
+
+
+def recorded_verdicts(folder, *claims, kind=None, seed=0, answer=(1.0, 2.0)):
+    """A folder with one recorded run of lesson 04, by default of this kind of machine."""
+    machine = vars(kind or device.describe())
+    row = {"run_key": "then", "sentence": "s"}
+    tables = {
+        "machines": [machine],
+        "runs": [
+            vars(Run(run_key="then", notebook="04_batch", profile="lab", seed=seed, started_utc="t", machine_key="m"))
+        ],
+        "claims": [row | {"claim_id": name, "verdict": verdict} for name, verdict in claims],
+        "lesson_answers": [row | LIMITS | {"value": 1.5, "low": answer[0], "high": answer[1]}],
+    }
+    about = {"hardware": "h", "date": "2026-01-01", "commit": "c", "profile": "lab"}
+    write_json(folder / "recorded.json", about | {"tables": tables})
+
+
+def run_with_answer(low, high, verdicts):
+    run(0, verdicts, at=1)
+    middle = None if low is None else (low + high) / 2
+    row = {"run_key": "04_batch-0-1", "sentence": "So it is", "value": middle, "low": low, "high": high}
+    ledger.add(LessonAnswer(**row, **LIMITS))
+
+
+def test_what_a_run_says_otherwise_than_the_recorded_one_is_listed(tmp_path):
+    recorded_verdicts(tmp_path, ("gap", "holds"), ("same", "fails"), ("gone", "holds"))
+    run_with_answer(2.5, 3.0, {"gap": "inconclusive", "same": "fails", "new": "holds"})
+    flipped, compared = flips(["04_batch-0-1"], tmp_path)
+    assert flipped == ["04 answer: 1 to 2 -> 2.5 to 3: So it is", "04 gap: holds -> inconclusive: gap of run 1"]
+    assert compared == 3
+
+
+@pytest.mark.parametrize(("low", "high", "flipped"), [(1.9, 3.0, 0), (0.1, 0.9, 1), (None, None, 1)])
+def test_an_answer_flips_where_its_interval_lies_apart_or_only_one_of_both_is_known(tmp_path, low, high, flipped):
+    recorded_verdicts(tmp_path)
+    run_with_answer(low, high, {})
+    assert len(flips(["04_batch-0-1"], tmp_path)[0]) == flipped
+
+
+def test_runs_of_another_machine_or_seed_and_runs_that_are_not_asked_for_are_not_compared(tmp_path):
+    recorded_verdicts(tmp_path, ("gap", "fails"))
+    run_with_answer(2.5, 3.0, {"gap": "holds"})
+    assert flips(["another"], tmp_path) == ([], 0)
+    recorded_verdicts(tmp_path, ("gap", "fails"), seed=1)
+    os.utime(tmp_path / "recorded.json", ns=(1, 1))
+    assert flips(["04_batch-0-1"], tmp_path) == ([], 0)
+    recorded_verdicts(tmp_path, ("gap", "fails"), kind=replace(device.describe(), cpu_isa="sve"))
+    os.utime(tmp_path / "recorded.json", ns=(2, 2))
+    assert flips(["04_batch-0-1"], tmp_path) == ([], 0)
+
+
+def test_only_the_seeds_that_are_asked_for_count_and_a_claim_that_changes_with_the_seed_is_marked():
+    for seed, verdict in enumerate(["fails", "fails", "holds", "holds"]):
+        run(seed, {"gap": verdict, "sure": "holds"}, at=seed)
+    page = as_markdown("lab", (1, 2))
+    assert "1 of 2 claims change with the seed" in page
+    assert (
+        "| gap of run 2 | holds in 1 of 2, fails in 1, **changes with the seed** | seeds 1 and 2 on 1 machine |" in page
+    )
+    assert "claims change" in page and "0 of 2 claims change" in as_markdown("lab", (2, 3))
+
+
+def test_two_machines_that_disagree_do_not_change_with_the_seed():
+    run(0, {"gap": "holds"}, at=1, host="a")
+    run(0, {"gap": "fails"}, at=2, host="b")
+    assert "0 of 1 claims change" in as_markdown("lab")

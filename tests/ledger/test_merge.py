@@ -14,9 +14,10 @@ from labkit import ledger
 from labkit.errors import LabError, LedgerError
 from labkit.files import artifacts
 from labkit.ledger import merge as merging
-from labkit.ledger.claims import as_markdown, by_seed
+from labkit.ledger.claims import by_seed
 from labkit.ledger.merge import merge, pack
 from labkit.ledger.rows import Attempt, Batch, Ceiling, Claim, Deployment, EngineFile, Latency, Machine, Run, Scored
+from labkit.lesson.claims import as_markdown
 
 OUTPUT = "executed/quick/00_start_here.ipynb"
 FIGURES = {"points": 5.0, "points_low": 4.0, "points_high": 6.0, "accuracy": 0.9, "latency": 0.5, "size_bytes": 100}
