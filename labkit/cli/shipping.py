@@ -15,11 +15,11 @@ def submit(
     name: Annotated[str, typer.Option(help="For the leaderboard; the file's own name when none is given.")] = "",
     quick: Annotated[bool, typer.Option(help="Fewer pictures, or an easier target: a first look.")] = False,
 ):
-    """Score a file (lesson 19), or a recipe to train with (lesson 10).
+    """Score a file, or a recipe to train with.
 
-    A process of its own opens and serves a file; the pictures are drawn afterwards. A recipe is trained afresh, in turn
-    with the reference recipe, over seeds and splits that are drawn then. The result goes to the ledger and to the
-    leaderboard. Ends with 1 when there is no score.
+    A file is for the order of lesson 19: a process of its own opens and serves it, and the pictures are drawn
+    afterwards. A recipe, of lesson 10, is trained afresh, in turn with the reference recipe, over seeds and splits that
+    are drawn then. The result goes to the ledger and to the leaderboard. Ends with 1 when there is no score.
 
     Example: labkit submit vgg-int8.onnx --engine onnxruntime --name "Ada"
     """
