@@ -24,11 +24,11 @@ class Picture(Figure):
     def _repr_png_(self):
         page = io.BytesIO()
         self.savefig(page, format="png", dpi=110)
-        return page.getvalue(), {"alt": _in_words(self)}
+        return page.getvalue(), {"alt": in_words(self)}
 
 
-def _in_words(figure):
-    """What a figure shows, for a reader who cannot see it: titles, axes, texts, and both ends of each named line."""
+def in_words(figure):
+    """What a figure shows, for a reader who cannot see it: titles, axes, texts, bars, and both ends of each line."""
     return " ".join(filter(None, (_axes_in_words(ax) for ax in figure.axes)))
 
 
@@ -39,12 +39,20 @@ def _axes_in_words(ax):
         text.get_text() for text in (*ax.get_yticklabels(), *ax.get_xticklabels()) if not _a_number(text.get_text())
     ]
     said += [text.get_text() for text in ax.texts]
-    for line in ax.get_lines():
+    lines = [line for line in ax.get_lines() if len(line.get_ydata())]
+    plain = [line for line in lines if len(line.get_ydata()) > 2][:4]  # without names: not the straight lines
+    for line in [line for line in lines if _name(line)] or plain:
         x, y = (np.asarray(values) for values in line.get_data(orig=False))
-        if not line.get_label().startswith("_") and len(y):
-            said.append(f"{line.get_label()}: {_short(y[0])} at {_short(x[0])}, {_short(y[-1])} at {_short(x[-1])}")
-    said += [each.get_label() for each in ax.collections if not each.get_label().startswith("_")]
+        said.append(f"{_name(line)}{_short(y[0])} at {_short(x[0])}, {_short(y[-1])} at {_short(x[-1])}")
+    bars = [each for each in ax.containers if 0 < len(getattr(each, "datavalues", ())) <= FEW]
+    said += [_name(each) + ", ".join(map(_short, each.datavalues)) for each in bars]
+    said += filter(None, (_name(each)[:-2] for each in ax.collections))
     return ". ".join(re.sub(r"\s+", " ", part) for part in (*names, axes, "; ".join(said)) if part) + "."
+
+
+def _name(artist):
+    """ "fused: " where the artist has a name of its own, else ""."""
+    return "" if artist.get_label().startswith("_") else f"{artist.get_label()}: "
 
 
 def _a_number(text):
@@ -139,11 +147,9 @@ def pareto(rows):
     The area of a dot is the size of the model. `numbered(rows)` says what the numbers stand for. The picture is so
     small that a telephone shows its text in 8 points.
     """
-    x = np.array([row.latency_p50_ms for row in rows])
-    y = np.array([row.accuracy for row in rows])
+    x, y, best = _places(rows)
     sizes = np.array([row.size_bytes or 0 for row in rows])
     largest = max(sizes.max(), 1)
-    best = front(x, y)
     colours = [COLOURS[0] if on else GREY for on in best]
     figure, ax = canvas(3.7, 2.5)
     ax.scatter(x, y, s=30 + 270 * sizes / largest, c=colours, alpha=0.75, lw=0)
@@ -161,14 +167,27 @@ def pareto(rows):
     return figure
 
 
+def _places(rows):
+    """(latencies, accuracies, whether no other is better on both) of `rows.Deployment`."""
+    x, y = np.array([(row.latency_p50_ms, row.accuracy) for row in rows]).T
+    return x, y, front(x, y)
+
+
 def numbered(rows):
     """{number in the picture `pareto`: deployment}: all of a few, of many those that no other beats."""
-    best = front(np.array([row.latency_p50_ms for row in rows]), np.array([row.accuracy for row in rows]))
+    *_, best = _places(rows)
     return {
         number: f"{row.model}, {row.engine} {row.precision}"
         for number, row in enumerate(rows, 1)
         if best[number - 1] or len(rows) <= FEW
     }
+
+
+def front_in_words(rows):
+    """What the picture `pareto` says, for a reader who cannot see it."""
+    names, places = numbered(rows), enumerate(zip(*_places(rows), strict=True), 1)
+    best = [f"{names[n]}: {shown(100 * y, '%')} right in {shown(x / 1e3, 's')}" for n, (x, y, first) in places if first]
+    return f"Accuracy against latency. Of {len(rows)} no other is better on both than {'; '.join(best)}."
 
 
 def front(x, y):

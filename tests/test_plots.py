@@ -135,3 +135,20 @@ def test_a_logarithmic_axis_has_the_numbers_it_is_told():
     plots.log_axis(ax, "x", lambda value: f"<{value:g}>")
     assert ax.get_xscale() == "log"
     assert ax.xaxis.get_major_formatter()(100, 0) == "<100>"
+
+
+def test_the_words_of_a_picture_hold_the_bars_and_the_lines_that_have_no_name():
+    figure, (left, right) = plots.canvas(columns=2)
+    left.bar(["a", "b"], [3, 4.5], label="seconds")
+    right.plot([1, 2, 4], [8, 6, 5])
+    right.axhline(6)
+    assert plots.in_words(figure) == "a; b; seconds: 3, 4.5. 8 at 1, 5 at 4."
+
+
+def test_the_words_of_the_front_say_which_no_other_beats_and_how_good_they_are():
+    rows = deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85])
+    words = plots.front_in_words(rows)
+    assert words.startswith(
+        "Accuracy against latency. Of 4 no other is better on both than m1, eager fp32: 80 % right in 1 ms; m2"
+    )
+    assert "m4" not in words

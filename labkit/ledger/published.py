@@ -23,7 +23,7 @@ def table(study):
     """
     import pandas as pd
 
-    require_known(study, _studies(), "published study")
+    require_known(study, _studies(), "published table")
     known = _studies()[study]
     rows = [dict(zip(known["columns"], row, strict=False)) for row in known["rows"]]  # the last columns may be unknown
     frame = pd.DataFrame(rows).convert_dtypes()

@@ -16,6 +16,7 @@ from IPython.core.pylabtools import print_figure
 from IPython.display import HTML, display
 
 from labkit.lesson.cards import card, macros, shell
+from labkit.plots import in_words
 
 _one_at_a_time = threading.RLock()
 
@@ -131,7 +132,7 @@ def _shown_by(function, values):
 
 
 def _picture(figure):
-    """A figure as an HTML image; it is closed."""
+    """A figure as an HTML image that says in words what it shows; it is closed."""
     data = print_figure(figure, "png", base64=True)
     plt.close(figure)
-    return f'<img alt="picture at these values" src="data:image/png;base64,{data}">'
+    return f'<img alt="{escape(in_words(figure))}" src="data:image/png;base64,{data}">'

@@ -55,7 +55,7 @@ def _section(title, table, columns):
 
 
 def panels():
-    """[(lesson and batch, the accuracy/latency/size picture as a data URI, {number: deployment})] of this machine.
+    """[(lesson and batch, the accuracy/latency/size picture as a data URI, that in words, {number: deployment})] here.
 
     One picture holds the rows of one run on the same threads with the same batch: only they are answers to the same
     images, taken at the same time. Of a run the largest such group is shown, of equal ones that of the smallest batch.
@@ -83,7 +83,7 @@ def _panel(rows):
     buffer = io.BytesIO()
     plots.pareto(rows).savefig(buffer, format="svg", bbox_inches="tight")
     title = f"{_lesson(rows)}, batch {rows[0].batch}, {rows[0].threads} threads".removeprefix(", ")
-    return title, pages.data_uri(buffer), plots.numbered(rows)
+    return title, pages.data_uri(buffer), plots.front_in_words(rows), plots.numbered(rows)
 
 
 def _grid(place, rows, columns):

@@ -1,11 +1,13 @@
 """The published tables, and one's own beside them."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
 
 from labkit.errors import LabError
+from labkit.files import notebooks, root
 from labkit.ledger import published
 from labkit.ledger.rows import Training
 
@@ -19,7 +21,7 @@ def test_the_published_shares_are_those_worked_out_by_hand(tmp_path, monkeypatch
     monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))  # a course that has no recorded results of other machines
     found = published.beside([row("baseline", 10.0), row("all", 5.0)], "training-phases", "total_s")
     assert list(found.index) == ["baseline", "all", "pinned memory", "cuDNN autotuner", "TorchScript"]
-    title = "published (GPU not named)"
+    title = "published (a GPU, not named)"
     assert found[title]["all"] == pytest.approx(568 / 602)
     assert found[title]["baseline"] == 1
     assert list(found["here"][:2]) == [1, 0.5]
@@ -53,6 +55,49 @@ def test_every_table_says_its_source_and_hardware_and_has_typed_columns(study):
     assert frame.attrs["source"]
     assert frame.attrs["hardware"]
     assert "object" not in {str(kind) for kind in frame.dtypes}
+
+
+def test_a_source_is_a_paper_or_a_named_place_or_a_readme_without_date_and_author():
+    for study in published._studies().values():
+        if "README" in study["source"]:
+            assert re.search(r'README of .*"[^"]+" \(undated\b.*author not named\)', study["source"])
+        else:
+            assert re.search(r"arXiv:\d|ISSCC|data sheets", study["source"])
+
+
+TITLES = {
+    re.search('"(.+?)"', study["source"])[1] for study in published._studies().values() if "README" in study["source"]
+}
+QUOTING = ("03", "04", "07", "08", "17")
+
+
+@pytest.mark.parametrize("number", QUOTING)
+def test_a_lesson_that_quotes_a_readme_names_it_and_says_that_it_has_no_date_and_no_author(number):
+    prose = prose_of(number)
+    assert any(title in prose for title in TITLES)
+    assert re.search(r"undated.*author (and GPU )?not named", prose)
+
+
+def test_no_page_calls_a_readme_a_study():
+    pages = [prose_of(path.stem[:2]) for path in notebooks()]
+    pages += [path.read_text(encoding="utf-8") for path in [root() / "README.md", *root().glob("docs/**/*.md")]]
+    assert [page for page in pages if re.search(r"published study|study of 20\d\d", page)] == []
+
+
+def test_the_numbers_that_lesson_04_quotes_are_those_of_the_tables():
+    phases = published.table("training-phases").set_index("variant")["total_s"]
+    loading = published.table("loading").set_index("variant")["data_s"]
+    before, after = published.table("transfer")["accuracy"]
+    prose = prose_of("04")
+    pinned = phases["baseline"], phases["pinned memory"], loading["baseline"], loading["pinned memory"]
+    assert "{:g} to {:g} s; loading: {:g} to {:g} s".format(*pinned) in prose
+    assert f"from {100 * before:.0f} % to about {100 * after:.0f} % right" in prose
+
+
+def prose_of(number):
+    [path] = [each for each in notebooks() if each.name.startswith(number)]
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
 def test_a_row_that_could_not_be_measured_stays_missing():
