@@ -21,7 +21,7 @@ from labkit.ledger.rows import Answer
 from labkit.lesson import cards, exercises
 from labkit.lesson._run import current
 
-LONGEST_S = 60  # a check of a right answer takes a few seconds
+LONGEST_S = 60  # of computing: a busy machine takes nothing from them; a check of a right answer takes a few seconds
 MOST_CHARACTERS = 4000  # of what an answer prints; the card shows the first 20 lines of them
 
 
@@ -85,7 +85,8 @@ def _verdict_on(make, verify):
     except exercises.Wrong as error:
         return "wrong", str(error)
     except _TooLong as late:
-        return "wrong", f"Your answer had not finished after {LONGEST_S} seconds{_line(late)}. Does a loop never end?"
+        said = f"Your answer had not finished after {LONGEST_S} seconds of computing{_line(late)}."
+        return "wrong", f"{said} Does a loop never end?"
     except KeyboardInterrupt:
         if not cards.interactive():
             raise
@@ -168,18 +169,21 @@ def _put_back():
 
 @contextlib.contextmanager
 def _time_limit(seconds):
-    """Raise `_TooLong` inside after so many seconds, in the main thread, which alone hears signals; not on Windows."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+    """Raise `_TooLong` inside after so many seconds of computing, in the main thread, which alone hears signals.
+
+    Not on Windows.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGPROF"):
         yield
         return
 
     def stop(signum, frame):
         raise _TooLong
 
-    handler = signal.signal(signal.SIGALRM, stop)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    handler = signal.signal(signal.SIGPROF, stop)
+    left, _ = signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, left)  # a timer that ran before runs on
-        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_PROF, left)  # a timer that ran before runs on
+        signal.signal(signal.SIGPROF, handler)

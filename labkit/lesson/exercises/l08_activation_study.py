@@ -11,7 +11,7 @@ import collections
 import inspect
 from unittest import mock
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, shorten
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
 
 UNTOUCHED = 777.0  # fills the memory that a kernel writes to, and what lies behind it
 POINTS = (-19.0, -5.5, -3.2, -2.9, -1.7, -1.5, 0.0, 1.0, 2.9, 3.1)  # each piece, near each seam
@@ -43,13 +43,16 @@ def verify_lean_fastswish(answer):
     from labkit.measure import saved_for_backward
     from labkit.methods.fastswish import naive
 
-    x = torch.tensor(POINTS, dtype=torch.float64, requires_grad=True)
-    y = answer(x)
-    expect(isinstance(y, torch.Tensor) and y.shape == x.shape, f"Expected a torch tensor like x, found {shorten(y)}.")
-    error = (y - naive(x)).detach().abs()
-    at, wanted, found = (float(part[error.argmax()]) for part in (x.detach(), naive(x.detach()), y.detach()))
-    expect(error.max() <= 1e-12, f"The value at {at:g} should be {wanted:.6g}; yours is {found:.6g}.")
-    check_gradient(answer, x)
+    answer_to, points = untouched(answer), torch.tensor(POINTS, dtype=torch.float64)
+    for x in (points, points.reshape(2, 5), points.float().reshape(5, 1, 2)):
+        y = answer_to(x.clone().requires_grad_())
+        like = isinstance(y, torch.Tensor) and (y.shape, y.dtype) == (x.shape, x.dtype)
+        expect(like, f"Expected a torch tensor like x, of shape {tuple(x.shape)} and {x.dtype}; found {shorten(y)}.")
+        error = (y.detach() - naive(x)).abs().flatten()
+        at, wanted, found = (float(part.flatten()[error.argmax()]) for part in (x, naive(x), y.detach()))
+        close = error.max() <= (1e-12 if x.dtype == torch.float64 else 1e-5)
+        expect(close, f"In {x.dtype}, the value at {at:g} should be {wanted:.10g}; yours is {found:.10g}.")
+    check_gradient(answer, points.reshape(2, 5).requires_grad_())
     inner = torch.randn(4096, requires_grad=True) * 2  # kept by nobody else
     saved, relu = (saved_for_backward(fn, inner) for fn in (answer, torch.relu))
     saved += _bytes_on_ctx(answer(inner), inner) if saved else 0
@@ -82,10 +85,17 @@ def check_gradient(function, x):
     """gradcheck; when it fails, the gradient against differences of the values says where."""
     import torch
 
+    from labkit.methods.fastswish import naive
+
     try:
-        if torch.autograd.gradcheck(function, x, raise_exception=False):
-            return
         (found,) = torch.autograd.grad(function(x).sum(), x)
+        (exact,) = torch.autograd.grad(naive(x).sum(), x)
+        if torch.autograd.gradcheck(function, x, raise_exception=False):
+            if float((found - exact).abs().max()) > 1e-9:
+                _expect_slopes(
+                    found, exact, "Your slopes have fewer digits than x, which is float64. The most is missing"
+                )
+            return
         (doubled,) = torch.autograd.grad(2 * function(x).sum(), x)
     except RuntimeError as error:
         raise Wrong(f"The backward pass raised: {error}") from None
@@ -96,10 +106,15 @@ def check_gradient(function, x):
             "The slopes are right, but your backward ignores the gradient that comes in: twice that gradient must give "
             "twice the result. Multiply the slope by `grad`."
         )
+    _expect_slopes(found, wanted, "gradcheck fails, most")
+
+
+def _expect_slopes(found, wanted, words):
     worst = int((found - wanted).abs().argmax())
+    numbers = [float(each.flatten()[worst]) for each in (wanted, found)]
     raise Wrong(
-        f"gradcheck fails, most at x = {POINTS[worst]}: there the slope is {float(wanted[worst]):.4g}, "
-        f"and your backward says {float(found[worst]):.4g} for an incoming gradient of 1."
+        f"{words} at x = {POINTS[worst]}: there the slope is {numbers[0]:.10g}, "
+        f"and your backward says {numbers[1]:.10g} for an incoming gradient of 1."
     )
 
 
@@ -136,13 +151,15 @@ def verify_fused_kernel(answer):
 
     expect(tl is not None, "Triton is not installed here, so no kernel can be checked. Read the solution instead.")
     kernel, device = jitted(answer), pick() if runs_triton() else "cpu"
-    for rows, channels, block in ((8, 16, 32), (5, 24, 64), (3, 7, 16)):
+    dice = torch.Generator().manual_seed(0)
+    for rows, channels, block in ((8, 16, 32), (5, 24, 64), (3, 7, 16), (37, 61, 2048)):
         count = rows * channels
         programs = -(-count // block)
-        x, bias = 4 * torch.randn(rows, channels, device=device), 2 * torch.randn(channels, device=device)
+        x, bias = 4 * torch.randn(rows, channels, generator=dice), 2 * torch.randn(channels, generator=dice)
+        x, bias = x.to(device), bias.to(device)
         y = torch.full((programs * block + 64,), UNTOUCHED, device=device)
         given, longer = (torch.cat([part.flatten(), torch.full((block,), 1e3, device=device)]) for part in (x, bias))
-        moves = _memory_accesses(kernel, programs, (given, longer, y, count, channels), block)
+        moves, read = _memory_accesses(kernel, programs, (given, longer, y, count, channels), block)
         found, wanted = y[:count].view(rows, channels), naive(x + bias)
         case = f"{rows} rows of {channels} channels in {programs} blocks of {block}"
         expect((found != UNTOUCHED).all(), f"{case}: some results were never stored.")
@@ -160,31 +177,39 @@ def verify_fused_kernel(answer):
             f"{case}: one load of x, one of the bias and one store are wanted; "
             f"your kernel has {moves[0]} loads and {moves[1]} stores per program.",
         )
+        words = f"{case}: x and the bias have {2 * count} numbers to be read, and your loads read {read}. Each program"
+        words += " reads BLOCK places, and every load wants the mask: behind the end lies memory of others."
+        expect(read is None or read == 2 * count, words)
 
 
 def _memory_accesses(kernel, programs, given, block):
-    """Run a kernel; (loads, stores) per program, counted by the interpreter or in what was compiled for a GPU."""
+    """Run a kernel: ((loads, stores) per program, numbers that all loads read).
+
+    Counted by the interpreter; or in what was compiled for a GPU, which does not tell the second.
+    """
     from labkit.device import runs_triton
 
     if runs_triton():
         text = kernel[(programs,)](*given, BLOCK=block).asm["ttir"]
-        return text.count("tt.load "), text.count("tt.store ")
+        return (text.count("tt.load "), text.count("tt.store ")), None
     from triton.runtime.interpreter import interpreter_builder as builder
 
     counts = collections.Counter()
 
-    def counted(name):
+    def counted(name, mask):
         plain = getattr(builder, name)
 
-        def call(*args, **more):
+        def call(*args):
             counts[name] += 1
-            return plain(*args, **more)
+            counts["lanes", name] += int(args[mask].data.sum())
+            return plain(*args)
 
         return mock.patch.object(builder, name, call)
 
-    with counted("create_masked_load"), counted("create_masked_store"):
+    with counted("create_masked_load", 1), counted("create_masked_store", 2):
         kernel[(programs,)](*given, BLOCK=block)
-    return counts["create_masked_load"] / programs, counts["create_masked_store"] / programs
+    calls = [counts[name] / programs for name in ("create_masked_load", "create_masked_store")]
+    return tuple(calls), counts["lanes", "create_masked_load"]
 
 
 EXERCISES = (

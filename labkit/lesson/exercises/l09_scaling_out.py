@@ -21,10 +21,10 @@ def ring_all_reduce(arrays, send):
 
 
 class _Post:
-    """Carries pieces between workers, and keeps account of them."""
+    """Carries pieces between workers, and keeps account of them; `adds` to each number that it carries."""
 
-    def __init__(self, workers):
-        self.workers, self.sent = workers, [0] * workers
+    def __init__(self, workers, adds=0.0):
+        self.workers, self.sent, self.adds = workers, [0] * workers, adds
         self.steps = set()
 
     def __call__(self, sender, receiver, piece):
@@ -34,7 +34,7 @@ class _Post:
         )
         self.steps.add((receiver - sender) % self.workers)
         self.sent[sender] += np.size(piece)
-        return np.array(piece)
+        return np.array(piece) + self.adds
 
 
 def verify_ring_all_reduce(answer):
@@ -47,6 +47,7 @@ def verify_ring_all_reduce(answer):
         expect(unchanged, f"{case}: your answer changed the arrays that it was given. Work on copies.")
         _expect_sums(found, sum(before), workers, case)
         _expect_ring(post, workers, length, case)
+        _expect_carried(answer(arrays, _Post(workers, adds=1.0)), sum(before), case)
 
 
 def _expect_sums(found, wanted, workers, case):
@@ -71,6 +72,18 @@ def _expect_ring(post, workers, length, case):
             least <= count <= most,
             f"{case}: worker {worker} has sent {count} numbers; 2 n (k - 1) / k would be {least} to {most} here.",
         )
+
+
+def _expect_carried(found, exact, case):
+    """What arrives is used: where each way adds 1, the workers hold k - 1 to 2 k - 2 more than the sum, by their place.
+
+    A finished sum has come k - 1 ways, and goes one further to each worker.
+    """
+    workers = len(found)
+    more = np.sort(np.array(found) - exact, axis=0)
+    wanted = np.arange(workers - 1, 2 * workers - 1.0)[:, None]
+    words = "in this try `send` adds 1 to each number, and your result does not show it in the way of a ring. Use what"
+    expect(np.array_equal(more, wanted + 0 * more), f"{case}: {words} it returns: for the sums, and to pass them on.")
 
 
 def pipeline_schedule(stages, micro):

@@ -31,6 +31,11 @@ def verify_remove_channels(answer):
             nn.BatchNorm2d(5),
             nn.Linear(5 * 20, 4),
         ),
+        "steps of 2, borders and an eps of 0.1": (
+            nn.Conv2d(3, 7, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(7, eps=0.1),
+            nn.Conv2d(7, 4, (3, 1), padding=(1, 0)),
+        ),
         "a linear layer writes": (nn.Linear(9, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 3)),
     }
     chance = torch.Generator().manual_seed(2)
@@ -67,7 +72,8 @@ def check_removal(case, answer, trio, keep, x):
         expect(not missing, f"{case}: the {name} has other parameters than before: {missing}.")
         learns = [key for key, _ in given.named_parameters()]
         expect([key for key, _ in mine.named_parameters()] == learns, f"{case}: the {name} must learn {learns}.")
-        expect(all(p.is_leaf for p in mine.parameters()), f"{case}: a weight of the {name} cannot be trained.")
+        trained = all(p.is_leaf and p.requires_grad for p in mine.parameters())
+        expect(trained, f"{case}: a weight of the {name} cannot be trained.")
     for name, mine, wanted in zip(("writer", "norm", "reader"), found, remove_channels(*trio, keep), strict=True):
         for key, right in wanted.state_dict().items():
             shape = tuple(mine.state_dict()[key].shape)
@@ -82,11 +88,16 @@ def check_outputs(case, found, trio, keep, x):
     with torch.no_grad():
         wanted, given = (run_trio(each, x) for each in (silenced(trio, keep), found))
         parts = [keep_apart(found, remove_channels(*trio, keep), which) for which in range(3)]
+    sizes = f"the whole layers answer {tuple(wanted.shape)}, yours {tuple(given.shape)}"
+    expect(
+        given.shape == wanted.shape, f"{case}: {sizes}. Has each new layer the stride and the border of the old one?"
+    )
     if not torch.allclose(wanted, given, atol=1e-4, rtol=1e-4):
         names = [name for name, apart in zip(("writer", "norm", "reader"), parts, strict=True) if apart]
         raise Wrong(
             f"{case}: all shapes are right, but the outputs are not those of the whole layers with the other channels "
-            f"silent. Other numbers than expected stand in the {' and the '.join(names) or 'layers'}."
+            f"silent. Other {'numbers' if any(parts) else 'settings (stride, border, eps)'} than expected stand in the "
+            f"{' and the '.join(names) or 'layers'}."
         )
 
 

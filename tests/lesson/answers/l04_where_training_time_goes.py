@@ -136,6 +136,12 @@ def empty_the_phases(phases, now, synchronize):
     return found
 
 
+def seconds_over_the_functions(phases, now, synchronize):
+    seconds = phase_times(phases, now, synchronize)
+    phases.update(seconds)
+    return phases
+
+
 WRONG = {
     "adam-in-place": {
         "makes new tensors": adam_with_new_tensors,
@@ -164,12 +170,15 @@ WRONG = {
         "waits before the phase instead of after it": wait_before_instead_of_after,
         "runs each phase twice": warm_up_first,
         "empties the phases": empty_the_phases,
+        "writes the seconds over the functions": seconds_over_the_functions,
     },
     "speedup-of-the-whole": {
         "forgets the rest": lambda share, factor: factor,
         "adds speeds instead of times": lambda share, factor: 1 - share + share * factor,
         "gives the time, not the speed": lambda share, factor: 1 - share + share / factor,
         "makes the part free": lambda share, factor: 1 / (1 - share) if share < 1 else factor,
+        "takes whole factors only": lambda share, factor: 1 / (1 - share + share / (int(factor) or factor)),
+        "never becomes slower": lambda share, factor: max(1.0, 1 / (1 - share + share / factor)),
     },
 }
 

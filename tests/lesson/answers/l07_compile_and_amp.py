@@ -33,6 +33,20 @@ def through_numpy(x):
     return torch.from_numpy(x.numpy() * (2 if x.tolist()[0] > 0 else 0.5))
 
 
+def by_the_mean(mean, *, dtype=None, in_place=False):
+    """An answer that looks at another mean, returns another dtype, or writes into its input."""
+
+    def answer(x):
+        import torch
+
+        if in_place:
+            return x.mul_(torch.where(x.mean() > 0, 2.0, 0.5))
+        found = torch.where(mean(x) > 0, x * 2, x / 2)
+        return found if dtype is None else found.to(getattr(torch, dtype))
+
+    return answer
+
+
 def gains(first, second):
     """(what the second costs more to begin, what it saves for each)."""
     return second[0] - first[0], first[1] - second[1]
@@ -61,6 +75,11 @@ def never_if_equal(first, second):
 def may_be_zero_or_less(first, second):
     extra, saved = gains(first, second)
     return math.ceil(extra / saved) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
+
+
+def within_a_hundred(first, second):
+    extra, saved = gains(first, second)
+    return next((n for n in range(1, 101) if extra <= n * saved and saved >= 0), None)
 
 
 def first_win(first, second):
@@ -180,6 +199,24 @@ def look_for_infinity_only(loss, weights, optimizer, scale, max_norm):
     return False
 
 
+def overflow_seen_by(look):
+    """An answer that takes a step unless `look(weights, scaled loss)` finds an overflow."""
+
+    def answer(loss, weights, optimizer, scale, max_norm):
+        import torch
+
+        (loss * scale).backward()
+        overflowed = not bool(look(weights, loss * scale).isfinite().all())
+        for weight in weights:
+            weight.grad /= scale
+        torch.nn.utils.clip_grad_norm_(weights, max_norm)
+        if not overflowed:
+            optimizer.step()
+        return overflowed
+
+    return answer
+
+
 def clip_to_a_scaled_norm(loss, weights, optimizer, scale, max_norm):
     import torch
 
@@ -228,6 +265,7 @@ WRONG = {
         "says never where both cost the same for each": never_if_equal,
         "may say 0 or less": may_be_zero_or_less,
         "counts a win that is lost later": first_win,
+        "looks at a hundred only": within_a_hundred,
     },
     "one-graph": {
         "keeps the if": python_if,
@@ -236,6 +274,11 @@ WRONG = {
         "doubles at a mean of 0": a_mean_of_zero_counts_as_above,
         "drops the branch": always_double,
         "goes through NumPy": through_numpy,
+        "takes the mean of each row": by_the_mean(lambda x: x.mean(-1, keepdim=True)),
+        "takes the mean of each column": by_the_mean(lambda x: x.mean(0)),
+        "writes into its input": by_the_mean(None, in_place=True),
+        "returns float64": by_the_mean(lambda x: x.mean(), dtype="float64"),
+        "returns float32": by_the_mean(lambda x: x.mean(), dtype="float32"),
     },
     "clipped-step": {
         "clips before it divides": clip_first,
@@ -246,6 +289,9 @@ WRONG = {
         "clips each weight alone": clip_each_alone,
         "looks for inf, not for NaN": look_for_infinity_only,
         "returns whether it stepped": lambda *given: not clip_to_a_scaled_norm(*given),
+        "looks at the first weight": overflow_seen_by(lambda weights, loss: weights[0].grad),
+        "looks at the last weight": overflow_seen_by(lambda weights, loss: weights[-1].grad),
+        "looks at the loss": overflow_seen_by(lambda weights, loss: loss),
     },
 }
 

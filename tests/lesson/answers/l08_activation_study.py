@@ -105,6 +105,32 @@ def load_for_each_piece(x_pointer, bias_pointer, y_pointer, count, channels, BLO
     tl.store(y_pointer + places, y, mask=inside)
 
 
+def mask_only_what_it_stores(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_pointer + places) + tl.load(bias_pointer + places % channels)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=places < count)
+
+
+def bias_without_mask(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
+def blocks_of_1024(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, 1024)
+    inside = places < count
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    tail = -0.1 / (1 - 4.5 * (x + 3))
+    y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
+    tl.store(y_pointer + places, y, mask=inside)
+
+
 def store_the_sum_first(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
@@ -157,6 +183,14 @@ def with_slope_from_masks(x):
     return Masks.apply(x)
 
 
+right = with_backward(lambda grad, x: grad * slope(x))
+
+
+def rows_of_one(x):
+    """Only what has one dimension keeps its shape."""
+    return right(x).reshape(len(x), -1).squeeze(-1)
+
+
 def hang_masks_on_ctx(x):
     import torch
 
@@ -183,6 +217,10 @@ WRONG = {
         "takes the middle slope for the tail": with_backward(middle_everywhere),
         "forgets the incoming gradient": with_backward(lambda grad, x: slope(x)),
         "turns the sign of the tail": with_backward(lambda grad, x: grad * slope(x).where(x >= -3, -slope(x))),
+        "returns one row": lambda x: right(x.flatten()),
+        "returns rows": rows_of_one,
+        "slopes in half the digits": with_backward(lambda grad, x: grad * slope(x.float()).to(grad.dtype)),
+        "values in half the digits": lambda x: right(x.float()),
         "hangs the tensor on ctx": with_backward(lambda grad, x: grad * slope(x), keep=lambda x, y: ()),
     },
     "fused-kernel": {
@@ -194,13 +232,16 @@ WRONG = {
         "adds the bias after the activation": bias_after,
         "loads x once per piece": load_for_each_piece,
         "writes the sum to memory": store_the_sum_first,
+        "masks only what it stores": mask_only_what_it_stores,
+        "reads a bias for places beyond the end": bias_without_mask,
+        "takes blocks of 1024": blocks_of_1024,
     },
 }
 
 RIGHT = {
     "lean-fastswish": {
         "with masks made in the backward pass": with_slope_from_masks,
-        "with the slope of the course": with_backward(lambda grad, x: grad * slope(x)),
+        "with the slope of the course": right,
     },
     "fused-kernel": {
         "from the tail on": by_constants,

@@ -50,6 +50,24 @@ def without_sending(arrays, send):
     return [sum(arrays) for _ in arrays]
 
 
+def sum_beside_the_ring(arrays, send):
+    ring_all_reduce(arrays, send)
+    return [sum(arrays) for _ in arrays]
+
+
+def send_zeros(arrays, send):
+    ring_all_reduce([0 * array for array in arrays], send)
+    return [sum(arrays) for _ in arrays]
+
+
+def one_array_for_all(arrays, send):
+    return [ring_all_reduce(arrays, send)[0]] * len(arrays)
+
+
+def the_first_worker_for_all(arrays, send):
+    return [ring_all_reduce(arrays, send)[0].copy() for _ in arrays]
+
+
 def in_place(arrays, send):
     sums = ring_all_reduce(arrays, send)
     for array, total in zip(arrays, sums, strict=True):
@@ -137,6 +155,10 @@ WRONG = {
         "drops what cannot be divided": drops_the_rest,
         "sums without sending": without_sending,
         "changes what it was given": in_place,
+        "sums beside the ring": sum_beside_the_ring,
+        "sends zeros and sums alone": send_zeros,
+        "one array for all": one_array_for_all,
+        "copies of the first worker's": the_first_worker_for_all,
     },
     "pipeline-schedule": {
         "takes one by one": one_by_one,

@@ -79,29 +79,34 @@ def only_two(writer, norm, reader, keep):
     return remove_channels(writer, norm, reader, keep)[:2]
 
 
-def by_new_layers(writer, norm, reader, keep):
-    """Builds new layers and copies into them."""
-    count, kept = len(norm.weight), len(keep)
-    block = (1, reader.weight.shape[1] // count)
-    columns = (keep[:, None] * block[1] + torch.arange(block[1])).flatten()
-    if isinstance(writer, nn.Linear):
-        new_writer = nn.Linear(writer.in_features, kept, bias=False)
-    else:
-        new_writer = nn.Conv2d(writer.in_channels, kept, writer.kernel_size, bias=False)
-    new_norm = type(norm)(kept)
-    if isinstance(reader, nn.Linear):
-        new_reader = nn.Linear(len(columns), reader.out_features)
-    else:
-        new_reader = nn.Conv2d(kept, reader.out_channels, reader.kernel_size, bias=reader.bias is not None)
-    with torch.no_grad():
-        new_writer.weight.copy_(writer.weight[keep])
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            getattr(new_norm, name).copy_(getattr(norm, name)[keep])
-        new_norm.num_batches_tracked.copy_(norm.num_batches_tracked)
-        new_reader.weight.copy_(reader.weight[:, columns])
-        if reader.bias is not None:
-            new_reader.bias.copy_(reader.bias)
-    return new_writer.eval(), new_norm.eval(), new_reader.eval()
+def by_new_layers(*, like_the_old=True):
+    """An answer that builds new layers and copies weights into them."""
+
+    def settings(layer):
+        if not like_the_old:
+            return {}
+        return {"eps": layer.eps} if hasattr(layer, "eps") else {"stride": layer.stride, "padding": layer.padding}
+
+    def answer(writer, norm, reader, keep):
+        kept, block = len(keep), reader.weight.shape[1] // len(norm.weight)
+        columns = (keep[:, None] * block + torch.arange(block)).flatten()
+        bias = {"bias": reader.bias is not None}
+        if isinstance(writer, nn.Linear):
+            made = [nn.Linear(writer.in_features, kept, bias=False)]
+        else:
+            made = [nn.Conv2d(writer.in_channels, kept, writer.kernel_size, bias=False, **settings(writer))]
+        made.append(type(norm)(kept, **settings(norm)))
+        if isinstance(reader, nn.Linear):
+            made.append(nn.Linear(len(columns), reader.out_features, **bias))
+        else:
+            made.append(nn.Conv2d(kept, reader.out_channels, reader.kernel_size, **bias, **settings(reader)))
+        statistics = {name: each[keep] if each.dim() else each for name, each in norm.state_dict().items()}
+        made[0].load_state_dict({"weight": writer.weight[keep]})
+        made[1].load_state_dict(statistics)
+        made[2].load_state_dict(reader.state_dict() | {"weight": reader.weight[:, columns]})
+        return [layer.eval() for layer in made]
+
+    return answer
 
 
 def distilling(
@@ -159,6 +164,12 @@ def by_hand(student, teacher, labels, temperature, share):
     return soft * share + hard - hard * share
 
 
+def no_more_training(writer, norm, reader, keep):
+    found = remove_channels(writer, norm, reader, keep)
+    found[2].weight.requires_grad_(False)
+    return found
+
+
 WRONG = {
     "remove-channels": {
         "the statistics of the first channels": cut(stats=False),
@@ -175,6 +186,8 @@ WRONG = {
         "a statistic as a parameter": not_trainable,
         "a weight that is no parameter": frozen_tensors,
         "two layers": only_two,
+        "layers made anew, without stride and border": by_new_layers(like_the_old=False),
+        "a reader that is trained no more": no_more_training,
     },
     "distillation-loss": {
         "without T²": distilling(lambda t: 1.0),
@@ -217,7 +230,7 @@ WRONG["distillation-loss"] |= {
 RIGHT = {
     "remove-channels": {
         "through data": cut(),
-        "by new layers": by_new_layers,
+        "by new layers": by_new_layers(),
     },
     "distillation-loss": {
         "with the logarithms of both": with_logarithms,

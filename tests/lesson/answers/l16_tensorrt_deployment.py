@@ -148,6 +148,9 @@ WRONG = {
         "keeps the memory for the next call": edited(
             "    device_logits.free()\n", "    globals().setdefault('kept', []).append(device_logits)\n"
         ),
+        "holds the memory until the next call": edited(
+            "    device_logits.free()\n", "    globals()['held'] = device_logits\n"
+        ),
         "copies back in the stream after the wait": edited(
             "cuda.memcpy_dtoh(logits, device_logits)", "cuda.memcpy_dtoh_async(logits, device_logits, stream)"
         ),

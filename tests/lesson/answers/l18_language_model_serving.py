@@ -2,6 +2,8 @@
 
 import math
 
+from labkit.lesson.exercises.l18_language_model_serving import turn
+
 
 def _admit(waiting, writing, machine, *, rows, chunk):
     while chunk and waiting and len(writing) < rows:
@@ -52,6 +54,12 @@ def one_prompt(waiting, writing, machine, *, rows, chunk):
             waiting.pop(0)
             if user.left:
                 writing.append(user)
+
+
+def new_one_first(waiting, writing, machine, **limits):
+    before = list(writing)
+    turn(waiting, writing, machine, **limits)
+    writing.sort(key=lambda user: user in before)
 
 
 def nobody_leaves(waiting, writing, machine, *, rows, chunk):
@@ -135,6 +143,7 @@ WRONG = {
         "a call for each user": one_by_one,
         "no limit of rows": no_limit_of_rows,
         "youngest first": youngest_first,
+        "the new one first in writing": new_one_first,
     },
     "speculative-speed": {
         "forgets the large decoder's token": lambda a, k, d, c: sum(a**i for i in range(1, k + 1)) / (k * d + c),
