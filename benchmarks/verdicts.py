@@ -51,7 +51,8 @@ def twice(name, profile):
         page = json.loads(path.read_text(encoding="utf-8"))
         page["tables"] = {table: rows for table, rows in page["tables"].items() if table in KEPT}
         flipped, compared = flips([run_once(name, profile)], Path(artifacts) / "recorded")
-    print(*(f"# {line}" for line in flipped), sep="\n", flush=True)
+    for line in flipped:
+        print(f"# {line}", flush=True)
     return root() / "artifacts" / "recorded" / path.parent.name, page | {
         "again": {"compared": compared, "flipped": flipped}
     }

@@ -1,9 +1,12 @@
 """A machine without one part or another: it is said with a reason and what to do, and no number is invented."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 
 import pandas as pd
 import pytest
@@ -187,3 +190,36 @@ def test_without_the_course_the_command_ends_with_words_and_leaves_no_empty_fold
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("labkit: There are no lessons here.")
     assert "next: get the folder of the course" in done.stderr
+
+
+FROM_THE_WHEEL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import labkit
+from labkit.ledger import published
+from labkit.lesson import claims, cards
+assert labkit.__file__.startswith(sys.argv[1]), labkit.__file__
+assert claims.register() and published._studies() and cards.macros()
+from labkit.cli import main
+sys.argv[1:] = ["list"]
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_wheel_has_every_file_of_the_package_and_says_that_it_has_no_lessons(tmp_path):
+    source, wheel = tmp_path / "source", tmp_path / "unpacked"
+    shutil.copytree(root() / "labkit", source / "labkit", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root() / name, source)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, source]
+    subprocess.run(build, check=True, capture_output=True)
+    [file] = tmp_path.glob("*.whl")
+    zipfile.ZipFile(file).extractall(wheel)
+    files = {path.relative_to(source) for path in (source / "labkit").rglob("*") if path.is_file()}
+    assert {path for path in files if not (wheel / path).exists()} == set()
+    environment = {name: value for name, value in os.environ.items() if name not in ("LABKIT_ROOT", "PYTHONPATH")}
+    words = [sys.executable, "-c", FROM_THE_WHEEL, wheel]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "There are no lessons here." in done.stderr, done.stderr
