@@ -5,6 +5,8 @@ PROFILE ?= quick
 JOBS    ?= 3
 # NVIDIA's TensorRT-RTX is proprietary. `make lab TENSORRT=no` sets up without it; THIRD_PARTY.md says what that means.
 TENSORRT ?= yes
+# `make lab GPU=no` leaves out what PyTorch for Linux brings and starts without: 1.5 of 7.5 GB. docs/installing.md says what goes.
+GPU ?= yes
 UV      := uv==0.13.8
 BIN     := .venv/bin
 READY   := .venv/.ready
@@ -43,10 +45,11 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
 	  "This workbook needs Python 3.11, 3.12 or 3.13; found %d.%d. Next: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
 	@echo "Setting up .venv: about 7 GB, once; a few minutes on a slow line. On Linux NVIDIA's libraries are part of it,"
-	@echo "under NVIDIA's terms: THIRD_PARTY.md names them, and TENSORRT=no leaves TensorRT-RTX out."
+	@echo "under NVIDIA's terms: THIRD_PARTY.md names them. TENSORRT=no leaves TensorRT-RTX out, GPU=no 1.5 GB that no CPU needs."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
-	@awk -v with=$(TENSORRT) '/^[a-z0-9]/ {out = with == "no" && /^tensorrt-rtx/} !out' requirements.lock > .venv/requirements.lock
+	@awk -v rtx=$(TENSORRT) -v gpu=$(GPU) '/^[a-z0-9]/ {out = rtx == "no" && /^tensorrt-rtx/ || \
+	  gpu == "no" && /^(triton|cuda-[a-z]+|nvidia-(cusolver|nvjitlink|cuda-cccl|nvtx))==/} !out' requirements.lock > .venv/requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps --compile-bytecode -r .venv/requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(READY)

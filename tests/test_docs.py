@@ -1,12 +1,17 @@
 """README and docs: every lesson and command is in them, what they name exists, what they say to type works."""
 
+import contextlib
 import importlib
 import io
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, files
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -243,15 +248,21 @@ def test_the_workflow_of_a_public_forge_runs_the_tests_and_marks_what_was_never_
     assert {each["python"] for each in rest["strategy"]["matrix"]["include"]} == {"3.11", "3.13"}
 
 
+RTX = ["tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"]
+UNUSED = ["cuda-bindings", "cuda-pathfinder", "cuda-toolkit", "nvidia-cuda-cccl", "nvidia-cusolver", "nvidia-nvjitlink"]
+UNUSED += ["nvidia-nvtx", "triton"]
+
+
 @pytest.mark.parametrize(
-    ("answer", "left_out"), [("no", ["tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"]), ("yes", [])]
+    ("settings", "left_out"),
+    [((), []), (("TENSORRT=no",), RTX), (("GPU=no",), UNUSED), (("GPU=no", "TENSORRT=no"), sorted(RTX + UNUSED))],
 )
-def test_make_installs_the_lock_without_tensorrt_rtx_where_one_says_so(tmp_path, answer, left_out):
+def test_make_installs_the_lock_without_what_one_does_not_want(tmp_path, settings, left_out):
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
         (tmp_path / name).write_text(read(root() / name))
-    lines = planned(tmp_path, f"TENSORRT={answer}")
+    lines = "\n".join(planned(tmp_path, *settings))
     (tmp_path / ".venv").mkdir()
-    (command,) = [line for line in lines if line.startswith("awk ")]
+    (command,) = re.findall(r"^awk (?:.*\\\n)*.*$", lines, flags=re.MULTILINE)
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     names = [
         re.findall(r"^([a-z0-9][a-z0-9.-]*)==", read(path), flags=re.MULTILINE)
@@ -259,3 +270,28 @@ def test_make_installs_the_lock_without_tensorrt_rtx_where_one_says_so(tmp_path,
     ]
     assert [name for name in names[0] if name not in names[1]] == left_out
     assert set(names[1]) < set(names[0]) if left_out else names[0] == names[1]
+
+
+@pytest.mark.slow
+def test_torch_starts_and_computes_without_what_gpu_no_leaves_out(tmp_path):
+    """In a folder of links to all that is installed but those packages."""
+    gone = {Path(file.locate()) for name in filter(there, UNUSED) for file in files(name)}
+    installed = Path(find_spec("torch").origin).parent.parent
+    for path in installed.iterdir():
+        if path.name in ("torch", "nvidia"):  # libraries look for each other from the folder that they lie in
+            own = {"ignore": lambda folder, names: [name for name in names if Path(folder, name) in gone]}
+            shutil.copytree(path, tmp_path / path.name, copy_function=os.symlink, **own)
+        elif not any(each.is_relative_to(path) for each in gone):
+            (tmp_path / path.name).symlink_to(path)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import torch; torch.linalg.svd(torch.rand(9, 9))\n"
+    code += "print(torch.__file__, open('/proc/self/maps').read())"
+    words = [sys.executable, "-S", "-c", code, tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(str(tmp_path))
+    assert [name for name in ("cusolver", "nvJitLink", "triton") if name in done.stdout] == []
+
+
+def there(name):
+    with contextlib.suppress(PackageNotFoundError):
+        return bool(files(name))
+    return False
