@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from figures import Figures
 from scipy.optimize import curve_fit
+from sweeps import run
 from torch.nn.functional import cross_entropy
 
 from labkit.data import load
@@ -25,7 +26,7 @@ from labkit.device import using_threads
 from labkit.measure.stats import mean_interval, mean_ratio
 from labkit.models.cnn import tiny
 from labkit.train import TrainConfig
-from labkit.train.sweep import difference, halved, run, values
+from labkit.train.sweep import halved, values
 
 SMALL, LARGE = 16, 256
 BASE = TrainConfig(optimizer="sgd", momentum=0.0, learning_rate=0.25, weight_decay=0.0)
@@ -62,7 +63,7 @@ def ladder(figures, data, seeds):
     found = run(rungs(), tiny, data, seeds=seeds)
     for name in rungs():
         print(f"# {name}: accuracy {mean_interval(values(found, name))}, {values(found, name, 'steps')[0]} steps")
-    gap = difference(found, "small", "large")
+    gap = ahead(found, "small", "large")
     figures.add("gap", gap.mean, at_least=3, unit="points")
     figures.add("gap_low_end", gap.low, at_least=0, unit="points")
     won = best(found, "root", "linear", "root_warmup", "linear_warmup") - values(found, "large")
@@ -70,6 +71,11 @@ def ladder(figures, data, seeds):
     left = mean_interval(values(found, "small") - best(found, "root_4x_longer", "root_ghosts_4x_longer"))
     print(f"# with four times the epochs behind by {left}")
     figures.add("ladder_gap", left.mean, at_most=1, unit="points")
+
+
+def ahead(found, name, other):
+    """How much more accurate `name` is than `other`, seed by seed: an `Interval` in points."""
+    return mean_interval(values(found, name) - values(found, other))
 
 
 def best(found, *names):
@@ -83,10 +89,10 @@ def minima(figures, data, seeds):
     """The gap at equal training loss, at the small batch's rate and at four times that rate."""
     small, large = replace(BASE, batch=SMALL, epochs=150), replace(BASE, batch=LARGE, epochs=1200)
     settings = {"small": small, "large": large, "large, 4 x rate": replace(large, learning_rate=4 * BASE.learning_rate)}
-    found = run(settings, tiny, data, seeds=seeds, target=0.01)
+    found = [each.end for each in run(settings, tiny, data, seeds=seeds, target=0.01)]
     figures.add("loss_at_the_end", max(each.loss for each in found), at_most=0.0105, unit="nats")
-    left, behind = (difference(found, "small", name) for name in list(settings)[1:])
-    gain = difference(found, "large, 4 x rate", "large")
+    left, behind = (ahead(found, "small", name) for name in list(settings)[1:])
+    gain = ahead(found, "large, 4 x rate", "large")
     print(f"# test accuracy at equal loss, small minus large: {left}; at 4 x rate: {behind}; its gain: {gain}")
     figures.add("gap_at_equal_loss", left.mean, at_most=3, unit="points")
     figures.add("gain_of_4_times_the_rate", gain.mean, at_least=0.25, unit="points")
@@ -99,7 +105,7 @@ def critical(figures, train, seeds):
         name: replace(BASE, batch=batch, learning_rate=rate, epochs=int(np.ceil((50 + 1_800 / batch) * batch / 512)))
         for (batch, rate), name in names.items()
     }
-    tried = run(grid, tiny, (train, None), seeds=seeds, target=0.8)
+    tried = [each.end for each in run(grid, tiny, (train, None), seeds=seeds, target=0.8)]
     steps = np.array([best_steps([values(tried, names[batch, rate], "steps") for rate in RATES]) for batch in SIZES])
     for batch, each in zip(SIZES, steps, strict=True):
         print(f"# batch {batch}: {mean_interval(each)} steps to a loss of 0.8")
@@ -125,7 +131,7 @@ def fitted(steps):
 def on_the_way(train, seeds):
     """For each seed the networks met on the way to the same loss."""
     way = {"way": replace(BASE, batch=SMALL, epochs=10)}
-    return [[look.model for look in each.looks] for each in run(way, tiny, (train, train), seeds=seeds, target=0.8)]
+    return [each.looks for each in run(way, tiny, (train, train), seeds=seeds, target=0.8)]
 
 
 def predict(networks, train):

@@ -1,6 +1,6 @@
 """What serving a decoder promises: many users for little more than one, and times that a simulation predicts.
 
-    python benchmarks/serving.py [--quick] [--only users|load|speculative|hostile|memory]
+    python benchmarks/serving.py [--quick] [--only users|load|speculative|onnxruntime|hostile|memory]
 
 Full: about 15 minutes; quick: about two. `users` and `load` use a random decoder of 76 million weights, larger than the
 last cache; the rest the trained ones. In `load` the server is pinned to core 0 with one thread, its client to core 1.
@@ -15,17 +15,19 @@ from functools import partial
 import numpy as np
 import psutil
 import torch
+from decoding import generate, generate_with, speculative, to_onnx_with_cache
 from figures import Figures
 
 from labkit.device import using_threads
-from labkit.files import root
+from labkit.export import session
+from labkit.files import artifacts, root
 from labkit.measure import Plan, compare
 from labkit.models.decoder import Cache, decoder_large, packed
 from labkit.models.trained import trained
 from labkit.serve import arrivals, load, running
 from labkit.serve.run import pin
 from labkit.serve.scheduler import Request, Scheduler, Writer
-from labkit.text.writing import chances, draw, generate, speculative, to_tokens
+from labkit.text.writing import chances, draw, to_tokens
 
 sys.path.insert(0, str(root() / "tests"))
 PROMPT = list(range(32, 64))
@@ -228,6 +230,22 @@ def step_with_choice(decoder, tokens, rounds=60):
     return np.median(taken)
 
 
+def in_onnxruntime(figures, options):
+    """The decoder with its cache as inputs and outputs of an ONNX file: the same text, and its milliseconds."""
+    decoder, prompt, count = trained("decoder-medium")[0], to_tokens("A batch of "), 100
+    opened = session(to_onnx_with_cache(decoder, artifacts() / "decoder-medium.onnx"), threads=1)
+    same = generate_with(opened, prompt, count) == generate(decoder, prompt, count)
+    arms = {
+        "torch": lambda: generate(decoder, prompt, count),
+        "onnxruntime": lambda: generate_with(opened, prompt, count),
+    }
+    with using_threads(1):
+        ratio = compare(arms, tolerance=0, device="cpu", plan=Plan(seconds=2 if options.quick else 15))["onnxruntime"]
+    figures.add("onnxruntime_text_the_same", int(same), at_least=1)
+    figures.add("onnxruntime_ms_per_token", ratio.arm_ms / count, unit="ms")
+    figures.add("onnxruntime_speed", ratio.median, unit="x")
+
+
 def hostile(figures, options):
     """1,000 changed requests: the server goes on, and nobody waits in it. Ctrl-C ends it."""
     from served import is_well, metrics, seconds_to_end, send_malformed
@@ -264,7 +282,14 @@ def listens(process, port):
     return any(each.laddr.port == port for each in process.net_connections("tcp") if each.status == "LISTEN")
 
 
-PARTS = {"users": users, "load": loaded, "speculative": guessed, "hostile": hostile, "memory": memory}
+PARTS = {
+    "users": users,
+    "load": loaded,
+    "speculative": guessed,
+    "onnxruntime": in_onnxruntime,
+    "hostile": hostile,
+    "memory": memory,
+}
 
 if __name__ == "__main__":
     main()

@@ -157,6 +157,12 @@ def race(figures, work, arms, batch):
     return {name: row.median for name, row in result.ratios.items()}
 
 
+def padding_share(lengths, batches):
+    """The share of the tokens of these batches that is padding, 0 to 1."""
+    worked = sum(len(places) * max(lengths[place] for place in places) for places in batches)
+    return 1 - sum(lengths[place] for places in batches for place in places) / worked
+
+
 def buckets(figures, work):
     """Batches of 32 by length against batches as the texts come, each padded to its longest."""
     texts = [each.text for each in text.paragraphs()]
@@ -168,8 +174,8 @@ def buckets(figures, work):
         "by_length": text.by_length(lengths, 32),
     }
     for way, batches in ways.items():
-        figures.add(f"padding_{way}", 100 * text.padding_share(lengths, batches), unit="%")
-    fewer = np.divide(*(1 - text.padding_share(lengths, ways[way]) for way in ("by_length", "as_they_come")))
+        figures.add(f"padding_{way}", 100 * padding_share(lengths, batches), unit="%")
+    fewer = np.divide(*(1 - padding_share(lengths, ways[way]) for way in ("by_length", "as_they_come")))
     figures.add("buckets_fewer_tokens", fewer, unit="x", at_least=1.5)
     part = [places[at] for at in range(24 if work.quick else 128)]
     size, answer = 8 if work.quick else 32, work.served("onnxruntime", work.int8, "int8")

@@ -21,7 +21,6 @@ def examine():
         _gpu(),
         *_engines(),
         *_helpers(),
-        _energy(),
         *_data_sets(),
     ]
 
@@ -98,17 +97,6 @@ def _gpu():
         return Check("gpu", False, "none that torch can use: the lessons run on the CPU", fix="see the recorded rows")
     memory = f", {machine.gpu_memory_bytes / 2**30:.0f} GiB" if machine.gpu_memory_bytes else ""
     return Check("gpu", True, f"{machine.gpu}{memory}, driver {machine.gpu_driver or 'unknown'}")
-
-
-def _energy():
-    """An energy counter, as `measure.energy` would find it."""
-    from labkit.measure.energy import NOT_READABLE, energy_counter
-
-    source, read = energy_counter(device.pick())
-    if read:
-        return Check("energy counter", True, source)
-    reason, fix = NOT_READABLE[source]
-    return Check("energy counter", False, f"{reason}: energy stays unknown, with this reason", fix=fix)
 
 
 def _data_sets():

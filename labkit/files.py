@@ -60,12 +60,11 @@ def publish(source, target):
         os.fsync(file.fileno())
     source.chmod(0o644)  # mkstemp makes private files; what runs produce may be shared
     source.replace(target)
-    if hasattr(os, "O_DIRECTORY"):  # a folder cannot be synced on Windows
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def write_text(path, text):

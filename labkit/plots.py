@@ -105,42 +105,6 @@ def ratio(result, ax=None):
     return figure
 
 
-def roofline(results, ax=None):
-    """Results under the machine's roof: `results` is one `Roofline` or {name: Roofline}."""
-    results = results if isinstance(results, dict) else {"": results}
-    figure, ax = canvas(height=4, ax=ax)
-    marks = [result.intensity for result in results.values()]
-    marks += [result.ops_ceiling / result.bytes_ceiling for result in results.values()]
-    x = np.geomspace(min(marks) / 8, max(marks) * 8, 200)
-    roofs = {result.precision: (result.ops_ceiling, result.bytes_ceiling) for result in results.values()}
-    colours = dict(zip(roofs, COLOURS, strict=False))
-    for precision, (ops, bytes_per_s) in roofs.items():
-        label = f"{precision}: {shown(ops, 'op/s')} over {shown(bytes_per_s, 'B/s')}"
-        ax.plot(x, np.minimum(ops, x * bytes_per_s), color=colours[precision], lw=2, label=label)
-    for name, result in results.items():
-        rate = result.ops / result.seconds
-        colour = colours[result.precision]
-        ax.plot(result.intensity, rate, "o", color=colour, ms=7)
-        text = f"{name}: {100 * result.share:.0f} % of the roof".removeprefix(": ")
-        far = np.log(result.intensity / x[0]) > 0.75 * np.log(x[-1] / x[0])  # too near the edge for a text
-        beside = (-8, -5, "right") if far else (8, -5, "left")
-        dx, dy, side = (0, -9, "center") if _reaches_another(result, results.values()) else beside
-        place = {"xytext": (dx, dy), "ha": side, "textcoords": "offset points"}
-        box = {"fc": "white", "ec": "none", "alpha": 0.8, "pad": 1}
-        ax.annotate(text, (result.intensity, rate), **place, va="top", color=colour, bbox=box)
-    log_axis(ax, "x", "{:g}".format)
-    log_axis(ax, "y", shown)
-    ax.set(xlabel="operations per byte (op/B)", ylabel="operations per second (op/s)")
-    ax.legend(frameon=False, loc="lower right", title="roofs of this machine")
-    return figure
-
-
-def _reaches_another(result, others):
-    """True when a label on the right of this dot would run into another dot of about the same height."""
-    rates = [(each.intensity / result.intensity, each.ops / each.seconds) for each in others]
-    return any(1 < far < WIDE**1.2 and 0.5 < result.seconds * rate / result.ops < 1.5 for far, rate in rates)
-
-
 def pareto(rows):
     """Accuracy against latency of `rows.Deployment`, and the line through those that no other beats on both.
 
@@ -210,21 +174,18 @@ def _box_corners(x, y, width, height):
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
 
-def flame(boxes, *, label, bands=None, levels=None, end=None, ax=None):
-    """A flame chart: boxes (depth, start, width, name), callees under callers; one colour per name.
+def flame(boxes, *, label, bands):
+    """A flame chart: boxes (depth, start, width, name), callees under callers.
 
-    label   of the time axis, with its unit
-    bands   {name of an outermost box: colour}: all that lies under it takes its colour
-    levels  draw only so many; None: all
-    end     of the time axis, to give several charts the same; None: the end of the boxes
+    label  of the axis on which they begin and end, with its unit
+    bands  {name of an outermost box: colour}: all that lies under it takes its colour
     """
-    boxes = [box for box in boxes if levels is None or box[0] < levels]
     deepest = max((depth for depth, *_ in boxes), default=0)
-    figure, ax = canvas(9, 1.0 + 0.3 * (deepest + 1), ax=ax)
-    end = end or max((start + width for _, start, width, _ in boxes), default=1.0)
+    figure, ax = canvas(9, 1.0 + 0.3 * (deepest + 1))
+    end = max((start + width for _, start, width, _ in boxes), default=1.0)
     corners = [_box_corners(start, depth - 0.46, width, 0.92) for depth, start, width, _ in boxes]
-    faces = _by_band(boxes, bands) if bands else _by_name(boxes)  # one collection: thousands of bars take seconds
-    ax.add_collection(PolyCollection(corners, facecolors=faces, edgecolors="white", linewidths=0.4))
+    # one collection: thousands of bars take seconds
+    ax.add_collection(PolyCollection(corners, facecolors=_by_band(boxes, bands), edgecolors="white", linewidths=0.4))
     for depth, start, width, name in boxes:
         letters = int(140 * width / end)
         if letters >= 4:
@@ -233,11 +194,6 @@ def flame(boxes, *, label, bands=None, levels=None, end=None, ax=None):
     ax.set(xlabel=label, xlim=(0, end), ylim=(deepest + 0.5, -0.5), yticks=[])
     ax.spines["left"].set_visible(False)
     return figure
-
-
-def _by_name(boxes):
-    names = list(dict.fromkeys(name for *_, name in boxes))
-    return [to_rgba(COLOURS[names.index(name) % (len(COLOURS) - 1)], 0.55) for *_, name in boxes]
 
 
 def _by_band(boxes, bands):

@@ -10,8 +10,10 @@ import sys
 import time
 from urllib.parse import urlsplit
 
+import torch
+
 from labkit.models.trained import trained
-from labkit.text.writing import generate, to_text, to_tokens
+from labkit.text.writing import to_text, to_tokens
 
 
 def ask(url, body, *, method="POST", path="/v1/completions", **headers):
@@ -37,7 +39,12 @@ def metrics(url):
 
 
 def wanted(prompt, count):
-    return to_text(generate(trained("decoder-small")[0], to_tokens(prompt), count))
+    """What the decoder writes, read anew from the first token on each time."""
+    decoder, text = trained("decoder-small")[0], to_tokens(prompt)
+    with torch.inference_mode():
+        for _ in range(count):
+            text = torch.cat([text, decoder(text)[:, :, -1].argmax(1, keepdim=True)], 1)
+    return to_text(text[0, -count:])
 
 
 def is_well(url):

@@ -8,7 +8,7 @@ import pytest
 
 from labkit import plots
 from labkit.ledger.rows import Deployment
-from labkit.measure import Roofline, SimulatedMachine, compare
+from labkit.measure import SimulatedMachine, compare
 
 
 def comparison():
@@ -53,14 +53,6 @@ def test_an_interval_that_would_dwarf_the_others_is_cut_off_by_an_arrow_and_wide
     assert [line.get_xdata()[0] for line in ax.lines if line.get_marker() == ">" and len(line.get_xdata())] == [2.5]
     fast = [dataclasses.replace(rows[0], low=20.0, median=25.0, high=30.0), *rows[1:]]
     assert plots.ratio(SimpleNamespace(rows=fast, null=rows[-1])).axes[0].get_xscale() == "log"
-
-
-def test_the_roofline_has_a_roof_a_precision_and_a_point_a_result():
-    results = {"conv": Roofline("fp32", 1e-3, 1e8, 1e6, 2e11, 3e10), "q": Roofline("int8", 1e-3, 1e8, 1e6, 8e11, 3e10)}
-    ax = plots.roofline(results).axes[0]
-    assert len(ax.get_lines()) == 4
-    assert [text.get_text() for text in ax.texts] == ["conv: 50 % of the roof", "q: 12 % of the roof"]
-    assert "op/B" in ax.get_xlabel() and "op/s" in ax.get_ylabel()
 
 
 def deployments(latencies, accuracies):
@@ -119,14 +111,6 @@ def test_in_a_flame_chart_all_that_lies_under_a_band_has_its_colour():
     assert under == deeper == [1, 0, 0, 0.45]
     assert (green, right) == ([0, 1, 0, 0.9], [0, 1, 0, 0.45])
     assert outside[:3] == pytest.approx([0x88 / 255] * 3)
-
-
-def test_a_flame_chart_can_be_cut_in_depth_and_given_another_s_end():
-    ax = plots.flame(BOXES, label="ms", levels=2, end=20.0).axes[0]
-    [boxes] = ax.collections
-    assert len(boxes.get_paths()) == 5
-    assert ax.get_xlim() == (0, 20)
-    assert "gemm" not in {text.get_text() for text in ax.texts}
 
 
 def test_a_logarithmic_axis_has_the_numbers_it_is_told():

@@ -12,7 +12,7 @@ load(path).network
 from labkit.compress.channels import without_channels
 from labkit.compress.deep import DeepRecipe, compress_by_name, deep_compression
 from labkit.compress.distillation import Distillation, distillation_loss
-from labkit.compress.gradual import GradualPruning, KeptMask, MovementPruning
+from labkit.compress.gradual import GradualPruning
 from labkit.compress.magnitude import apply_masks, magnitude_masks, prunable, sparsity_of
 from labkit.compress.packed import folded, load, save
 from labkit.compress.sharing import SharedWeights, share
@@ -21,8 +21,6 @@ __all__ = [
     "DeepRecipe",
     "Distillation",
     "GradualPruning",
-    "KeptMask",
-    "MovementPruning",
     "SharedWeights",
     "apply_masks",
     "compress_by_name",

@@ -176,14 +176,13 @@ def _entropy(symbols):
     return float((counts * np.log2(len(symbols) / counts)).sum())
 
 
-def load(path, *, like=None):
+def load(path):
     """Read such a file: a `Packed`.
 
-    like    a network with the same layers, where `labkit.models` has no such network; it is not changed
     Raises  LabError: another kind of file, a damaged one, or one that wants an unknown or too large network
     """
     try:
-        return _network(_members(Path(path)), like)
+        return _network(_members(Path(path)))
     except Exception as error:  # a damaged or forged file may make zip, JSON and zlib raise anything
         raise LabError(
             f"{path} is no whole file of a compressed network.",
@@ -205,14 +204,13 @@ def _members(path):
 
 
 @torch.no_grad()
-def _network(members, like):
+def _network(members):
     """The network that the members of a file describe: a `Packed`."""
     about = json.loads(members["network.json"])
     name, classes, shape = about["model"], about["classes"], tuple(about["shape"])
     if not all(0 < size <= _LARGEST_SIDE for size in (classes, *shape)):
         raise ValueError(f"{classes} classes, inputs of {shape}; sizes go from 1 to {_LARGEST_SIDE}")
-    own = like is not None
-    network, shape = (copy.deepcopy(like), shape) if own else models.build(name, classes=classes, like=shape)
+    network, shape = models.build(name, classes=classes, like=shape)
     weights, others = _weights_and_others(network)
     if about["numbers"] != sum(map(torch.numel, weights + others)):
         raise ValueError(f"{about['numbers']} numbers, which is not what {name} has")

@@ -4,7 +4,7 @@ import hashlib
 import json
 from contextlib import suppress
 
-from labkit.files import atomic, sha256, write_text
+from labkit.files import atomic
 
 
 def fingerprint(top, names, about=None):
@@ -19,35 +19,25 @@ def fingerprint(top, names, about=None):
 def cached(path, digest, build):
     """(images, labels, classes) as kept in `path`, or as `build()` makes them, then kept.
 
-    digest  what the result was made from; a kept one of another origin, or a damaged one, is made anew
+    digest  what the result was made from; a kept one of another origin, or one that cannot be read, is made anew
     """
-    kept = _read(path, digest)
+    from safetensors.torch import save_file
+
+    kept = _read(path, digest) if path.is_file() else None  # a named pipe would be waited for
     if kept is None:
-        kept = build()
-        with suppress(OSError):  # a folder that cannot be written: decode again next time
-            _write(path, digest, *kept)
+        kept = images, labels, classes = build()
+        about = {"classes": json.dumps(classes), "digest": digest}
+        with suppress(OSError), atomic(path) as temporary:  # a folder that cannot be written: decode again next time
+            save_file({"images": images, "labels": labels}, temporary, metadata=about)
     return kept
 
 
-def _seal(path):
-    return path.with_name(path.name + ".sha256")
-
-
-def _write(path, digest, images, labels, classes):
-    from safetensors.torch import save_file
-
-    with atomic(path) as temporary:
-        save_file({"images": images, "labels": labels}, temporary, metadata={"classes": json.dumps(classes)})
-        seal = f"{sha256(temporary)} {digest}\n"
-    write_text(_seal(path), seal)
-
-
 def _read(path, digest):
-    """What `_write` kept, or None when it is missing, damaged or of another origin."""
-    from safetensors import safe_open
+    """What was kept, or None when it is damaged or of another origin."""
+    from safetensors import SafetensorError, safe_open
 
-    there = path.is_file() and _seal(path).is_file()  # a named pipe would be waited for
-    if not there or _seal(path).read_bytes() != f"{sha256(path)} {digest}\n".encode():
-        return None
-    with safe_open(path, framework="pt") as file:
-        return file.get_tensor("images"), file.get_tensor("labels"), tuple(json.loads(file.metadata()["classes"]))
+    with suppress(SafetensorError), safe_open(path, framework="pt") as file:
+        about = file.metadata()
+        if about["digest"] == digest:
+            return file.get_tensor("images"), file.get_tensor("labels"), tuple(json.loads(about["classes"]))
+    return None

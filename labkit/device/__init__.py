@@ -1,34 +1,19 @@
-"""The only module that knows the words cuda and cpu: pick a device, wait for it, ask what it is.
-
-Apple's GPU (mps) is used where it exists; what it cannot tell (peak memory, events) is answered with None.
-"""
+"""The only module that knows the words cuda and cpu: pick a device, wait for it, ask what it is."""
 
 import logging
 import os
 from contextlib import contextmanager, nullcontext
 
 from labkit.device import packages
-from labkit.device.machine import (
-    BF16_FLAGS,
-    Machine,
-    commit,
-    cpu_isa,
-    describe,
-    last_level_cache_bytes,
-    usable_cores,
-)
+from labkit.device.machine import BF16_FLAGS, commit, cpu_isa, describe, last_level_cache_bytes, usable_cores  # noqa: F401
 from labkit.errors import Unavailable
-
-__all__ = ["Machine", "commit", "describe", "usable_cores"]
 
 
 def kinds():
     """The kinds of device usable here, best first, such as ("cuda", "cpu")."""
     import torch
 
-    found = ["cuda"] if torch.cuda.is_available() else []
-    found += ["mps"] if torch.backends.mps.is_available() else []
-    return (*found, "cpu")
+    return ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
 
 
 def pick(prefer=None):
@@ -47,7 +32,7 @@ def pick(prefer=None):
 
 
 def kind(device):
-    """ "cpu", "cuda" or "mps" of a device or its name, such as "cuda:1"."""
+    """ "cpu" or "cuda" of a device or its name, such as "cuda:1"."""
     return str(device).split(":")[0]
 
 
@@ -64,8 +49,7 @@ def waiter(device):
     """`synchronize` for one device as a function without arguments, cheap enough to stand inside a stopwatch."""
     import torch
 
-    waits = {"cuda": lambda: torch.cuda.synchronize(device), "mps": lambda: torch.mps.synchronize()}
-    return waits.get(kind(device), lambda: None)
+    return (lambda: torch.cuda.synchronize(device)) if _is_cuda(device) else lambda: None
 
 
 def supports_events(device):
@@ -148,29 +132,6 @@ def is_out_of_memory(error):
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
-@contextmanager
-def fast_math(*, tf32=None, cudnn_autotuner=False):
-    """Inside, GPUs may round to TF32 (True), must not (False) or do as torch does by default (None).
-
-    cudnn_autotuner  let cuDNN time its algorithms at the first call of each shape, and keep the best
-    """
-    import torch
-
-    cudnn = torch.backends.cudnn
-    benchmark, cudnn.benchmark = cudnn.benchmark, cudnn_autotuner
-    if tf32 is not None:
-        precision, convolutions = torch.get_float32_matmul_precision(), cudnn.allow_tf32
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        cudnn.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        cudnn.benchmark = benchmark
-        if tf32 is not None:
-            torch.set_float32_matmul_precision(precision)
-            cudnn.allow_tf32 = convolutions
-
-
 def rng_state(device):
     """The state of torch's random numbers, of the CPU and of this device: {kind: tensor}."""
     import torch
@@ -192,7 +153,7 @@ def set_rng_state(device, state):
 
 def require_compiler(device):
     """Raise Unavailable where torch.compile cannot build kernels for this device."""
-    if kind(device) == "cpu":
+    if not _is_cuda(device):
         packages.require_cpp()
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_news_on_a_cpu)
 
@@ -235,6 +196,6 @@ def multiplies_bf16(device):
     """True when the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
     import torch
 
-    if kind(device) == "cpu":
-        return not set(BF16_FLAGS).isdisjoint(cpu_isa())
-    return not _is_cuda(device) or torch.cuda.is_bf16_supported(including_emulation=False)
+    if _is_cuda(device):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return not set(BF16_FLAGS).isdisjoint(cpu_isa())

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,37 +48,19 @@ class Machine:
         return f"{self.gpu or self.cpu}, {self.logical_cores} cores"
 
 
-def _cpu_model():
-    """The CPU's own name for itself, or None."""
-    if sys.platform == "linux":
-        return _cpuinfo().get("model name") or platform.machine()
-    if sys.platform == "darwin":
-        return _sysctl("machdep.cpu.brand_string")
-    return platform.processor() or None
-
-
 def cpu_isa():
     """The instruction sets of `ISA_FLAGS` this CPU has, in that order."""
-    if sys.platform == "linux":
-        found = set((_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split())
-        return [flag for flag in ISA_FLAGS if flag in found]
-    if sys.platform == "darwin":
-        names = {"bf16": "hw.optional.arm.FEAT_BF16", "i8mm": "hw.optional.arm.FEAT_I8MM"}
-        return [flag for flag, name in names.items() if _sysctl(name) == "1"]
-    import torch
-
-    return [torch.backends.cpu.get_cpu_capability().lower()]
+    found = (_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split()
+    return [flag for flag in ISA_FLAGS if flag in found]
 
 
 @functools.cache
 def _cpuinfo():
-    """The first processor's lines of /proc/cpuinfo as a dict."""
-    text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    """The first processor's lines of /proc/cpuinfo as a dict; empty where there is no such file."""
+    text = ""
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
-
-
-def _sysctl(name):
-    return _first_line(["sysctl", "-n", name])
 
 
 def _first_line(command):
@@ -94,11 +75,8 @@ def _first_line(command):
 
 def last_level_cache_bytes():
     """Size of the first core's largest cache (Linux), else None."""
-    units, sizes = {"K": 2**10, "M": 2**20, "G": 2**30}, []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text))
-    return max(sizes, default=None)
+    sizes = [path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((2**10 * int(text.rstrip("K\n")) for text in sizes), default=None)  # Linux gives KiB
 
 
 @functools.cache
@@ -108,7 +86,7 @@ def describe():
     import torch
 
     facts = {
-        "cpu": _cpu_model(),
+        "cpu": _cpuinfo().get("model name") or platform.machine(),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": usable_cores(),
         "cpu_isa": " ".join(cpu_isa()) or None,
@@ -132,8 +110,6 @@ def _gpu_facts():
     """Name, memory and driver of the first GPU, as far as there is one."""
     import torch
 
-    if torch.backends.mps.is_available():
-        return {"gpu": "Apple GPU (mps)"}
     if not torch.cuda.is_available():
         return {}
     properties = torch.cuda.get_device_properties(0)

@@ -14,7 +14,7 @@ from labkit.ledger._store import as_frame, find, row_class, row_of, tables
 from labkit.ledger.rows import EDITION, Completion, Machine, Run
 
 KEPT = ("machines", "runs", "claims", "lesson_answers", "deployments", "trainings", "ceilings", "ratios", "latencies",
-        "memories", "energies")  # fmt: skip
+        "memories")  # fmt: skip
 PROFILES = ("quick", "lab", "paper")  # the later one measures more
 
 

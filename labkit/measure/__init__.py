@@ -1,17 +1,16 @@
 """Measuring that can be believed. Every number of the course comes from here.
 
-`latency` one thing, `compare` several; `memory`, `energy`; `ceilings` of the machine and `roofline` of a result;
+`latency` one thing, `compare` several; `memory`; `ceilings` of the machine and `roofline` of a result;
 `multiply_adds` of a network. What takes time takes a device or a `Clock`, so that a `SimulatedMachine` can stand in.
 """
 
 from labkit.measure.clock import Clock, Plan, clock_of
 from labkit.measure.compare import Comparison, compare
-from labkit.measure.energy import energy
-from labkit.measure.latency import latency, times_as_long
+from labkit.measure.latency import latency
 from labkit.measure.memory import memory, saved_for_backward
 from labkit.measure.multiply_adds import multiply_adds
-from labkit.measure.roofline import Roofline, ceilings, roofline
+from labkit.measure.roofline import ceilings, roofline
 from labkit.measure.simulated import SimulatedMachine
 
-__all__ = ["Clock", "Comparison", "Plan", "Roofline", "SimulatedMachine", "ceilings", "clock_of", "compare", "energy"]
-__all__ += ["latency", "memory", "multiply_adds", "roofline", "saved_for_backward", "times_as_long"]
+__all__ = ["Clock", "Comparison", "Plan", "SimulatedMachine", "ceilings", "clock_of", "compare"]
+__all__ += ["latency", "memory", "multiply_adds", "roofline", "saved_for_backward"]

@@ -1,11 +1,9 @@
-"""The hardware's own counters: energy, clocks, reasons for slowing down. None where it has none."""
+"""The hardware's own counters: clocks, reasons for slowing down. None where it has none."""
 
 import functools
-import os
 from contextlib import suppress
 from pathlib import Path
 
-POWERCAP = Path("/sys/class/powercap")
 THROTTLES = {  # bits of NVML's clock event reasons that make a measurement doubtful
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -51,24 +49,6 @@ def gpu_state(uuid):
         # In a container the numbers are the host's, so count instead of comparing with our own.
         "strangers": max(len(running) - 1, 0),
     }
-
-
-def gpu_energy_j(uuid):
-    """Joules the GPU used since its driver was loaded, or None."""
-    millijoules = _ask("nvmlDeviceGetTotalEnergyConsumption", uuid)
-    return millijoules and millijoules / 1e3
-
-
-def rapl_domains():
-    """The folders of the CPU packages' energy counters that this user may read."""
-    return [domain for domain in sorted(POWERCAP.glob("*-rapl:[0-9]")) if os.access(domain / "energy_uj", os.R_OK)]
-
-
-def rapl_energy_j(domains):
-    """(joules so far, joules at which the counter starts again) of each package."""
-    return [
-        (int((d / "energy_uj").read_text()) / 1e6, int((d / "max_energy_range_uj").read_text()) / 1e6) for d in domains
-    ]
 
 
 def cpu_mhz():

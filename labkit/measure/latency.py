@@ -7,7 +7,7 @@ import numpy as np
 from labkit.ledger.rows import Latency
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import noise_of
-from labkit.measure.stats import FEWEST_OF_MEDIAN, Interval, is_stable, median_interval, quantile, quantile_floor
+from labkit.measure.stats import FEWEST_OF_MEDIAN, is_stable, median_interval, quantile, quantile_floor
 
 SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
 WARMUP_SHARE = 0.3  # of the time budget
@@ -102,16 +102,3 @@ def _timings(samples, batch, group):
         "samples_ms": tuple(round(1e3 * float(s), 6) for s in samples),
         "calls_per_sample": group,
     }
-
-
-def times_as_long(slow, fast, *, items=False):
-    """How many times as long `slow` takes as `fast`: an `Interval` from the ends of those of two `rows.Latency`.
-
-    items  count the time of one item, not of one call. For a difference of a few percent use `compare`.
-    """
-    share = fast.batch / slow.batch if items else 1
-    samples = min(len(slow.samples_ms), len(fast.samples_ms))
-    low, high = -math.inf, math.inf
-    if samples >= FEWEST_OF_MEDIAN:
-        low, high = slow.low_ms / fast.high_ms, slow.high_ms / fast.low_ms
-    return share * Interval(low, high, samples, slow.p50_ms / fast.p50_ms)

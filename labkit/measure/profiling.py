@@ -61,52 +61,10 @@ class Profile:
 
     def kernels(self):
         """Kernels that ran on the device, a call; 0 on a CPU."""
-        return (len(self.profiler.events()) - len(self._on_cpu())) / self.calls
-
-    def launches(self):
-        """The number of starts of work, a call: kernels on a GPU, outermost operators on a CPU."""
-        outermost = [event for event in self._on_cpu() if event.cpu_parent and event.cpu_parent.name == CALL]
-        return self.kernels() or len(outermost) / self.calls
-
-    def _on_cpu(self):
-        return [event for event in self.profiler.events() if event.device_type.name == "CPU"]
-
-    def flame(self, **how):
-        """The flame chart of the last call as a picture: time from left to right, the called below their callers.
-
-        how  as in `plots.flame`: bands, levels, end, ax
-        """
-        from labkit.plots import flame
-
-        return flame(self.boxes(), label="time in this call (ms)", **how)
-
-    def boxes(self):
-        """[(depth, start, width, name)] of the operators of the last call; times in ms."""
-        events = self._on_cpu()
-        root = max((event for event in events if event.name == CALL), key=lambda event: event.time_range.start)
-        start, end = root.time_range.start, root.time_range.end
-        boxes = []
-        for event in events:
-            inside = start <= event.time_range.start <= end and event.thread == root.thread
-            if inside and event is not root:
-                name = event.name.removeprefix("aten::").removeprefix("autograd::engine::evaluate_function: ")
-                begin = (event.time_range.start - start) / 1e3
-                boxes.append((_depth(event) - 1, begin, event.time_range.elapsed_us() / 1e3, name))
-        return boxes
+        return sum(event.device_type.name != "CPU" for event in self.profiler.events()) / self.calls
 
     def save_trace(self, path):
         """Write a trace file; open it at ui.perfetto.dev or in chrome://tracing. Returns the path."""
         with atomic(path) as temporary:
             self.profiler.export_chrome_trace(str(temporary))
         return Path(path)
-
-    def _repr_html_(self):
-        return self.operators().to_html(index=False, float_format="{:.3f}".format)
-
-
-def _depth(event):
-    """The number of events around an event."""
-    levels = 0
-    while event.cpu_parent is not None:
-        event, levels = event.cpu_parent, levels + 1
-    return levels

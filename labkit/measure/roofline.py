@@ -1,7 +1,5 @@
 """The roofs of this machine: how fast it can copy and multiply at best, and how near a result comes to that."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from labkit import device as devices
@@ -94,62 +92,16 @@ def _fastest(clock, fn, seconds):
     return min(samples), {"samples": len(samples), "noisy": noise.noisy}
 
 
-@dataclass(frozen=True)
-class Roofline:
-    """How near a result comes to the machine's roof.
-
-    bytes_moved                 read and written by one call
-    ops_ceiling, bytes_ceiling  per second, as they were measured
-    """
-
-    precision: str
-    seconds: float
-    ops: float
-    bytes_moved: float
-    ops_ceiling: float
-    bytes_ceiling: float
-
-    @property
-    def intensity(self):
-        """Operations per byte."""
-        return self.ops / self.bytes_moved
-
-    @property
-    def bound(self):
-        """The limit at this intensity: "memory" or "compute"."""
-        return "memory" if self.intensity < self.ops_ceiling / self.bytes_ceiling else "compute"
-
-    @property
-    def share(self):
-        """Fraction of the attainable rate that was reached."""
-        return self.ops / self.seconds / min(self.ops_ceiling, self.intensity * self.bytes_ceiling)
-
-    def summary(self):
-        text = (
-            f"{shown(self.ops / self.seconds)}op/s of {self.precision}: {100 * self.share:.0f} % of what "
-            f"{self.intensity:.3g} operations per byte allow here ({self.bound}-bound)"
-        )
-        if self.share <= 1 + SLACK:
-            return text
-        return (
-            f"{text}. NOTE: a result cannot lie above the roof. The machine was busy when the ceilings were measured, "
-            "or the operations are miscounted: measure the ceilings again"
-        )
-
-
 def roofline(seconds, *, ops, bytes_moved, ceilings, precision="fp32"):
-    """Compare a result with the roof over it: a `Roofline`.
+    """The share of this machine's best rate that a result reaches; refused more than a tenth above it.
 
-    seconds      of one call: a `rows.Latency`, or a number
-    ops          multiplications and additions of one call
-    bytes_moved  read and written by one call at least: inputs, weights, outputs
-    ceilings     rows of `ceilings()`
-
-    A bare number more than a tenth above the roof is refused. What `latency` measured was really reached: where it lies
-    above the roof, the roof is too low, and the summary says so.
+    seconds      of one call
+    ops          operations of one call: multiplications and additions
+    bytes_moved  read and written by one call
+    ceilings     as of `ceilings()`; the roof is the rate of its matmul, or of its copy where fewer operations stand
+                 against each byte
+    Raises       MeasureError: a result above the roof, or a roof that is not known
     """
-    measured = hasattr(seconds, "p50_ms")
-    seconds = seconds.p50_ms / 1e3 if measured else seconds
     rates = {row.name: row.bytes_per_s or row.ops_per_s for row in ceilings}
     name = f"matmul-{precision}"
     if not rates.get("copy") or not rates.get(name):
@@ -159,12 +111,12 @@ def roofline(seconds, *, ops, bytes_moved, ceilings, precision="fp32"):
             found=", ".join(known for known, rate in rates.items() if rate) or "none",
             fix="pass ceilings=measure.ceilings(), or another precision",
         )
-    result = Roofline(precision, seconds, ops, bytes_moved, rates[name], rates["copy"])
-    if not measured and result.share > 1 + SLACK:
+    best, rate = min(rates[name], rates["copy"] * ops / bytes_moved), ops / seconds
+    if rate > (1 + SLACK) * best:
         raise MeasureError(
-            f"A result {shown(result.share)} times the machine's best cannot be true.",
-            expected=f"at most {shown(result.ops / result.seconds / result.share)}op/s for this work",
-            found=f"{shown(result.ops / result.seconds)}op/s",
+            f"A result {shown(rate / best)} times the machine's best cannot be true.",
+            expected=f"at most {shown(best)}op/s for this work",
+            found=f"{shown(rate)}op/s",
             fix="synchronise, count the operations again, or check that the work is really done",
         )
-    return result
+    return rate / best

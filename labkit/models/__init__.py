@@ -22,7 +22,9 @@ RECIPES = {
     "cnn-medium": Recipe("cnn", "cnn", {"width": 16}, SMALL),
     "cnn-large": Recipe("cnn", "cnn", {"width": 48}, SMALL),
     "vgg-small": Recipe("vgg", "vgg_small", {}, SMALL),
-    "vgg-medium": Recipe("vgg", "vgg_medium", {}, SMALL),
+    "vgg-medium": Recipe(
+        "vgg", "vgg", {"stacks": ((32, 32), (64, 64), (128, 128)), "hidden": 1024, "channels": 1}, SMALL
+    ),
     "mobilenet-mini": Recipe("efficient", "mobilenet", {}, SMALL),
     "mobilenet-plain": Recipe("efficient", "mobilenet", {"separable": False}, SMALL),
     "shufflenet-mini": Recipe("efficient", "shufflenet", {}, SMALL),
@@ -31,7 +33,7 @@ RECIPES = {
     "resnet18": Recipe("resnet", "resnet", {"depth": 18, "channels": 1, "classes": 10, "small_images": True}, SMALL),
     "resnet50": Recipe("resnet", "resnet", {"depth": 50}, IMAGENET),
     "efficientnet-lite0": Recipe("efficientnet", "efficientnet_lite0", {}, IMAGENET),
-    "encoder-small": Recipe("encoder", "encoder_small", {}, (128,)),
+    "encoder-small": Recipe("encoder", "Encoder", {}, (128,)),
     "decoder-small": Recipe(
         "decoder", "Decoder", {"width": 64, "layers": 1, "heads": 2, "groups": 1, "inner": 192}, (256,)
     ),

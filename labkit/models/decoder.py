@@ -149,30 +149,6 @@ class Cache:
         self.lengths[target] = length
 
 
-class WithCache(nn.Module):
-    """A decoder whose cache comes in and goes out: the form for ONNX. All texts are of one length.
-
-    input   tokens (N, T); keys and values (layers, N, groups, P, size) of P tokens before them, P from 0
-    output  logits (N, T, classes); keys and values (layers, N, groups, P + T, size)
-    """
-
-    def __init__(self, decoder):
-        super().__init__()
-        self.decoder = decoder
-
-    def forward(self, tokens, keys, values):
-        known = torch.arange(keys.shape[3] + tokens.shape[1])[None]  # (1, P + T)
-        grown = []
-
-        def memory(key, value, old):
-            grown.append((torch.cat([old[0], key], 2), torch.cat([old[1], value], 2)))
-            return grown[-1]
-
-        memories = [lambda k, v, old=old: memory(k, v, old) for old in zip(keys, values, strict=True)]
-        logits = self.decoder.through(tokens, known[:, keys.shape[3] :], known, memories)
-        return logits, *(torch.stack(each) for each in zip(*grown, strict=True))
-
-
 class Packed(nn.Module):
     """A linear layer without bias whose weights were laid out once for oneDNN, not anew in each call."""
 

@@ -80,11 +80,6 @@ class UnitLength(nn.Module):
         return x / x.square().sum(1, keepdim=True).sqrt()
 
 
-def encoder_small(*, classes=2, activation=nn.GELU):
-    """4 layers of width 256 with 4 heads, for up to 512 of 8192 tokens."""
-    return Encoder(classes=classes, activation=activation)
-
-
 def initialize(layer):
     """BERT's initial weights: normal with standard deviation 0.02, no bias, zero for padding."""
     if isinstance(layer, (nn.Linear, nn.Embedding)):

@@ -103,11 +103,6 @@ def network_and_tokens(texts, *, longest=LONGEST):
         return network, [row[:longest] for row in made_up], error.what
 
 
-def words(tokens):
-    """What each token of a (T,) tensor stands for: a list of texts."""
-    return [_tokenizer().id_to_token(token) for token in tokens.tolist()]
-
-
 @functools.cache
 def _tokenizer():
     what = "Without tokenizers no text becomes tokens."

@@ -13,18 +13,17 @@ from labkit.report._newest import newest, whose
 # The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
 MEASURED = {
     "Deployments": ("deployments", "model engine precision device threads batch accuracy latency_p50_ms latency_p95_ms "
-                    "throughput_per_s size_bytes memory_bytes energy_per_item_j cost_per_million_usd"),
+                    "throughput_per_s size_bytes memory_bytes cost_per_million_usd"),
     "Trainings": ("trainings", "study variant model dataset device threads batch images data_s forward_s backward_s "
                   "optimizer_s total_s accuracy memory_bytes"),
     "Ratios": ("ratios", "name arm baseline device threads batch median low high floor pairs verdict"),
     "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms throughput_per_s"),
     "Memory": ("memories", "name device batch peak_bytes tensor_bytes saved_bytes"),
-    "Energy": ("energies", "name device threads batch joules_per_item seconds items source"),
     "Ceilings": ("ceilings", "name device threads bytes_per_s ops_per_s"),
 }  # fmt: skip
 UNITS = (  # (how a column's name ends, the factor to its unit, the unit)
     ("ops_per_s", 1, "op/s"), ("bytes_per_s", 1, "B/s"), ("_per_s", 1, None), ("_bytes", 1, "B"), ("_ms", 1e-3, "s"),
-    ("_s", 1, "s"), ("_j", 1, "J"), ("accuracy", 100, "%"),
+    ("_s", 1, "s"), ("accuracy", 100, "%"),
 )  # fmt: skip
 NOISY = "noisy: other work ran at the same time, or the times spread widely"
 

@@ -80,10 +80,10 @@ def private_places(lock):
     work = executed / f".work-{token}"
     work.mkdir(parents=True)
     # Sockets lie in the runtime folder, and their paths must stay short.
-    runtime = tempfile.mkdtemp(prefix="lk-", dir="/tmp" if os.access("/tmp", os.W_OK) else None)
+    runtime = tempfile.mkdtemp(prefix="lk-", dir="/tmp")
     command = [sys.executable, "-P", "-m", "labkit.runner.keeper", token, str(lock), runtime, str(work)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    keeper = subprocess.Popen(command, cwd=Path(sys.executable).anchor, start_new_session=True, **pipes)
+    keeper = subprocess.Popen(command, cwd="/", start_new_session=True, **pipes)
     try:
         keeper.stdout.readline()  # it holds its lock from here on
         yield Path(runtime), work, token
@@ -119,9 +119,8 @@ def stoppable():
 
 def main(token, lock, *folders):
     """Be the keeper: wait for the batch to end, then clear up after it."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     with FileLock(lock):
         print("ready", flush=True)
         while os.read(0, 1024):

@@ -1,15 +1,10 @@
-"""What becomes of the output of a run, and whether the ledger is still there."""
+"""What becomes of the output of a run."""
 
 import json
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 
-from labkit import files, ledger
+from labkit import files
 from labkit.files import artifacts
-from labkit.ledger.rows import Attempt
-
-COPY = "ledger.before-batch.sqlite"
-BUSY_TIMEOUT_S = 60
 
 
 def is_finished(attempt):
@@ -43,23 +38,3 @@ def publish(work, target, reason):
     page["cells"].insert(0, {**note, "source": f"**This run does not count:** {reason}"})
     files.write_json(failed, page)
     return failed
-
-
-def back_up_ledger():
-    """Copy the ledger. A copy that is larger has what was deleted from the ledger since: it stays."""
-    path, copy = artifacts() / "ledger.sqlite", artifacts() / COPY
-    if copy.exists() and copy.stat().st_size > path.stat().st_size:
-        return
-    with files.atomic(copy) as temporary, _opened(path) as source, _opened(temporary) as target:
-        source.backup(target)
-
-
-def _opened(path):
-    return closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S))
-
-
-def ledger_flaw(attempt):
-    """Why the ledger is no longer the one that this running attempt was noted in, or None."""
-    if ledger.find(Attempt, run_key=attempt.run_key):
-        return None
-    return f"rows of the ledger were deleted; artifacts/{COPY} has those from before the batch"

@@ -24,9 +24,8 @@ def main(text):
     """
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")  # the kernel does not inherit it
     os.dup2(2, 1)  # whatever prints from here on goes to the log
-    if sys.platform == "linux":  # children whose parent died become children of this process: none slips away
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with suppress(AttributeError):  # Linux: children whose parent died become children of this process, none slips away
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def tell(state):
         print(json.dumps(state), file=channel, flush=True)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from labkit import device
-from labkit.errors import LabError, Unavailable, require_known
+from labkit.errors import LabError, require_known
 
 MODELS = ("decoder-medium", "decoder-small", "random")
 
@@ -31,8 +31,7 @@ def run(model, *, host="127.0.0.1", port=0, limits=None, threads=None, cores=(),
     async def until_stopped():
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
-                loop.add_signal_handler(each, stop.set)
+            loop.add_signal_handler(each, stop.set)
         await server.listen(host, port, stop=stop, ready=lambda address: say(f"{model} on {address}; Ctrl-C ends it"))
 
     with device.using_threads(threads or device.threads()):
@@ -41,9 +40,7 @@ def run(model, *, host="127.0.0.1", port=0, limits=None, threads=None, cores=(),
 
 
 def pin(cores):
-    """Let this process run on these cores only."""
-    if cores and not hasattr(os, "sched_setaffinity"):
-        raise Unavailable("This system pins no process to a core.", expected="Linux", found=sys.platform)
+    """Let this process run on these cores only (Linux)."""
     if cores:
         os.sched_setaffinity(0, cores)
 

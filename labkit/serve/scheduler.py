@@ -78,16 +78,15 @@ class Writer:
 class Scheduler:
     """Requests in, tokens out.
 
-    writer      a `Writer`, or anything with its methods (a simulation)
-    chunk       most tokens of prompts that are read in a turn
-    continuous  False: nobody is let in before all texts of a batch have ended
-    waiting     requests whose prompt is not read, oldest first
-    writing     those that are written for; their place is their row
+    writer   a `Writer`, or anything with its methods (a simulation)
+    chunk    most tokens of prompts that are read in a turn
+    waiting  requests whose prompt is not read, oldest first
+    writing  those that are written for; their place is their row
     """
 
-    def __init__(self, writer, *, chunk=64, continuous=True):
-        self.writer, self.chunk, self.continuous = writer, chunk, continuous
-        self.waiting, self.writing, self.gathering = deque(), [], True
+    def __init__(self, writer, *, chunk=64):
+        self.writer, self.chunk = writer, chunk
+        self.waiting, self.writing = deque(), []
 
     def add(self, request):
         self.waiting.append(request)
@@ -98,25 +97,21 @@ class Scheduler:
     def turn(self):
         """Write a token for each text, read a chunk: the requests that have a new token, a list."""
         self._leave()
-        changed = self._write() if self.continuous or not self.gathering else []
+        changed = self._write()
         self._leave()
         return changed + self._read()
 
     def _write(self):
         """A token more for each text: the requests."""
-        if self.writing:
-            for request, logits in zip(
-                self.writing, self.writer.write([each.tokens[-1] for each in self.writing]), strict=True
-            ):
-                request.take(logits[None])
+        answers = self.writer.write([each.tokens[-1] for each in self.writing]) if self.writing else []
+        for request, logits in zip(self.writing, answers, strict=True):
+            request.take(logits[None])
         return list(self.writing)
 
     def _read(self):
         """Read prompts, up to a chunk: the requests that have got their first token."""
         budget, begun = self.chunk, []
-        if not self.writing:
-            self.gathering = True
-        while budget and self.waiting and len(self.writing) < self.writer.rows and (self.continuous or self.gathering):
+        while budget and self.waiting and len(self.writing) < self.writer.rows:
             request = self.waiting[0]
             part = request.prompt[request.read : request.read + budget]
             logits = self.writer.read(part, first=request.read == 0)
@@ -127,8 +122,6 @@ class Scheduler:
                 self.writing.append(request)
                 request.take(logits)
                 begun.append(request)
-        if not self.waiting or len(self.writing) == self.writer.rows:
-            self.gathering = False
         return begun
 
     def _leave(self):

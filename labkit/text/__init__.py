@@ -5,8 +5,8 @@ hits = course_index().search("why is a small batch slow?")
 """
 
 from labkit.data import Paragraph, paragraphs
-from labkit.text.batches import by_length, encoded, padded, padding_share
+from labkit.text.batches import by_length, encoded, padded
 from labkit.text.search import Index, agreement, course_index, nearest
 
 __all__ = ["Index", "Paragraph", "agreement", "by_length", "course_index", "encoded", "nearest"]
-__all__ += ["padded", "padding_share", "paragraphs"]
+__all__ += ["padded", "paragraphs"]

@@ -25,12 +25,6 @@ def by_length(lengths, size):
     return [order[at : at + size] for at in range(0, len(order), size)]
 
 
-def padding_share(lengths, batches):
-    """The share of the tokens of these batches that is padding, 0 to 1."""
-    worked = sum(len(places) * max(lengths[place] for place in places) for places in batches)
-    return 1 - sum(lengths[place] for places in batches for place in places) / worked
-
-
 def encoded(rows, answer, size=32):
     """(N, width): the numbers of each row of tokens, in the order of the rows.
 

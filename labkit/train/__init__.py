@@ -13,7 +13,7 @@ import importlib
 _OFFERED = {
     "checkpoint": ("CheckpointError", "load_checkpoint", "restored", "save_checkpoint"),
     "config": ("TrainConfig", "method"),
-    "loop": ("History", "accuracy", "fit", "right_answers", "scripted", "train_step"),
+    "loop": ("History", "accuracy", "fit", "right_answers", "scripted"),
     "optimizers": ("make_optimizer",),
     "watch": ("PHASES", "Laps", "NotFinite", "OutOfMemory"),
 }

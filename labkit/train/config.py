@@ -125,7 +125,7 @@ class TrainConfig:
 
     def idle(self, device):
         """{switch that is on: why it does nothing on this device}."""
-        reasons = _NO_GPU if devices.kind(device) in ("cpu", "mps") else {}
+        reasons = _NO_GPU if devices.kind(device) == "cpu" else {}
         return {name: reason for name, reason in reasons.items() if getattr(self, name)}
 
 

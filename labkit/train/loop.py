@@ -72,7 +72,7 @@ def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
     losses = Losses(history.losses, config, device=device)
 
     with (
-        devices.fast_math(cudnn_autotuner=config.cudnn_autotuner),
+        torch.backends.cudnn.flags(enabled=True, benchmark=config.cudnn_autotuner),
         out_of_memory_explained(config, device),
         progress_bar(config.epochs * len(feed), history.steps) as bar,
     ):
@@ -200,15 +200,6 @@ def scripted(model):
             found=f"torch {torch.__version__}: {type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
             fix="use torch.compile, its successor",
         ) from None
-
-
-def train_step(model, optimizer, images, labels):
-    """The bare step: forward, backward, update. Returns the loss, a 0-dimensional tensor still on the device."""
-    optimizer.zero_grad(set_to_none=True)
-    loss = cross_entropy(model(images), labels)
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
 
 
 def accuracy(model, data, *, device, batch=500, size=None):

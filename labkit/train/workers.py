@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -23,14 +22,12 @@ def start_workers(*modules):
     """Let a server import torch for the workers while this process goes on; called first of all, it saves seconds.
 
     modules  names of others that the jobs will import, such as `EXPORT`; none that starts threads
-    Workers are then forked from that server, which has never run torch's threads. Where the system has none (Windows)
-    or a fork is not safe (macOS) they are spawned, each imports for itself, and this does nothing.
+    Workers are then forked from that server, which has never run torch's threads.
     """
-    if context().get_start_method() == "forkserver":
-        from multiprocessing import forkserver
+    from multiprocessing import forkserver
 
-        context().set_forkserver_preload([*_NEEDED, *modules])
-        forkserver.ensure_running()
+    context().set_forkserver_preload([*_NEEDED, *modules])
+    forkserver.ensure_running()
 
 
 def work(task, jobs, device="cpu", *, apart=False):
@@ -64,9 +61,8 @@ def context():
 
     Never as forks of this process: with torch's threads running, they may hang.
     """
-    server = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    if sys.platform == "linux":
-        server.set_forkserver_preload(_NEEDED)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(_NEEDED)
     return server
 
 

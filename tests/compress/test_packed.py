@@ -11,7 +11,6 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from made_up import network
 from torch import nn
 
 from labkit.compress import apply_masks, folded, load, magnitude_masks, save, share
@@ -125,19 +124,6 @@ def test_folding_takes_away_minus_zero_and_leaves_what_half_precision_cannot_hol
     quiet = folded(model)
     assert quiet[0].weight.detach().numpy().tobytes() == np.array([[0, 1.1], [0, -1]], np.float32).tobytes()
     assert quiet[0].bias.tolist() == model[0].bias.tolist()
-
-
-def test_a_network_of_ones_own_is_read_into_one_with_the_same_layers(tmp_path):
-    model = folded(network(seed=1))
-    save(tmp_path / "x.small", model, "mine", shape=(1, 8, 8))
-    like = network(seed=2)
-    assert same(load(tmp_path / "x.small", like=like).network, model)
-    assert not same(like, model)
-    wider = nn.Sequential(nn.Conv2d(1, 12, 3), nn.BatchNorm2d(12), nn.Linear(48, 4))
-    with pytest.raises(LabError, match="no whole file"):
-        load(tmp_path / "x.small", like=wider)
-    with pytest.raises(LabError, match="no whole file"):
-        load(tmp_path / "x.small")  # no network of the course is called so
 
 
 @pytest.fixture(scope="module")

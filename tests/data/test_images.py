@@ -41,8 +41,8 @@ def test_decoded_images_are_kept_and_a_damaged_copy_is_made_anew(publish, sets_h
     first = data.load("tiny-imagenet")
     kept = sets_here / "tiny-imagenet/decoded-train.safetensors"
     good = kept.read_bytes()
-    for at in (0, 100, len(good) // 2, len(good) - 1):
-        kept.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    for damaged in (b"", b"something else", good[:100], good[: len(good) // 2], bytes([good[0] ^ 1]) + good[1:]):
+        kept.write_bytes(damaged)
         again = data.load("tiny-imagenet")
         assert torch.equal(first.images, again.images) and torch.equal(first.labels, again.labels)
         assert kept.read_bytes() == good
@@ -52,10 +52,9 @@ def test_decoded_images_are_kept_and_a_damaged_copy_is_made_anew(publish, sets_h
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-@pytest.mark.parametrize("ending", ["", ".sha256"])
-def test_a_named_pipe_in_place_of_a_kept_file_is_not_waited_for(tmp_path, ending):
+def test_a_named_pipe_in_place_of_a_kept_file_is_not_waited_for(tmp_path):
     sample.class_folders(tmp_path)
-    os.mkfifo(tmp_path / f".labkit-train.safetensors{ending}")
+    os.mkfifo(tmp_path / ".labkit-train.safetensors")
     assert len(data.load(f"folder:{tmp_path}")) == len(data.load(f"folder:{tmp_path}")) == 6
 
 

@@ -9,12 +9,11 @@ from labkit.measure import _counters as counters
 
 @pytest.fixture
 def driver(monkeypatch):
-    """An NVIDIA driver that answers: 1,500 MHz, slowed by power and heat, two processes, 12.5 J."""
+    """An NVIDIA driver that answers: 1,500 MHz, slowed by power and heat, two processes."""
     answers = {
         "nvmlDeviceGetClockInfo": 1500,
         "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x40 | 0x1,
         "nvmlDeviceGetComputeRunningProcesses": [type("Process", (), {"pid": pid}) for pid in (1, 2)],
-        "nvmlDeviceGetTotalEnergyConsumption": 12_500,
     }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
@@ -26,29 +25,17 @@ def test_a_gpu_tells_its_clock_its_brakes_and_its_other_users(driver):
     assert state == {"clock_mhz": 1500.0, "throttle": "power cap, thermal (hardware)", "strangers": 1}
 
 
-def test_a_gpu_s_energy_is_in_joules(driver):
-    assert counters.gpu_energy_j("some-uuid") == 12.5
-
-
 def test_without_a_driver_nothing_is_told():
     counters._gpu_handle.cache_clear()
     assert counters.gpu_state("no such gpu") == {"clock_mhz": None, "throttle": None, "strangers": 0}
-    assert counters.gpu_energy_j("no such gpu") is None
 
 
 def test_a_counter_the_gpu_does_not_have_is_unknown(driver, monkeypatch):
     def refuse(*_):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", refuse)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", refuse)
-    assert counters.gpu_energy_j("some-uuid") is None
     assert counters.gpu_state("some-uuid")["clock_mhz"] is None
-
-
-def test_a_folder_without_counters_has_no_domains(tmp_path, monkeypatch):
-    monkeypatch.setattr(counters, "POWERCAP", tmp_path / "none")
-    assert counters.rapl_domains() == []
 
 
 def test_the_last_level_cache_has_a_likely_size_or_is_unknown():

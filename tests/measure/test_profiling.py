@@ -26,16 +26,8 @@ def test_the_table_is_sorted_and_cut(seen):
     assert len(seen.operators(top=2)) == 2
 
 
-def test_launches_on_a_cpu_are_the_outermost_operators(seen):
+def test_a_cpu_runs_no_kernels(seen):
     assert seen.kernels() == 0
-    assert seen.launches() == 3
-
-
-def test_the_flame_chart_has_callees_under_callers(seen):
-    figure = seen.flame()
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert any("matmul" in text for text in texts)
-    assert figure.axes[0].get_xlabel() == "time in this call (ms)"
 
 
 def test_the_trace_file_is_one_that_perfetto_reads(seen, tmp_path):

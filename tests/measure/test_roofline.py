@@ -7,7 +7,7 @@ import pytest
 
 from labkit import device, ledger
 from labkit.errors import MeasureError
-from labkit.ledger.rows import Ceiling, Latency
+from labkit.ledger.rows import Ceiling
 from labkit.measure import SimulatedMachine, ceilings, roofline
 from labkit.measure.roofline import _matmul_ceiling
 
@@ -18,16 +18,10 @@ ROOFS = (
 )
 
 
-def test_left_of_the_ridge_memory_is_the_roof():
+def test_left_of_the_ridge_memory_is_the_roof_and_right_of_it_arithmetic():
     # 2 operations a byte allow 20 Gop/s; 1e9 operations in 0.1 s are 10 Gop/s.
-    result = roofline(0.1, ops=1e9, bytes_moved=0.5e9, ceilings=ROOFS)
-    assert (result.bound, result.intensity, result.share) == ("memory", 2, pytest.approx(0.5))
-
-
-def test_right_of_the_ridge_arithmetic_is_the_roof():
-    result = roofline(0.1, ops=8e9, bytes_moved=0.1e9, ceilings=ROOFS)
-    assert (result.bound, result.share) == ("compute", pytest.approx(0.8))
-    assert "80 %" in result.summary()
+    assert roofline(0.1, ops=1e9, bytes_moved=0.5e9, ceilings=ROOFS) == pytest.approx(0.5)
+    assert roofline(0.1, ops=8e9, bytes_moved=0.1e9, ceilings=ROOFS) == pytest.approx(0.8)
 
 
 def test_a_result_above_the_roof_is_refused():
@@ -36,14 +30,7 @@ def test_a_result_above_the_roof_is_refused():
 
 
 def test_a_result_a_little_above_the_roof_is_within_the_slack():
-    assert roofline(0.1, ops=10.5e9, bytes_moved=0.1e9, ceilings=ROOFS).share == pytest.approx(1.05)
-
-
-def test_a_measured_result_above_the_roof_stands_and_says_that_the_roof_is_too_low():
-    taken = Latency(device="cpu", p50_ms=100.0)
-    result = roofline(taken, ops=140e9, bytes_moved=1e9, ceilings=ROOFS)
-    assert (result.bound, result.share) == ("compute", pytest.approx(14))
-    assert "measure the ceilings again" in result.summary()
+    assert roofline(0.1, ops=10.5e9, bytes_moved=0.1e9, ceilings=ROOFS) == pytest.approx(1.05)
 
 
 def busy_for(seconds, monkeypatch, *, rate=100e9):

@@ -7,12 +7,7 @@ from torch.nn import functional as F
 
 from labkit import models
 from labkit.errors import LabError
-from labkit.methods.ghost_batch_norm import (
-    GhostBatchNorm2d,
-    ghost_batch_norm,
-    plain_ghost_batch_norm,
-    with_ghost_batch_norm,
-)
+from labkit.methods.ghost_batch_norm import GhostBatchNorm2d, _in_one, ghost_batch_norm, with_ghost_batch_norm
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
@@ -25,18 +20,23 @@ def sample(form="contiguous", dtype=torch.double, count=12, channels=5):
     return x.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()
 
 
+def in_one(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
+    return _in_one(x, ghost_size, weight, bias, eps)[0]
+
+
 def test_two_ghosts_worked_by_hand():
     x = torch.tensor([1.0, 3.0, 10.0, 30.0]).view(4, 1, 1, 1)
-    for form in (plain_ghost_batch_norm, ghost_batch_norm):
+    for form in (ghost_batch_norm, in_one):
         assert form(x, 2, eps=1e-12).flatten().tolist() == pytest.approx([-1, 1, -1, 1])
 
 
 @pytest.mark.parametrize("ghost_size", [1, 3, 4, 12])
 @pytest.mark.parametrize("form", FORMATS)
-def test_it_is_batch_norm_of_each_group_alone_forward_and_backward(form, ghost_size):
+def test_the_form_for_a_compiler_is_batch_norm_of_each_group_alone_forward_and_backward(form, ghost_size):
     x, weight, bias = inputs = sample(form)
-    wanted, found = (fn(x, ghost_size, weight, bias) for fn in (plain_ghost_batch_norm, ghost_batch_norm))
+    wanted, found = (fn(x, ghost_size, weight, bias) for fn in (ghost_batch_norm, in_one))
     assert torch.allclose(found, wanted)
+    assert wanted.is_contiguous(memory_format=FORMATS[form])
     assert found.is_contiguous(memory_format=FORMATS[form])
     slope = torch.randn_like(found)
     for theirs, ours in zip(*(torch.autograd.grad(y, inputs, slope) for y in (wanted, found)), strict=True):
@@ -60,6 +60,7 @@ def test_half_precision_is_computed_in_float32(form):
     found = ghost_batch_norm(x.bfloat16(), 4, weight, bias)
     assert found.dtype == torch.bfloat16
     assert torch.equal(found, wanted.bfloat16())
+    assert torch.equal(in_one(x.bfloat16(), 4, weight, bias), in_one(x.bfloat16().float(), 4, weight, bias).bfloat16())
 
 
 def test_without_weight_and_bias_each_ghost_has_mean_0_and_variance_1():
@@ -78,8 +79,10 @@ def test_one_ghost_of_the_whole_batch_is_the_batch_norm_layer_with_its_statistic
     assert torch.equal(ours.eval()(x), F.batch_norm(x, ours.running_mean, ours.running_var, ours.weight, ours.bias))
 
 
+@pytest.mark.parametrize("compiling", [False, True])
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_running_statistics_move_towards_the_mean_of_those_of_the_ghosts(momentum):
+def test_running_statistics_move_towards_the_mean_of_those_of_the_ghosts(momentum, compiling, monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
     x, layer = sample(dtype=torch.float32)[0].detach(), GhostBatchNorm2d(5, 3, momentum=momentum)
     ghosts, share = x.unflatten(0, (4, 3)), 1 if momentum is None else momentum
     layer(x)

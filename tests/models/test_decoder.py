@@ -4,7 +4,8 @@ import pytest
 import torch
 from llama import llama_weights
 
-from labkit.models.decoder import Cache, Decoder, WithCache, decoder_large, packed, rotations, turned
+from benchmarks.decoding import WithCache
+from labkit.models.decoder import Cache, Decoder, decoder_large, packed, rotations, turned
 
 SHAPE = {"heads": 6, "groups": 2, "inner": 20, "longest": 40}
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from labkit import models
-from labkit.models.encoder import PADDING, Encoder, Layer, encoder_small
+from labkit.models.encoder import PADDING, Encoder, Layer
 
 
 @pytest.fixture
@@ -62,4 +62,4 @@ def test_examples_hold_tokens_followed_by_padding():
 def test_its_size_worked_by_hand():
     width, layer = 256, 4 * (256 * 256 + 256) + 2 * 4 * 256 * 256 + 4 * 256 + 256 + 2 * 2 * 256
     wanted = (8192 + 512) * width + 2 * width + 4 * layer + 2 * width + 2
-    assert sum(weight.numel() for weight in encoder_small().parameters()) == wanted
+    assert sum(weight.numel() for weight in Encoder().parameters()) == wanted

@@ -15,7 +15,7 @@ from labkit import ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Answer, Attempt, Batch, Completion
 from labkit.lesson import grading
-from labkit.runner import batch, outcome, run_batch, sources, tasks
+from labkit.runner import batch, run_batch, sources, tasks
 
 pytestmark = pytest.mark.kills
 NOTE = """
@@ -269,20 +269,6 @@ def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_a
     (place / "artifacts" / output).write_text(json.dumps(page), encoding="utf-8")
     batch._end_stale()
     assert [row.status for row in ledger.find(Attempt, batch_key="b")] == ["interrupted", "passed"]
-
-
-def test_a_run_that_deletes_rows_of_the_ledger_does_not_count_and_a_copy_stays(place):
-    ledger.add(
-        Attempt(run_key="earlier", batch_key="b", notebook="x", profile="quick", started_utc="", status="passed")
-    )
-    before = len(ledger.find(Attempt))
-    delete = "import os, pathlib\npathlib.Path(os.environ['LABKIT_ARTIFACTS'], 'ledger.sqlite').unlink()"
-    drills.write_workbook(place, {"80_thief": [delete, drills.RECORD]})
-    for _ in range(2):  # the second start must not overwrite the copy with the little that is left
-        result = run_batch(["80"], fresh=True, show=False)
-        assert result.attempts[0].status == "failed"
-        assert "rows of the ledger were deleted" in result.attempts[0].reason
-    assert len(ledger.find(Attempt, path=place / "artifacts" / outcome.COPY)) == before
 
 
 def test_the_reason_of_a_failed_run_is_kept_where_its_output_cannot_be_written(place):

@@ -5,7 +5,7 @@ import torch
 
 from labkit.models.decoder import Decoder
 from labkit.serve.scheduler import Request, Scheduler, Writer
-from labkit.text.writing import generate
+from labkit.text.writing import chances, draw
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +23,18 @@ def requests(count, seed=0, **settings):
 
 
 def alone(decoder, request):
-    how = {"temperature": request.temperature, "seed": request.seed}
-    return generate(decoder, torch.tensor([request.prompt]), request.count, **how)
+    text, random = torch.tensor([request.prompt]), torch.Generator().manual_seed(request.seed)
+    with torch.inference_mode():
+        for _ in range(request.count):
+            new = draw(chances(decoder(text)[:, :, -1], request.temperature), random)[None]
+            text = torch.cat([text, new], 1)
+    return text[0, len(request.prompt) :].tolist()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("rows, chunk, continuous", [(1, 7, True), (3, 5, True), (5, 64, True), (3, 16, False)])
-def test_every_text_is_the_one_that_is_written_alone(decoder, rows, chunk, continuous, temperature):
-    scheduler = Scheduler(Writer(decoder, rows), chunk=chunk, continuous=continuous)
+@pytest.mark.parametrize("rows, chunk", [(1, 7), (3, 5), (5, 64)])
+def test_every_text_is_the_one_that_is_written_alone(decoder, rows, chunk, temperature):
+    scheduler = Scheduler(Writer(decoder, rows), chunk=chunk)
     asked = list(requests(9, temperature=temperature))
     late = {3: asked[6], 11: asked[7], 40: asked[8]}
     for each in asked[:6]:
@@ -119,21 +123,6 @@ def test_a_request_that_is_gone_leaves_and_the_others_stay_right(decoder):
     for each in asked:
         assert each.ended == "gone" or each.tokens == alone(decoder, each)
     assert sum(each.ended == "gone" for each in asked) in (2, 3)
-
-
-def test_without_continuous_batching_nobody_joins_a_batch():
-    asked = list(requests(9))
-    scheduler = Scheduler(Counted(), chunk=64, continuous=False)
-    for each in asked:
-        scheduler.add(each)
-    together = set()
-    while scheduler.busy():
-        scheduler.turn()
-        if together and not all(each.ended for each in together):
-            assert set(scheduler.writing) <= together
-        elif not scheduler.gathering:
-            together = set(scheduler.writing)
-    assert all(each.ended == "length" for each in asked)
 
 
 def test_the_stop_token_ends_a_text(decoder):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.decoding import generate, generate_with, to_onnx_with_cache
 from labkit import export
 from labkit.models.trained import trained
-from labkit.text.with_cache import generate_with, to_onnx_with_cache
-from labkit.text.writing import generate, to_tokens
+from labkit.text.writing import to_tokens
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ def file(tmp_path_factory):
 
 def test_it_writes_the_same_text(file):
     decoder, prompt = trained("decoder-small")[0], to_tokens("A batch of ")
-    assert generate_with(file, prompt, 40) == generate(decoder, prompt, 40)
+    assert generate_with(export.session(file, threads=1), prompt, 40) == generate(decoder, prompt, 40)
 
 
 @pytest.mark.parametrize("texts, past, new", [(1, 0, 1), (1, 0, 9), (3, 5, 1), (4, 7, 3)])

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from benchmarks.decoding import generate, speculative
 from labkit.models.decoder import Decoder
 from labkit.text import writing
-from labkit.text.writing import generate, speculative
 
 
 def small(seed, layers, classes=256, **settings):

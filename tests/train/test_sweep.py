@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import torch
 
+from benchmarks import sweeps
 from labkit.data import load
 from labkit.methods import Hooks
 from labkit.models.cnn import cnn
@@ -47,15 +48,7 @@ def test_settings_are_compared_seed_by_seed():
     rows = [Row("a", 1, 82.0), Row("a", 0, 71.0), Row("a", 2, 3.0)]
     rows += [Row("b", 0, 70.0), Row("b", 2, 2.0), Row("b", 1, 81.0)]
     assert list(sweep.values(rows, "a")) == [71, 82, 3]
-    assert tuple(sweep.difference(rows, "a", "b")) == (1, 1)
-
-
-def test_a_ratio_is_a_geometric_mean():
-    rows = [Row("a", seed, value) for seed, value in enumerate((2.0, 4.0, 8.0))]
-    rows += [Row("b", seed, 1.0) for seed in range(3)]
-    found = sweep.ratio(rows, "a", "b", "accuracy")
-    assert found.mean == pytest.approx(4)
-    assert found.low * found.high == pytest.approx(16)
+    assert (sweep.values(rows, "a") - sweep.values(rows, "b")).tolist() == [1, 1, 1]
 
 
 def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
@@ -71,9 +64,9 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
 def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": BASE, "again": BASE}
-    found = sweep.run(settings, partial(cnn, 2), images(), seeds=range(3))
+    found = sweeps.run(settings, partial(cnn, 2), images(), seeds=range(3))
     assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in range(3)]
-    assert tuple(sweep.difference(found, "a", "again", "loss")) == (0, 0)
+    assert (sweep.values(found, "a", "loss") == sweep.values(found, "again", "loss")).all()
     assert found[0].loss != found[1].loss
     assert all(0 <= each.accuracy <= 100 and each.loss > 0 for each in found)
 
@@ -82,60 +75,47 @@ def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_sa
 def test_a_target_ends_the_training_when_the_loss_on_all_images_is_low_enough(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": TrainConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.0, batch=64, epochs=40)}
-    (found,) = sweep.run(settings, partial(cnn, 4), images(), seeds=[0], target=0.7)
+    [(found, looks)] = sweeps.run(settings, partial(cnn, 4), images(), seeds=[0], target=0.7)
     assert found.loss <= 0.7
-    assert 1 <= found.epochs < 40
-    assert found.steps == 4 * found.epochs
-    assert [look.steps for look in found.looks] == [2**n for n in range(len(found.looks))]
-    assert 2 ** len(found.looks) > found.steps > found.looks[-1].steps / 2
-    above = [look for look in found.looks if look.loss > 0.7]
-    assert all(look.steps <= found.steps for look in above)
-    assert all(0 <= look.accuracy <= 100 and look.epochs == look.steps / 4 for look in found.looks)
-    assert len({float(next(look.model.parameters()).detach().sum()) for look in found.looks}) == len(found.looks)
+    assert 1 <= found.steps < 4 * 40
+    assert 2 ** len(looks) > found.steps > 2 ** (len(looks) - 1) / 2
+    assert len({float(next(look.parameters()).detach().sum()) for look in looks}) == len(looks)
+    assert 0 <= found.accuracy <= 100
 
 
 def test_the_step_of_the_target_lies_on_the_line_between_two_looks():
-    assert sweep._crossing((10, 1.0), (12, 0.5), 0.75) == 11
-    assert sweep._crossing((0, math.inf), (1, 0.5), 0.75) == 1
+    assert sweeps.crossing((10, 1.0), (12, 0.5), 0.75) == 11
+    assert sweeps.crossing((0, math.inf), (1, 0.5), 0.75) == 1
 
 
 def test_a_target_that_is_never_reached_and_no_test_images_give_nan(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     train, _ = images()
-    (found,) = sweep.run({"a": BASE}, partial(cnn, 2), (train, None), seeds=[0], target=1e-9)
+    [(found, looks)] = sweeps.run({"a": BASE}, partial(cnn, 2), (train, None), seeds=[0], target=1e-9)
     assert math.isnan(found.steps) and math.isnan(found.accuracy)
-    assert found.looks == ()
+    assert looks == ()
     assert found.loss > 0
 
 
-@pytest.mark.parametrize("target", [None, 1e-9])
-def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_order(monkeypatch, target):
+def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_order(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
-    seen, settings = [], {"usual": BASE, "last": replace(BASE, channels_last=True)}
-
-    def watched(network, *rest):
-        seen.append(network[0][0].weight.is_contiguous() and network[0][3].weight.is_contiguous())
-        return step(network, *rest)
-
-    step = sweep.train_step
-    monkeypatch.setattr(sweep, "train_step", watched)
-    usual, last = sweep.run(settings, partial(cnn, 2), images(), seeds=[0], target=target)
-    assert seen == ([] if target is None else [True] * 4 + [False] * 4)
+    settings = {"usual": BASE, "last": replace(BASE, channels_last=True)}
+    usual, last = sweeps.run(settings, partial(cnn, 2), images(), seeds=[0])
     for mine, other in zip(last.model.parameters(), usual.model.parameters(), strict=True):
         assert mine.is_contiguous()
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-5)
-    assert all(weight.is_contiguous() for look in last.looks for weight in look.model.parameters())
 
 
 @pytest.mark.slow
 def test_a_trained_network_is_left_with_the_statistics_of_the_training_images(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     train, _ = images()
-    for target in (None, 1e-9):
-        (found,) = sweep.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=target)
-        before = found.model[0][1].running_mean.clone()
-        sweep.update_batch_norm(found.model, train, "cpu")
-        torch.testing.assert_close(before, found.model[0][1].running_mean)
+    [found] = sweeps.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0])
+    [(late, _)] = sweeps.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=1e-9)
+    for model in (found.model, late.model):
+        before = model[0][1].running_mean.clone()
+        sweep.update_batch_norm(model, train, "cpu")
+        torch.testing.assert_close(before, model[0][1].running_mean)
 
 
 def test_running_statistics_are_those_of_the_training_images_afterwards():

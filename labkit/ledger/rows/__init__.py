@@ -7,7 +7,7 @@ so that running a cell twice does not count twice.
 
 from labkit.device.machine import Machine  # noqa: F401 (a row of the ledger like those below)
 from labkit.ledger.rows._delivered import EngineFile, RaceScore, Scored  # noqa: F401
-from labkit.ledger.rows._measured import Ceiling, Deployment, Energy, Latency, Memory, Ratio, Training  # noqa: F401
+from labkit.ledger.rows._measured import Ceiling, Deployment, Latency, Memory, Ratio, Training  # noqa: F401
 from labkit.ledger.rows._runs import (  # noqa: F401
     EDITION,
     Answer,

@@ -111,28 +111,6 @@ class Memory(Measured, Shown):
         return facts + ([("unknown", self.reason)] if self.reason else [])
 
 
-@row("energies", key=("run_key", "name", "device", "threads", "batch"))
-class Energy(Measured, Shown):
-    """Energy of a window of calls, the idle draw of the device included."""
-
-    name: str = ""
-    batch: int = 1
-    joules_per_item: float | None = None
-    joules: float | None = None
-    seconds: float | None = None
-    items: int | None = None
-    source: str | None = None  # "NVML" or "RAPL"
-    fix: str | None = None
-
-    def facts(self):
-        if self.joules_per_item is None:
-            return [("not measured", self.reason or ""), *([("next", self.fix)] if self.fix else [])]
-        return [
-            ("energy", f"{shown(self.joules_per_item, 'J')} an item"),
-            ("power", f"{shown(self.joules / self.seconds, 'W')} over {self.seconds:.1f} s ({self.source})"),
-        ]
-
-
 @row("trainings", key=("run_key", "study", "variant", "device"))
 class Training(Measured):
     """One way to train one network; `variant` says what is different from the study's baseline."""
@@ -163,7 +141,6 @@ class Deployment(Measured):
     latency_p50_ms: float | None = None
     latency_p95_ms: float | None = None
     throughput_per_s: float | None = None
-    energy_per_item_j: float | None = None
     size_bytes: int | None = None  # on disk
     memory_bytes: int | None = None  # in use while serving
     cost_per_million_usd: float | None = None
