@@ -63,10 +63,8 @@ def _short(value):
     return f"{value:.3g}" if isinstance(value, (int, float, np.number)) else str(value)
 
 
-def canvas(width=6.5, height=3.2, *, columns=1, ax=None):
-    """(figure, axes): a new picture, or the figure of the axes that were given."""
-    if ax is not None:
-        return ax.figure, ax
+def canvas(width=6.5, height=3.2, *, columns=1):
+    """(figure, axes): a new picture."""
     figure = Picture(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, columns)
     for each in np.atleast_1d(axes):
@@ -74,7 +72,7 @@ def canvas(width=6.5, height=3.2, *, columns=1, ax=None):
     return figure, axes
 
 
-def ratio(result, ax=None):
+def ratio(result):
     """The ratios of a `Comparison` with their 95 % intervals; the grey band is what the machine cannot tell apart.
 
     An interval so long that it would dwarf the others is cut off by the frame, with an arrow.
@@ -82,7 +80,7 @@ def ratio(result, ax=None):
     rows = list(result.rows)
     medians = [1.0, *(row.median for row in rows)]
     least, most = min(medians) / FRAME, max(medians) * FRAME
-    figure, ax = canvas(height=1.2 + 0.45 * len(rows), ax=ax)
+    figure, ax = canvas(height=1.2 + 0.45 * len(rows))
     floor = min(result.null.floor, most)  # endless where there are too few pairs
     ax.axvspan(1 / (1 + floor), 1 + floor, color=GREY, alpha=0.2, lw=0)
     ax.axvline(1, color=GREY, lw=1)

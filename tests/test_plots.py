@@ -93,12 +93,6 @@ def test_among_many_points_only_the_front_is_numbered():
     assert ax.get_xscale() == "log"
 
 
-def test_pictures_can_be_drawn_into_given_axes():
-    figure, (left, right) = plots.canvas(columns=2)
-    assert plots.ratio(comparison(), ax=left) is figure
-    assert right.get_xlabel() == ""
-
-
 BOXES = [(0, 0.0, 4.0, "forward"), (1, 0.5, 3.0, "conv"), (2, 1.0, 2.0, "gemm"), (0, 4.0, 6.0, "backward"),
          (1, 5.0, 4.0, "conv"), (0, 10.0, 1.0, "other")]  # fmt: skip
 

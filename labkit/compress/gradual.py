@@ -9,7 +9,7 @@ Source   Zhu and Gupta 2017, arXiv:1710.01878
 """
 
 from labkit.compress.magnitude import SCOPES, apply_masks, magnitude_masks, masks_of, sparsity_of
-from labkit.errors import LabError, require_known
+from labkit.errors import require_known
 from labkit.methods import Hooks
 
 
@@ -30,12 +30,6 @@ class GradualPruning(Hooks):
 
     def __init__(self, sparsity, *, steps, every=10, scope="global"):
         super().__init__(sparsity)
-        if not 0 <= sparsity <= 1 or min(steps, every) < 1:
-            raise LabError(
-                "This is no schedule of pruning.",
-                expected="a sparsity from 0 to 1, steps and every of at least 1",
-                found=f"sparsity {sparsity}, steps {steps}, every {every}",
-            )
         require_known(scope, SCOPES, "scope")
         self.steps, self.every, self.scope = steps, every, scope
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from labkit.compress.magnitude import prunable
-from labkit.errors import LabError
 from labkit.methods import Hooks
 
 _ROUNDS = 200  # at most; k-means ends sooner when nothing changes
@@ -48,8 +47,6 @@ def share(model, bits=4):
 
     bits  1 to 8
     """
-    if not 1 <= bits <= 8:
-        raise LabError("A codebook cannot have this size.", expected="1 to 8 bits", found=bits)
     for weight in prunable(model).values():
         kept = weight != 0
         if len(weight[kept].unique()) > 2**bits:

@@ -20,7 +20,6 @@ class Plan:
     precision    end earlier, but not before 0.3 s, once the 95 % interval is this narrow: half-width over the value
     min_samples  at least so many samples (130 is what a p95 needs, 662 a p99), if the seconds allow
     max_samples  and never more than this
-    before       called untimed before each sample, for instance to put weights back
     seed         of the random order
     """
 
@@ -28,7 +27,6 @@ class Plan:
     precision: float = 0.005
     min_samples: int = 130
     max_samples: int = 10_000
-    before: Callable = lambda: None
     seed: int = 0
 
     def is_over(self, spent, half_width=None):

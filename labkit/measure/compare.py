@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from labkit.errors import MeasureError
 from labkit.ledger.rows import Ratio
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
@@ -48,16 +47,12 @@ def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None)
     down and this thread alone computed, the times are those of the thread's own clock; the row's `noise` says so, or
     that the true difference may be larger.
     """
-    if len(arms) < 2:
-        raise MeasureError(
-            "There is nothing to compare.", expected="two or more functions", found=f"{len(arms)} in `arms`"
-        )
     clock = clock_of(device)
     plan = plan or Plan()
     calls = as_calls(inputs)
     arms = _with_null_arm(arms)
     checked = {name: fn for name, fn in arms.items() if name != NULL}
-    check_same_work(checked, calls, tolerance=tolerance, batch=batch, run=_runner(clock, plan))
+    check_same_work(checked, calls, tolerance=tolerance, batch=batch, run=lambda fn, args: clock.time(fn, args)[1])
     times, noisy, why = _timed(clock, list(arms.values()), calls, plan)
     fields = {"batch": batch, "tolerance": float(tolerance), "noisy": noisy, "noise": why}
     return _comparison(list(arms), times, {**provenance(clock), **fields})
@@ -70,18 +65,6 @@ def _with_null_arm(arms):
         built, again = arms[first]
         return {**arms, first: built, AGAIN: again}
     return {**arms, NULL: arms[first]}
-
-
-def _runner(clock, plan):
-    """A function that calls an arm for the check: after `plan.before`, and until the device is done."""
-
-    def run(fn, args):
-        plan.before()
-        output = fn(*args)
-        clock.synchronize()
-        return output
-
-    return run
 
 
 def _timed(clock, functions, calls, plan):
@@ -118,7 +101,6 @@ def _time_rounds(clock, functions, calls, *, plan, group):
         args = calls[len(rounds) % len(calls)]
         row = [None] * len(functions)
         for index in random.permutation(len(functions)):
-            plan.before()
             start = computed()
             taken, _ = clock.time(functions[index], args, calls=group)
             row[index] = taken, (computed() - start) / group
@@ -199,10 +181,10 @@ class Comparison:
         names = ("arm", "median", "low", "high", "verdict", "floor", "pairs", "arm_ms", "noisy")
         return pd.DataFrame([{name: getattr(row, name) for name in names} for row in self.rows])
 
-    def plot(self, ax=None):
+    def plot(self):
         from labkit.plots import ratio
 
-        return ratio(self, ax=ax)
+        return ratio(self)
 
     def summary(self):
         return "\n".join(row.summary() for row in self.rows)

@@ -39,7 +39,7 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, args: 
     calls      argument tuples, of which the first three are tried
     tolerance  largest difference allowed, relative to the largest absolute value of the first arm's output
     batch      leading dimension every output must have, or None
-    run        (fn, args) -> output; how to call, when something has to be done before
+    run        (fn, args) -> output; how to call
     """
     first = next(iter(arms))
     earlier = None
@@ -105,7 +105,7 @@ def _checked_answer(name, fn, args, tolerance, run):
             f"{name!r} answers differently to the same input.",
             expected="the same output from two calls",
             found=text,
-            fix="switch dropout off with model.eval(); undo what a call changes, or seed it, with Plan(before=...)",
+            fix="switch dropout off with model.eval(); undo in the call what it changes, or seed it there",
         )
     inputs = {array.data_ptr() for array in _arrays(args)}
     for old, new in zip(_arrays(once), _arrays(again), strict=True):

@@ -69,7 +69,6 @@ def _sample(clock, fn, calls, plan, group):
     seconds, begin = [], clock.now()
     next_check = max(quantile_floor(0.5), plan.min_samples)
     while len(seconds) < plan.max_samples:
-        plan.before()
         taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], calls=group)
         seconds.append(taken)
         width = None

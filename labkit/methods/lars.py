@@ -14,16 +14,11 @@ class LayerWise(torch.optim.Optimizer):
     """An optimizer that stretches the step of each layer: what LARS and LAMB share. A tensor counts as a layer."""
 
     @torch.no_grad()
-    def step(self, closure=None):
-        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self):
+        """One update of every weight that has a gradient."""
         for group in self.param_groups:
             if weights := [weight for weight in group["params"] if weight.grad is not None]:
                 self.update(weights, [weight.grad for weight in weights], group)
-        return loss
 
     def kept(self, weights, name):
         """The tensors that the optimizer keeps under this name, one for each weight; they begin at 0."""

@@ -33,16 +33,15 @@ class Muon(torch.optim.AdamW):
         super().__init__(groups, lr=lr, betas=betas, weight_decay=weight_decay)
 
     @torch.no_grad()
-    def step(self, closure=None):
-        """One update of every weight that has a gradient; the loss of `closure`, if there is one."""
+    def step(self):
+        """One update of every weight that has a gradient."""
         groups = self.param_groups
         self.param_groups = [group for group in groups if not group["hidden"]]
-        loss = super().step(closure)
+        super().step()
         self.param_groups = groups
         for group in groups:
             if group["hidden"]:
                 self._step_hidden(group)
-        return loss
 
     def _step_hidden(self, group):
         beta, lr = group["betas"][0], group["lr"]

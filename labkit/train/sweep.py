@@ -50,29 +50,24 @@ class Trained(NamedTuple):
     seed: int
     accuracy: float
     loss: float
-    steps: float
+    steps: int
     model: torch.nn.Module
 
 
 def tune_one(job):
-    """Train one network: a `Trained`."""
-    torch.manual_seed(job.config.seed)
-    network = job.make()
-    hooks = {**(job.hooks or {}), "loss": Loss(job.loss)}
-    history = fit(network, job.data[0], job.config, device=job.device, hooks=hooks)
-    return trained(job, network, history.steps)
-
-
-def trained(job, network, steps):
-    """The `Trained` of a network that has learned: batch norm's running statistics are taken anew, then it is tested.
+    """Train one network: a `Trained`. Batch norm's running statistics are taken anew at the end.
 
     It comes back on the CPU, its weights laid out so that they can be written as one vector.
     """
+    torch.manual_seed(job.config.seed)
     train, test = job.data
+    network = job.make()
+    hooks = {**(job.hooks or {}), "loss": Loss(job.loss)}
+    history = fit(network, train, job.config, device=job.device, hooks=hooks)
     loss = update_batch_norm(network, train, job.device)
     right = np.nan if test is None else 100 * accuracy(network, test, device=job.device)
     network = network.cpu().to(memory_format=torch.contiguous_format)
-    return Trained(job.name, job.config.seed, right, loss, steps, network)
+    return Trained(job.name, job.config.seed, right, loss, history.steps, network)
 
 
 @torch.no_grad()

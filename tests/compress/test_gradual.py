@@ -95,12 +95,3 @@ def test_a_resumed_pruning_ends_as_one_that_never_stopped(tmp_path):
 def test_no_scope_is_refused_before_the_training():
     with pytest.raises(LabError, match="no scope"):
         GradualPruning(0.5, steps=10, scope="row")
-
-
-BAD = {"no steps": {"steps": 0}, "too much": {"sparsity": 1.2}, "never": {"every": 0}}
-
-
-@pytest.mark.parametrize("settings", BAD.values(), ids=BAD)
-def test_no_schedule_is_refused(settings):
-    with pytest.raises(LabError, match="no schedule"):
-        GradualPruning(**{"sparsity": 0.5, "steps": 10, **settings})

@@ -11,7 +11,6 @@ from torch import nn
 from labkit.compress import SharedWeights, apply_masks, magnitude_masks, prunable, share
 from labkit.compress.magnitude import masks_of
 from labkit.compress.sharing import _kmeans
-from labkit.errors import LabError
 from labkit.train import TrainConfig, accuracy, fit
 
 
@@ -115,9 +114,3 @@ def test_a_resumed_training_of_centroids_ends_as_one_that_never_stopped(tmp_path
         trained(checkpoint=path)
     resumed, _ = trained(seed=5, checkpoint=path)  # other weights, whose groups are others
     assert torch.equal(weights(whole), weights(resumed))
-
-
-@pytest.mark.parametrize("bits", [0, 9, -1])
-def test_no_codebook_is_refused(bits):
-    with pytest.raises(LabError, match="cannot have this size"):
-        share(network(), bits)

@@ -153,14 +153,6 @@ def test_inputs_are_taken_in_turn():
     assert seen[-30:] == ["a", "b", "c"] * 10
 
 
-def test_the_hook_is_called_before_every_sample():
-    machine, order = SimulatedMachine(0), []
-    work, plan = machine.work(1e-3), Plan(before=lambda: order.append("before"), max_samples=20)
-    row = latency(lambda: order.append("call") or work(), device=machine.clock, plan=plan)
-    assert len(row.samples_ms) == 20
-    assert order[-40:] == ["before", "call"] * 20
-
-
 @pytest.mark.parametrize(
     ("trouble", "word"),
     [({"load": 0.9}, "other processes"), ({"drift": 3.0}, "last third"), ({"jitter": 0.5}, "middle half")],

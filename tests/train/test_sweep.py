@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import sweeps
 from labkit.data import load
 from labkit.methods import Hooks
 from labkit.models.cnn import cnn
@@ -40,6 +39,15 @@ class Row:
     accuracy: float
 
 
+def run(settings, make, data, *, seeds):
+    jobs = [
+        sweep.Job(name=name, config=replace(config, seed=seed), make=make, data=data)
+        for name, config in settings.items()
+        for seed in seeds
+    ]
+    return workers.work(sweep.tune_one, jobs)
+
+
 def images():
     return sweep.halved(load("fashion-mnist", "train", limit=256)), sweep.halved(load("fashion-mnist", limit=100))
 
@@ -64,43 +72,17 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
 def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": BASE, "again": BASE}
-    found = sweeps.run(settings, partial(cnn, 2), images(), seeds=range(3))
+    found = run(settings, partial(cnn, 2), images(), seeds=range(3))
     assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in range(3)]
     assert (sweep.values(found, "a", "loss") == sweep.values(found, "again", "loss")).all()
     assert found[0].loss != found[1].loss
     assert all(0 <= each.accuracy <= 100 and each.loss > 0 for each in found)
 
 
-@pytest.mark.slow
-def test_a_target_ends_the_training_when_the_loss_on_all_images_is_low_enough(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 1)
-    settings = {"a": TrainConfig(optimizer="sgd", learning_rate=0.05, weight_decay=0.0, batch=64, epochs=40)}
-    [(found, looks)] = sweeps.run(settings, partial(cnn, 4), images(), seeds=[0], target=0.7)
-    assert found.loss <= 0.7
-    assert 1 <= found.steps < 4 * 40
-    assert 2 ** len(looks) > found.steps > 2 ** (len(looks) - 1) / 2
-    assert len({float(next(look.parameters()).detach().sum()) for look in looks}) == len(looks)
-    assert 0 <= found.accuracy <= 100
-
-
-def test_the_step_of_the_target_lies_on_the_line_between_two_looks():
-    assert sweeps.crossing((10, 1.0), (12, 0.5), 0.75) == 11
-    assert sweeps.crossing((0, math.inf), (1, 0.5), 0.75) == 1
-
-
-def test_a_target_that_is_never_reached_and_no_test_images_give_nan(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 1)
-    train, _ = images()
-    [(found, looks)] = sweeps.run({"a": BASE}, partial(cnn, 2), (train, None), seeds=[0], target=1e-9)
-    assert math.isnan(found.steps) and math.isnan(found.accuracy)
-    assert looks == ()
-    assert found.loss > 0
-
-
 def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_order(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"usual": BASE, "last": replace(BASE, channels_last=True)}
-    usual, last = sweeps.run(settings, partial(cnn, 2), images(), seeds=[0])
+    usual, last = run(settings, partial(cnn, 2), images(), seeds=[0])
     for mine, other in zip(last.model.parameters(), usual.model.parameters(), strict=True):
         assert mine.is_contiguous()
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-5)
@@ -110,12 +92,10 @@ def test_channels_last_trains_the_same_network_and_gives_it_back_in_the_usual_or
 def test_a_trained_network_is_left_with_the_statistics_of_the_training_images(monkeypatch):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     train, _ = images()
-    [found] = sweeps.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0])
-    [(late, _)] = sweeps.run({"a": BASE}, partial(cnn, 2), images(), seeds=[0], target=1e-9)
-    for model in (found.model, late.model):
-        before = model[0][1].running_mean.clone()
-        sweep.update_batch_norm(model, train, "cpu")
-        torch.testing.assert_close(before, model[0][1].running_mean)
+    [found] = run({"a": BASE}, partial(cnn, 2), images(), seeds=[0])
+    before = found.model[0][1].running_mean.clone()
+    sweep.update_batch_norm(found.model, train, "cpu")
+    torch.testing.assert_close(before, found.model[0][1].running_mean)
 
 
 def test_running_statistics_are_those_of_the_training_images_afterwards():
