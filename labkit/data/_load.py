@@ -14,12 +14,12 @@ from labkit.errors import DataError
 READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
 
 
-def load(name, split="train", *, limit=None, seed=0, size=None):
+def load(name, split="train", *, limit=None, size=None):
     """A data set as uint8 images in memory, or the course's text as bytes.
 
     name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class, or "course-text"
     split    "train" or "test"; the "test" of tiny-imagenet is its official `val`
-    limit    take only so many images, each class in proportion, drawn with `seed`; None: all
+    limit    take only so many images, each class in proportion; None: all
     size     only for folder: bring every image to this many pixels a side
     returns  ImageSet, or TextSet
     Raises   DataError: the set is missing or damaged; it says what to do
@@ -40,7 +40,7 @@ def load(name, split="train", *, limit=None, seed=0, size=None):
         raise DataError(f"{name} cannot be read.", expected="whole, readable files", found=reason, fix=fix) from error
     images, labels, classes = found
     whole = ImageSet(images=images, labels=labels, classes=classes, split=split, **about)
-    return whole if limit is None else whole.subset(limit, seed=seed)
+    return whole if limit is None else whole.subset(limit)
 
 
 def _published(entry, split):

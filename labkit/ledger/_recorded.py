@@ -115,10 +115,10 @@ def recorded(table="deployments", *, most_different=None, folder=None):
     )
 
 
-def recorded_rows(table, *, folder=None):
+def recorded_rows(table):
     """{"hardware, recorded date": the rows of a table measured there}, for the machines that have some."""
     places = {}
-    for page in _pages(folder):
+    for page in _pages(None):
         if rows := page["tables"][table]:
             places.setdefault(f"{page['hardware']}, recorded {page['date']}", []).extend(rows)
     return places

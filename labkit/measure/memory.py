@@ -6,30 +6,30 @@ import weakref
 from collections import Counter
 
 from labkit.ledger.rows import Memory
-from labkit.measure.clock import as_calls, clock_of, provenance
+from labkit.measure.clock import clock_of, provenance
 
 
-def memory(fn, *, device=None, inputs=None, batch=1, name=""):
-    """Memory of one call of `fn` (the first of `inputs`): a `rows.Memory`.
+def memory(fn, *, device=None, batch=1):
+    """Memory of one call of `fn`: a `rows.Memory`.
 
     peak_bytes    GPU: most bytes its allocator held, with what was there before
     tensor_bytes  most bytes of tensors made by the call that were alive at once; without scratch space in operators
     saved_bytes   most bytes autograd kept at once for the backward pass; each storage once, parameters not
     """
-    clock, call = clock_of(device), as_calls(inputs)[0]
-    fn(*call)  # what is made once and kept is not the call's
+    clock = clock_of(device)
+    fn()  # what is made once and kept is not the call's
     clock.synchronize()
     if clock.peak_bytes() is not None:  # garbage counts there; to look for it takes up to half a second
         gc.collect()
     clock.reset_peak()
-    fn(*call)
+    fn()
     clock.synchronize()
     peak = clock.peak_bytes()
     with _count_tensors() as tensors:
-        fn(*call)
-    saved = saved_for_backward(fn, *call)
+        fn()
+    saved = saved_for_backward(fn)
     where = {key: value for key, value in provenance(clock).items() if key != "threads"}
-    return Memory(**where, name=name, batch=batch, peak_bytes=peak, tensor_bytes=tensors.peak, saved_bytes=saved)
+    return Memory(**where, batch=batch, peak_bytes=peak, tensor_bytes=tensors.peak, saved_bytes=saved)
 
 
 def saved_for_backward(fn, *args):

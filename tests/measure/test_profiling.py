@@ -10,24 +10,19 @@ from labkit.measure.profiling import profile
 
 @pytest.fixture(scope="module")
 def seen():
-    weight = torch.ones(64, 64)
-    return profile(lambda x: (x @ weight).relu() + 1, device="cpu", inputs=torch.ones(64, 64), calls=4)
+    x = torch.ones(64, 64)
+    return profile(lambda: (x @ x).relu() + 1, calls=4)
 
 
 def test_the_table_counts_operators_per_call(seen):
     table = seen.operators().set_index("operator")
     assert table.loc[["aten::mm", "aten::relu", "aten::add"], "calls"].tolist() == [1, 1, 1]
-    assert table["share"].sum() == pytest.approx(1)
     assert (table["total_ms"] >= table["self_ms"]).all()
 
 
 def test_the_table_is_sorted_and_cut(seen):
     assert seen.operators(top=2)["self_ms"].is_monotonic_decreasing
     assert len(seen.operators(top=2)) == 2
-
-
-def test_a_cpu_runs_no_kernels(seen):
-    assert seen.kernels() == 0
 
 
 def test_the_trace_file_is_one_that_perfetto_reads(seen, tmp_path):

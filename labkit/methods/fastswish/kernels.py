@@ -42,28 +42,28 @@ def _wide(x):
     return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
-def _launch(kernel, *tensors, block=BLOCK):
-    """Run a kernel over the elements of tensors that lie in memory alike; one program for each `block` of them."""
+def _launch(kernel, *tensors):
+    """Run a kernel over the elements of tensors that lie in memory alike; one program for each `BLOCK` of them."""
     count, device = tensors[0].numel(), tensors[0].device
     if count:
         with devices.selected(device):
-            kernel[(triton.cdiv(count, block),)](*tensors, count, BLOCK=block)
+            kernel[(triton.cdiv(count, BLOCK),)](*tensors, count, BLOCK=BLOCK)
 
 
-def forward(x, *, block=BLOCK):
+def forward(x):
     """FastSwish of x; any shape and strides, fp16, bf16, fp32 or fp64."""
     x = _dense(x)
     y = torch.empty_like(x)
-    _launch(_forward_kernel, x, y, block=block)
+    _launch(_forward_kernel, x, y)
     return y
 
 
-def backward(grad, x, *, block=BLOCK):
+def backward(grad, x):
     """The gradient with respect to x."""
     x = _dense(x)
     grad = grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
     out = torch.empty_like(x)
-    _launch(_backward_kernel, grad, x, out, block=block)
+    _launch(_backward_kernel, grad, x, out)
     return out
 
 
