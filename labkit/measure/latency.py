@@ -46,9 +46,6 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
         peak_bytes=clock.peak_bytes(),
         noisy=noise.noisy,
         noise=noise.why,
-        other_load=noise.other_load,
-        clock_mhz=noise.clock_mhz,
-        throttle=noise.throttle,
     )
 
 

@@ -1,12 +1,13 @@
 """Was the machine quiet? Load of other processes, stolen and waited time, clocks, and the samples' own shape."""
 
+import functools
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit import device as devices
-from labkit.measure import _counters
 from labkit.measure.stats import drift, spread
 
 OTHER_LOAD = 0.10  # of the cores' time
@@ -16,6 +17,13 @@ ALONE = 0.05  # of the time, unaccounted for: the thread slept, or other threads
 SPREAD = 0.25  # interquartile range over the median
 DRIFT = 0.10  # last third against first third
 SHORTEST_S = 0.25  # kernels count in ticks of 10 ms: a shorter window says nothing of the load
+THROTTLES = {  # bits of NVML's clock event reasons that make a measurement doubtful
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,6 @@ class Usage:
     stolen: float | None = None  # by other virtual machines
     waited: float | None = None  # this thread, ready to run but without a core
     computed: float | None = None  # this thread
-    clock_mhz: float | None = None
     throttle: str | None = None  # why the device slows itself down right now
     throttled: int = 0  # how often the CPU did so far
     strangers: int = 0  # other processes on the GPU
@@ -42,8 +49,6 @@ class Noise:
     noisy: bool
     why: str | None
     other_load: float | None
-    clock_mhz: float | None = None
-    throttle: str | None = None
     waited: float = 0.0  # share of the time
     alone: bool = False  # this thread alone worked: all the time it computed, or waited for a core
 
@@ -71,8 +76,8 @@ def read_usage(device=None):
         stolen=sum(getattr(t, "steal", 0) for t in mine),
         waited=waited_s(),
         computed=time.thread_time(),
-        throttled=_counters.throttle_events(),
-        **(_counters.gpu_state(gpu) if gpu else {"clock_mhz": _counters.cpu_mhz()}),
+        throttled=_throttle_events(),
+        **(_gpu_state(gpu) if gpu else {}),
     )
 
 
@@ -82,6 +87,53 @@ def waited_s(task="thread-self"):
         return int(Path(f"/proc/{task}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return None
+
+
+# --- the hardware's own counters; None where it has none ---
+
+
+@functools.cache
+def _gpu_handle(uuid):
+    """NVML's handle of the GPU with torch's `uuid`, or None."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        for prefix in ("GPU-", "MIG-"):
+            with suppress(pynvml.NVMLError):
+                return pynvml.nvmlDeviceGetHandleByUUID(f"{prefix}{uuid}")
+    return None
+
+
+def _ask(name, uuid):
+    """The answer of NVML's function of this name for a GPU, or None."""
+    import pynvml
+
+    handle = _gpu_handle(uuid)
+    if handle is None:
+        return None
+    with suppress(pynvml.NVMLError):
+        return getattr(pynvml, name)(handle)
+    return None
+
+
+def _gpu_state(uuid):
+    """{throttle, strangers} of a GPU: what slows it down, other processes on it."""
+    bits = _ask("nvmlDeviceGetCurrentClocksEventReasons", uuid) or 0
+    running = {process.pid for process in _ask("nvmlDeviceGetComputeRunningProcesses", uuid) or ()}
+    return {
+        "throttle": ", ".join(name for bit, name in THROTTLES.items() if bits & bit) or None,
+        # In a container the numbers are the host's, so count instead of comparing with our own.
+        "strangers": max(len(running) - 1, 0),
+    }
+
+
+def _throttle_events():
+    """The number of times that the cores were slowed down for heat so far; 0 where there is no counter."""
+    counts = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    with suppress(OSError, ValueError):
+        return sum(int(path.read_text()) for path in counts)
+    return 0
 
 
 def noise_of(before, after, samples):
@@ -113,4 +165,4 @@ def noise_of(before, after, samples):
         found[f"the middle half of the samples spreads over {100 * wide:.0f} % of the median"] = wide > SPREAD
         found[f"the last third took {100 * moved:+.0f} % against the first"] = abs(moved) > DRIFT
     why = "; ".join(reason for reason, so in found.items() if so) or None
-    return Noise(why is not None, why, other, after.clock_mhz, after.throttle, waited, alone)
+    return Noise(why is not None, why, other, waited, alone)

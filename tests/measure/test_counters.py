@@ -4,14 +4,13 @@ import pynvml
 import pytest
 
 from labkit.device import machine
-from labkit.measure import _counters as counters
+from labkit.measure import noise as counters
 
 
 @pytest.fixture
 def driver(monkeypatch):
-    """An NVIDIA driver that answers: 1,500 MHz, slowed by power and heat, two processes."""
+    """An NVIDIA driver that answers: slowed by power and heat, two processes."""
     answers = {
-        "nvmlDeviceGetClockInfo": 1500,
         "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x40 | 0x1,
         "nvmlDeviceGetComputeRunningProcesses": [type("Process", (), {"pid": pid}) for pid in (1, 2)],
     }
@@ -20,22 +19,22 @@ def driver(monkeypatch):
     monkeypatch.setattr(counters, "_gpu_handle", lambda uuid: "handle")
 
 
-def test_a_gpu_tells_its_clock_its_brakes_and_its_other_users(driver):
-    state = counters.gpu_state("some-uuid")
-    assert state == {"clock_mhz": 1500.0, "throttle": "power cap, thermal (hardware)", "strangers": 1}
+def test_a_gpu_tells_its_brakes_and_its_other_users(driver):
+    state = counters._gpu_state("some-uuid")
+    assert state == {"throttle": "power cap, thermal (hardware)", "strangers": 1}
 
 
 def test_without_a_driver_nothing_is_told():
     counters._gpu_handle.cache_clear()
-    assert counters.gpu_state("no such gpu") == {"clock_mhz": None, "throttle": None, "strangers": 0}
+    assert counters._gpu_state("no such gpu") == {"throttle": None, "strangers": 0}
 
 
 def test_a_counter_the_gpu_does_not_have_is_unknown(driver, monkeypatch):
     def refuse(*_):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetClockInfo", refuse)
-    assert counters.gpu_state("some-uuid")["clock_mhz"] is None
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", refuse)
+    assert counters._gpu_state("some-uuid")["throttle"] is None
 
 
 def test_the_last_level_cache_has_a_likely_size_or_is_unknown():

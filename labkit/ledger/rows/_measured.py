@@ -35,9 +35,6 @@ class Latency(Measured, Shown):
     calls_per_sample: int | None = None
     peak_bytes: int | None = None  # GPU allocator
     noise: str | None = None  # why it is noisy
-    other_load: float | None = None  # share of the cores' time that other processes used, 0 to 1
-    clock_mhz: float | None = None
-    throttle: str | None = None
     sqnr_db: float | None = None  # of an INT8 engine's answers, against the file run as it is written
 
     def facts(self):
