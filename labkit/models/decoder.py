@@ -32,7 +32,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(width, heads, groups, inner, activation) for _ in range(layers))
         self.norm = nn.RMSNorm(width, eps=1e-5)
         self.head = nn.Linear(width, classes, bias=False)
-        for name, buffer in zip(("cosines", "sines"), rotations(longest, self.size), strict=True):
+        for name, buffer in zip(("cosines", "sines"), _rotations(longest, self.size), strict=True):
             self.register_buffer(name, buffer, persistent=False)
         self.apply(initialize)
 
@@ -170,7 +170,7 @@ def packed(decoder):
     return decoder.eval()
 
 
-def rotations(longest, size, base=10_000.0):
+def _rotations(longest, size, base=10_000.0):
     """Cosines and sines (longest, size) of the angles by which place p turns pair i: p / base^(2i / size)."""
     rates = base ** (-torch.arange(0, size, 2) / size)  # (size / 2,)
     angles = torch.outer(torch.arange(longest), rates).repeat(1, 2)  # (longest, size)

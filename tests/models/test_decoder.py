@@ -5,7 +5,7 @@ import torch
 from llama import llama_weights
 
 from benchmarks.decoding import WithCache
-from labkit.models.decoder import Cache, Decoder, decoder_large, packed, rotations, turned
+from labkit.models.decoder import Cache, Decoder, _rotations, decoder_large, packed, turned
 
 SHAPE = {"heads": 6, "groups": 2, "inner": 20, "longest": 40}
 
@@ -35,7 +35,7 @@ def test_it_is_the_llama_of_transformers(decoder, tokens):
     with torch.inference_mode():
         assert torch.allclose(
             decoder(tokens).transpose(1, 2), other(tokens).logits, atol=1e-4
-        )  # its rotations are in float32
+        )  # its _rotations are in float32
 
 
 @pytest.mark.parametrize("cuts", [[17], [1] * 17, [5, 1, 1, 10], [16, 1]])
@@ -75,7 +75,7 @@ def test_no_token_looks_ahead(decoder, tokens):
 
 
 def test_only_the_distance_of_two_tokens_turns_their_product():
-    cosines, sines = rotations(30, 8)
+    cosines, sines = _rotations(30, 8)
     query, key = torch.randn(2, 1, 1, 1, 8)
     products = [
         (turned(query, cosines[a], sines[a]) * turned(key, cosines[b], sines[b])).sum()
