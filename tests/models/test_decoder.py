@@ -35,7 +35,7 @@ def test_it_is_the_llama_of_transformers(decoder, tokens):
     with torch.inference_mode():
         assert torch.allclose(
             decoder(tokens).transpose(1, 2), other(tokens).logits, atol=1e-4
-        )  # its _rotations are in float32
+        )  # its rotations are in float32
 
 
 @pytest.mark.parametrize("cuts", [[17], [1] * 17, [5, 1, 1, 10], [16, 1]])
