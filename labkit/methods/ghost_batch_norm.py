@@ -53,14 +53,22 @@ def _normalized(x, ghost_size, weight, bias, eps):
 
 
 def _in_one(x, ghost_size, weight, bias, eps):
-    """The same for a compiler, which makes one pass of all ghosts of it, and would not of a loop."""
-    ghosts = x.unflatten(0, (-1, ghost_size)).to(torch.promote_types(x.dtype, torch.float32))  # (G, size, C, H, W)
-    variance, mean = torch.var_mean(ghosts, (1, 3, 4), correction=0, keepdim=True)
-    y = (ghosts - mean) * (variance + eps).rsqrt()
-    for factor, apply in ((weight, torch.mul), (bias, torch.add)):
-        y = y if factor is None else apply(y, factor.view(-1, 1, 1))
-    size = ghosts[0].numel() // x.shape[1]
-    return y.to(x.dtype).flatten(0, 1), mean.mean(0).flatten(), variance.mean(0).flatten() * (size / max(size - 1, 1))
+    """The same for a compiler, which makes few passes of all ghosts of it, and would not of a loop."""
+    count, channels, height, width = x.shape
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    if x.is_contiguous(memory_format=torch.channels_last):  # channels are columns, to be summed
+        groups = wide.permute(0, 2, 3, 1).reshape(-1, ghost_size * height * width, channels)
+        where, shape = (1,), (-1,)
+    else:
+        groups, where, shape = wide.unflatten(0, (-1, ghost_size)), (1, 3, 4), (-1, 1, 1)
+    mean = groups.mean(where, keepdim=True)
+    variance = (groups - mean).square().mean(where, keepdim=True)
+    scale = (variance + eps).rsqrt() * (1 if weight is None else weight.view(shape))
+    y = groups * scale + ((0 if bias is None else bias.view(shape)) - mean * scale)
+    y = y.reshape(count, height, width, channels).permute(0, 3, 1, 2) if len(where) == 1 else y.flatten(0, 1)
+    size = groups.numel() // mean.numel()  # values under one mean
+    statistics = [each.view(-1, channels).mean(0) for each in (mean, variance * (size / max(size - 1, 1)))]
+    return y.to(x.dtype), *statistics
 
 
 class GhostBatchNorm2d(nn.BatchNorm2d):
