@@ -65,7 +65,7 @@ def test_nothing_is_saved_without_gradients():
 
 
 def test_a_row_fits_the_ledger_and_shows_what_it_knows(tmp_path):
-    row = memory(lambda: torch.ones(256).sum(), device="cpu", name="ones")
+    row = memory(lambda: torch.ones(256).sum(), device="cpu")
     ledger.add(row, path=tmp_path / "ledger.sqlite")
     assert ledger.load("memories", path=tmp_path / "ledger.sqlite")["saved_bytes"][0] == 0
     assert "tensor 1.03 kB" in row.summary()
