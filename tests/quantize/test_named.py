@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from labkit import cli
 from labkit.data import load
-from labkit.device import Machine
+from labkit.device.machine import Machine
 from labkit.errors import LabError
 from labkit.export import parity, precision_of, to_onnx
 from labkit.quantize import by_name, images_for
