@@ -50,12 +50,12 @@ def twice(name, profile):
         [path] = ledger.record(profile=profile)
         page = json.loads(path.read_text(encoding="utf-8"))
         page["tables"] = {table: rows for table, rows in page["tables"].items() if table in KEPT}
+        load = os.getloadavg()[0]  # of other programs, if it is well above that of this lesson alone
         flipped, compared = flips([run_once(name, profile)], Path(artifacts) / "recorded")
     for line in flipped:
         print(f"# {line}", flush=True)
-    return root() / "artifacts" / "recorded" / path.parent.name, page | {
-        "again": {"compared": compared, "flipped": flipped}
-    }
+    again = {"compared": compared, "flipped": flipped, "load_average": load}
+    return root() / "artifacts" / "recorded" / path.parent.name, page | {"again": again}
 
 
 def run_once(name, profile):
