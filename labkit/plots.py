@@ -24,10 +24,10 @@ class Picture(Figure):
     def _repr_png_(self):
         page = io.BytesIO()
         self.savefig(page, format="png", dpi=110)
-        return page.getvalue(), {"alt": in_words(self)}
+        return page.getvalue(), {"alt": _in_words(self)}
 
 
-def in_words(figure):
+def _in_words(figure):
     """What a figure shows, for a reader who cannot see it: titles, axes, texts, bars, and both ends of each line."""
     return " ".join(filter(None, (_axes_in_words(ax) for ax in figure.axes)))
 
@@ -125,7 +125,8 @@ def pareto(rows):
     ax.tick_params(labelsize=8.5)
     ax.set_xlabel("latency p50 (ms), low is better", fontsize=9)
     ax.set_ylabel("accuracy, high is better", fontsize=9)
-    ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")
+    if sizes.any():
+        ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")
     return figure
 
 

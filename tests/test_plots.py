@@ -120,7 +120,7 @@ def test_the_words_of_a_picture_hold_the_bars_and_the_lines_that_have_no_name():
     left.bar(["a", "b"], [3, 4.5], label="seconds")
     right.plot([1, 2, 4], [8, 6, 5])
     right.axhline(6)
-    assert plots.in_words(figure) == "a; b; seconds: 3, 4.5. 8 at 1, 5 at 4."
+    assert plots._in_words(figure) == "a; b; seconds: 3, 4.5. 8 at 1, 5 at 4."
 
 
 def test_the_words_of_the_front_say_which_no_other_beats_and_how_good_they_are():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import nbformat
 import pytest
+from book_checks import FINDINGS
 from rows_made_up import write_attempt, write_lesson
 from test_browser import CHROMIUM, QUIET, need_browser
 
@@ -100,6 +101,12 @@ def test_a_picture_holds_one_run_with_one_batch_and_its_line_joins_nothing_else(
     ]
 
 
+GROUND = {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 18, 18)"}  # as Chromium has them
+SMALLEST = """Math.min(...[...document.querySelectorAll('main *')]
+    .filter((node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim()))
+    .map((node) => parseFloat(getComputedStyle(node).fontSize)))"""
+
+
 @pytest.mark.browser
 @pytest.mark.timeout(240)
 def test_with_all_twenty_lessons_the_findings_fit_on_a_few_screens_and_on_a_phone():
@@ -118,8 +125,15 @@ def test_with_all_twenty_lessons_the_findings_fit_on_a_few_screens_and_on_a_phon
         assert tab.locator(".answers section").count() == 20
         fold = tab.locator("main > details").first.bounding_box()
         assert 1000 < fold["y"] <= 3000
+        for theme in ("light", "dark"):
+            tab.emulate_media(color_scheme=theme)
+            wrong = [found for found in tab.evaluate(FINDINGS) if not found.startswith("no navigation")]  # no book here
+            assert wrong == [], theme
+            assert tab.evaluate("getComputedStyle(document.documentElement).backgroundColor") == GROUND[theme]
         tab.set_viewport_size({"width": 400, "height": 800})
+        tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 400
+        assert tab.evaluate(SMALLEST) >= 8 * 96 / 72, "8 points"
         shrunk = "[...document.images].filter(image => image.width < image.naturalWidth).length"
         assert tab.evaluate(shrunk) == 0, "the 8.5 points of a picture become less"
         browser.close()

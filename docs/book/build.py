@@ -18,19 +18,18 @@ from labkit import device, ledger
 from labkit.device import packages
 from labkit.errors import LabError
 from labkit.files import artifacts
-from labkit.ledger.rows import Attempt, Run
+from labkit.ledger.rows import PROFILES, Attempt, Run
 from labkit.lesson.syllabus import lessons
 from labkit.report import write_report
 
 HERE = Path(__file__).resolve().parent
-PROFILES = ("quick", "lab", "paper")  # not the folders of runs that filled in the solutions
 LEFT_OUT = shutil.ignore_patterns(
     ".buildinfo*", "objects.inv", "*webpack-macros.html", "*.map"
 )  # of no use to a reader
 
 
 def build():
-    """Write artifacts/book, and the report, whose links lead into it; returns what Sphinx warned of, as one text."""
+    """Write artifacts/book, and the report, which links it; returns what Sphinx warned of, as one text."""
     book = artifacts() / "book"
     with tempfile.TemporaryDirectory() as name:
         sources, built = Path(name) / "sources", Path(name) / "built"
@@ -66,7 +65,7 @@ def newest_runs():
     passed = [
         row
         for row in ledger.find(Attempt, status="passed", reported_by=None)
-        if row.output and Path(row.output).parent.name in PROFILES
+        if row.output and Path(row.output).parent.name in PROFILES  # not of runs that filled in the solutions
     ]
     there = [row for row in passed if (artifacts() / row.output).is_file()]
     return {row.notebook: row for row in sorted(there, key=lambda row: row.finished_utc)}

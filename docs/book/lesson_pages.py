@@ -18,7 +18,6 @@ from latex2mathml.converter import convert
 
 # How an executed notebook names netron's drawing: see labkit.lesson.netron_view.
 _DRAWING = re.compile(r'<a href="(?:\.\./)*(graphs/\w+\.html)">(.*?)</a>')
-_SLIDERS = "In JupyterLab this has sliders. Here you see it at their first positions."
 
 
 def setup(app):
@@ -50,8 +49,6 @@ def _adapt(app, doctree):
         found = _DRAWING.search(raw.astext())
         if found:
             raw.parent.replace(raw, nodes.raw("", _frame(app, found), format="html"))
-    for cell in list(doctree.findall(_has_sliders)):
-        cell.append(nodes.paragraph("", _SLIDERS, classes=["stand-in"]))
 
 
 def _words_of_pictures(page):
@@ -90,11 +87,3 @@ def _frame(app, found):
         f'sandbox="allow-scripts allow-downloads"></iframe><p class="stand-in">netron draws this with JavaScript; the '
         f'table above says what the file holds. <a href="{up}{place}">The drawing on a page of its own</a></p>'
     )
-
-
-def _has_sliders(node):
-    """True for a cell with an output that calls `explore`."""
-    if not isinstance(node, nodes.container) or node.get("nb_element") != "cell_code":
-        return False
-    parts = {child.get("nb_element"): child for child in node.children if isinstance(child, nodes.container)}
-    return "cell_code_output" in parts and "\nexplore(" in "\n" + parts["cell_code_source"].astext()

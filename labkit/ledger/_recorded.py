@@ -11,11 +11,10 @@ from labkit import device
 from labkit.errors import LabError
 from labkit.files import artifacts, root, write_text
 from labkit.ledger._store import as_frame, find, row_class, row_of, tables
-from labkit.ledger.rows import EDITION, Completion, Machine, Run
+from labkit.ledger.rows import EDITION, PROFILES, Completion, Machine, Run
 
 KEPT = ("machines", "runs", "claims", "lesson_answers", "deployments", "trainings", "ceilings", "ratios", "latencies",
         "memories")  # fmt: skip
-PROFILES = ("quick", "lab", "paper")  # the later one measures more
 
 
 def record(hardware=None, *, profile="lab", folder=None):

@@ -1,4 +1,4 @@
-"""The words of a lesson: start, predict, reveal, claim, keep, explore, answer, recap.
+"""The words of a lesson: start, predict, reveal, claim, keep, answer, recap.
 
 They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What they record goes
 to the ledger, so that the report can show it.
@@ -12,12 +12,10 @@ from dataclasses import replace
 
 from labkit import device, ledger
 from labkit.errors import LessonError
-from labkit.ledger.rows import Answer, Claim, Completion, LessonAnswer, Prediction, Run
+from labkit.ledger.rows import PROFILES, Answer, Claim, Completion, LessonAnswer, Prediction, Run
 from labkit.lesson import cards, claims, verdicts
 from labkit.lesson._run import begin, current
 from labkit.lesson.progress import progress
-
-PROFILES = ("quick", "lab", "paper")
 
 _one_at_a_time = threading.RLock()  # a click may arrive in another thread while a cell reveals the result
 
@@ -171,19 +169,6 @@ def keep(*measured, name=""):
         kept.append(replace(row, run_key=current().run_key, **fill))
     ledger.add(*kept)
     return kept[0] if len(kept) == 1 else tuple(kept)
-
-
-def explore(function, **ranges):
-    """Show `function(name=value)` with a slider for each name; in a run without a reader, at the first values.
-
-    ranges  name=(start, low, high), floats or ints
-    """
-    if cards.interactive():
-        from labkit.lesson import widgets
-
-        widgets.show_sliders(function, ranges)
-    else:
-        function(**{name: start for name, (start, _, _) in ranges.items()})
 
 
 def recap():

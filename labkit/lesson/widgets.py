@@ -1,22 +1,14 @@
-"""Widgets for a reader who can click: a prediction's, and sliders.
+"""The widgets of a prediction, for a reader who can click.
 
 The kernel may handle a click in another thread, while a cell runs, and two clicks at once.
 """
 
-import contextlib
-import io
-import math
 import threading
-from html import escape
-from unittest import mock
 
 import ipywidgets as widgets
-import matplotlib.pyplot as plt
-from IPython.core.pylabtools import print_figure
-from IPython.display import HTML, display
+from IPython.display import display
 
-from labkit.lesson.cards import card, macros, shell
-from labkit.plots import in_words
+from labkit.lesson.cards import card, macros
 
 _one_at_a_time = threading.RLock()
 
@@ -80,59 +72,3 @@ def _number_field(row, answer):
     button.on_click(record)
     field.observe(record, names="value")
     return [field, unit, button]
-
-
-def show_sliders(function, ranges):
-    """Sliders that call `function` again when moved; what it prints and draws replaces the last.
-
-    No `ipywidgets.Output`, which `interact` is made of: a cell with one now and then never ends under papermill
-    (nbclient issue 312), and what it shows is lost in a saved notebook.
-    """
-    sliders = {name: _slider(name, *limits) for name, limits in ranges.items()}
-    drawn = {name: slider.value for name, slider in sliders.items()}
-    display(widgets.VBox(list(sliders.values())))
-    place = display(HTML(_shown_by(function, drawn)), display_id=True)
-
-    def redraw():
-        values = {name: slider.value for name, slider in sliders.items()}
-        if values != drawn:  # several moves during one long cell are one
-            drawn.update(values)
-            place.update(HTML(_shown_by(function, values)))
-
-    for slider in sliders.values():
-        slider.observe(lambda change: _between_cells(redraw), names="value")
-
-
-def _slider(name, start, low, high):
-    whole = isinstance(start, int)
-    kind = widgets.IntSlider if whole else widgets.FloatSlider
-    step = 1 if whole else 10 ** math.floor(math.log10((high - low) / 100))  # 100 to 1,000 of them
-    look = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
-    return kind(value=start, min=low, max=high, step=step, continuous_update=False, **look)
-
-
-def _between_cells(call):
-    """Call in the main thread, when no cell runs there: pyplot's figures and what is printed belong to the process."""
-    kernel = getattr(shell(), "kernel", None)
-    if kernel is None or threading.current_thread() is threading.main_thread():
-        call()
-    else:
-        kernel.io_loop.add_callback(call)
-
-
-def _shown_by(function, values):
-    """HTML of what a call prints and draws; figures that are open before it stay as they are."""
-    printed = io.StringIO()
-    open_before = set(plt.get_fignums())
-    with contextlib.redirect_stdout(printed), mock.patch.object(plt, "show"):  # it sends every open figure elsewhere
-        function(**values)
-    text = f"<pre>{escape(printed.getvalue())}</pre>" if printed.getvalue() else ""
-    own = [plt.figure(number) for number in plt.get_fignums() if number not in open_before]
-    return text + "".join(map(_picture, own))
-
-
-def _picture(figure):
-    """A figure as an HTML image that says in words what it shows; it is closed."""
-    data = print_figure(figure, "png", base64=True)
-    plt.close(figure)
-    return f'<img alt="{escape(in_words(figure))}" src="data:image/png;base64,{data}">'

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from labkit.ledger.rows import Ratio
+from labkit.ledger.rows import Deployment, Ratio
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
 from labkit.measure.latency import warm_up
@@ -180,6 +180,21 @@ class Comparison:
 
         names = ("arm", "median", "low", "high", "verdict", "floor", "pairs", "arm_ms", "noisy")
         return pd.DataFrame([{name: getattr(row, name) for name in names} for row in self.rows])
+
+    def deployments(self, accuracies, *, sizes=(), **about):
+        """Arms as `rows.Deployment`, which the report draws: accuracy against latency.
+
+        accuracies  {arm: fraction of the test images, 0 to 1}; the other arms are left out
+        sizes       {arm: bytes on disk}
+        about       dataset, engine, precision, threads, batch
+        """
+        ms = {self.null.baseline: self.null.baseline_ms} | {arm: row.arm_ms for arm, row in self.ratios.items()}
+        about, size = {"device": self.null.device, **about}, dict(sizes).get
+        return [
+            Deployment(model=arm, accuracy=float(right), latency_p50_ms=ms[arm], size_bytes=size(arm), **about)
+            for arm, right in accuracies.items()
+            if arm in ms
+        ]
 
     def plot(self):
         from labkit.plots import ratio

@@ -3,7 +3,6 @@
 Nothing in it is fetched from elsewhere: the styles and pictures are inside, the executed notebooks lie beside it.
 """
 
-import filecmp
 import math
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from pathlib import Path
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
-from labkit.ledger.rows import Answer, Attempt, Claim, LessonAnswer, Prediction, RaceScore, Run
+from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, LessonAnswer, Prediction, RaceScore
 from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
 from labkit.lesson.progress import progress
@@ -85,43 +84,32 @@ def _miss(row):
 
 
 def _tallies():
-    """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines"} where there are several seeds."""
-    runs = sorted(ledger.find(Run), key=lambda run: (run.reported_by is None, run.started_utc))
-    profiles = {run.notebook: run.profile for run in runs}
-    tallies = {profile: by_seed(profile) for profile in set(profiles.values())}
-    found = {about: tallies[profiles[about[0]]].get(about) for tally in tallies.values() for about in tally}
-    several = {about: tally for about, tally in found.items() if tally and len(tally.verdicts) > 1}
-    return {about: f"{tally.outcome()}: {tally.extent()}" for about, tally in several.items()}
+    """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab"} of the largest profile."""
+    found = [(about, tally, profile) for profile in PROFILES for about, tally in by_seed(profile).items()]
+    return {
+        about: f"{tally.outcome()}: {tally.extent()}, {profile}"
+        for about, tally, profile in found
+        if len(tally.verdicts) > 1
+    }
 
 
 def _with_pages(attempts, folder):
-    """Attempts with links to their executed notebooks and to readable pages: the book's, where those show these runs.
+    """Attempts with links to their executed notebooks and to readable pages beside these.
 
     The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A reported notebook is
     linked as a file, and has no page: it may hold anything.
     """
-    ours = [attempt for attempt in attempts if not attempt.reported_by]
-    own = {attempt: folder / f"lessons/{attempt.notebook}.html" for attempt in ours}
-    own = {attempt: page for attempt, page in own.items() if page.is_file()}
-    sources = {attempt: artifacts() / attempt.output for attempt in attempts if attempt.output and attempt not in own}
-    sources = {attempt: source for attempt, source in sources.items() if source.is_file()}
-    shown = {attempt: _in_book(attempt.notebook, sources[attempt]) for attempt in ours if attempt in sources}
-    beside = pages.beside([sources[attempt] for attempt, page in shown.items() if not page])
+    ours = {attempt: folder / f"lessons/{attempt.notebook}.html" for attempt in attempts if not attempt.reported_by}
+    in_book = {attempt: page for attempt, page in ours.items() if page.is_file()}
+    files = {attempt: artifacts() / attempt.output for attempt in attempts if attempt.output and attempt not in in_book}
+    files = {attempt: file for attempt, file in files.items() if file.is_file()}
+    beside = pages.beside([file for attempt, file in files.items() if attempt in ours])
     rows = []
     for attempt in attempts:
-        source = sources.get(attempt)
-        page = own.get(attempt) or shown.get(attempt) or beside.get(source)
-        links = {"page": page, "notebook_file": source}
+        file = files.get(attempt)
+        links = {"page": in_book.get(attempt) or beside.get(file), "notebook_file": file}
         rows.append(asdict(attempt) | {name: path and pages.link(path, folder) for name, path in links.items()})
     return rows
-
-
-def _in_book(name, source):
-    """The book's page of a lesson, if it shows this executed notebook, or None."""
-    book = artifacts() / "book"
-    page, copy = book / f"lessons/{name}.html", book / f"_sources/lessons/{name}.ipynb"
-    there = page.is_file() and copy.is_file()
-    return page if there and filecmp.cmp(source, copy, shallow=False) else None
 
 
 def _book(folder):

@@ -528,9 +528,3 @@ def test_the_recap_counts_verdicts_folds_its_tables_below_an_answer_and_says_whe
     page = cards.card("recap", ledger.find(LessonAnswer), *found[1:])
     assert "<details>" in page and "open" not in page
     assert "yet" not in page
-
-
-def test_explore_calls_the_function_once_where_nobody_can_move_a_slider(running):
-    calls = []
-    lesson.explore(lambda batch, rate: calls.append((batch, rate)), batch=(8, 1, 64), rate=(0.5, 0.0, 1.0))
-    assert calls == [(8, 0.5)]

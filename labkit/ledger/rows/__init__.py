@@ -10,6 +10,7 @@ from labkit.ledger.rows._delivered import EngineFile, RaceScore, Scored  # noqa:
 from labkit.ledger.rows._measured import Ceiling, Deployment, Latency, Memory, Ratio, Training  # noqa: F401
 from labkit.ledger.rows._runs import (  # noqa: F401
     EDITION,
+    PROFILES,
     Answer,
     Attempt,
     Batch,

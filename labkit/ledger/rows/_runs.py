@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from labkit.ledger.rows._base import OfRun, row
 
+PROFILES = ("quick", "lab", "paper")  # of a run; the later one measures more
 EDITION = 3  # of the course: the numbers of its lessons mean the same within one edition
 
 
