@@ -1,5 +1,6 @@
 """The report: one page that shows what was measured, and fetches nothing."""
 
+import base64
 import re
 from dataclasses import replace
 
@@ -329,6 +330,17 @@ def test_the_browser_draws_formulas_and_what_is_none_stays_code(tmp_path, source
     assert ("</math>" in shown) == (drawn is True)
     assert ("<code>" in shown) == (drawn is False)
     assert "$" not in shown.partition("<body>")[2]
+
+
+def test_a_picture_on_a_readable_page_says_its_words_and_one_without_any_says_where_they_stand(tmp_path):
+    path = tmp_path / "lesson.ipynb"
+    drawn = {"image/png": base64.b64encode(b"png").decode()}
+    said = {"image/png": {"alt": "seconds: 3, 4.5."}}
+    outputs = [nbformat.v4.new_output("display_data", drawn, metadata=metadata) for metadata in (said, {})]
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=outputs)]), path)
+    shown = pages._page(path)
+    assert re.findall('<img alt="(.*?)"', shown) == ["seconds: 3, 4.5.", "The text below says what to see here."]
+    assert "No description has been provided" not in shown
 
 
 def test_a_link_never_leaves_the_folder_in_an_absolute_way(tmp_path):
