@@ -24,7 +24,7 @@ COMMANDS = {
     *("export", "quantize", "compress", "view", "build"),
     *("submit", "leaderboard"),
     *("data list", "data get", "ledger export", "ledger record", "ledger claims"),
-    *("ledger pack", "ledger merge"),
+    *("ledger pack", "ledger merge", "grade", "release"),
 }
 
 

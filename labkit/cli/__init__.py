@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import echo
 
-from labkit.cli import course, deploying, networks, serving, shipping, tables  # noqa: F401 (they add their commands)
+from labkit.cli import course, deploying, networks, serving, shipping, tables, teaching  # noqa: F401 (they add their commands)
 from labkit.cli.app import app
 from labkit.errors import LabError, explained
 

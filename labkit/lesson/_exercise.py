@@ -64,6 +64,10 @@ class Task:
             raise LessonError(f"Exercise {self.exercise.id!r} is {verdict}: {message}", fix=self.exercise.hint)
         return self.exercise.reference
 
+    def solution(self):
+        """Print the reference answer, for a reader who asks for it."""
+        print(self.exercise.solution or "This is a student edition: it has no solutions.")
+
 
 def verdict_on(make, verify):
     """("passed" | "wrong" | "unsolved", message) of the answer that `make()` returns, whatever it does."""

@@ -1,24 +1,35 @@
 """The process that grades what a student wrote, from its source alone. `labkit.lesson.grading` calls `main`.
 
-It reads [[exercise id, imports of the notebook, source of the cell], ...] as JSON and writes one line
-[exercise id, verdict, message] for each. No other cell of the notebook runs here, so what one of them changes does not
-count. Time and memory are limited; nothing else is forbidden.
+It reads lines [exercise id, imports of the notebook, source of the cell] of JSON, and writes a line
+[verdict, message] for each. No other cell of the notebook runs here, so what one of them changes does not
+count. Each answer has a process of its own, a copy of this one, with limits of time and memory; nothing else is
+forbidden. What an answer starts is ended with it.
 """
 
 import json
 import linecache
 import os
 import resource
+import signal
 import sys
+import time
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
+
 from labkit import lesson
 from labkit.lesson import exercises
-from labkit.lesson._exercise import verdict_on
+from labkit.lesson._exercise import LONGEST_S, verdict_on
 
-MEMORY = 8 * 2**30  # bytes that an answer may take
+MEMORY = min(8 * 2**30, psutil.virtual_memory().total // 3)  # bytes that an answer may take
+GRACE_S = 20  # beyond the time that an answer has, for one that hears no signal
+MOST_CHARACTERS = 4000  # of a message; more than a pipe holds would have its writer wait
+ENDED = "Your answer ended the process that checks it."
+ENDLESS = f"Your answer had not finished after {LONGEST_S + GRACE_S} seconds. Does a call in it never end?"
+STOPPED = "The grading was stopped by a signal, as a system does that has no memory left. Grade again."
+OUTSIDE = {-signal.SIGINT, -signal.SIGTERM, -getattr(signal, "SIGKILL", 9), -getattr(signal, "SIGHUP", 1)}
 
 
 class _HandedIn(BaseException):
@@ -29,8 +40,53 @@ def main():
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-    for exercise_id, imports, source in json.loads(sys.stdin.read()):
-        print(json.dumps([exercise_id, *grade(exercise_id, imports, source)]), file=out, flush=True)
+    exercises.registry()  # imported once, for all of them
+    for line in sys.stdin:
+        print(json.dumps(_apart(out, *json.loads(line))), file=out, flush=True)
+
+
+def _apart(out, *cell):
+    """`grade` in a copy of this process: what the answer does to its process, or takes of the machine, ends there."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setsid()  # so that what it starts is ended with it
+        out.close()
+        _tell(write, cell)
+    os.close(write)
+    try:
+        ended = _wait(child, time.monotonic() + LONGEST_S + GRACE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+    with os.fdopen(read, "rb", buffering=0) as pipe, suppress(ValueError):
+        os.set_blocking(read, False)  # something that got away may still hold the other end
+        return json.loads(pipe.read(2**16) or b"")
+    if ended is None:
+        os.waitpid(child, 0)
+        return "wrong", ENDLESS
+    return ("not graded", STOPPED) if ended in OUTSIDE else ("wrong", ENDED)
+
+
+def _tell(write, cell):
+    """Write the verdict, and end."""
+    own = os.getpid()
+    try:
+        verdict, message = grade(*cell)
+        if os.getpid() == own:  # not in a process that the answer has forked
+            os.write(write, json.dumps([verdict, message[:MOST_CHARACTERS]]).encode())
+    finally:
+        os._exit(0)
+
+
+def _wait(child, deadline):
+    """The exit status of a process, below 0 where a signal ended it; None at the deadline."""
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return None
 
 
 def grade(exercise_id, imports, source):
@@ -50,7 +106,10 @@ def _handed_in(exercise_id, imports, source):
     """Run the cell up to the line that has its answer checked; returns that answer, None when there is no such line."""
 
     def exercise(name):
-        return SimpleNamespace(check=lambda answer: _hand_in(answer) if name == exercise_id else answer)
+        def check(answer):
+            return _hand_in(answer) if name == exercise_id else answer
+
+        return SimpleNamespace(check=check, solution=lambda: None)
 
     lesson.exercise = exercise
     space = {"__name__": "__main__"}

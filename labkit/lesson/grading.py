@@ -1,26 +1,66 @@
-"""Grading a notebook: what a student wrote is checked in a fresh process, which no other cell can reach.
+"""Grading a notebook: what a student wrote is checked in fresh processes, which no other cell can reach.
 
 What    the source of each exercise cell, with the notebook's imports and nothing else of it, is checked by the course's
         own checker; the kernel that ran the notebook is not asked
-Limits  no proof: an answer and its checker share the fresh process. A reader of the answer sees what tries that
+Limits  no proof: an answer and its checker share a process. A reader of the answer sees what tries that
 """
 
 import ast
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 from labkit.lesson import exercises
 
-LIMIT_S = 600  # for the exercises of one notebook; each has `_exercise.LONGEST_S`, unless it hears no signal
-ENDED = "Your answer ended the process that checks it."
-STOPPED = "The grading was stopped, by a signal or after ten minutes. Grade again. Does a call in the answer never end?"
-SIGNALS = {-signal.SIGINT, -signal.SIGTERM, -getattr(signal, "SIGKILL", 9), -getattr(signal, "SIGHUP", 1)}
-GONE = "The notebook does not ask for it any more."
+LIMIT_S = 300  # for one answer and, at first, the imports; the process keeps a shorter limit, unless it was stopped
+STOPPED = "The grading was stopped, by a signal or because it took too long. Grade again."
+GRADER = "from labkit.lesson import _grader\n_grader.main()"
+GONE = "The notebook does not ask for it any more: its cell is gone."
+
+
+class Grader:
+    """Gives verdicts on answers; each has a process of its own, forked from one that has imported the checks.
+
+    A context: what it has begun ends with it.
+    """
+
+    def __enter__(self):
+        self._process = None
+        return self
+
+    def __exit__(self, *error):
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+
+    def judge(self, exercise_id, imports, source):
+        """("passed" | "wrong" | "unsolved" | "not graded", message) of a cell, as `asked` gives it."""
+        if self._process is None or self._process.poll() is not None:  # an answer may have ended it
+            self._process = _begun()
+        late = Timer(LIMIT_S, self._process.kill)
+        late.start()
+        try:
+            self._process.stdin.write(json.dumps([exercise_id, imports, source]).encode() + b"\n")
+            self._process.stdin.flush()
+            return tuple(json.loads(self._process.stdout.readline()))
+        except (OSError, ValueError):
+            self._process.wait()
+            return "not graded", STOPPED
+        finally:
+            late.cancel()
+
+
+def _begun():
+    """The process that grades."""
+    own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"}
+    environment = {name: text for name, text in os.environ.items() if name not in ("LABKIT_STRICT", "PYTHONSTARTUP")}
+    command = [sys.executable, "-P", "-W", "ignore", "-c", GRADER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(command, env=environment | own, **pipes)
 
 
 def grade(path, *, solved=False):
@@ -29,33 +69,9 @@ def grade(path, *, solved=False):
     path    the notebook as the student handed it in
     solved  fill in the reference answers first
     """
-    left = _asked(path, solved)
-    verdicts = dict.fromkeys([*_of_lesson(path), *left], ("missing", GONE))
-    while left:
-        found, ended = _in_fresh_process([[name, *cell] for name, cell in left.items()])
-        left = {name: cell for name, cell in left.items() if name not in found}
-        if ended in SIGNALS:
-            found, left = found | dict.fromkeys(left, ("not graded", STOPPED)), {}
-        elif left:  # the first of them ended the process, or took too long; the others are graded in another
-            found[next(iter(left))] = ("not graded", STOPPED) if ended is None else ("wrong", ENDED)
-            left.pop(next(iter(left)))
-        verdicts |= found
-    return verdicts
-
-
-def _in_fresh_process(cells):
-    """({exercise id: (verdict, message)} as far as the process came, its exit status or None at the limit)."""
-    own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"}
-    environment = {name: text for name, text in os.environ.items() if name not in ("LABKIT_STRICT", "PYTHONSTARTUP")}
-    command = [sys.executable, "-P", "-W", "ignore", "-c", "from labkit.lesson import _grader\n_grader.main()"]
-    try:
-        done = subprocess.run(command, input=json.dumps(cells).encode(), stdout=subprocess.PIPE, timeout=LIMIT_S,
-                              stderr=subprocess.DEVNULL, env=environment | own)  # fmt: skip
-        said, ended = done.stdout, done.returncode
-    except subprocess.TimeoutExpired as late:
-        said, ended = late.stdout or b"", None
-    rows = [json.loads(line) for line in said.splitlines() if line.endswith(b"]")]
-    return {name: (verdict, message) for name, verdict, message in rows}, ended
+    with Grader() as grader:
+        found = {name: grader.judge(name, *cell) for name, cell in asked(path, solved=solved).items()}
+    return dict.fromkeys(_of_lesson(path), ("missing", GONE)) | found
 
 
 def flaw(path, *, solved=False):
@@ -67,12 +83,12 @@ def flaw(path, *, solved=False):
 
 
 def _of_lesson(path):
-    """The ids of the exercises that the course asks for in the lesson of this name."""
-    lesson = f"l{Path(path).stem}"
-    return [task.id for task in exercises.of(lesson)] if lesson in exercises.lessons() else []
+    """The ids of the exercises that the course asks for in the lesson of this number."""
+    lessons = [lesson for lesson in exercises.lessons() if lesson[1:3] == Path(path).name[:2]]
+    return [task.id for lesson in lessons for task in exercises.of(lesson)]
 
 
-def _asked(path, solved):
+def asked(path, *, solved=False):
     """{exercise id: (lines of import before it, source of its cell)} of a notebook."""
     cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
     imports = []

@@ -4,6 +4,7 @@ A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the teaching words a
 Wrong answers that a check must reject, and right ones written differently, stand in `tests/lesson/answers/`.
 """
 
+import contextlib
 import copy
 import dis
 import functools
@@ -56,11 +57,13 @@ class Exercise:
 
     @property
     def solution(self):
-        """The reference as source code that can stand in the reader's cell."""
-        if callable(self.reference):
-            above = f"{self.imports}\n\n\n" if self.imports else ""
+        """The reference as source code that can stand in the reader's cell; None in a student edition."""
+        if not callable(self.reference):
+            return f"{self.name} = {self.reference!r}"
+        above = f"{self.imports}\n\n\n" if self.imports else ""
+        with contextlib.suppress(OSError):  # it has no source
             return above + inspect.getsource(self.reference).rstrip()
-        return f"{self.name} = {self.reference!r}"
+        return None
 
 
 def expect(condition, message):
@@ -139,8 +142,8 @@ def find(exercise_id):
 
 
 def asked(source):
-    """The ids of the exercises that a cell asks for."""
-    return re.findall(r"""\bexercise\(["']([\w-]+)["']\)""", source)
+    """The ids of the exercises that a cell has checked."""
+    return re.findall(r"""\bexercise\(["']([\w-]+)["']\)\.check\(""", source)
 
 
 def is_stub(answer):
@@ -163,5 +166,8 @@ def fill(source):
     lines = source.splitlines()
     for number, line in enumerate(lines):
         for exercise_id in asked(line):
-            return "\n".join([find(exercise_id).solution, "", *lines[number:]])
+            solution = find(exercise_id).solution
+            if solution is None:
+                raise LessonError("A student edition has no solutions to fill in.", fix="take the instructor's edition")
+            return "\n".join([solution, "", *lines[number:]])
     return source
