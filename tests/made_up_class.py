@@ -66,7 +66,7 @@ def _with(page, body):
 
 
 def write_class(folder, names=None):
-    """Write what each student hands in: {(student, exercise): (verdict, words of the reason)} where it does not pass."""
+    """Write what each student hands in: {(student, exercise): (verdict, words)} where it does not pass."""
     (first, page), (second, other) = _page(0), _page(1)
     papers = {name: {first: json.dumps(_with(page, body))} for name, (body, _, _) in ANSWERS.items()}
     expected = {(name, "image-bytes"): (verdict, words) for name, (_, verdict, words) in ANSWERS.items()}

@@ -42,11 +42,11 @@ def folder(once):
     return once("student-edition", lambda place: edition.release(place / "course")) / "course"
 
 
-def python(folder, *words, **environment):
+def python(folder, *words):
     """Run Python with the labkit of the student edition."""
-    environment |= {"PYTHONPATH": str(folder), "LABKIT_ROOT": str(folder), "PYTHONWARNINGS": "default"}
-    command = [sys.executable, *words]
-    return subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "LABKIT_ROOT": str(folder), "PYTHONWARNINGS": "default"}
+    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_the_student_edition_has_every_lesson_and_no_line_of_a_solution(folder):
@@ -79,10 +79,10 @@ def test_the_student_edition_cannot_fill_in_solutions_and_says_so(folder):
 @pytest.mark.course
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("lesson", ["00_start_here", "03_comparing_trainings"])  # later cells use what is lent
-def test_a_lesson_of_the_student_edition_runs_to_its_end(lesson, folder, tmp_path):
+def test_a_lesson_of_the_student_edition_runs_to_its_end(lesson, folder, tmp_path, brief):
     words = ("-m", "papermill", "--no-request-save-on-cell-execute", "--no-progress-bar", "-p", "profile", "quick")
     notebook = folder / "notebooks" / f"{lesson}.ipynb"
-    done = python(folder, *words, str(notebook), str(tmp_path / "out.ipynb"), LABKIT_BRIEF="1")
+    done = python(folder, *words, str(notebook), str(tmp_path / "out.ipynb"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert [record.notebook for record in ledger.find(Completion)] == [lesson]
     assert set(ledger.load("answers")["verdict"]) == {"unsolved"}
