@@ -1,7 +1,10 @@
 // What a page breaks: a list of findings, each "rule: where". See book_checks.py.
-() => {
+// within  a selector: only what lies in such a part of the page
+(within) => {
   const found = [];
-  const say = (rule, node) => found.push(`${rule}: ${node.outerHTML.replace(/\s+/g, ' ').slice(0, 120)}`);
+  const say = (rule, node) => {
+    if (!within || node.closest(within)) found.push(`${rule}: ${node.outerHTML.replace(/\s+/g, ' ').slice(0, 120)}`);
+  };
   const every = (selector) => [...document.querySelectorAll(selector)];
   const shown = (node) => node.checkVisibility({ visibilityProperty: true, opacityProperty: true })
     && node.getClientRects().length > 0 && !node.closest('[aria-hidden="true"]');

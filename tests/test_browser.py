@@ -13,6 +13,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from lesson_checks import RUN_ALL, SAVE, STOP, look, run_and_look, wait_until_ready, watch
 
 from labkit import ledger
 from labkit.files import root
@@ -24,16 +25,6 @@ QUIET = [
     *("--disable-background-networking", "--disable-component-update"),
 ]
 SHOW_EVERY_CELL = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}
-RUN_ALL = """async () => {
-    const app = window.jupyterapp;
-    await app.restored;
-    const widget = app.shell.currentWidget;
-    await widget.context.ready;
-    await widget.sessionContext.ready;
-    const fine = await app.commands.execute('notebook:run-all-cells');
-    await widget.context.save();
-    return fine;
-}"""
 
 
 def need_browser():
@@ -57,6 +48,9 @@ SMALL_LESSON = (
     "def image_bytes(images, height, width, bytes_per_value):\n    while True:\n        pass\n\n\n"
     'image_bytes = exercise("image-bytes").check(image_bytes)',
     'reveal("how-much", 4)',
+    "from labkit.train.watch import progress_bar\n\nwith progress_bar(4, 0) as bar:\n    for _ in range(4):\n"
+    "        time.sleep(0.5)\n        bar.update()\nprint('trained')",
+    "with progress_bar(9, 1) as bar:\n    time.sleep(60)",
 )
 
 
@@ -71,13 +65,17 @@ def small_lesson(folder):
 
 
 def copy_of_the_course(folder):
-    """A root with its own notebooks, so that editing one changes nothing in the checkout."""
+    """A root with its own notebooks in the profile quick, so that editing one changes nothing in the checkout."""
     shutil.copytree(root() / "notebooks", folder / "notebooks")
-    (folder / "data").symlink_to(root() / "data")
-    first = folder / "notebooks" / "00_start_here.ipynb"
-    text = first.read_text(encoding="utf-8")
-    assert 'profile = \\"lab\\"' in text
-    first.write_text(text.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8")
+    (folder / "artifacts").mkdir()
+    (folder / "artifacts" / "recorded").symlink_to(root() / "artifacts" / "recorded")
+    for path in root().iterdir():
+        if path.name not in ("notebooks", "artifacts", "my-lessons"):
+            (folder / path.name).symlink_to(path)
+    for notebook in (folder / "notebooks").glob("*.ipynb"):
+        text = notebook.read_text(encoding="utf-8")
+        assert 'profile = \\"lab\\"' in text
+        notebook.write_text(text.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8")
     return folder
 
 
@@ -128,7 +126,7 @@ def page_of(address):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page(viewport={"width": 1300, "height": 1600})
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         asked = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
@@ -150,8 +148,9 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
     need_browser()
     folder = copy_of_the_course(tmp_path / "course")
     with jupyterlab(folder) as address, page_of(address) as (page, asked):
-        page.locator(".jp-NotebookPanel-toolbar [data-status='idle']").wait_for()
-        assert page.evaluate(RUN_ALL), "a cell of 00_start_here failed"
+        said = watch(page)
+        wait_until_ready(page)
+        page.evaluate(RUN_ALL)
         assert set(ledger.load("answers")["verdict"]) == {"unsolved"}
 
         cell = cell_with(page, "def image_bytes")
@@ -168,28 +167,30 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
         page.locator('button.jupyter-button:has-text("memory")').first.click()
         page.locator("text=Your answer: memory").wait_for()
         keep_screenshot(page)
+        answers = ledger.load("answers").set_index("exercise_id")["verdict"]
+        assert answers["image-bytes"] == "passed"
+        prediction = ledger.load("predictions").set_index("prediction_id").loc["row-bound"]
+        assert (prediction["answer"], prediction["source"]) == ("memory", "reader, afterwards")
+        assert len(ledger.load("completions")) == 1
+        found, used = look(page, asked, said)
 
-    answers = ledger.load("answers").set_index("exercise_id")["verdict"]
-    assert answers["image-bytes"] == "passed"
-    prediction = ledger.load("predictions").set_index("prediction_id").loc["row-bound"]
-    assert (prediction["answer"], prediction["source"]) == ("memory", "reader, afterwards")
-    assert len(ledger.load("completions")) == 1
-    outside = [url for url in asked if not url.startswith(("http://127.0.0.1", "data:", "blob:"))]
-    assert outside == [], "opening a lesson must not ask the web for anything"
+    assert not any(found.values()), found
+    assert used == 5
 
 
-READY = """async () => {
-    await window.jupyterapp.restored;
-    const widget = window.jupyterapp.shell.currentWidget;
-    await widget.context.ready;
-    await widget.sessionContext.ready;
-}"""
+@pytest.mark.timeout(240)
+def test_a_lesson_runs_is_used_by_keyboard_and_looks_right_in_both_themes_and_when_opened_again(tmp_path):
+    need_browser()
+    with jupyterlab(copy_of_the_course(tmp_path / "course")) as first:
+        address = first.replace("00_start_here", "02_measuring_honestly")
+        with page_of(address) as (page, asked):
+            found, used = run_and_look(page, asked)
+    assert not any(found.values()), found
+    assert used
+
+
 COMMAND = "name => { window.jupyterapp.commands.execute(name); }"
-SAVE_AND_STOP = """async () => {
-    const widget = window.jupyterapp.shell.currentWidget;
-    await widget.context.save();
-    await widget.sessionContext.shutdown();
-}"""
+RESTART = "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }"
 
 
 def run_cell(page, text):
@@ -204,8 +205,7 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
     need_browser()
     folder = small_lesson(tmp_path / "course")
     with jupyterlab(folder) as address, page_of(address) as (page, _):
-        page.locator(".jp-NotebookPanel-toolbar [data-status='idle']").wait_for()
-        page.evaluate(READY)
+        wait_until_ready(page)
         run_cell(page, "import exercise").locator("text=profile").wait_for()
         asked = run_cell(page, "How much?")
         for answer in ("3", "5", "7", "9", "11"):
@@ -230,13 +230,39 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         page.evaluate(COMMAND, "notebook:interrupt-kernel")
         stopped.locator("text=You stopped your answer").wait_for()
         run_cell(page, "reveal(").locator("text=You expected").wait_for()
+        training = run_cell(page, "progress_bar(")
+        training.locator("text=/50%.*2.4/").wait_for()
+        training.locator("text=trained").wait_for()
+        stopped = run_cell(page, "progress_bar(9")
+        page.wait_for_timeout(1500)
+        page.evaluate(COMMAND, "notebook:interrupt-kernel")
+        stopped.locator("text=You stopped it, 1 of 9 steps done").wait_for()
+        assert len(stopped.locator(".jp-OutputArea-output").last.inner_text().splitlines()) < 40
         keep_screenshot(page, "widgets")
-        page.evaluate(SAVE_AND_STOP)
+        page.evaluate(SAVE)
+        page.evaluate(STOP)
 
         page.reload()
         page.locator("text=Your answer: 12 x").wait_for()
         assert page.locator("text=model not found").count() == 0
+        assert page.locator("text=/\\d%/").count() == 0, "a bar that is done leaves nothing"
         keep_screenshot(page, "reopened")
+
+
+@pytest.mark.timeout(240)
+def test_what_a_student_answered_can_be_read_when_the_kernel_was_started_anew(tmp_path, own_artifacts):
+    need_browser()
+    with jupyterlab(small_lesson(tmp_path / "course")) as address, page_of(address) as (page, _):
+        wait_until_ready(page)
+        run_cell(page, "import exercise").locator("text=profile").wait_for()
+        asked = run_cell(page, "How much?")
+        asked.locator("input[type=text]").fill("3")
+        asked.locator('button:has-text("Record")').click()
+        asked.locator("text=Your answer: 3 x").wait_for()
+        for step in (RESTART, SAVE, STOP):
+            page.evaluate(step)
+        page.reload()
+        page.locator("text=Your answer: 3 x").wait_for()
 
 
 def keep_screenshot(page, name="00_start_here"):

@@ -38,7 +38,7 @@ def card(name, *values):
 
 def plain(card):
     """A card without its markup."""
-    inline = re.sub(r"</?(b|code)\b[^>]*>", "", card.replace("\n", " "))
+    inline = re.sub(r"<style>.*?</style>|</?(b|code)\b[^>]*>", "", card.replace("\n", " "))
     spaced = re.sub(r"</(div|p|tr|summary)>", "\n", inline)
     text = unescape(re.sub(r"<[^>]+>", " ", spaced))
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())

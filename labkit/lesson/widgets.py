@@ -6,7 +6,7 @@ The kernel may handle a click in another thread, while a cell runs, and two clic
 import threading
 
 import ipywidgets as widgets
-from IPython.display import display
+from IPython.display import HTML, display
 
 from labkit.lesson.cards import card, macros
 
@@ -14,20 +14,18 @@ _one_at_a_time = threading.RLock()
 
 
 def show_question(row, options, record):
-    """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row."""
-    display(_question_widget(row, options, record))
+    """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row.
 
-
-def _question_widget(row, options, record):
-    note = widgets.HTML(card("answered", row))
+    The answer is an output of its own, not a widget: it can still be read when the kernel is gone.
+    """
 
     def answer(value):
-        note.value = card("answered", record(value))
+        place.update(HTML(card("answered", record(value))))
 
     inputs = _choices(options, row, answer) if options else _number_field(row, answer)
-    line = widgets.Box(inputs, layout=widgets.Layout(display="flex", flex_flow="row wrap"))
-    frame = widgets.Layout(border_left=f"4px solid {macros().blue}", padding="4px 12px", margin="6px 0")
-    return widgets.VBox([line, note], layout=frame)
+    line = {"display": "flex", "flex_flow": "row wrap", "border_left": f"4px solid {macros().blue}"}
+    display(widgets.Box(inputs, layout=widgets.Layout(padding="4px 12px", **line)))
+    place = display(HTML(card("answered", row)), display_id=True)
 
 
 def _choices(options, row, answer):

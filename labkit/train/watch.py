@@ -128,10 +128,38 @@ def out_of_memory_explained(config, device):
         ) from None  # the traceback would keep the tensors alive
 
 
-def progress_bar(total, done):
-    """A tqdm bar of `total` steps, `done` of them already, where a notebook or a terminal shows it."""
-    from tqdm.auto import tqdm
+class _Line:
+    """What tqdm writes in a notebook, as one output that is replaced, and is empty in the end.
 
-    watched = "ipykernel" in sys.modules or sys.stderr.isatty()
-    silent = os.environ.get("LABKIT_HEADLESS") == "1" or not watched
-    return tqdm(total=total, initial=done, disable=silent, leave=False, unit="step")
+    A widget would stay in the file without its model.
+    """
+
+    def __init__(self):
+        from IPython.display import display
+
+        self._place = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def write(self, text):
+        self._place.update({"text/plain": text.strip()}, raw=True)
+
+    def flush(self):
+        """There is nothing to flush; tqdm asks."""
+
+
+@contextmanager
+def progress_bar(total, done, unit="step"):
+    """A tqdm bar of `total` steps, `done` of them already, where a notebook or a terminal shows it.
+
+    An interrupt ends in one sentence, without a traceback through what was going on.
+    """
+    from tqdm import tqdm
+
+    in_notebook = "ipykernel" in sys.modules
+    silent = os.environ.get("LABKIT_HEADLESS") == "1" or not (in_notebook or sys.stderr.isatty())
+    place = {"file": _Line(), "ncols": 90, "ascii": False} if in_notebook and not silent else {}
+    with tqdm(total=total, initial=done, disable=silent, leave=False, unit=unit, position=0, **place) as bar:
+        try:
+            yield bar
+        except KeyboardInterrupt:
+            said = f"You stopped it, {bar.n} of {total} {unit}s done. Nothing is broken: run the cell again."
+            raise KeyboardInterrupt(said) from None

@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
 from labkit.device import threads, using_threads
@@ -36,23 +36,40 @@ def work(task, jobs, device="cpu", *, apart=False):
     apart  give a single job to a worker too, which may have imported already what the job needs
     """
     side_by_side, fewest = min(threads(), _MOST), 1 if apart else 2
-    if str(device) != "cpu" or side_by_side < 2 or len(jobs) < fewest:
-        return [task(job) for job in jobs]
     from labkit.train.watch import progress_bar
 
-    # Pickled here, by value: torch would otherwise hand its tensors over as open files.
-    calls, found = [pickle.dumps((task, job)) for job in jobs], []
-    try:
-        with progress_bar(len(jobs), 0) as bar:
-            for answer in _pool(side_by_side).map(_call, calls):  # raises what a job raised, and cancels the rest
-                found.append(pickle.loads(answer))
-                bar.update()
+    with progress_bar(len(jobs), 0, "job") as bar:
+        if str(device) == "cpu" and side_by_side > 1 and len(jobs) >= fewest:
+            return _side_by_side(task, jobs, _pool(side_by_side), bar)
+        found = []
+        for job in jobs:
+            found.append(task(job))
+            bar.update()
         return found
+
+
+def _side_by_side(task, jobs, pool, bar):
+    """The answers in the order of the jobs; raises what a job raised, and cancels the rest."""
+    futures = []
+    try:
+        # Pickled here, by value: torch would otherwise hand its tensors over as open files.
+        futures += [pool.submit(_call, pickle.dumps((task, job))) for job in jobs]
+        waiting = futures
+        while waiting:
+            done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+            for future in done:
+                future.result()
+            bar.update(len(done))
+            bar.refresh()  # its clock goes on while nothing ends
+        return [pickle.loads(future.result()) for future in futures]
     except BrokenProcessPool:
         _pool.cache_clear()
         raise LabError(
             "A worker process ended in the middle of its job.", fix="free some memory, and run the cell again"
         ) from None
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 @functools.cache
