@@ -126,7 +126,7 @@ def page_of(address):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page(viewport={"width": 1300, "height": 1600})
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)
         asked = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
@@ -143,7 +143,7 @@ def cell_with(page, text):
     return page.locator(".jp-CodeCell", has=page.locator(f'.cm-content:has-text("{text}")')).first
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_artifacts):
     need_browser()
     folder = copy_of_the_course(tmp_path / "course")
@@ -178,7 +178,7 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
     assert used == 5
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_a_lesson_runs_is_used_by_keyboard_and_looks_right_in_both_themes_and_when_opened_again(tmp_path):
     need_browser()
     with jupyterlab(copy_of_the_course(tmp_path / "course")) as first:
@@ -200,7 +200,7 @@ def run_cell(page, text):
     return cell
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_path, own_artifacts):
     need_browser()
     folder = small_lesson(tmp_path / "course")
@@ -249,7 +249,7 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         keep_screenshot(page, "reopened")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_what_a_student_answered_can_be_read_when_the_kernel_was_started_anew(tmp_path, own_artifacts):
     need_browser()
     with jupyterlab(small_lesson(tmp_path / "course")) as address, page_of(address) as (page, _):

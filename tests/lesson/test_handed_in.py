@@ -8,21 +8,27 @@ from test_cli import call
 
 from labkit.lesson import exercises, grading, handed_in
 
-SOME = ("ada", "di", "fay", "hal", "ida", "kim", "ned", "pam", "tim", "yan", "zoe", "cleo", "don")
+SOME = ("ada", "di", "fay", "kim", "ned", "pam", "tim", "yan", "zoe", "cleo", "don")
+ENDLESS = ("hal", "ida", "jo", "ray")
 SHORTER = (
-    "from labkit.lesson import _exercise, _grader\n_exercise.LONGEST_S = _grader.LONGEST_S = 15\n"
-    "_grader.GRACE_S = 5\n_grader.main()"
+    "from labkit.lesson import _exercise, _grader\n_exercise.LONGEST_S = _grader.LONGEST_S = _grader.GRACE_S = 1\n"
+    "_grader.main()"
 )
 
 
+def table_of(folder):
+    """{(student, exercise): the row of grades.csv}."""
+    with (folder / "grades.csv").open(newline="") as file:
+        return {(row["student"], row["exercise"]): row for row in csv.DictReader(file)}
+
+
 @pytest.mark.slow
-def test_everybody_in_a_class_is_judged_and_the_table_says_why(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "GRADER", SHORTER)
+@pytest.mark.timeout(900)
+def test_everybody_in_a_class_is_judged_and_the_table_says_why(tmp_path):
     expected = write_class(tmp_path, SOME)
     output = call("grade", str(tmp_path))
     assert "yan: 4 of 7 points; 2 missing, 2 passed" in output
-    with (tmp_path / "grades.csv").open(newline="") as file:
-        rows = {(row["student"], row["exercise"]): row for row in csv.DictReader(file)}
+    rows = table_of(tmp_path)
     assert len(rows) == 4 * len(SOME)
     for about, row in rows.items():
         verdict, words = expected.get(about, ("passed", ""))
@@ -33,6 +39,19 @@ def test_everybody_in_a_class_is_judged_and_the_table_says_why(tmp_path, monkeyp
     assert "with the rights of the account" in page
     assert "docker run --rm --network none" in page
     assert "return images * height * width\n" in page, "the answers stand on the page"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_answers_that_never_end_are_ended_and_are_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "GRADER", SHORTER)
+    write_class(tmp_path, ENDLESS)
+    call("grade", str(tmp_path))
+    rows = table_of(tmp_path)
+    for student in ENDLESS:
+        row = rows[student, "image-bytes"]
+        assert (row["verdict"], "had not finished" in row["reason"]) == ("wrong", True), row
+    assert "Does a call in it never end" in rows["ida", "image-bytes"]["reason"], "it hears no signal"
 
 
 def test_what_a_student_writes_is_text_on_the_page(tmp_path):
