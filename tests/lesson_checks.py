@@ -72,6 +72,7 @@ def look(page, asked, said):
     page.evaluate(THEME, "JupyterLab Light")
     page.evaluate(SAVE)
     page.evaluate(STOP)
+    page.wait_for_timeout(2000)  # until the server has forgotten the kernel, as when a student comes back later
     page.reload()
     wait_until_ready(page)
     page.wait_for_timeout(3000)  # widgets come after the page
@@ -104,9 +105,9 @@ def _answer(page, cell):
     field, buttons = cell.locator(".widget-text input"), cell.locator("button.jupyter-button")
     if field.count():
         field.first.focus()
-        for keys in ("Control+A", "3", "Enter"):
+        for keys in ("Control+A", "7", ".", "5", "Enter"):
             page.keyboard.press(keys)
-        yield field.first, "(cell) => cell.innerText.includes('Your answer: 3')"
+        yield field.first, "(cell) => cell.innerText.includes('Your answer: 7.5')"
     elif buttons.count():
         buttons.first.focus()
         page.keyboard.press("Space")

@@ -45,7 +45,8 @@ SMALL_LESSON = (
     'from labkit.lesson import exercise, predict, reveal, start\nlab = start("99_small", "quick", 0)',
     'predict("how-much", "How much?", unit="x", default=2)',
     "import time\n\nfor number in range(40):\n    print('number', number)\n    time.sleep(0.05)",
-    "def image_bytes(images, height, width, bytes_per_value):\n    while True:\n        pass\n\n\n"
+    "def image_bytes(images, height, width, bytes_per_value):\n    import pathlib\n\n"
+    "    pathlib.Path('begun').touch()\n    while True:\n        pass\n\n\n"
     'image_bytes = exercise("image-bytes").check(image_bytes)',
     'reveal("how-much", 4)',
     "from labkit.train.watch import progress_bar\n\nwith progress_bar(4, 0) as bar:\n    for _ in range(4):\n"
@@ -226,7 +227,8 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         asked.locator("text=Your answer: 12 x").wait_for()
 
         stopped = run_cell(page, "while True")
-        page.wait_for_timeout(1500)
+        while not (Path(os.environ["LABKIT_MY_LESSONS"]) / "begun").exists():
+            page.wait_for_timeout(200)
         page.evaluate(COMMAND, "notebook:interrupt-kernel")
         stopped.locator("text=You stopped your answer").wait_for()
         run_cell(page, "reveal(").locator("text=You expected").wait_for()
@@ -234,7 +236,7 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         training.locator("text=/50%.*2.4/").wait_for()
         training.locator("text=trained").wait_for()
         stopped = run_cell(page, "progress_bar(9")
-        page.wait_for_timeout(1500)
+        stopped.locator("text=/11%/").wait_for()
         page.evaluate(COMMAND, "notebook:interrupt-kernel")
         stopped.locator("text=You stopped it, 1 of 9 steps done").wait_for()
         assert len(stopped.locator(".jp-OutputArea-output").last.inner_text().splitlines()) < 40

@@ -10,6 +10,7 @@ from IPython.display import HTML, display
 
 from labkit.lesson.cards import card, macros
 
+CHOSEN = "#1565c0", "white"  # ipywidgets' own colours have too little contrast
 _one_at_a_time = threading.RLock()
 
 
@@ -34,7 +35,8 @@ def _choices(options, row, answer):
 
     def mark(option):
         for button in buttons:
-            button.button_style = "info" if button.description == option else ""
+            chosen = button.description == option
+            button.style.button_color, button.style.text_color = CHOSEN if chosen else (None, None)
 
     def choose(clicked):
         with _one_at_a_time:

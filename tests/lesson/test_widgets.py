@@ -37,7 +37,7 @@ def test_clicking_an_option_records_it_marks_it_and_shows_it(shown):
     assert "No answer yet." in note.data
     inputs.children[1].click()
     assert clicked == ["no"]
-    assert [button.button_style for button in inputs.children] == ["", "info"]
+    assert [button.style.text_color for button in inputs.children] == [None, "white"]
     assert "Your answer: <b>no</b>" in shown[2].data, "in the place of the note, and no part of the widget"
 
 
