@@ -51,7 +51,6 @@ def test_answers_that_never_end_are_ended_and_are_wrong(tmp_path, monkeypatch):
     for student in ENDLESS:
         row = rows[student, "image-bytes"]
         assert (row["verdict"], "had not finished" in row["reason"]) == ("wrong", True), row
-    assert "Does a call in it never end" in rows["ida", "image-bytes"]["reason"], "it hears no signal"
 
 
 def test_what_a_student_writes_is_text_on_the_page(tmp_path):
