@@ -22,7 +22,7 @@ ANSWERS = {
     "gus": ("raise NotImplementedError", "unsolved", "Not written yet"),
     "hal": ("while True:\n        pass", "wrong", "had not finished after"),
     "ida": ("return sum(iter(int, 1))", "wrong", "Does a call in it never end"),  # hears no signal
-    "jo": ("import time\n    time.sleep(10**6)", "wrong", "had not finished"),
+    "jo": ("import time\n    time.sleep(10**6)", "wrong", "What does it wait for"),
     "kim": ("return len(bytearray(30 * 2**30))", "wrong", "MemoryError"),
     "lea": ("held = []\n    while True:\n        held.append(bytes(2**26))", "wrong", "MemoryError"),
     "max": ("import sys\n    sys.exit()", "wrong", "SystemExit"),

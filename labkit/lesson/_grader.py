@@ -24,12 +24,14 @@ from labkit.lesson import exercises
 from labkit.lesson._exercise import LONGEST_S, verdict_on
 
 MEMORY = min(8 * 2**30, psutil.virtual_memory().total // 3)  # bytes that an answer may take
-GRACE_S = 20  # beyond the time that an answer has, for one that hears no signal
+COMPUTING_S = LONGEST_S + 20  # for an answer that does not hear the limit of its check
+WAITING_S = 3 * LONGEST_S  # on the clock, for one that hardly computes
 MOST_CHARACTERS = 4000  # of a message; more than a pipe holds would have its writer wait
 ENDED = "Your answer ended the process that checks it."
-ENDLESS = f"Your answer had not finished after {LONGEST_S + GRACE_S} seconds. Does a call in it never end?"
+ENDLESS = f"Your answer had not finished after {COMPUTING_S} seconds of computing. Does a call in it never end?"
+ASLEEP = f"Your answer had not finished after {WAITING_S} seconds, and hardly computed. What does it wait for?"
 STOPPED = "The grading was stopped by a signal, as a system does that has no memory left. Grade again."
-OUTSIDE = {-signal.SIGINT, -signal.SIGTERM, -getattr(signal, "SIGKILL", 9), -getattr(signal, "SIGHUP", 1)}
+OUTSIDE = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGHUP}
 
 
 class _HandedIn(BaseException):
@@ -52,10 +54,11 @@ def _apart(out, *cell):
     if not child:
         os.setsid()  # so that what it starts is ended with it
         out.close()
+        resource.setrlimit(resource.RLIMIT_CPU, (COMPUTING_S, COMPUTING_S + 5))
         _tell(write, cell)
     os.close(write)
     try:
-        ended = _wait(child, time.monotonic() + LONGEST_S + GRACE_S)
+        ended = _wait(child, time.monotonic() + WAITING_S)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
@@ -64,6 +67,8 @@ def _apart(out, *cell):
         return json.loads(pipe.read(2**16) or b"")
     if ended is None:
         os.waitpid(child, 0)
+        return "wrong", ASLEEP
+    if ended == -signal.SIGXCPU:
         return "wrong", ENDLESS
     return ("not graded", STOPPED) if ended in OUTSIDE else ("wrong", ENDED)
 

@@ -11,8 +11,8 @@ from labkit.lesson import exercises, grading, handed_in
 SOME = ("ada", "di", "fay", "kim", "ned", "pam", "tim", "yan", "zoe", "cleo", "don")
 ENDLESS = ("hal", "ida", "jo", "ray")
 SHORTER = (
-    "from labkit.lesson import _exercise, _grader\n_exercise.LONGEST_S = _grader.LONGEST_S = _grader.GRACE_S = 1\n"
-    "_grader.main()"
+    "from labkit.lesson import _exercise, _grader\n_exercise.LONGEST_S = 1\n"
+    "_grader.COMPUTING_S, _grader.WAITING_S = 2, 15\n_grader.main()"
 )
 
 
