@@ -52,8 +52,7 @@ def run(
 
     Ends with 1 when a notebook failed. A batch that was cut short is taken up where it stopped.
 
-    --strict grades in a fresh process: the source of each exercise cell alone, with the notebook's imports. What the
-    other cells did does not reach it.
+    --strict grades afterwards, as `labkit grade` does: each exercise cell alone, with the notebook's imports.
 
     On a cluster, lessons that measure run alone on each machine; docs/cluster.md says how to start one.
 

@@ -1,7 +1,4 @@
-"""An exercise in the reader's hands: checked, whatever the answer does, and the lesson goes on.
-
-`LABKIT_STRICT=1` turns an unsolved or wrong exercise into an error.
-"""
+"""An exercise in the reader's hands: checked, whatever the answer does, and the lesson goes on."""
 
 import contextlib
 import io
@@ -16,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit import ledger
-from labkit.errors import LessonError
 from labkit.ledger.rows import Answer
 from labkit.lesson import cards, exercises
 from labkit.lesson._run import current
@@ -51,18 +47,13 @@ class Task:
         """Check the answer, show verdict and hint, and return what later cells should use.
 
         returns  the answer when it passes, else the reference answer
-        raises   LessonError when it does not pass and LABKIT_STRICT=1
         """
         with _caught() as printed:
             verdict, message = verdict_on(lambda: answer, self.exercise.verify)
         row = Answer(run_key=current().run_key, exercise_id=self.exercise.id, verdict=verdict, message=message or None)
         ledger.add(row)
         cards.show("checked", self.exercise, row, printed.getvalue())
-        if verdict == "passed":
-            return answer
-        if os.environ.get("LABKIT_STRICT") == "1":
-            raise LessonError(f"Exercise {self.exercise.id!r} is {verdict}: {message}", fix=self.exercise.hint)
-        return self.exercise.reference
+        return answer if verdict == "passed" else self.exercise.reference
 
     def solution(self):
         """Print the reference answer, for a reader who asks for it."""

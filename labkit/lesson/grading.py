@@ -57,10 +57,9 @@ class Grader:
 def _begun():
     """The process that grades."""
     own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"}
-    environment = {name: text for name, text in os.environ.items() if name not in ("LABKIT_STRICT", "PYTHONSTARTUP")}
     command = [sys.executable, "-P", "-W", "ignore", "-c", GRADER]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, env=environment | own, **pipes)
+    return subprocess.Popen(command, env=os.environ | own, **pipes)
 
 
 def grade(path, *, solved=False):
@@ -75,11 +74,10 @@ def grade(path, *, solved=False):
 
 
 def flaw(path, *, solved=False):
-    """Why a notebook does not pass, or None: the first exercise that does not, or was not graded."""
-    for name, (verdict, message) in grade(path, solved=solved).items():
-        if verdict != "passed":
-            return f"Exercise {name!r} is {verdict}, graded apart: {message}"
-    return None
+    """Why a notebook does not pass, or None: the exercises that do not, or were not graded."""
+    found = {name: found for name, found in grade(path, solved=solved).items() if found[0] != "passed"}
+    said = [f"Exercise {name!r} is {verdict}, graded apart: {message}" for name, (verdict, message) in found.items()]
+    return " ".join(said) or None
 
 
 def _of_lesson(path):

@@ -104,8 +104,6 @@ class _Worker:
             "IPYTHONDIR": f"{self.kernel}-ipython",
         }
         environment.pop("JUPYTER_PATH", None)
-        if self.settings.strict:
-            environment["LABKIT_STRICT"] = "1"
         together = self.settings.at_a_time()
         if not self.alone and together > 1:  # share the cores instead of fighting for them
             environment.setdefault("OMP_NUM_THREADS", str(max(1, device.usable_cores() // together)))

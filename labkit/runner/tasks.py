@@ -24,8 +24,7 @@ class BatchSettings:
     fresh            start over even if an earlier batch can be continued
     solutions        fill the reference answers into the cells tagged `exercise`; "both": run the exercises as they are
                      given, and afterwards check that each reference answer passes in a fresh process
-    strict           an unsolved or wrong exercise is an error: in the kernel (LABKIT_STRICT=1), and afterwards by
-                     `labkit.lesson.grading`, in a fresh process
+    strict           an unsolved or wrong exercise is an error, found afterwards by `labkit.lesson.grading`
     together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
                      most two, and those that measure alone
     cell_deadline_s  most seconds for one cell; None means the profile's

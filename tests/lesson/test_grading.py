@@ -16,7 +16,6 @@ WRONG = "def image_bytes(*shape):\n    return 5\n"
 
 FIND = "from labkit.lesson import exercises\n"
 CHEATS = {
-    "an environment variable": ("import os\nos.environ['LABKIT_STRICT'] = '0'", WRONG),
     "a patched verdict": ("from labkit.lesson import _exercise as e\ne.verdict_on = lambda *a: ('passed', '')", WRONG),
     "a patched verify": (
         FIND + "object.__setattr__(exercises.find('image-bytes'), 'verify', lambda a: None)",

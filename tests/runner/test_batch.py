@@ -65,7 +65,6 @@ def place(tmp_path_factory):
             patch.setenv(name, value)
         patch.setenv("JUPYTER_DATA_DIR", str(folder / "user"))
         patch.delenv("OMP_NUM_THREADS", raising=False)
-        patch.delenv("LABKIT_STRICT", raising=False)
         patch.setattr(sources, "digest", lambda found: "as it is")
         yield folder
 
@@ -129,7 +128,6 @@ def test_a_notebook_finds_its_keys_and_its_folder(course, place):
     assert seen["environment"]["LABKIT_RUN_KEY"] == row.run_key
     assert seen["environment"]["LABKIT_BATCH_KEY"] == course.batch_key
     assert seen["environment"]["LABKIT_HEADLESS"] == "1"
-    assert seen["environment"]["LABKIT_STRICT"] == "1"
     assert Path(seen["folder"]) == place / "notebooks"
 
 
