@@ -17,6 +17,7 @@ READY = """async () => {
 }"""
 RUN_ALL = "async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
 SAVE = "async () => { await window.jupyterapp.shell.currentWidget.context.save(); }"
+LOADED = "() => !document.body.innerText.includes('Loading widget')"
 STOP = "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.shutdown(); }"
 THEME = """async (theme) => {
     await window.jupyterapp.commands.execute('apputils:change-theme', { theme });
@@ -75,7 +76,7 @@ def look(page, asked, said):
     page.wait_for_timeout(2000)  # until the server has forgotten the kernel, as when a student comes back later
     page.reload()
     wait_until_ready(page)
-    page.wait_for_timeout(3000)  # widgets come after the page
+    page.wait_for_function(LOADED)
     found["lost widgets"] = page.locator("text=model not found").all_inner_texts()
     inside = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
     found["outbound"] = [address for address in asked if not address.startswith(inside)]

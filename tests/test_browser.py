@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from lesson_checks import RUN_ALL, SAVE, STOP, look, run_and_look, wait_until_ready, watch
+from lesson_checks import LOADED, RUN_ALL, SAVE, STOP, look, run_and_look, wait_until_ready, watch
 
 from labkit import ledger
 from labkit.files import root
@@ -246,6 +246,7 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
 
         page.reload()
         page.locator("text=Your answer: 12 x").wait_for()
+        page.wait_for_function(LOADED)
         assert page.locator("text=model not found").count() == 0
         assert page.locator("text=/\\d%/").count() == 0, "a bar that is done leaves nothing"
         keep_screenshot(page, "reopened")
