@@ -1,6 +1,7 @@
 """The teaching words: what they record, how they judge, and that they never block."""
 
 import asyncio
+import inspect
 import os
 import random
 import sys
@@ -274,6 +275,19 @@ def test_a_right_answer_passes_and_is_handed_back(task):
     mine = lambda x: x + x  # noqa: E731
     assert task.check(mine) is mine
     assert only("answers")["verdict"] == "passed"
+
+
+def test_a_solution_is_shown_on_request_and_after_a_pass_and_not_in_a_first_run(task, capsys):
+    source = inspect.getsource(TASK.reference).rstrip().splitlines()[-1].strip()
+    for answer in (stub, lambda x: x):
+        task.check(answer)
+        shown = capsys.readouterr().out
+        assert source not in shown
+        assert 'exercise("double").solution()' in shown
+    task.solution()
+    assert source in capsys.readouterr().out
+    task.check(lambda x: x + x)
+    assert source in capsys.readouterr().out
 
 
 def stub(x):
