@@ -112,6 +112,8 @@ class TrainConfig:
             raise _refusal(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "parts of equal size")
         if self.update in ("loop", "fused") and self.optimizer not in optimizers.OF_TORCH:
             raise _refusal(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
+        if self.first_size and self.epochs == 1:
+            raise _refusal("Images cannot grow within one epoch.", "two epochs or more, or no first_size")
         if self.first_size and (self.workers is not None or self.pin_memory):
             raise _refusal("The DataLoader's processes know one size of image.", "first_size or the DataLoader")
         if self.torchscript and self.compile:

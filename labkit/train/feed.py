@@ -32,19 +32,12 @@ class Feed:
         """(images, labels) of each step of epoch `number`: float32 (batch, C, H, W) and int64 (batch,)."""
         config, seed = self.config, self.config.seed + number
         if self.loader is None:
-            how = {"augment": config.augment, "size": self._size(number), "channels_last": config.channels_last}
+            size = side_of(config, number, self.data.images.shape[-1]) if config.first_size else config.size
+            how = {"augment": config.augment, "size": size, "channels_last": config.channels_last}
             return self.data.batches(config.batch, device=self.device, seed=seed, drop_last=True, **how)
         order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))  # as `batches` has it
         self.order[:] = [(index, seed) for index in order.tolist()]
         return self._loaded()
-
-    def _size(self, number):
-        """Pixels a side in an epoch, or None: as the images are."""
-        config = self.config
-        if config.first_size is None or number == config.epochs - 1 > 0:
-            return config.size
-        last = config.size or self.data.images.shape[-1]
-        return round(config.first_size + (last - config.first_size) * number / max(config.epochs - 1, 1))
 
     def _loaded(self):
         """The loader's batches on the device; from pinned memory the copy goes on while Python does."""
@@ -62,6 +55,14 @@ class Feed:
                 found=str(error).strip().splitlines()[-1],
                 fix="load in this process (0 workers), or start the container with more shared memory",
             ) from None
+
+
+def side_of(config, epoch, known):
+    """Pixels a side of the images of an epoch; `known`: of those of the set."""
+    last = config.size or known
+    if config.first_size is None:
+        return last
+    return round(config.first_size + (last - config.first_size) * epoch / (config.epochs - 1))
 
 
 def _image_loader(data, order, config, device):
