@@ -56,7 +56,7 @@ def _reference(images, epochs, network="vgg-small", **others):
 RACES = {
     "quick": Race(name="quick", dataset="fashion-mnist", accuracy=0.75, reference=_reference(4_096, 1),
                   seeds=3, tested=2_000, seconds=100),
-    "lab": Race(name="lab", dataset="fashion-mnist", accuracy=0.90, reference=_reference(60_000, 6),
+    "lab": Race(name="lab", dataset="fashion-mnist", accuracy=0.90, reference=_reference(60_000, 4),
                 seeds=5, tested=10_000, seconds=1_500),
     "paper": Race(name="paper", dataset="cifar10", accuracy=0.94, seeds=5, tested=10_000, seconds=3_600,
                   reference=_reference(50_000, 60, "resnet18", schedule="onecycle", learning_rate=0.2, augment=True)),
