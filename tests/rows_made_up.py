@@ -1,7 +1,19 @@
 """Rows for tests: one finished lesson with a claim, a prediction and deployments."""
 
 from labkit import device, ledger
-from labkit.ledger.rows import Answer, Attempt, Ceiling, Claim, Completion, Deployment, LessonAnswer, Prediction, Run
+from labkit.ledger.rows import (
+    Answer,
+    Attempt,
+    Ceiling,
+    Claim,
+    Completion,
+    Deployment,
+    LessonAnswer,
+    Prediction,
+    RaceScore,
+    Run,
+    Scored,
+)
 
 MODEL = {"dataset": "d", "engine": "eager", "precision": "fp32", "device": "cpu", "threads": 2}
 LIMITS = {"because": "half the bytes are read", "holds_for": "large layers", "not_for": "small batches"}
@@ -57,3 +69,17 @@ def write_attempt(run_key="r1", notebook="00_start_here", *, status="passed", re
         **where,
     )
     ledger.add(row)
+
+
+def write_scores(name="Ada & Bob"):
+    """A score on each of the two boards of this machine: a file, and a recipe to train fast with."""
+    machine = device.describe()
+    at = {"name": name, "device": "cpu", "machine_key": machine.machine_key}
+    file = {"points": 5.1, "points_low": 4.9, "points_high": 5.3, "accuracy": 0.82, "latency": 0.3}
+    race = {"points": 2.4, "points_low": 2.2, "points_high": 2.6, "accuracy": 0.81, "seconds": 1.5, "seeds": 3}
+    of = {"race": "quick", "dataset": "fashion-mnist", "target": 0.8, "recipe": '{"network": "cnn-small"}'}
+    ledger.add(
+        machine,
+        Scored(run_key=f"submit-{name}", **at, **file, size_bytes=90_000, engine="onnxruntime", precision="int8"),
+        RaceScore(run_key=f"race-{name}", **at, **race, **of),
+    )

@@ -1,4 +1,4 @@
-"""Submissions that must not get a medal: `CHEATS` look better than they are, `HOSTILE` do harm.
+"""Submissions: `CHEATS` look better than they are, `HOSTILE` do harm, and get no medal; `HARMLESS` gain nothing.
 
 Each is made from a small honest one, a linear classifier: {what it does: (what the refusal must say, maker)}.
 """
@@ -85,6 +85,28 @@ def exact_matches():
     ]
     tensors |= {"marks": marks, "known": known.T.copy(), "half": -(known**2).sum(1) / 2, "rows": known}
     tensors |= {"last": np.array([1]), "close": np.float32(0.05), "labels": 5 * np.eye(10, dtype=np.float32)[labels]}
+    return graph(nodes, tensors)
+
+
+def part_of_the_test_images():
+    """The linear classifier; but what is near the thumbnail of one of 2,500 test images gets its label."""
+    images, labels = (part[:2500] for part in pixels("test"))
+    known = images.reshape(-1, 7, 4, 7, 4).mean((2, 4)).reshape(-1, 49)
+    nodes, tensors = honest("plain")
+    nodes += [
+        ("AveragePool", ["pictures"], ["pooled"], {"kernel_shape": [4, 4], "strides": [4, 4]}),
+        ("Flatten", ["pooled"], ["small"], {}),
+        ("Gemm", ["small", "known", "half"], ["near"], {}),
+        ("ArgMax", ["near"], ["which"], {"axis": 1, "keepdims": 0}),
+        ("Gather", ["rows", "which"], ["closest"], {"axis": 0}),
+        ("Sub", ["small", "closest"], ["off"], {}),
+        ("ReduceL2", ["off", "last"], ["distance"], {"keepdims": 1}),
+        ("Less", ["distance", "close"], ["same"], {}),
+        ("Gather", ["labels", "which"], ["stored"], {"axis": 0}),
+        ("Where", ["same", "stored", "plain"], ["logits"], {}),
+    ]
+    tensors |= {"known": known.T.copy(), "half": -(known**2).sum(1) / 2, "rows": known, "last": np.array([1])}
+    tensors |= {"close": np.float32(2), "labels": 5 * np.eye(10, dtype=np.float32)[labels]}
     return graph(nodes, tensors)
 
 
@@ -180,6 +202,8 @@ CHEATS = {
     "a constant in the file": ("same whatever", constant_file),
     "answers that are no numbers": ("not numbers", answers_no_numbers),
 }
+# Not refused, because it gains nothing: what it remembers costs more bytes and time than it is worth.
+HARMLESS = {"labels of a part of the test images": ("", part_of_the_test_images)}
 
 
 def no_file_at_all():

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from book_checks import FINDINGS, book_pages, broken_links, is_outbound, keyboard, survey
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from rows_made_up import write_attempt, write_lesson
+from rows_made_up import write_attempt, write_lesson, write_scores
 from test_browser import CHROMIUM, QUIET, need_browser
 from test_cli import COMMANDS
 
@@ -107,6 +107,7 @@ def write_book(folder):
         patch.setenv("LABKIT_ARTIFACTS", str(folder))
         write_lesson(sentence="a <script>alert(1)</script> *sentence*")
         write_attempt(output=EXECUTED)
+        write_scores("*Ada* <script>")
         write_lesson("r2", "01_deployment_fundamentals")
         write_attempt("r2", "01_deployment_fundamentals", status="failed", reason="cell 2")
     done = build(folder)
@@ -242,6 +243,18 @@ def test_further_reading_has_the_links_of_every_lesson(book):
         links = re.findall(r"\]\((https?://[^)\s]+)\)", last.partition("Further reading")[2])
         assert [link for link in links if link.replace("&", "&amp;") not in shown] == []
         assert f"{lesson.name[:2]} {lesson.title}" in text_of(shown)
+
+
+def test_the_results_show_both_boards_and_a_name_is_text_there(book):
+    text = text_of(page(book, "results"))
+    for part in (
+        "Trained to 80 % on fashion-mnist",
+        "The order of lesson 19, on",
+        "2.40 [2.20, 2.60]",
+        "5.10 [4.90, 5.30]",
+    ):
+        assert part in text
+    assert text.count("*Ada* &lt;script&gt;") == 2
 
 
 def test_the_copy_of_the_report_stays_in_the_book_and_the_results_count_its_claims(book):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import typer
-from rows_made_up import write_attempt, write_lesson
+from rows_made_up import write_attempt, write_lesson, write_scores
 from typer.testing import CliRunner
 
 from labkit import cli, ledger, runner
@@ -137,6 +137,13 @@ def test_data_list_says_what_is_here_and_how_to_get_the_rest():
     output = call("data", "list")
     assert "ok fashion-mnist" in output
     assert "tiny-imagenet" in output
+
+
+def test_the_leaderboard_shows_files_and_recipes():
+    write_scores()
+    said = call("leaderboard")
+    assert said.index("Trained to 80 %") < said.index("The order of lesson 19")
+    assert said.count("Ada & Bob") == 2
 
 
 def test_a_leaderboard_begins_empty():

@@ -18,7 +18,6 @@ from labkit.ledger.rows import Completion
 from labkit.lesson import claims, grading, syllabus
 
 LESSONS = syllabus.lessons()
-WITHOUT_ANSWER = {"19_ship_it"}  # of the second edition, until it is rewritten: a list that only shrinks
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
 
 
@@ -67,7 +66,7 @@ def test_every_name_that_a_lesson_imports_from_labkit_exists(lesson):
 def test_the_claims_of_a_lesson_are_those_of_the_register_with_their_rules(lesson):
     entries = claims.register()[lesson.name]
     assert claims_of(code_cells(lesson)) == {name: (claim.sentence, claim.rule) for name, claim in entries.items()}
-    assert lesson.name in WITHOUT_ANSWER or all(claim.why for claim in entries.values())
+    assert all(claim.why for claim in entries.values())
 
 
 def test_the_register_names_no_lesson_that_is_gone():
@@ -97,12 +96,7 @@ def test_a_lesson_starts_under_its_own_name_and_ends_with_the_recap(lesson):
 def test_a_lesson_answers_its_question_in_the_cell_before_the_recap(lesson):
     sources = [cell.source for cell in code_cells(lesson)]
     answered = [place for place, source in enumerate(sources) if re.search(r"^answer\(", source, flags=re.MULTILINE)]
-    assert answered == ([] if lesson.name in WITHOUT_ANSWER else [len(sources) - 2])
-
-
-def test_only_lessons_of_the_second_edition_may_lack_an_answer():
-    assert {lesson.name for lesson in LESSONS} >= WITHOUT_ANSWER
-    assert len(WITHOUT_ANSWER) <= 14, "the list only shrinks"
+    assert answered == [len(sources) - 2]
 
 
 @each_lesson
@@ -182,7 +176,7 @@ def test_a_lesson_runs_to_its_end_by_papermill_alone_with_every_exercise_as_it_i
     ran = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert record.cell_count == sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in ran.cells)
     assert not (tmp_path / "notebooks").exists()
-    assert lesson.name in WITHOUT_ANSWER or all(words_of_pictures(ran)), "a picture without words: labkit.plots.canvas"
+    assert all(words_of_pictures(ran)), "a picture without words: labkit.plots.canvas"
 
 
 @each_lesson

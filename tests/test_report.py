@@ -7,12 +7,12 @@ from dataclasses import replace
 import nbformat
 import pytest
 from book_checks import FINDINGS
-from rows_made_up import write_attempt, write_lesson
+from rows_made_up import write_attempt, write_lesson, write_scores
 from test_browser import CHROMIUM, QUIET, need_browser
 
 from labkit import device, ledger, report
 from labkit.files import artifacts, write_json
-from labkit.ledger.rows import Answer, Claim, Deployment, Latency, Memory, Prediction, Ratio, Run, Scored, Training
+from labkit.ledger.rows import Answer, Claim, Decision, Deployment, Latency, Memory, Prediction, Ratio, Run, Training
 from labkit.lesson import pages
 
 
@@ -141,19 +141,29 @@ def test_with_all_twenty_lessons_the_findings_fit_on_a_few_screens_and_on_a_phon
 
 
 def test_medals_stand_on_the_front_with_what_earned_them():
-    score = {
-        "points": 5.1,
-        "points_low": 4.9,
-        "points_high": 5.3,
-        "accuracy": 0.82,
-        "latency": 0.3,
-        "size_bytes": 90_000,
-    }
-    machine = device.describe().machine_key
-    ledger.add(device.describe(), Scored(run_key="s", name="Ada & Bob", device="cpu", machine_key=machine, **score))
-    text = text_of(page())
+    write_scores()
+    text = text_of(page()).replace("&#39;", "'")
     assert "Ada &amp; Bob: 5.1 times better than the reference (95 %: 4.9 to 5.3)" in text
-    assert "82 % right · p95 0.3 of the reference's · 90 kB" in text.replace("&#39;", "'")
+    assert "82 % right · p95 0.3 of the reference's · 90 kB" in text
+
+
+def test_both_boards_stand_on_the_front_each_under_its_own_head():
+    write_scores()
+    boards = text_of(page().partition("<h2>Medals and scores</h2>")[2].partition("<h2>")[0])
+    fast, order = boards.split("The order of lesson 19, on ")
+    assert "Trained to 80 % on fashion-mnist" in fast
+    assert "gold Ada" not in boards
+    assert "silver Ada &amp; Bob: 2.4 times better than the reference" in fast
+    assert "1.5 s a training" in fast
+    assert "bronze Ada &amp; Bob: 5.1 times" in order
+
+
+def test_a_decision_stands_in_its_lesson_with_the_numbers_it_rests_on():
+    write_lesson()
+    ledger.add(Decision(run_key="r1", text="Ship the <b>small</b> one.", because="file, in kB: 90; right, in %: 82"))
+    each = page().partition("<h2>Each lesson</h2>")[2]
+    said = "Ship the &lt;b&gt;small&lt;/b&gt; one. It rests on file, in kB: 90; right, in %: 82."
+    assert said in text_of(each)
 
 
 def test_the_page_says_how_far_the_reader_is_where_somebody_worked_by_hand():

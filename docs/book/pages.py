@@ -7,10 +7,12 @@ from html import unescape
 from pathlib import Path
 
 from labkit import ledger
-from labkit.ledger.rows import Answer, Claim, LessonAnswer
+from labkit.ledger.rows import Answer, Claim, LessonAnswer, RaceScore
 from labkit.lesson import cards
 from labkit.lesson.progress import progress
 from labkit.lesson.syllabus import lessons
+from labkit.ship import board
+from labkit.ship.leaderboard import as_html
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "labkit"
@@ -106,7 +108,9 @@ def _results(runs):
     heads = ["lesson", "profile", "claims that hold", "that fail", "left open", "exercises passed"]
     reader = progress()
     own = " ".join(cards.card("progress", reader, True).split()) if reader else ""
-    return _read(HERE / "results.md").replace("RESULTS_TABLE", _table(heads, lines)).replace("PROGRESS", own)
+    boards = " ".join(as_html(board(RaceScore) | board()).split())  # one block of HTML: no name in it is Markdown
+    page = _read(HERE / "results.md").replace("RESULTS_TABLE", _table(heads, lines)).replace("PROGRESS", own)
+    return page.replace("BOARDS", f"<div>{boards}</div>")
 
 
 def _glossary():

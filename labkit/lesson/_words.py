@@ -1,4 +1,4 @@
-"""The words of a lesson: start, predict, reveal, claim, keep, answer, recap.
+"""The words of a lesson: start, predict, reveal, claim, keep, decide, answer, recap.
 
 They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What they record goes
 to the ledger, so that the report can show it.
@@ -9,10 +9,11 @@ import random
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 from labkit import device, ledger
 from labkit.errors import LessonError
-from labkit.ledger.rows import PROFILES, Answer, Claim, Completion, LessonAnswer, Prediction, Run
+from labkit.ledger.rows import PROFILES, Answer, Claim, Completion, Decision, LessonAnswer, Prediction, Run
 from labkit.lesson import cards, claims, verdicts
 from labkit.lesson._run import begin, current
 from labkit.lesson.progress import progress
@@ -155,6 +156,22 @@ def answer(sentence, value, *, because, holds_for, not_for, unit=None):
     )
     ledger.add(row)
     cards.show("found", row)
+
+
+def decide(text, *, because):
+    """Write down what you would do, once per lesson at most, beside the numbers that it rests on.
+
+    text     a few sentences, in your own words
+    because  {what a number is, with its unit: a value as for `claim`}
+    """
+    numbers = []
+    for name, value in because.items():
+        evidence = verdicts.weigh(value)
+        shown = SimpleNamespace(unit=None, reason=evidence.doubt, **evidence.numbers())
+        numbers.append(f"{name}: {cards.plain(cards.card('evidence', shown))}")
+    row = Decision(run_key=current().run_key, text=text, because="; ".join(numbers))
+    ledger.add(row)
+    cards.show("decided", row)
 
 
 def keep(*measured, name=""):

@@ -81,10 +81,21 @@ def read_usage(device=None):
     )
 
 
-def waited_s(task="thread-self"):
-    """Seconds a thread was ready to run and had to wait (Linux), else None: the current one, or the first of a pid."""
+def waited_s():
+    """Seconds this thread was ready to run and had to wait (Linux), else None."""
+    return _scheduled(Path("/proc/thread-self/schedstat"), 1)
+
+
+def computed_s(pid):
+    """Seconds for which all threads of a process had a core, as long as they sleep now (Linux), else None."""
+    found = [_scheduled(path, 0) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(found) if found and None not in found else None
+
+
+def _scheduled(path, place):
+    """One of the kernel's counters of a thread, in seconds."""
     try:
-        return int(Path(f"/proc/{task}/schedstat").read_text().split()[1]) / 1e9
+        return int(path.read_text().split()[place]) / 1e9
     except (OSError, IndexError, ValueError):
         return None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
-from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, LessonAnswer, Prediction, RaceScore
+from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, Decision, LessonAnswer, Prediction, RaceScore
 from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
 from labkit.lesson.progress import progress
@@ -19,7 +19,7 @@ from labkit.report._newest import how, newest, whose
 from labkit.report._tables import panels, sections
 from labkit.ship import board
 
-BY_LESSON = {"answers": (LessonAnswer, whose), "claims": (Claim, whose)}
+BY_LESSON = {"answers": (LessonAnswer, whose), "decisions": (Decision, whose), "claims": (Claim, whose)}
 BY_LESSON |= {"predictions": (Prediction, how), "exercises": (Answer, how)}
 
 

@@ -12,12 +12,14 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from labkit.errors import LabError
-from labkit.measure.noise import waited_s
+from labkit.measure.noise import computed_s
 from labkit.ship import gates
 from labkit.ship.order import CLASSES, SHAPE
 
@@ -56,9 +58,17 @@ class Child:
             self.process.join(1)
             raise LabError("Its process ended.", found=f"exit code {self.process.exitcode}") from error
 
-    def waited(self):
-        """Seconds for which it was ready to run and had no core; 0 where the system does not tell."""
-        return waited_s(self.process.pid) or 0.0
+    def computed(self, seconds=1.0):
+        """Seconds that it has computed so far, by the kernel's clock; None where the system does not tell (not Linux).
+
+        The kernel counts when a thread goes to sleep. So this waits until it does, at most so many seconds.
+        """
+        end = time.monotonic() + seconds
+        with contextlib.suppress(psutil.Error):  # it has ended
+            process = psutil.Process(self.process.pid)
+            while process.status() == psutil.STATUS_RUNNING and time.monotonic() < end:
+                time.sleep(1e-4)
+        return computed_s(self.process.pid)
 
     def close(self):
         """End the process, whatever it does."""

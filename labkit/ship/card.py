@@ -10,9 +10,10 @@ from pathlib import Path
 import jinja2
 import onnx
 
-from labkit import device
+from labkit import device, ledger
 from labkit.export.operators import HEAVY
 from labkit.files import write_text
+from labkit.ledger.rows import Decision
 from labkit.ledger.shown import shown
 from labkit.ship.leaderboard import kind_of
 from labkit.ship.order import DATASET, NOISE, REFERENCE, SHIFT, USD_PER_HOUR
@@ -42,7 +43,9 @@ def _facts_of(row, layers):
     share = f"p95 is {row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of {REFERENCE}'s"
     right = f"{100 * row.accuracy:.1f} % (95 %: {100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f} %)"
     before = "" if row.accuracy_originals is None else f"; {100 * row.accuracy_originals:.1f} % as they are"
+    decided = ledger.find(Decision, run_key=row.run_key)
     return [
+        *(("Decision", f"{each.text} It rests on {each.because}.") for each in decided),
         ("Task", "one of ten kinds of clothes for a grey picture of 28 x 28 pixels"),
         ("Data", f"{DATASET}: trained on training images, judged on changed copies of test images"),
         ("Accuracy", f"{right} of changed copies of test images{before} (seed {row.seed})"),

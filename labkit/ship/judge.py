@@ -14,7 +14,6 @@ import numpy as np
 
 from labkit import engines
 from labkit.errors import LabError, require_known
-from labkit.measure.noise import waited_s
 from labkit.ship import gates
 from labkit.ship._child import Server, reason_of
 from labkit.ship.order import REFERENCE, SHAPE, Exam, Submission, draw_exam
@@ -28,7 +27,8 @@ class Entry:
     """One submission while it is judged, and what was seen of it.
 
     refused            why it is out, or None
-    times              seconds of each timed call
+    times              seconds that its process computed per timed call; where the system does not tell, that passed
+    computed           seconds that its process had computed when the last call was over
     alone              its answers to the timed pictures, one per call
     answers            (2 n, 10) its answers to all pictures, in batches
     reference_answers  (rounds, 10) what the file as it is written answers to the timed pictures
@@ -40,6 +40,7 @@ class Entry:
     precision: str | None = None
     refused: str | None = None
     times: list = field(default_factory=list)
+    computed: float | None = None
     alone: list = field(default_factory=list)
     answers: object = None
     reference_answers: object = None
@@ -116,22 +117,16 @@ def _load(entry, copy):
     entry.precision = entry.child.load(copy, engine)
     for _ in range(WARM):
         entry.child.answer(np.zeros((1, *SHAPE), np.float32))
+    entry.computed = entry.child.computed()
 
 
 def _time(entry, picture):
-    """One timed call, by this process's clock, without the time in which one of the two had no core."""
-    waited_before = _waited(entry)
+    """One timed call. What the child computes after its answer, too, is counted: in this call or in the next."""
     begin = time.perf_counter()
-    answer = entry.child.answer(picture)
+    entry.alone.append(entry.child.answer(picture)[0])
     spent = time.perf_counter() - begin
-    waited = _waited(entry) - waited_before
-    entry.times.append(max(spent - waited, 0.0))
-    entry.alone.append(answer[0])
-
-
-def _waited(entry):
-    """Seconds for which this thread, or the child, was ready to run and had no core."""
-    return entry.child.waited() + (waited_s() or 0.0)
+    before, entry.computed = entry.computed, entry.child.computed()
+    entry.times.append(spent if None in (before, entry.computed) else entry.computed - before)
 
 
 def _ask(entry, pictures, timed):

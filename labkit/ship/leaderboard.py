@@ -87,14 +87,18 @@ def best():
 
 def as_html(boards):
     """The leaderboard as HTML tables; whatever a name holds, it is text there."""
-    parts = [f"<b>{html.escape(kind)}</b>{_table(rows).to_html(index=False)}" for kind, rows in boards.items()]
+    parts = [f"<b>{html.escape(_head(*each))}</b>{_table(each[1]).to_html(index=False)}" for each in boards.items()]
     return "\n".join(parts) or "<p>No submission has been scored here yet.</p>"
 
 
 def as_text(boards):
     """The leaderboard as lines for a terminal."""
-    parts = [f"{kind}\n{_table(rows).to_string(index=False)}" for kind, rows in boards.items()]
+    parts = [f"{_head(*each)}\n{_table(each[1]).to_string(index=False)}" for each in boards.items()]
     return "\n".join(parts) or "No submission has been scored here yet."
+
+
+def _head(kind, rows):
+    return f"{'Trained to ' if isinstance(rows[0].row, RaceScore) else 'The order of lesson 19, on '}{kind}"
 
 
 def _table(rows):

@@ -13,7 +13,7 @@ import torch
 
 from labkit import ledger, lesson
 from labkit.errors import LessonError
-from labkit.ledger.rows import Answer, Ceiling, Claim, LessonAnswer, Prediction
+from labkit.ledger.rows import Answer, Ceiling, Claim, Decision, LessonAnswer, Prediction
 from labkit.lesson import _exercise, _run, _words, cards, exercises
 from labkit.lesson.exercises import Exercise, expect_close
 from labkit.measure.stats import Interval, mean_interval
@@ -517,6 +517,22 @@ def test_a_lesson_has_one_answer_and_a_pair_without_its_number_of_samples_is_non
     assert only("lesson_answers")["sentence"] == "It is slower"
     with pytest.raises(LessonError, match="number of its samples"):
         lesson.answer("It is faster", (1.1, 1.3), **LIMITS)
+
+
+def test_a_decision_is_kept_once_with_its_numbers_and_says_when_one_rests_on_too_little(running, capsys):
+    lesson.decide("Ship the large one.", because={"file, in kB": 900})
+    numbers = {"right, in %": mean_interval([80.0, 82.0, 84.0]), "times as fast": Interval(1.1, 1.5, 3, median=1.2)}
+    lesson.decide("Ship the <b>small</b> one.", because=numbers | {"file, in kB": 90})
+    (row,) = ledger.find(Decision)
+    assert row.text == "Ship the <b>small</b> one."
+    assert row.because == (
+        "right, in %: 82 (from 77 to 87; t, n = 3); times as fast: 1.2 (from 1.1 to 1.5); "
+        "only 3 of the 11 samples that are needed; file, in kB: 90"
+    )
+    said = capsys.readouterr().out.splitlines()
+    assert said[-3:] == ["The decision", row.text, f"It rests on {row.because}."]
+    with pytest.raises(LessonError, match="number of its samples"):
+        lesson.decide("Ship it.", because={"ratio": (1.1, 1.3)})
 
 
 def test_the_recap_counts_verdicts_folds_its_tables_below_an_answer_and_says_when_there_is_none(running, capsys):

@@ -1,5 +1,6 @@
 """The leaderboard: its order, one kind of machine at a time, files of others that hold anything. And the card."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,11 +8,12 @@ from dataclasses import replace
 import onnx
 import pytest
 import ship_cheats
+from rows_made_up import write_scores
 
 from labkit import device, ledger
 from labkit.errors import LabError
 from labkit.ledger.merge import merge, pack
-from labkit.ledger.rows import Scored
+from labkit.ledger.rows import Decision, RaceScore, Scored
 from labkit.measure.stats import Interval
 from labkit.ship import Score, keep_score
 from labkit.ship import leaderboard as ship
@@ -99,6 +101,31 @@ def test_a_packed_ledger_with_scores_and_refusals_can_be_merged(machine, tmp_pat
     [standings] = ship.board().values()
     assert [(row.name, row.reported_by) for row, _ in standings] == [("Ada", "ada.zip")]
     assert {row.name for row in ledger.find(Scored)} == {"Ada", "Eve"}
+
+
+def test_both_boards_stand_under_their_own_heads_and_come_with_a_packed_ledger(machine, tmp_path, monkeypatch):
+    write_scores("Ada")
+    parcel = pack(tmp_path / "ada.zip")
+    monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "other"))
+    write_scores("Bob")
+    merge(parcel)
+    boards = ship.board(RaceScore) | ship.board()
+    assert [[row.name for row, _ in standings] for standings in boards.values()] == 2 * [["Bob", "Ada"]]
+    text = ship.as_text(boards)
+    fast, order = text.split("The order of lesson 19, on ")
+    assert fast.startswith("Trained to 80 % on fashion-mnist: ")
+    for part in (fast, order):
+        assert part.count("as reported by ada.zip") == part.count("judged here") == 1
+    heads = [re.sub("<.*?>", "", part) for part in re.findall("<b>.*?</b>", ship.as_html(boards))]
+    assert [head.split(" ")[0] for head in heads] == ["Trained", "The"]
+
+
+def test_the_card_has_the_decision_of_the_run_that_scored_the_file(machine, tmp_path):
+    onnx.save(ship_cheats.honest_file(), tmp_path / "model.onnx")
+    ledger.add(Decision(run_key="submit-Ada", text="Ship it.", because="right, in %: 90"))
+    for name, says in (("Ada", True), ("Bob", False)):
+        folder = write_card(row_of(name), tmp_path / "model.onnx", tmp_path / name)
+        assert ("Ship it. It rests on right, in %: 90." in (folder / "card.html").read_text(encoding="utf-8")) == says
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)

@@ -1,7 +1,11 @@
 """Scoring for real: an honest file, every cheat and every hostile file side by side, each in a process of its own."""
 
+import json
 import multiprocessing
+import os
 import re
+import signal
+import time
 from contextlib import closing
 
 import numpy as np
@@ -10,6 +14,7 @@ import pytest
 import ship_cheats
 
 from labkit.errors import LabError
+from labkit.measure.noise import computed_s
 from labkit.ship import Submission, _child, judge, order, score
 from labkit.ship.order import LEVELS, ExamSize, draw_exam, plain
 from labkit.ship.scoring import _medal, ratio_of_p95
@@ -24,7 +29,7 @@ def scores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("submissions")
     onnx.save(ship_cheats.honest_file(), folder / "honest.onnx")
     files = {"honest": folder / "honest.onnx"}
-    for number, kind in enumerate((ship_cheats.CHEATS, ship_cheats.HOSTILE)):
+    for number, kind in enumerate((ship_cheats.CHEATS, ship_cheats.HOSTILE, ship_cheats.HARMLESS)):
         (folder / str(number)).mkdir()
         files |= ship_cheats.make_all(kind, folder / str(number))
     submissions = [Submission(path, name=name) for name, path in files.items()]
@@ -47,6 +52,14 @@ def test_a_cheat_and_a_hostile_file_are_refused_with_the_reason(scores, name):
     says, _ = (ship_cheats.CHEATS | ship_cheats.HOSTILE)[name]
     assert scores[name].refused and scores[name].medal is None
     assert re.search(says, scores[name].reasons[0]), scores[name].reasons
+
+
+@pytest.mark.kills
+def test_a_file_that_recognises_some_of_the_judges_pictures_scores_less_than_an_honest_one(scores):
+    """A file of 200 kB has room for few memories; that of all test images is refused, see `CHEATS`."""
+    [found] = [scores[name] for name in ship_cheats.HARMLESS]
+    assert np.mean(found.facts["right_before"]) > np.mean(scores["honest"].facts["right_before"])
+    assert found.points.high < scores["honest"].points.low
 
 
 @pytest.mark.kills
@@ -108,6 +121,32 @@ def test_an_answer_has_ten_numbers_for_each_picture_or_is_refused(sent, says, mo
     other.send_bytes(sent)
     with pytest.raises(LabError, match=says):
         child.answer(np.zeros((2, 1, 28, 28), np.float32))
+
+
+def works(pipe):
+    """Works when it is asked, in seconds of computing: before its answer, and after it."""
+    while True:
+        for seconds in json.loads(pipe.recv_bytes()):
+            end = time.thread_time() + seconds
+            while time.thread_time() < end:
+                pass
+            pipe.send_bytes(b"{}")
+
+
+@pytest.mark.kills
+@pytest.mark.skipif(computed_s(os.getpid()) is None, reason="this system does not say what a process computed")
+def test_what_counts_is_computing_also_after_the_answer_and_no_waiting_for_a_core():
+    with closing(_child.Child(works, 10)) as child:
+        child.pipe.send_bytes(b"[0]")
+        child.said(_child.START_S)
+        before, begin = child.computed(), time.perf_counter()
+        child.pipe.send_bytes(b"[0.05, 0.1]")
+        os.kill(child.process.pid, signal.SIGSTOP)
+        time.sleep(0.5)
+        os.kill(child.process.pid, signal.SIGCONT)
+        child.said(5)
+        spent, passed = child.computed(5) - before, time.perf_counter() - begin
+    assert 0.15 <= spent < 0.25 < 0.5 < passed
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for(monkeypatch):

@@ -16,6 +16,7 @@ from labkit.ledger.rows._runs import (  # noqa: F401
     Batch,
     Claim,
     Completion,
+    Decision,
     LessonAnswer,
     Prediction,
     Run,

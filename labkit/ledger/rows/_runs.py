@@ -85,6 +85,14 @@ class LessonAnswer(WithInterval):
     not_for: str
 
 
+@row("decisions", key=("run_key",))
+class Decision(OfRun):
+    """What somebody would do after a lesson, in free text, and the numbers that it rests on."""
+
+    text: str
+    because: str  # "copies right, in %: 88 (from 85 to 91); file, in kB: 421"
+
+
 @row("answers", key=("run_key", "exercise_id"))
 class Answer(OfRun):
     """The verdict on one exercise."""

@@ -1,156 +1,136 @@
 """Answers to the exercises of lesson 19: wrong ones that must be rejected, right ones written differently."""
 
-from statistics import mean
+import itertools
+import math
 
-from labkit.lesson.exercises.l19_ship_it import best_medal, forgets_more, without_each
-
-
-def meeting(fits=lambda found, level: True, order=lambda levels: levels, none=None):
-    """`best_medal` with a choice of mistakes."""
-
-    def answer(found, levels):
-        return next((level["name"] for level in order(levels) if fits(found, level)), none)
-
-    return answer
+from labkit.lesson.exercises.l19_ship_it import fair_factors, weights_left
 
 
-def right(found, level):
-    return found["accuracy"] >= level["accuracy"]
+def left_as(width_left, *, first=1, pixels=9, head=10, biases=0, joined=False):
+    """`weights_left` with a choice of mistakes."""
 
-
-def fast(found, level):
-    return found["latency"] <= level["latency"]
-
-
-def small(found, level):
-    return found["size"] <= level["size"]
-
-
-def everything(found, level):
-    return right(found, level) and fast(found, level) and small(found, level)
-
-
-def strictly(found, level):
-    return found["accuracy"] > level["accuracy"] and fast(found, level) and small(found, level)
-
-
-def shares(combine):
-    """`forgets_more` from the four shares."""
-    return lambda *lists: combine(*map(mean, lists))
-
-
-def by_index(kept, changed, reference_kept, reference_changed):
-    total = 0
-    for place in range(len(kept)):
-        total += kept[place] - changed[place] - reference_kept[place] + reference_changed[place]
-    return total / len(kept)
-
-
-def leaving_out(change):
-    """`without_each` with another difference."""
-
-    def answer(techniques, score):
-        whole = score(frozenset(techniques))
-        return {each: change(whole, frozenset(techniques), each, score) for each in techniques}
+    def answer(widths, hidden, share, rank):
+        channels = [first, *(width_left(width, share) for width in widths)]
+        total = sum(9 * a * b + biases * b for a, b in itertools.pairwise(channels))
+        wide, units = pixels * channels[-1], width_left(hidden, share)
+        thin = rank * (wide + units)
+        if joined:
+            thin = rank * wide * units
+        return total + (thin if rank else wide * units) + head * units
 
     return answer
 
 
-def one_alone(whole, techniques, each, score):
-    return score(frozenset({each})) - score(frozenset())
+def up(width, share):
+    return -8 * int(-(width * (1 - share)) // 8)
 
 
-def in_a_loop(techniques, score):
-    found, chosen = {}, frozenset(techniques)
-    for each in techniques:
-        rest = frozenset(name for name in techniques if name != each)
-        found[each] = score(chosen) - score(rest)
-    return found
+def one_side(widths, hidden, share, rank):
+    """Each layer writes fewer channels, and reads as many as before."""
+    channels = [1, *widths]
+    total = sum(9 * before * up(after, share) for before, after in itertools.pairwise(channels))
+    wide, units = 9 * widths[-1], up(hidden, share)
+    return total + (rank * (wide + units) if rank else wide * units) + 10 * units
 
 
-def taking_away_for_good(techniques, score):
-    found, left = {}, frozenset(techniques)
-    for each in techniques:
-        before, left = score(left), left - {each}
-        found[each] = before - score(left)
-    return found
+def squared(widths, hidden, share, rank):
+    """The whole network times (1 - share)^2."""
+    return round(weights_left(widths, hidden, 0.0, rank) * (1 - share) ** 2)
+
+
+def thin_by_the_whole(widths, hidden, share, rank):
+    """The thin layers of the whole network, whatever was cut."""
+    if not rank:
+        return weights_left(widths, hidden, share, rank)
+    units = up(hidden, share)
+    small = weights_left(widths, hidden, share, rank) - rank * (9 * up(widths[-1], share) + units)
+    return small + rank * (9 * widths[-1] + hidden)
+
+
+def geometric(found):
+    return math.prod(found) ** (1 / len(found))
+
+
+def walked(orders, score, change=lambda after, before: after / before, mean=geometric):
+    """`fair_factors` with a choice of mistakes."""
+    found = {}
+    for order in orders:
+        chosen = frozenset()
+        for name in order:
+            found.setdefault(name, []).append(change(score(chosen | {name}), score(chosen)))
+            chosen |= {name}
+    return {name: mean(each) for name, each in found.items()}
+
+
+def alone(orders, score):
+    return {name: score(frozenset({name})) / score(frozenset()) for name in orders[0]}
+
+
+def on_top(orders, score):
+    everything = frozenset(orders[0])
+    return {name: score(everything) / score(everything - {name}) for name in orders[0]}
+
+
+def halfway(orders, score):
+    one, other = alone(orders, score), on_top(orders, score)
+    return {name: math.sqrt(one[name] * other[name]) for name in one}
 
 
 WRONG = {
-    "best-medal": {
-        "looks at the accuracy alone": meeting(right),
-        "any of the three is enough": meeting(lambda f, lv: right(f, lv) or fast(f, lv) or small(f, lv)),
-        "from the easiest on": meeting(everything, order=lambda levels: levels[::-1]),
-        "beyond the limit only": meeting(strictly),
-        "forgets the size": meeting(lambda f, lv: right(f, lv) and fast(f, lv)),
-        "bronze for everybody": meeting(everything, none="bronze"),
+    "weights-left": {
+        "rounded down to a block": left_as(lambda width, share: max(8 * int(width * (1 - share) // 8), 8)),
+        "no blocks": left_as(lambda width, share: math.ceil(width * (1 - share))),
+        "rounded to the nearest block": left_as(lambda width, share: max(8 * round(width * (1 - share) / 8), 8)),
+        "the share that goes": left_as(lambda width, share: 8 * math.ceil(width * share / 8)),
+        "reads three colours": left_as(up, first=3),
+        "forgets the nine pixels": left_as(up, pixels=1),
+        "forgets the head": left_as(up, head=0),
+        "counts biases": left_as(up, biases=1),
+        "thin layers multiplied": left_as(up, joined=True),
+        "one side only": one_side,
+        "by the square of what is left": squared,
+        "thin layers of the whole network": thin_by_the_whole,
+        "never thin": lambda widths, hidden, share, rank: weights_left(widths, hidden, share, 0),
+        "in kB": lambda *design: weights_left(*design) / 1e3,
+        "bytes in fp32": lambda *design: 4 * weights_left(*design),
     },
-    "forgets-more": {
-        "its own loss only": shares(lambda a, b, c, d: a - b),
-        "the reference's minus its own": shares(lambda a, b, c, d: (c - d) - (a - b)),
-        "a ratio": shares(lambda a, b, c, d: (a - b) / (c - d) if c - d else 0.0),
-        "compares the copies only": shares(lambda a, b, c, d: d - b),
-        "never below zero": shares(lambda a, b, c, d: max((a - b) - (c - d), 0)),
-        "in points": shares(lambda a, b, c, d: 100 * ((a - b) - (c - d))),
-    },
-    "without-each": {
-        "what each does alone": leaving_out(one_alone),
-        "the score without it": leaving_out(lambda whole, all_of, each, score: score(all_of - {each})),
-        "the other way round": leaving_out(lambda whole, all_of, each, score: score(all_of - {each}) - whole),
-        "takes one after the other away": taking_away_for_good,
-        "a share": leaving_out(lambda whole, all_of, each, score: 1 - score(all_of - {each}) / whole),
-    },
-}
-
-
-def by_the_courses_names(found, levels):
-    names = ("gold", "silver", "bronze")
-    return best_medal(found, [level | {"name": name} for name, level in zip(names, levels, strict=False)])
-
-
-WRONG["best-medal"] |= {
-    "the course's names": by_the_courses_names,
-    "three levels": lambda found, levels: best_medal(found, levels[:3]),
-    "the accuracy rounded": lambda found, levels: best_medal(found | {"accuracy": round(found["accuracy"], 2)}, levels),
-    "whole kB": lambda found, levels: best_medal(found | {"size": int(found["size"])}, levels),
-    "sorted by accuracy": lambda found, levels: best_medal(found, sorted(levels, key=lambda each: -each["accuracy"])),
-    "sorted by size": lambda found, levels: best_medal(found, sorted(levels, key=lambda each: each["size"])),
-}
-WRONG["forgets-more"] |= {
-    f"rounded to {digits} digits": lambda *lists, digits=digits: round(forgets_more(*lists), digits)
-    for digits in (2, 3, 4)
-}
-
-
-def worth_changed(change):
-    return lambda techniques, score: {name: change(worth) for name, worth in without_each(techniques, score).items()}
-
-
-WRONG["without-each"] |= {
-    "at least 0": worth_changed(lambda worth: max(0, worth)),
-    "the size only": worth_changed(abs),
-    "rounded to 3 digits": worth_changed(lambda worth: round(worth, 3)),
-    "leaves out names that begin alike": lambda techniques, score: {
-        each: score(frozenset(techniques))
-        - score(frozenset(other for other in techniques if not other.startswith(each)))
-        for each in techniques
+    "fair-factors": {
+        "each alone": alone,
+        "each on top of all others": on_top,
+        "halfway between first and last": halfway,
+        "differences": lambda orders, score: walked(orders, score, change=lambda after, before: after - before),
+        "an arithmetic mean": lambda orders, score: walked(orders, score, mean=lambda found: sum(found) / len(found)),
+        "a product": lambda orders, score: walked(orders, score, mean=math.prod),
+        "the first order only": lambda orders, score: fair_factors(orders[:1], score),
+        "the last order only": lambda orders, score: fair_factors(orders[-1:], score),
+        "upside down": lambda orders, score: walked(orders, score, change=lambda after, before: before / after),
+        "logarithms": lambda orders, score: {n: math.log(f) for n, f in fair_factors(orders, score).items()},
+        "rounded": lambda orders, score: {n: round(f, 3) for n, f in fair_factors(orders, score).items()},
+        "a list": lambda orders, score: list(fair_factors(orders, score).values()),
     },
 }
+
+
+def layer_by_layer(widths, hidden, share, rank):
+    total, before = 0, 1
+    for width in widths:
+        total, before = total + 9 * before * up(width, share), up(width, share)
+    units = up(hidden, share)
+    large = before * 9 * units
+    if rank:
+        large = before * 9 * rank + rank * units
+    return total + large + units * 10
+
+
+def by_logarithms(orders, score):
+    found = dict.fromkeys(orders[0], 0.0)
+    for order in orders:
+        for place in range(len(order)):
+            found[order[place]] += math.log(score(frozenset(order[: place + 1])) / score(frozenset(order[:place])))
+    return {name: math.exp(total / len(orders)) for name, total in found.items()}
+
 
 RIGHT = {
-    "best-medal": {
-        "by a generator": meeting(everything),
-        "by the names of those that fit": lambda f, levels: (
-            [lv["name"] for lv in levels if everything(f, lv)] or [None]
-        )[0],
-        "the reference": best_medal,
-    },
-    "forgets-more": {
-        "from the four shares": shares(lambda a, b, c, d: float((a - b) - (c - d))),
-        "picture by picture": by_index,
-    },
-    "without-each": {
-        "in a loop": in_a_loop,
-        "by a difference of sets": leaving_out(lambda whole, all_of, each, score: whole - score(all_of - {each})),
-    },
+    "weights-left": {"layer by layer": layer_by_layer, "by pairs": left_as(up), "the reference": weights_left},
+    "fair-factors": {"by logarithms": by_logarithms, "by lists": walked, "the reference": fair_factors},
 }
