@@ -154,6 +154,7 @@ class Packed(nn.Module):
 
     def __init__(self, linear):
         super().__init__()
+        self.in_features = linear.in_features
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), 16)
 
     def forward(self, x):
