@@ -87,7 +87,7 @@ def closest_scale(w, bits):
         return ((np.clip(np.round(w / scale), -top, top) * scale - w) ** 2).sum()
 
     largest = np.abs(w).max() / top
-    return float(min((share * largest for share in np.linspace(0.1, 1, 181)), key=error))
+    return float(min((share * largest for share in np.linspace(0.1, 1, 91)), key=error))
 
 
 def verify_closest_scale(answer):
