@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from labkit.device import packages
 from labkit.device.machine import (
     BF16_FLAGS,
+    INT8_FLAGS,
     Machine,
     commit,
     cpu_isa,
@@ -229,6 +230,11 @@ def compute_capability():
     import torch
 
     return "{}.{}".format(*torch.cuda.get_device_capability(0)) if torch.cuda.is_available() else None
+
+
+def adds_int8():
+    """True when this CPU adds products of 8-bit integers without overflow (VNNI, and its like on ARM)."""
+    return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 
 
 def multiplies_bf16(device):

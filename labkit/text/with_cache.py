@@ -1,14 +1,9 @@
 """A decoder in ONNX Runtime, its cache as inputs and outputs."""
 
-import warnings
-from pathlib import Path
-
 import torch
 from torch.export import Dim
 
-from labkit.export import session
-from labkit.export.from_torch import OPSET
-from labkit.files import atomic
+from labkit.export import session, to_onnx
 from labkit.models.decoder import WithCache
 from labkit.text.writing import chances, draw
 
@@ -17,21 +12,13 @@ def to_onnx_with_cache(decoder, path):
     """Write a decoder in the form of `WithCache` as an ONNX file, for any number of texts and tokens: the path."""
     batch, new, past = Dim("batch"), Dim("new"), Dim("past", min=0)
     cache = torch.zeros(len(decoder.layers), 2, decoder.groups, 5, decoder.size)
-    with atomic(path) as temporary, warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter's own, about itself
-        torch.onnx.export(
-            WithCache(decoder).eval(),
-            (torch.ones(2, 3, dtype=torch.int64), cache, cache.clone()),  # one tensor twice would be one input
-            temporary,
-            dynamo=True,
-            dynamic_shapes=({0: batch, 1: new}, {1: batch, 3: past}, {1: batch, 3: past}),
-            input_names=["tokens", "keys", "values"],
-            output_names=["logits", "keys_after", "values_after"],
-            opset_version=OPSET,
-            external_data=False,
-            verbose=False,
-        )
-    return Path(path)
+    given = torch.ones(2, 3, dtype=torch.int64), cache, cache.clone()  # one tensor twice would be one input
+    shapes = {0: batch, 1: new}, {1: batch, 3: past}, {1: batch, 3: past}
+    names = {
+        "input_names": ["tokens", "keys", "values"],
+        "output_names": ["logits", "keys_after", "values_after"],
+    }
+    return to_onnx(WithCache(decoder), given, path, dynamic_shapes=shapes, **names)
 
 
 def generate_with(file, prompt, count, *, temperature=0.0, seed=0, threads=1):
