@@ -2,11 +2,12 @@
 
     python benchmarks/quantization.py [--quick] [--only NAME]
 
-About an hour on one thread; `--quick` under a minute, with two small networks. Each network is quantized plainly, and
-by `--keep auto` (`automatic`), which leaves in float what it takes to hold the limit; beside them stand,
+About an hour and a quarter on one thread; `--quick` under a minute, with two small networks. Each network is quantized
+plainly, and by `--keep auto` (`automatic`), which leaves in float what it takes to hold the limit; beside them stand,
 on the same calibration data, `onnxruntime.quantization`, and NNCF where it is installed. What is lost is that of the
 file as it is written, with its paired 95 % interval: right answers, and other answers where no labels are known. No
-network was trained on the images it is judged or tested on, but MiniLM may have met its texts.
+network was trained on the images it is judged or tested on, but MiniLM may have met its texts, and the decoder the
+paragraphs that its ranges are observed on.
 Speed: `quantization_speed.py`.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 import onnx
 import torch
 from figures import Figures
+from quantization_foreign import CASES as FOREIGN
 from quantization_networks import CASES
 from quantization_peers import PEERS, run
 from quantization_speed import ENGINES, OURS, speed
@@ -26,7 +28,7 @@ from quantization_speed import ENGINES, OURS, speed
 from labkit import text
 from labkit.errors import LabError
 from labkit.measure.stats import bootstrap_paired
-from labkit.quantize import Limit, automatic, float_nodes, logits, observe, static
+from labkit.quantize import Limit, all_outputs, automatic, float_nodes, observe, static
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.sensitivity import multiply_adds_by_node
 
@@ -34,6 +36,7 @@ POINTS, LEAST_IN_INT8 = 0.5, 80  # at most so many points of other answers, with
 AGREEMENT = 99  # % of nearest neighbours kept, for sentence vectors
 MOVING = ("Flatten", "Gather", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")  # integers stay such
 QUICK = ("cnn-medium", "gru")
+CASES |= FOREIGN
 
 
 def main():
@@ -52,9 +55,10 @@ def main():
 def one(figures, make, name, folder, quick):
     """All figures of one network."""
     case = make(name, folder, quick)
-    exact = logits(case.path, case.tested)
+    whole = all_outputs(case.path, case.tested)
+    exact = first(whole)
     if case.tested.labels is not None:
-        figures.add(f"{name}_accuracy", 100 * np.mean(exact.argmax(-1) == case.tested.labels), unit="%")
+        figures.add(f"{name}_accuracy", 100 * np.mean(exact.argmax(case.axis) == case.tested.labels), unit="%")
     files = {"plain": static(case.path, folder / "plain.onnx", case.seen)}
     for peer in PEERS[:1] if quick else PEERS:
         try:
@@ -63,27 +67,33 @@ def one(figures, make, name, folder, quick):
             print(f"# {name} {peer}: {' '.join(str(error).split())[:200]}")
             continue
         files[peer] = folder / f"{peer}.onnx"
-    found = {way: logits(path, case.tested) for way, path in files.items()}
+    found = {way: all_outputs(path, case.tested) for way, path in files.items()}
     for way, answers in found.items():
-        told(figures, case, way, exact, answers)
+        told(figures, case, way, whole, answers)
     shares = {way: share_in_int8(path, case.seen) for way, path in files.items()}
     for way, share in shares.items():
         figures.add(f"{name}_{way}_in_int8", 100 * share, unit="%")
-    beside_the_best(figures, case, exact, {way: found[way] for way in found if shares[way] > shares["plain"] - 0.01})
-    ours(figures, case, exact, folder / "auto.onnx")
+    found = {way: first(found[way]) for way in found if shares[way] > shares["plain"] - 0.01}
+    beside_the_best(figures, case, exact, found)
+    ours(figures, case, whole, folder / "auto.onnx")
     files = {way: path for way, path in files.items() if way in PEERS}
     for engine in ENGINES:
-        if path := ours(figures, case, exact, folder / f"{OURS}{engine}.onnx", recipe=engine):
+        if path := ours(figures, case, whole, folder / f"{OURS}{engine}.onnx", recipe=engine):
             files[path.stem] = path
-    speed(figures, case, exact, files, seconds=0.5 if quick else 2)
+    if len(whole) == 1:  # those of several outputs were not timed: an engine serves the first
+        speed(figures, case, exact, files, seconds=0.5 if quick else 2)
 
 
-def ours(figures, case, exact, path, **recipe):
+def first(outputs):
+    return next(iter(outputs.values()))
+
+
+def ours(figures, case, whole, path, **recipe):
     """What `--keep auto` makes of it: its targets are those of the command. The path, or None where it is refused."""
     way = path.stem
-    limit = (
-        Limit(points=100, min_sqnr=25) if case.vectors else Limit(points=POINTS, labels=case.tested.labels is not None)
-    )
+    limit = Limit(points=POINTS, labels=case.tested.labels is not None, axis=case.axis)
+    if case.vectors:
+        limit = Limit(points=100, min_sqnr=25)
     try:
         automatic(case.path, path, case.seen, case.judged, limit=limit, **recipe)
     except LabError as error:
@@ -92,8 +102,8 @@ def ours(figures, case, exact, path, **recipe):
         return None
     share = (100 - AGREEMENT if case.vectors else POINTS) / 100
     slack = 200 * np.sqrt(share * (1 - share) / case.tested.count)  # two standard errors of a count of so many
-    told(figures, case, way, exact, logits(path, case.tested), slack)
-    reasons, share = float_nodes(path)
+    told(figures, case, way, whole, all_outputs(path, case.tested), slack)
+    reasons, share, _ = float_nodes(path)
     figures.add(f"{case.name}_{way}_in_int8", 100 * share, at_least=LEAST_IN_INT8, unit="%")
     for node, reason in list(reasons.items())[:3]:
         print(f"#     in float: {node}: {reason}")
@@ -102,12 +112,15 @@ def ours(figures, case, exact, path, **recipe):
     return path
 
 
-def told(figures, case, way, exact, found, slack=None):
-    """SQNR, right answers lost and other ones in points; or nearest neighbours kept in per cent.
+def told(figures, case, way, whole, answers, slack=None):
+    """SQNR of each output, right answers lost and other ones in points; or nearest neighbours kept in per cent.
 
     slack  what a sample of this size may lie off the target; None: no target
     """
-    figures.add(f"{case.name}_{way}_sqnr", sqnr_db(exact, found), unit="dB")
+    for number, output in enumerate(whole):
+        name = f"{case.name}_{way}{f'_{output}' if number else ''}_sqnr"
+        figures.add(name, sqnr_db(whole[output], answers[output]), unit="dB")
+    exact, found = first(whole), first(answers)
     changed, labels = changes(case, exact, found), case.tested.labels
     least, most = ({}, {}) if slack is None else ({"at_least": AGREEMENT - slack}, {"at_most": POINTS + slack})
     if case.vectors:
@@ -124,15 +137,20 @@ def changes(case, exact, found):
     """(N,) how much each item's answer has changed, 0 to 1: another class, or other nearest neighbours."""
     if case.vectors:
         return 1 - text.agreement(torch.from_numpy(exact), torch.from_numpy(found))
-    return (exact.argmax(-1) != found.argmax(-1)).astype(float)
+    return by_item(exact.argmax(case.axis) != found.argmax(case.axis))
+
+
+def by_item(answers):
+    """(N,) the mean of the answers that each item has: one, or one for each pixel or cell."""
+    return answers.reshape(len(answers), -1).mean(1)
 
 
 def lost(case, exact, found):
     """(N,) right answers lost, -1 to 1 each; where no labels are known, answers changed."""
     if case.vectors or case.tested.labels is None:
         return changes(case, exact, found)
-    before, after = (answers.argmax(-1) == case.tested.labels for answers in (exact, found))
-    return before.astype(float) - after
+    before, after = (answers.argmax(case.axis) == case.tested.labels for answers in (exact, found))
+    return by_item(before.astype(float) - after)
 
 
 def with_interval(figures, name, before, after, *, unit="points", **target):

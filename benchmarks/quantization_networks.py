@@ -31,6 +31,7 @@ class Case:
     judged  what `automatic` judges its choice on: by right answers where they are known
     tested  what the figures are measured on
     vectors the outputs are vectors of sentences, and no classes
+    axis    of the first output, that holds the classes
     """
 
     name: str
@@ -39,6 +40,7 @@ class Case:
     judged: Calibration
     tested: Calibration
     vectors: bool = False
+    axis: int = 1
 
 
 class RowByRow(nn.Module):

@@ -30,7 +30,7 @@ def onnxruntime(path, dst, batches):
 
         def get_next(self):
             batch = next(self.batches, None)
-            return None if batch is None else {name: batch}
+            return batch if batch is None or isinstance(batch, dict) else {name: batch}
 
     with warnings.catch_warnings(action="ignore"):
         types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}

@@ -67,7 +67,7 @@ class Work:
 
     @property
     def plain(self):
-        export_it = partial(export.to_onnx, self.network, self.example, longest=minilm.LONGEST)
+        export_it = partial(export.to_onnx, self.network, self.example, dynamic_shapes={1: minilm.LONGEST})
         return self.file("plain", lambda path: export_it(path))
 
     @property

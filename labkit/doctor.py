@@ -84,8 +84,7 @@ def _cpu():
 def _cpu_types():
     """Whether the CPU has instructions for the small number formats."""
     flags = set(device.cpu_isa())
-    int8 = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
-    for name, wanted in {"bf16 on the CPU": device.BF16_FLAGS, "int8 on the CPU": int8}.items():
+    for name, wanted in {"bf16 on the CPU": device.BF16_FLAGS, "int8 on the CPU": device.INT8_FLAGS}.items():
         found = [flag for flag in wanted if flag in flags]
         slow = f"none of {', '.join(wanted)}: it works, but slowly"
         yield Check(name, bool(found), ", ".join(found) or slow, fix="another CPU; the lessons say what it changes")

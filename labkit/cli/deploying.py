@@ -1,6 +1,5 @@
 """Commands for networks as files: export, quantize, compress, view, build."""
 
-import math
 import re
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,11 @@ def export(
     model: Annotated[str, Argument(help="A network, a checkpoint of `labkit train`, or a .small file.")],
     out: Annotated[Path | None, Option(help="The file to write; MODEL.onnx when none is given.")] = None,
     weights: Annotated[
-        Path | None,
-        Option(help="Your weights for MODEL: of the course, of torchvision, or module:function (it runs your code)."),
+        str | None,
+        Option(
+            help="Your file for MODEL: of the course, of torchvision, or module:function (it runs your code). Or "
+            "DEFAULT, to fetch what torchvision publishes."
+        ),
     ] = None,
     size: Annotated[
         int | None, Option(min=8, help="With --weights: pixels a side; 224 where nothing says more.")
@@ -39,8 +41,10 @@ def export(
         raise LabError(f"{model} holds weights, and not the network.", expected="also its name", fix=fix)
     if weights and ":" in model:
         echo(f"Running your code: {model}")
-    path, found = export_by_name(model, out, opset=opset, weights=weights, size=size)
+    path, notes, found = export_by_name(model, out, opset=opset, weights=weights, size=size)
     echo(f"{path_of(path)} ({_size(path)})")
+    if "pictures" in notes:
+        echo(f"    pictures: {notes['pictures']}")
     for inputs, parity in found.items():
         echo(f"    on {inputs}: {parity.summary()}")
         parity.require()
@@ -66,8 +70,14 @@ def quantize(
         str | None, Option(help="What training subtracted from pixels of 0 to 1: 0.5,0.5,0.5; ImageNet's for a folder.")
     ] = None,
     std: Annotated[str | None, Option(help="What training then divided by, likewise.")] = None,
-    count: Annotated[int, Option(help="How many of its training images to look at.", min=1)] = 256,
+    count: Annotated[int, Option(help="How many of its training images to look at.", min=64)] = 256,
     keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
+    unseen: Annotated[
+        str | None,
+        Option(
+            help="With auto: train or test, the split of --data that MODEL was not trained on. It judges the choice."
+        ),
+    ] = None,
     loss: Annotated[float, Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
     labels: Annotated[bool, Option(help="With auto: count right answers lost instead, by the labels.")] = False,
     class_axis: Annotated[
@@ -81,61 +91,40 @@ def quantize(
     INT8 and FP8 take their ranges from real images; `int8+fp16` is both. `int8-blocks` needs none: in products
     with stored weights, each run of 32 numbers has a step of its own, found in the call. An INT8 file is compared with
     the original on test images: as it is written, and in each engine that can run it here. One below `--min-sqnr` is
-    an error. With
-    `--keep auto` the layers that lose most stay in float: as few as `--loss` and `--min-sqnr` allow. They are judged on
-    more of the training images, so a network that knows those by heart seems to lose less than it will.
+    an error. With `--keep auto` the layers that lose most stay in float: as few as `--loss` and `--min-sqnr` allow.
+    They are judged on images of `--unseen`; else on more of the training images, so that a network that knows those by
+    heart seems to lose less than it will. The file says on which.
 
     Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime --keep auto
     """
-    from labkit.export import checked
-    from labkit.quantize import Limit, by_name, images_for
+    from labkit.quantize import Limit, by_name, to_compare
 
     automatic = "auto" in keep
     if automatic and len(keep) > 1:
         found = ", ".join(keep)
         raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
-    in_float = Limit(loss, min_sqnr, labels) if automatic else keep
-    settings = {"recipe": recipe, "method": method, "in_float": in_float, "weight_bits": _weight_bits(weight_bits)}
-    scale = {name: _numbers(text, name) for name, text in (("mean", mean), ("std", std)) if text}
-    pictures = {"size": size, **scale}
+    require_known(unseen or "test", ("train", "test"), "split")
+    in_float = Limit(loss, min_sqnr, labels, unseen, class_axis) if automatic else keep
+    settings = {"recipe": recipe, "method": method, "in_float": in_float, "weight_bits": weight_bits}
+    pictures = {"size": size, "mean": mean, "std": std}
     path = by_name(model, to, precision, data=data, count=count, pictures=pictures, **settings)
     share = path.stat().st_size / model.stat().st_size
     echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")
     if automatic:
         _tell_what_stays_in_float(path)
     if "int8" in precision and data:
-        seen = partial(images_for, checked(model), data, 256, "test", **pictures)
-        _tell_what_is_lost(model, path, seen, min_sqnr=min_sqnr, axis=class_axis)
-
-
-def _numbers(text, name):
-    """(0.5, 0.4, 0.3) of "0.5,0.4,0.3": one number per channel, or one for all."""
-    try:
-        numbers = tuple(map(float, text.split(",")))
-    except ValueError:
-        numbers = (math.nan,)
-    if all(0 <= each <= 1 for each in numbers):
-        return numbers
-    fix = "divide numbers for pixels up to 255 by 255"
-    raise LabError(f"--{name} is not a list of numbers from 0 to 1.", expected="0.5,0.5,0.5", found=text, fix=fix)
-
-
-def _weight_bits(text):
-    """7, 8, or None for what the recipe says; auto is what this CPU multiplies without overflow."""
-    from labkit.device import describe
-
-    require_known(text, ("recipe", "auto", "7", "8"), "--weight-bits")
-    if text == "auto":
-        return 8 if "vnni" in (describe().cpu_isa or "") else 7
-    return None if text == "recipe" else int(text)
+        _tell_what_is_lost(
+            model, path, partial(to_compare, model, data, **pictures), min_sqnr=min_sqnr, axis=class_axis
+        )
 
 
 def _tell_what_stays_in_float(path):
-    """The layers that a file says it keeps in float, and why."""
+    """The layers that a file says it keeps in float, why, and what judged that."""
     from labkit.quantize import float_nodes
 
-    reasons, share = float_nodes(path)
+    reasons, share, judged = float_nodes(path)
     echo(f"{share:.1%} of the multiply-adds in INT8; {len(reasons) or 'no'} nodes stay in float:")
+    echo(f"Judged on {judged}.")
     for node, reason in reasons.items():
         echo(f"    {node}: {reason}")
 
@@ -223,11 +212,8 @@ def view(
 @app.command()
 def build(
     model: Annotated[Path, Argument(help="An ONNX file; its precision is that of the engine.")],
-    batch: Annotated[list[str], Option(help="SMALLEST:USUAL:LARGEST, repeatable.")] = ("1:8:64",),
+    batch: Annotated[str, Option(help="SMALLEST:USUAL:LARGEST.")] = "1:8:64",
     target: Annotated[list[str], Option(help="GPU generation such as SM89, repeatable; by default the one here.")] = (),
-    workspace: Annotated[
-        int | None, Option(help="Most MiB of GPU memory for intermediate results.", min=1, max=2**20)
-    ] = None,
 ):
     """Build a TensorRT engine, and show what each layer runs in.
 
@@ -238,14 +224,11 @@ def build(
     """
     from labkit.engines.tensorrt import Settings, compared, obtain
 
-    settings = Settings(
-        batches=tuple(map(_split_batches, batch)),
-        targets=tuple(target),
-        workspace_bytes=workspace and workspace * 2**20,
-    )
-    engine = obtain(model, settings)
+    batches = tuple(int(each) if re.fullmatch("[0-9]+", each) else 0 for each in batch.split(":"))
+    engine = obtain(model, Settings(batch=batches, targets=tuple(target)))
     row = engine.row
     echo(f"{path_of(engine.path)} ({_size(engine.path)}, {engine.how}, {row.library} {row.library_version})")
+    echo(f"    for {', '.join(target) or row.gpu or 'every GPU that the library knows: none is here'}")
     if engine.built:
         memory = ", ".join(f"{kind} {shown(count, 'B')}" for kind, count in engine.built.memory.items())
         echo(f"    {len(engine.built.kernels)} kernels in {engine.built.seconds:.1f} s; on the GPU: {memory}")
@@ -258,16 +241,3 @@ def build(
 
 def _size(path):
     return shown(path.stat().st_size, "B")
-
-
-def _split_batches(text):
-    """(1, 8, 64) of "1:8:64"."""
-    found = re.fullmatch("([0-9]{1,6}):([0-9]{1,6}):([0-9]{1,6})", text)
-    if found is None:
-        raise LabError(
-            f"The batches {text!r} are not a range.",
-            expected="SMALLEST:USUAL:LARGEST, each of at most six digits",
-            found=text,
-            fix="--batch 1:8:64",
-        )
-    return tuple(map(int, found.groups()))

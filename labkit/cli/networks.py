@@ -38,16 +38,19 @@ def bench(
     Example: labkit bench resnet18.onnx resnet18-int8.onnx --engine onnxruntime --engine openvino --batch 1
     """
     from labkit.engines.bench import bench as measured
-    from labkit.engines.bench import race
+    from labkit.engines.bench import opened, race
+    from labkit.engines.fidelity import misfits
     from labkit.measure import Plan
 
     settings = {"precision": precision, "threads": threads, "plan": Plan(seconds=seconds)}
     able = []
     chosen = names() if "all" in engine else dict.fromkeys(engine)
-    for one, each in product(dict.fromkeys(model), chosen):
+    for one, each in product(map(opened, dict.fromkeys(model)), chosen):
         rows = measured(one, batch, engine=each, **settings)
+        for reason in misfits(one.graph, each):
+            echo(f"{one.name} does not fit {each}: {reason}")
         for number, size in enumerate(batch, start=1):
-            echo(f"{number}/{len(batch)} {one} {each}, batch {size} ...")
+            echo(f"{number}/{len(batch)} {one.name} {each}, batch {size} ...")
             row = next(rows)
             echo(f"    {row.summary()}")
         if row.p50_ms:

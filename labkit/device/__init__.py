@@ -5,7 +5,15 @@ import os
 from contextlib import contextmanager, nullcontext
 
 from labkit.device import packages
-from labkit.device.machine import BF16_FLAGS, commit, cpu_isa, describe, last_level_cache_bytes, usable_cores  # noqa: F401
+from labkit.device.machine import (  # noqa: F401
+    BF16_FLAGS,
+    INT8_FLAGS,
+    commit,
+    cpu_isa,
+    describe,
+    last_level_cache_bytes,
+    usable_cores,
+)
 from labkit.errors import Unavailable
 
 
@@ -190,6 +198,11 @@ def compute_capability():
     import torch
 
     return "{}.{}".format(*torch.cuda.get_device_capability(0)) if torch.cuda.is_available() else None
+
+
+def adds_int8():
+    """True when this CPU adds products of 8-bit integers without overflow (VNNI, and its like on ARM)."""
+    return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 
 
 def multiplies_bf16(device):

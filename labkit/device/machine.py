@@ -20,6 +20,7 @@ ISA_FLAGS = (
     *("asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # others add two products in 16 bits
 
 
 @dataclass(frozen=True, kw_only=True)

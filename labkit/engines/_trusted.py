@@ -17,6 +17,19 @@ class Untrusted(LabError):
     """An engine file that must not be loaded: it is not what was built here, or not for this machine as it is now."""
 
 
+def obtain(path, build, **about):
+    """(bytes, row, "reused") of a file that may be loaded; else of what `build()` returns, with the reason.
+
+    about  as in `vouched`
+    """
+    try:
+        return *vouched(path, **about), "reused"
+    except Untrusted as error:
+        how = f"built again: {error.found}" if path.exists() else "built"
+    data = build()
+    return data, keep(path, data, **about), how
+
+
 def keep(path, data, **about):
     """Write a file that was built here, and its `EngineFile` row, which comes back; `about`: as in `vouched`.
 
@@ -34,29 +47,23 @@ def vouched(path, **about):
     """(bytes, row) of a file that may be loaded; raises `Untrusted` with everything that does not match.
 
     about  what the row must say: onnx_sha256, settings (as JSON) and the facts of this machine
-    The bytes that were checked are the bytes that come back: the file is read once, and only if it is of a size that
-    was built here.
+    The bytes that were checked are the bytes that come back: the file is read once.
     """
-    known = {row.sha256: row for row in ledger.find(EngineFile, file=path.name)}
     if not path.is_file():
         raise _untrusted(path, ["there is no such file"])
-    size = path.stat().st_size
-    if size not in {row.size_bytes for row in known.values()}:
-        raise _untrusted(path, [f"no file of {size:,} bytes was built here"])
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    if digest not in known:
-        raise _untrusted(path, [f"sha256: the file has {digest[:12]}, which was not built here"])
-    row = known[digest]
-    built = asdict(row)
+    built = next((asdict(row) for row in ledger.find(EngineFile, file=path.name) if row.sha256 == digest), None)
+    if built is None:
+        raise _untrusted(path, [f"sha256: the file has {digest[:12]}, and none such was built here"])
     wrong = [
-        f"{name}: built for {built[name] or 'a machine without one'}, here is {about[name] or 'none'}"
+        f"{name}: built for {built[name] or 'none'}, here is {about[name] or 'none'}"
         for name in about
         if built[name] != about[name]
     ]
     if wrong:
         raise _untrusted(path, wrong)
-    return data, row
+    return data, EngineFile(**built)
 
 
 def _untrusted(path, wrong):

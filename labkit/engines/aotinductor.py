@@ -10,8 +10,7 @@ import json
 import torch
 
 from labkit import device as devices
-from labkit.engines import inductor
-from labkit.engines._trusted import Untrusted, keep, vouched
+from labkit.engines import _trusted, inductor
 from labkit.engines.served import Served
 from labkit.files import artifacts
 
@@ -49,14 +48,14 @@ def _obtain(exported, example):
     }
     name = hashlib.sha256((about["onnx_sha256"] + about["settings"]).encode()).hexdigest()[:16]
     path = artifacts() / "engines" / f"{name}.pt2"
-    try:
-        return vouched(path, **about)[0], "reused"
-    except Untrusted as error:
-        how = f"built again: {error.found}" if path.exists() else "built"
     package = io.BytesIO()
-    torch._inductor.aoti_compile_and_package(exported, package_path=package)
-    keep(path, package.getvalue(), **about)
-    return package.getvalue(), how
+
+    def build():
+        torch._inductor.aoti_compile_and_package(exported, package_path=package)
+        return package.getvalue()
+
+    data, _, how = _trusted.obtain(path, build, **about)
+    return data, how
 
 
 def _digest(exported):

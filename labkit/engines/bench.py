@@ -2,34 +2,67 @@
 
 import time
 import uuid
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from labkit import device as devices
 from labkit import engines, export, ledger, measure, models
 from labkit.engines import fidelity
-from labkit.errors import Unavailable
+from labkit.errors import MeasureError, Unavailable
 from labkit.ledger.rows import Latency, Run
 
 ROUNDING = 0.1  # engines round in their own ways, INT8 most of all; another batch or a missing softmax is further away
 ANOTHER_FILE = 0.5  # where files race: INT8 answers random inputs roughly; `labkit quantize` says what pictures lose
 
 
-def bench(model, batches, *, engine="eager", precision=None, threads=None, plan=None):
+@dataclass(frozen=True)
+class Opened:
+    """A network by name, or an ONNX file, ready for engines.
+
+    model      what `engines.load` takes
+    precision  that it holds
+    inputs     batch size -> a tuple of inputs on the device
+    graph      the ModelProto of a file
+    """
+
+    name: str
+    model: Any
+    precision: str
+    inputs: Callable
+    graph: Any = None
+
+
+def opened(name):
+    """The `Opened` of a name."""
+    device = devices.pick()
+    if Path(name).suffix == ".onnx":
+        graph = export.checked(name)
+        precision = export.precision_of(graph)
+        return Opened(Path(name).name, name, precision, lambda n: _on(device, export.random_inputs(graph, n)), graph)
+    torch.manual_seed(0)
+    network, _ = models.build(name)
+    return Opened(name, network, "fp32", lambda batch: _on(device, [models.example(name, batch)]))
+
+
+def bench(network, batches, *, engine="eager", precision=None, threads=None, plan=None):
     """An iterator of a `rows.Latency` for each batch size, each yielded as soon as it is measured and in the ledger.
 
-    model      the name of a network, or the path of an ONNX file
-    precision  one of `engines.PRECISIONS`; None: fp32 for a network, what it holds for a file
+    network    what `opened` returned
+    precision  one of `engines.PRECISIONS`; None: the one it holds
     threads    CPU threads; None: as many as torch uses
     What cannot run here is a row with the reason and no number. What does not exist is refused at once.
     """
     engines.get(engine)
-    network, held, inputs = _opened(model)
-    precision, run_key = precision or held, _new_run()
+    precision, run_key = precision or network.precision, _new_run()
 
     def measured(batch):
-        row = measure_one(engine, network, inputs(batch), precision=precision, threads=threads, plan=plan)
-        row = replace(row, run_key=run_key, name=f"{Path(model).name} {engine} {precision}")
+        settings = {"precision": precision, "threads": threads, "plan": plan}
+        row = measure_one(engine, network.model, network.inputs(batch), **settings)
+        row = replace(row, run_key=run_key, name=f"{network.name} {engine} {precision}")
         ledger.add(row)
         return row
 
@@ -39,37 +72,38 @@ def bench(model, batches, *, engine="eager", precision=None, threads=None, plan=
 def race(contenders, batches, *, precision=None, threads=None, plan=None):
     """An iterator of a `measure.Comparison` for each batch size: engines and files in turn, their rows in the ledger.
 
-    contenders  [(model, engine that can run it)]; all are held against the first of them, on inputs for that one
+    contenders  [(network, engine that can run it)]; all are held against the first of them, on inputs for that one
     A second session of the first is the null arm. The rest is as for `bench`.
     """
-    opened = {model: _opened(model) for model, _ in contenders}
     (first, _), run_key = contenders[0], _new_run()
-    inputs = opened[first][2]
-    tolerance = ROUNDING if len(opened) == 1 else ANOTHER_FILE
+    names = list(dict.fromkeys(network.name for network, _ in contenders))
+    tolerance = ROUNDING if len(names) == 1 else ANOTHER_FILE
 
-    def session(contender, batch):
-        model, engine = contender
-        network, held, _ = opened[model]
-        served = engines.load(engine, network, batch[0], precision=precision or held, threads=threads)
+    def session(network, engine, batch):
+        settings = {"precision": precision or network.precision, "threads": threads}
+        served = engines.load(engine, network.model, batch[0], **settings)
         there = _on(served.device, batch)  # carrying them there is not timed
         return lambda: served(*there)
 
     def compared(size):
-        batch = inputs(size)
-        arms = {_name(*contender, len(opened)): session(contender, batch) for contender in contenders}
+        batch, arms = first.inputs(size), {}
+        for network, engine in contenders:
+            name = engine if len(names) == 1 else f"{Path(network.name).stem} {engine}"
+            arms[name] = session(network, engine, batch)
         baseline = next(iter(arms))
-        arms[baseline] = arms[baseline], session(contenders[0], batch)
-        found = measure.compare(arms, tolerance=tolerance, device=batch[0].device, batch=size, plan=plan)
-        name = f"{', '.join(Path(model).name for model in opened)} batch {size}"
+        arms[baseline] = arms[baseline], session(*contenders[0], batch)
+        try:
+            found = measure.compare(arms, tolerance=tolerance, device=batch[0].device, batch=size, plan=plan)
+        except MeasureError as error:
+            error.fix = (
+                "time the files one at a time; `labkit quantize` says what INT8 keeps of the answers to pictures"
+            )
+            raise
+        name = f"{', '.join(names)} batch {size}"
         ledger.add(*(replace(row, run_key=run_key, name=name) for row in found.rows))
         return found
 
     return map(compared, batches)
-
-
-def _name(model, engine, models):
-    """What a contender is called in the ratios: with its file where several files race."""
-    return engine if models == 1 else f"{Path(model).stem} {engine}"
 
 
 def _new_run():
@@ -79,19 +113,6 @@ def _new_run():
               started_utc=ledger.now(), machine_key=machine.machine_key, commit=devices.commit())  # fmt: skip
     ledger.add(machine, run)
     return run.run_key
-
-
-def _opened(model):
-    """(what `engines.load` takes, the precision it holds, batch size -> a tuple of inputs on the device)."""
-    import torch
-
-    device = devices.pick()
-    if Path(model).suffix == ".onnx":
-        graph = export.checked(model)
-        return model, export.precision_of(graph), lambda batch: _on(device, export.random_inputs(graph, batch))
-    torch.manual_seed(0)
-    network, _ = models.build(model)
-    return network, "fp32", lambda batch: _on(device, [models.example(model, batch)])
 
 
 def _on(device, tensors):

@@ -6,30 +6,28 @@ from labkit import compress, data, export, models, train
 
 
 def export_by_name(source, out=None, *, opset=None, weights=None, size=None):
-    """Write a network as an ONNX file and compare: (path, {what the inputs were: `export.Parity`}).
+    """Write a network as an ONNX file and compare: (path, notes in the file, {what the inputs were: `export.Parity`}).
 
     source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint (.pt) or of a
             compressed network (.small)
     out     where to; None: the network's name in the current folder
-    weights path of weights of one's own for the network `source`, as in `export.network_with`; size: its pixels a side
+    weights of one's own for the network `source`, or published ones, as in `export.network_with`; size: pixels a side
     The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each.
     """
-    suffix = Path(source).suffix
+    suffix, notes, real = Path(source).suffix, {}, {}
     if weights:
-        (network, shape), name, real = export.network_with(source, weights, size=size), Path(weights).stem, {}
+        (network, shape, notes), name = export.network_with(source, weights, size=size), Path(weights).stem
     elif suffix in (".pt", ".small"):
         network, name, dataset, shape = compress.load(source) if suffix == ".small" else train.restored(source)
         test = data.load(dataset, "test", limit=74) if dataset else None
-        real = {f"{dataset} test images": _real_batches(test, shape)} if test else {}
+        if test:  # in batches of 64 and what is left, with the channels and the size that the network takes
+            batches = test.batches(64, size=shape[-1])
+            real = {f"{dataset} test images": [images.expand(-1, shape[0], -1, -1) for images, _ in batches]}
+            notes = {"mean": ",".join(map(str, test.mean)), "std": ",".join(map(str, test.std))}
     else:
-        (network, shape), name, real = models.build(source), source, {}
+        (network, shape), name = models.build(source), source
     first, *random = (models.example(name, batch, seed=batch, shape=shape) for batch in (2, 1, 2, 7))
-    path = export.to_onnx(network, first, out or f"{name}.onnx", opset=opset)
+    settings = {"opset_version": opset} if opset else {}
+    path = export.to_onnx(network, first, out or f"{name}.onnx", notes=notes, **settings)
     inputs = {"random inputs": random, **real}
-    return path, {what: export.parity(network, path, batches) for what, batches in inputs.items()}
-
-
-def _real_batches(test, shape):
-    """Test images in batches of 64 and what is left, with the channels and the size a network takes."""
-    channels, _, side = shape
-    return [images.expand(-1, channels, -1, -1) for images, _ in test.batches(64, size=side)]
+    return path, notes, {what: export.parity(network, path, batches) for what, batches in inputs.items()}

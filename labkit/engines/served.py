@@ -6,6 +6,9 @@ from typing import Any
 
 import torch
 
+from labkit.errors import LabError
+from labkit.export.runtime import refused
+
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
@@ -26,6 +29,14 @@ class Served:
     run: Callable = field(repr=False)
 
     def __call__(self, *batch):
-        """(N, ...) tensors, one for each input of the model in its order -> (N, ...) float32."""
-        with torch.inference_mode():
-            return self.run(*batch).to(batch[0].device, torch.float32)
+        """(N, ...) tensors, one for each input of the model in its order -> (N, ...) float32.
+
+        Raises  LabError when the model does not take them, or fails
+        """
+        try:
+            with torch.inference_mode():
+                return self.run(*batch).to(batch[0].device, torch.float32)
+        except LabError:
+            raise
+        except Exception as error:  # each engine has its own
+            raise refused(self.engine, batch, error) from error

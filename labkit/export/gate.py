@@ -30,11 +30,13 @@ FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
 
 
 def checked(path):
-    """Load an ONNX file, with its external data, after every check: an `onnx.ModelProto`.
+    """Load an ONNX file, with its external data, after every check: an `onnx.ModelProto`; one comes back as it is.
 
     Raises LabError, naming the file and what is wrong: external data outside the file's folder, sizes that the bytes do
     not bear out, broken or endless graphs, unknown operators, a call that does not come back.
     """
+    if isinstance(path, onnx.ModelProto):
+        return path
     path = Path(path)
     try:
         _require_file(path)

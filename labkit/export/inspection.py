@@ -131,7 +131,7 @@ def _run_once(model, path):
     types = [helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in wanted]
     shapes = [[side if isinstance(side, int) else 1 for side in dims(value)] for value in wanted]
     try:
-        answers(opened, *map(np.ones, shapes, types))
+        answers(opened, tuple(map(np.ones, shapes, types)))
     except LabError as error:
         if any(words in error.found for words in TOO_MUCH):
             raise RuntimeError(error.found) from error

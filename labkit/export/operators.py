@@ -57,12 +57,12 @@ def operator_times(path, batch, *, level="all", calls=20):
 
 def _node_events(path, batch, level, calls):
     """The profiler's event of every node in every call after the warm-up."""
-    inputs = [tensor.numpy() for tensor in random_inputs(checked(path), batch)]
+    inputs = tuple(tensor.numpy() for tensor in random_inputs(checked(path), batch))
     with tempfile.TemporaryDirectory() as folder:
         profile = {"enable_profiling": True, "profile_file_prefix": str(Path(folder) / "profile")}
         opened = session(path, level, **profile)
         for _ in range(WARM_UP + calls):
-            answers(opened, *inputs)
+            answers(opened, inputs)
         events = json.loads(Path(opened.end_profiling()).read_text(encoding="utf-8"))
     begin = sorted(event["ts"] for event in events if event["name"] == "model_run")[WARM_UP]
     kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]

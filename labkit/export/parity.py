@@ -1,5 +1,6 @@
 """Does the exported graph still compute what the network computed?"""
 
+import copy
 from dataclasses import dataclass
 
 from labkit.errors import LabError
@@ -48,21 +49,16 @@ class Parity(Shown):
 def parity(model, onnx_path, batches):
     """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU: a `Parity`.
 
-    model    a torch module; compared in eval mode
+    model    a torch module; a copy of it is compared, in eval mode on the CPU
     batches  tensors of several batch sizes, or tuples of them, one per input; random ones find what is always wrong,
              real ones what matters
     """
     import torch
 
-    exported = as_written(onnx_path, level="all", whole=True)
-    device, was_training = next(model.parameters()).device, model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            inputs = [batch if isinstance(batch, tuple) else (batch,) for batch in batches]
-            return agreement([(model(*(each.to(device) for each in batch)), exported(*batch)) for batch in inputs])
-    finally:
-        model.train(was_training)
+    network, exported = copy.deepcopy(model).cpu().eval(), as_written(onnx_path, level="all", whole=True)
+    with torch.inference_mode():
+        inputs = [batch if isinstance(batch, tuple) else (batch,) for batch in batches]
+        return agreement([(network(*batch), exported(*batch)) for batch in inputs])
 
 
 def agreement(pairs):

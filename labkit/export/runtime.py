@@ -19,13 +19,14 @@ LEVELS = {
 
 
 @contextmanager
-def explained(name, task):
+def explained(model, task):
     """Turn whatever an ONNX library raises inside into a LabError that names the file and the reason."""
     try:
         yield
     except LabError:
         raise
     except Exception as error:
+        name = model.graph.name or "The model" if hasattr(model, "graph") else Path(model).name
         reason = " ".join(str(error).split())
         raise LabError(
             f"{name} cannot be {task}.", found=f"{type(error).__name__}: {reason[:300]}",
@@ -34,14 +35,18 @@ def explained(name, task):
 
 
 def written(model, path, **about):
-    """Save a ModelProto as a file, whole or not at all: the path. `about`: texts for its metadata."""
+    """Save a ModelProto as a file, whole or not at all: the path. `about`: texts to add to its metadata."""
     import onnx
 
-    if about:
-        onnx.helper.set_model_props(model, about)
+    onnx.helper.set_model_props(model, notes(model) | about)
     with atomic(path) as temporary:
         onnx.save(model, temporary)
     return Path(path)
+
+
+def notes(model):
+    """{key: text} of the metadata of a ModelProto."""
+    return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def session(model, level="all", *, threads=None, providers=("CPUExecutionProvider",), **settings):
@@ -63,29 +68,38 @@ def session(model, level="all", *, threads=None, providers=("CPUExecutionProvide
     for name, value in settings.items():
         setattr(options, name, value)
     here = [name for name in dict.fromkeys(providers) if name in onnxruntime.get_available_providers()]
-    is_path = isinstance(model, (str, Path))
-    with explained(Path(model).name if is_path else model.graph.name or "The model", "opened by ONNX Runtime"):
-        source = str(model) if is_path else model.SerializeToString()
+    with explained(model, "opened by ONNX Runtime"):
+        source = model.SerializeToString() if hasattr(model, "graph") else str(model)
         return onnxruntime.InferenceSession(source, options, providers=here)
 
 
-def answers(opened, *arrays, outputs=None):
-    """What a session answers to one array per input: a list of arrays, of the outputs named (None: all).
+def answers(opened, batch, *, outputs=None):
+    """What a session answers: a list of arrays, of the outputs named (None: all).
 
-    Raises  LabError when it does not take them, or fails
+    batch   an array, a tuple of one for each input in their order, or {name of the input: array}
+    Raises  LabError when the model does not take them, or fails
     """
-    inputs = opened.get_inputs()
+    inputs = {node.name: node.shape for node in opened.get_inputs()}
+    names, arrays = list(inputs), batch if isinstance(batch, tuple) else (batch,)
+    if isinstance(batch, dict):
+        names, arrays = list(batch), list(batch.values())
     try:
-        if len(arrays) != len(inputs):
-            raise ValueError(f"{len(arrays)} arrays for {len(inputs)} inputs")
-        return opened.run(outputs, {node.name: array for node, array in zip(inputs, arrays, strict=True)})
+        return opened.run(outputs, dict(zip(names, arrays, strict=True)))
     except Exception as error:
-        raise LabError(
-            f"The model refuses a batch of shape {', '.join(str(tuple(array.shape)) for array in arrays)}.",
-            expected=", ".join(f"{node.name} {node.shape}" for node in inputs),
-            found=" ".join(str(error).split())[:300],
-            fix="export it with a dynamic batch dimension; does its Python code branch on the batch size?",
-        ) from error
+        expected = ", ".join(f"{name} {shape}" for name, shape in inputs.items())
+        raise refused("ONNX Runtime", arrays, error, expected) from error
+
+
+def refused(engine, batch, error, expected="the inputs of the model, in its order, with its shapes and types"):
+    """The LabError of a batch that an engine failed on."""
+    shapes = ", ".join(str(tuple(each.shape)) for each in batch) or "none"
+    return LabError(
+        f"{engine}: the model refuses a batch of shape {shapes}.",
+        expected=expected,
+        found=" ".join(str(error).split())[:300],
+        fix="give what is expected, and tokens below the size of its vocabulary; for another batch or image size, "
+        "export the model with that side open",
+    )
 
 
 def as_written(path, *, level="none", whole=False):
@@ -99,7 +113,7 @@ def as_written(path, *, level="none", whole=False):
     opened = session(path, level)
 
     def run(*batch):
-        found = [torch.from_numpy(each) for each in answers(opened, *(each.cpu().numpy() for each in batch))]
+        found = [torch.from_numpy(each) for each in answers(opened, tuple(each.cpu().numpy() for each in batch))]
         return found if whole else found[0]
 
     return run

@@ -1,5 +1,6 @@
 """Graph optimisations, one at a time and each into a file, so that what it does can be seen and timed."""
 
+from functools import partial
 from pathlib import Path
 
 from labkit.export.gate import checked
@@ -21,28 +22,20 @@ def _fold_constants(model):
     return onnx_ir.to_proto(graph)
 
 
-def _slim(model, *skip):
+def _slim(model, *, skip):
     """What onnxslim does, but for the optimisations to skip."""
     import onnxslim
 
     # It infers all shapes anew, which takes most of its time. Without, ConvNeXt keeps 28 additions more.
-    return onnxslim.slim(model, skip_optimizations=[*skip, "weight_tying"])
-
-
-def _remove_redundant(model):
-    """Drop what changes nothing: identity, dropout at inference, casts and reshapes to what already is."""
-    return _slim(model, "constant_folding", "graph_fusion")
-
-
-def _fuse_batch_norm(model):
-    """Write the scale and shift of batch norm into the convolution before it, and join other pairs of operators."""
-    return _slim(model, "constant_folding")
+    return onnxslim.slim(model, skip_optimizations=["constant_folding", "weight_tying", *skip])
 
 
 PASSES = {
     "constants folded": _fold_constants,
-    "redundant removed": _remove_redundant,
-    "batch norm fused": _fuse_batch_norm,
+    # what changes nothing: identity, dropout at inference, casts and reshapes to what already is
+    "redundant removed": partial(_slim, skip=["graph_fusion"]),
+    # and the scale and shift of batch norm, which the convolution before it takes in; other pairs of operators, too
+    "batch norm fused": partial(_slim, skip=[]),
 }
 
 
@@ -53,7 +46,7 @@ def simplify(src, dst, passes=tuple(PASSES)):
     Source   onnxscript's constant folding, onnxslim's eliminations and fusions
     """
     model = checked(src)
-    with explained(Path(src).name, "simplified"):
+    with explained(src, "simplified"):
         for name in passes:
             model = PASSES[name](model)
     return written(model, dst)

@@ -69,7 +69,11 @@ def find(kind, *, path=None, **wanted):
         connection.row_factory = sqlite3.Row
         query = f"SELECT * FROM {kind.TABLE} WHERE {_equal(wanted) or 1} ORDER BY rowid"
         stored = connection.execute(query, _encoded(wanted)).fetchall()
-    return [row_of(kind, dict(values)) for values in stored]
+    try:
+        return [row_of(kind, dict(values)) for values in stored]
+    except (ValueError, TypeError, RecursionError) as error:
+        what, found = f"The table {kind.TABLE} of the ledger is damaged.", f"{type(error).__name__}: {error}"[:200]
+        raise LedgerError(what, expected="rows that labkit wrote", found=found, fix="move the ledger away") from error
 
 
 def row_of(kind, stored):

@@ -33,7 +33,7 @@ def start(notebook, profile="lab", seed=0):
             "This profile or this seed cannot be used.",
             expected=f"{' or '.join(PROFILES)}, and a seed from 0 to 4294967295",
             found=f"{profile!r} and {seed!r}",
-            fix="change the first code cell, the one with profile and seed",
+            fix="change the first code cell, the one with profile and seed; or say `-p profile quick` to papermill",
         )
     _seed_everything(seed)
     machine = device.describe()

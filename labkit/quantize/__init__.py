@@ -5,7 +5,7 @@
     weight_only("net.onnx", "net-w4.onnx", bits=4)      # weights in few bits, by groups; computes in float
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
 
-    sensitivity("net.onnx", train, images)              # which layers lose accuracy
+    sensitivity(model, seen, images)                    # which layers lose accuracy
     automatic("net.onnx", "net-int8.onnx", seen, other) # the fewest layers in float that hold a limit
 
 Precision lives in the file: every engine that reads ONNX then
@@ -18,7 +18,7 @@ from labkit.quantize.dynamic import dynamic, weight_only
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.limit import Limit
-from labkit.quantize.named import by_name, images_for
+from labkit.quantize.named import by_name, images_for, to_compare
 from labkit.quantize.observed import METHODS, observe, ranges
 from labkit.quantize.outliers import outliers_apart
 from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
@@ -26,15 +26,5 @@ from labkit.quantize.sensitivity import all_outputs, logits, sensitivity
 from labkit.quantize.smoothing import smoothed
 
 __all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "all_outputs", "automatic", "by_name", "dynamic"]
-__all__ += [
-    "float_nodes",
-    "images_for",
-    "in_int8",
-    "logits",
-    "observe",
-    "outliers_apart",
-    "prepared",
-    "ranges",
-    "sensitivity",
-]
-__all__ += ["smoothed", "static", "to_fp8", "to_fp16", "weight_only"]
+__all__ += ["float_nodes", "images_for", "in_int8", "logits", "observe", "outliers_apart", "prepared", "ranges"]
+__all__ += ["sensitivity", "smoothed", "static", "to_compare", "to_fp8", "to_fp16", "weight_only"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from labkit.errors import LabError
 from labkit.export.operators import HEAVY, QUANTIZED
-from labkit.export.runtime import explained, written
+from labkit.export.runtime import explained, notes, written
 from labkit.ledger.shown import shown
 from labkit.quantize.limit import Limit
 from labkit.quantize.numbers import sqnr_db
@@ -31,7 +31,7 @@ from labkit.quantize.smoothing import smoothed
 
 SCANNED = 64  # examples that the noise of a single layer is measured on
 RETRIED = 12  # layers in float that are tried in INT8 once more, those with the most multiply-adds
-KEPT, SHARE = "kept_in_float", "multiply_adds_in_int8"  # keys of the file's metadata
+KEPT, SHARE, JUDGED = "kept_in_float", "multiply_adds_in_int8", "judged"  # keys of the file's metadata
 # Ways to make a network easier to quantize: what the file says of it, the change, decibels that it must win.
 WAYS = (
     ("smoothed", "alpha 0.5", smoothed, 1.0),  # it may bring multiplications of its own
@@ -52,7 +52,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     """
     limit = limit or Limit()
     model = prepared(src)
-    with explained(Path(src).name, "quantized"):
+    with explained(src, "quantized"):
         network = _Network(model, observe(model, data), settings)
         first, *others = (exact := all_outputs(model, held_out))
         labels = limit.labels_of(held_out, exact[first])
@@ -70,17 +70,17 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     work = multiply_adds_by_node(network.model, network.seen)
     reasons |= _never_in_integers(network.model, work)
     if set(work) <= set(reasons):
+        heavy = [node for node in network.model.graph.node if node.name in work]
         raise LabError(
             f"No layer of {Path(src).name} bears INT8 within the limit.",
             expected=str(limit),
-            found=f"every {', '.join(sorted({network.kinds[name] for name in work}))} would stay in float",
+            found=f"every {', '.join(sorted({node.op_type for node in heavy}))} would stay in float",
             fix="allow more with --loss and --min-sqnr, calibrate on more images with --count, or use --precision fp16",
         )
     share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
-    made = network.in_int8(reasons)
-    notes = {entry.key: entry.value for entry in made.metadata_props}
-    notes |= {"smoothed": "no", **network.notes, KEPT: json.dumps(reasons), SHARE: f"{share:.4f}"}
-    return written(made, dst, **notes)
+    known = "which the network was not trained on" if limit.unseen else "which it may have been trained on: unknown"
+    about = {KEPT: json.dumps(reasons), SHARE: f"{share:.4f}", JUDGED: f"{held_out.note}, {known}"}
+    return written(network.in_int8(reasons), dst, **{"smoothed": "no", **network.notes, **about})
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,13 @@ class _Network:
     def in_int8(self, in_float=()):
         return in_int8(self.model, self.seen, in_float=in_float, **self.settings)
 
-    @property
-    def kinds(self):
-        """{name of a node: its operator}"""
-        return {node.name: node.op_type for node in self.model.graph.node}
-
 
 def float_nodes(path):
-    """({node: why it stayed in float}, share of the multiply-adds in INT8) of a file that `automatic` wrote."""
+    """({node: why it stayed in float}, share of the multiply-adds in INT8, on what that was judged) of a file."""
     import onnx
 
-    found = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
-    return json.loads(found.get(KEPT, "{}")), float(found.get(SHARE, "nan"))
+    found = notes(onnx.load(path, load_external_data=False))
+    return json.loads(found.get(KEPT, "{}")), float(found.get(SHARE, "nan")), found.get(JUDGED, "unknown")
 
 
 def _easier(network, data):
@@ -129,8 +124,7 @@ def _easier(network, data):
         model = change(network.model, data)
         changed = replace(network, model=model, seen=observe(model, data))
         gain = decibels(changed) - before
-        notes = {key: f"{how}, {gain:.1f} dB better"}
-        found.append((gain - least_gain, replace(changed, notes=notes)))
+        found.append((gain - least_gain, replace(changed, notes={key: f"{how}, {gain:.1f} dB better"})))
     _, best = max(found, key=lambda each: each[0])
     return best
 

@@ -39,19 +39,21 @@ class Calibration:
              array, float32 (n, C, H, W) or int64 (n, T); for a network of several inputs it is {name: array}
     source   in words, such as "fashion-mnist train"; it is written into the quantized file
     labels   (N,) the right answers, where they are known
-    count    examples in all batches
+    sizes    examples in each batch
     """
 
     batches: tuple | Again
     source: str
     labels: np.ndarray | None = None
-    count: int = field(init=False)
+    sizes: list = field(init=False, default_factory=list)
 
     def __post_init__(self):
-        count, wrong = _looked_at(self)
-        if wrong:
+        if wrong := _looked_at(self):
             raise _refused(*wrong)
-        object.__setattr__(self, "count", count)
+
+    @property
+    def count(self):
+        return sum(self.sizes)
 
     @classmethod
     def of(cls, data, *, count=256, batch=32, size=None, seed=0):
@@ -71,26 +73,20 @@ class Calibration:
 
     def first(self, count):
         """The first batches, with at least `count` examples: a `Calibration`."""
-        batches, examples = self._reach(count)
-        return self._part(slice(batches), slice(examples))
+        return self._part(0, self._reach(count))
 
     def after(self, count):
         """All batches but those of `first`."""
-        batches, examples = self._reach(count)
-        return self._part(slice(batches, None), slice(examples, None))
+        return self._part(self._reach(count), len(self.sizes))
 
-    def _part(self, batches, examples):
-        some = Again(lambda: islice(self.batches, batches.start, batches.stop))
+    def _part(self, begin, end):
+        examples = slice(sum(self.sizes[:begin]), sum(self.sizes[:end]))
+        some = Again(lambda: islice(self.batches, begin, end))
         return Calibration(some, self.source, None if self.labels is None else self.labels[examples])
 
     def _reach(self, count):
-        """(batches, examples) of the fewest batches with `count` examples."""
-        batches = examples = 0
-        for batch in self.batches:
-            batches, examples = batches + 1, examples + _examples(batch)
-            if examples >= count:
-                break  # no batch is made beyond those that are counted
-        return batches, examples
+        """The fewest batches with `count` examples."""
+        return int(np.searchsorted(np.cumsum(self.sizes), count)) + 1
 
     @property
     def note(self):
@@ -102,49 +98,44 @@ def named(batch):
     return batch if isinstance(batch, dict) else {None: np.asarray(batch)}
 
 
-def _examples(batch):
-    return len(next(iter(named(batch).values())))
-
-
 def _looked_at(data):
-    """(how many examples, what is wrong): that is (what a network is calibrated with, what is here instead), or None.
+    """What is wrong: (what a network is calibrated with, what is here instead), or None. It counts the examples, too.
 
     One batch at a time is in memory. Only the first images are looked at closely: there is no telling
     random tokens from text of an unknown language.
     """
     if not data.source.strip():
-        return 0, ("where the batches come from, in words", "no source")
-    count, early = 0, []
+        return "where the batches come from, in words", "no source"
+    early = []
     for batch in data.batches:
         arrays = named(batch)
         if not all(np.isfinite(values).all() for values in arrays.values()):
-            return count, ("finite numbers", "NaN or infinity")
-        if count < FEWEST:
+            return "finite numbers", "NaN or infinity"
+        if data.count < FEWEST:
             early.append(arrays)
-        count += _examples(batch)
-    if count < FEWEST:
-        return count, (f"at least {FEWEST} examples; 256 are usual", f"{count} examples")
+        data.sizes.append(len(next(iter(arrays.values()))))
+    if data.count < FEWEST:
+        return f"at least {FEWEST} examples; 256 are usual", f"{data.count} examples"
+    if data.labels is not None and len(data.labels) != data.count:
+        return f"a label for each of {data.count} examples", f"{len(data.labels)} labels"
     different = {example.tobytes() for arrays in early for values in arrays.values() for example in values}
     if len(different) <= len(early[0]):
-        return count, ("different examples", "the same example again and again")
+        return "different examples", "the same example again and again"
     images = [name for name, values in early[0].items() if values.ndim == 4 and min(values.shape[2:]) >= 3]
     wrong = [_wrong_images(np.concatenate([arrays[name] for arrays in early])) for name in images]
-    return count, next(filter(None, wrong), None)
+    return next(filter(None, wrong), None)
 
 
 def _wrong_images(values):
     if values.std() > WIDEST:
-        return (
-            "normalised images, as ImageSet.batches makes them",
-            f"a standard deviation of {values.std():.0f}",
-        )
+        return "normalised images, as ImageSet.batches makes them", f"a standard deviation of {values.std():.0f}"
     if max(neighbours(values, 2), neighbours(values, 3)) < NOISE:
         return "real images", "numbers as random as noise: neighbouring pixels do not resemble each other"
     return None
 
 
 def _refused(expected, found):
-    fix = "give more or other pictures (--data), or in Python an ImageSet of training images"
+    fix = "give more or other pictures: --data FOLDER"
     return LabError("This data cannot calibrate a network.", expected=expected, found=found, fix=fix)
 
 

@@ -9,14 +9,14 @@ Source   ONNX Runtime's quantize_dynamic; Zafrir et al. 2019, arXiv:1910.06188
 """
 
 import logging
+import tempfile
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
 from labkit.errors import LabError, require_known
 from labkit.export.runtime import explained, written
-from labkit.files import atomic
-from labkit.quantize.ptq import left_in_float, prepared
+from labkit.quantize.ptq import layers_of, left_in_float, prepared
 
 DYNAMIC = ("MatMul", "Gemm")
 _LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, the kernel chooses
@@ -33,25 +33,17 @@ def dynamic(src, dst, *, in_float=(), bits=7):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = prepared(src)
-    stored = {tensor.name for tensor in model.graph.initializer}
-    known = [node.name for node in model.graph.node if node.op_type in DYNAMIC and node.input[1] in stored]
-    if not known:
-        found = ", ".join(sorted({node.op_type for node in model.graph.node}))
-        raise LabError("There is nothing to quantize.", expected=" or ".join(DYNAMIC), found=found)
-    unknown = ", ".join(sorted(set(in_float) - set(known)))
-    if unknown:
-        raise LabError("There are no such nodes to leave in float.", expected=", ".join(known), found=unknown)
-    with explained(Path(src).name, "quantized"), atomic(dst) as temporary, _quiet():
+    known = layers_of(model, DYNAMIC, in_float, stored=True)
+    with explained(src, "quantized"), tempfile.TemporaryDirectory() as folder, _quiet():
+        made = Path(folder) / "int8.onnx"
         settings = {"per_channel": True, "reduce_range": bits == 7, "weight_type": QuantType.QInt8}
         left = {*in_float, *left_in_float(model)}
         # it turns a Gemm into a MatMul of another name, and stumbles over the shape of the old weights
         wanted = [each for name in known if name not in left for each in (name, f"{name}_MatMul")]
         del model.graph.value_info[:]
-        quantize_dynamic(model, temporary, nodes_to_quantize=wanted, **settings)
-        made = onnx.load(temporary)
-        onnx.helper.set_model_props(made, {"quantized": f"int8, ranges found in each call, weights of {bits} bits"})
-        onnx.save(made, temporary)
-    return Path(dst)
+        quantize_dynamic(model, made, nodes_to_quantize=wanted, **settings)
+        note = f"int8, ranges found in each call, weights of {bits} bits"
+        return written(onnx.load(made), dst, quantized=note)
 
 
 def weight_only(src, dst, *, bits=8, block=32, inputs="float"):
@@ -80,11 +72,8 @@ def weight_only(src, dst, *, bits=8, block=32, inputs="float"):
     wrapped = ONNXModel(prepared(src))
     wrapped.replace_gemm_with_matmul()  # a Gemm is a product and an addition
     model = wrapped.model
-    stored = {tensor.name for tensor in model.graph.initializer}
-    if not any(node.op_type == "MatMul" and node.input[1] in stored for node in model.graph.node):
-        found = ", ".join(sorted({node.op_type for node in model.graph.node}))
-        raise LabError("There is nothing to quantize.", expected="MatMul or Gemm with stored weights", found=found)
-    with explained(Path(src).name, "quantized"), _quiet():
+    layers_of(model, ("MatMul",), stored=True)
+    with explained(src, "quantized"), _quiet():
         how = {"is_symmetric": True, "accuracy_level": _LEVELS[inputs]}
         quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=block, **how)
         quantizer.process()

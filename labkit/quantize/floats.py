@@ -10,13 +10,9 @@ Not when the network itself is at hand: the cleanest file is then `to_onnx(model
 Source   Micikevicius et al. 2017, arXiv:1710.03740; the converter is onnxconverter_common.float16
 """
 
-from pathlib import Path
-
 import numpy as np
 
-from labkit.export import checked
 from labkit.export.runtime import explained, written
-from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe
 from labkit.quantize.ptq import require_fp32
 
@@ -34,12 +30,11 @@ def to_fp16(src, dst, data=None):
     """
     from onnxconverter_common import float16
 
-    model = checked(src)
-    require_fp32(model, Path(src).name, also=("int8",))
-    seen = {} if data is None else observe(src, Calibration.of(data))
+    model = require_fp32(src, also=("int8",))
+    seen = {} if data is None else observe(src, data)
     large = {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
     large |= {tensor.name for tensor in model.graph.initializer if _reach(tensor) > LARGEST}
-    with explained(Path(src).name, "converted to float16"):
+    with explained(src, "converted to float16"):
         converted = float16.convert_float_to_float16(
             model,
             keep_io_types=True,

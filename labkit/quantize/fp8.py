@@ -13,7 +13,6 @@ import numpy as np
 from labkit.errors import LabError
 from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import written
-from labkit.quantize.calibration import Calibration
 from labkit.quantize.observed import observe
 from labkit.quantize.ptq import prepared
 from labkit.quantize.smoothing import inserted, new_value
@@ -36,7 +35,7 @@ def to_fp8(src, dst, data):
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
         raise LabError("This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset)
-    seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
+    seen = observe(model, data)
     small = onnx_ir.from_proto(model)
     through_fp8 = {}  # {value: the same after a way through FP8}
     for node in list(small.graph):

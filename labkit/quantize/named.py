@@ -1,18 +1,16 @@
 """Quantization from names, as the command line has them."""
 
+import math
 import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import onnx
-
 from labkit.errors import LabError, require_known
 from labkit.export import checked
-from labkit.export.runtime import written
+from labkit.export.runtime import notes
 from labkit.quantize.automatic import automatic
-from labkit.quantize.calibration import FEWEST, Again, Calibration
+from labkit.quantize.calibration import FEWEST, Calibration
 from labkit.quantize.dynamic import weight_only
 from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
@@ -20,7 +18,8 @@ from labkit.quantize.limit import Limit
 from labkit.quantize.ptq import static
 
 PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16", "int8-blocks")
-HELD_OUT = 1024  # training images more, that `automatic` judges its choice on
+HELD_OUT = 1024  # images that `automatic` judges its choice on
+TESTED = 256  # images that a quantized file is compared on
 
 
 def by_name(src, dst, precision="int8", *, data=None, count=256, pictures=None, **settings):
@@ -35,89 +34,128 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, pictures=None, 
     """
     require_known(precision, PRECISIONS, "precision")
     model = checked(src)
-    limit = settings.get("in_float")
-    held_out = HELD_OUT if isinstance(limit, Limit) else 0
-    seen = None if data is None else images_for(model, data, count + held_out, **(pictures or {}))
-    if held_out and seen and seen.count < count + FEWEST:
-        raise LabError(
-            "There are too few training images to find by themselves which layers stay in float.",
-            expected=f"{count + FEWEST}: {count} for the ranges (--count), and {FEWEST} others that judge the choice",
-            found=f"{seen.count} in {data}, besides those for the test",
-            fix="give more images, or a smaller --count, or name the layers with --keep NODE",
-        )
     if precision == "int8-blocks":
         return weight_only(src, dst, inputs="int8")
-    if precision == "fp16":
-        return to_fp16(src, dst, seen)
-    if seen is None:
+    if data is None and precision != "fp16":
         raise LabError(
             f"{precision.upper()} needs real data: the ranges of the activations are observed on it.",
             expected="--data",
             found="no data",
-            fix="add --data fashion-mnist, or --data folder:<your images>",
+            fix="add --data fashion-mnist, or --data FOLDER with your pictures",
         )
-    if precision == "fp8":
-        return to_fp8(src, dst, seen)
-    write = partial(static, data=seen, **settings)
-    if held_out:
-        others = {name: value for name, value in settings.items() if name != "in_float"}
-        write = partial(automatic, data=seen.first(count), held_out=seen.after(count), limit=limit, **others)
+    limit, write = settings.get("in_float"), static
+    images = partial(images_for, model, data, **(pictures or {}))
+    if isinstance(limit, Limit) and precision.startswith("int8"):
+        seen, held_out = _parts(images, count, limit)
+        settings = {name: value for name, value in settings.items() if name != "in_float"}
+        write = partial(automatic, held_out=held_out, limit=limit)
+    else:
+        seen = images(count) if data else None
+    if precision in ("fp8", "fp16"):
+        return {"fp8": to_fp8, "fp16": to_fp16}[precision](src, dst, seen)
     if precision == "int8":
-        return _signed(write(src, dst), seen)
+        return write(src, dst, data=seen, **settings)
     with tempfile.TemporaryDirectory() as folder:
-        return to_fp16(_signed(write(src, Path(folder) / "int8.onnx"), seen), dst)
+        return to_fp16(write(src, Path(folder) / "int8.onnx", data=seen, **settings), dst)
 
 
-def _signed(path, seen):
-    """The path of a quantized file, which then says what it was calibrated on."""
-    model = onnx.load(path)
-    model.metadata_props.add(key="calibrated", value=seen.note)
-    return written(model, path)
+def _parts(images, count, limit):
+    """(what is observed, what the limit is judged on): two `Calibration`s without a common image.
+
+    Of test images the first `TESTED` are left for the comparison of the file with the original.
+    """
+    split, first, what = "train", count, "for the ranges (--count)"
+    if limit.unseen == "test":
+        split, first, what = "test", TESTED, "for the comparison at the end"
+    pool = images(first + HELD_OUT, split)
+    if pool.count < first + FEWEST:
+        raise LabError(
+            f"There are too few {split} images to find by themselves which layers stay in float.",
+            expected=f"{first + FEWEST}: {first} {what}, and {FEWEST} others that judge the choice",
+            found=f"{pool.count} in {pool.source}",
+            fix="give more images, or a smaller --count, or name the layers with --keep NODE",
+        )
+    return pool.first(first) if split == "train" else images(count), pool.after(first)
+
+
+def to_compare(src, data, **pictures):
+    """The `Calibration` that a quantized file is compared on: at most `TESTED` of the test images."""
+    return images_for(checked(src), data, TESTED + HELD_OUT, "test", **pictures).first(TESTED)
 
 
 def images_for(model, name, count, split="train", *, size=None, **scale):
-    """A `Calibration` with images of a data set in the model's size; grey ones as colour where it wants colour.
+    """A `Calibration` with images of a data set in the model's size and channels.
 
     model  a ModelProto
-    name   of a data set, or a folder of pictures. Of a folder without test images a quarter counts as such, and at
-           least `FEWEST`, where as many remain
+    name   of a data set, or a folder of pictures. Of a folder without test images some count as such
     size   pixels a side, where the model leaves them open
-    scale  mean and std that pixels from 0 to 1 are normalised with, per channel; those of the set by default, and for
-           a folder ImageNet's
+    scale  mean and std that pixels from 0 to 1 are normalised with: numbers per channel, or text such as
+           "0.5,0.5,0.5". By default those that the file notes, else those of the set; of a folder ImageNet's
     """
     from labkit.data import names
 
     name = f"folder:{name}" if name not in names() and Path(name).is_dir() else name
-    sizes = [side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim]
-    if len(sizes) != 4:
+    sides = [side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim]
+    if len(sides) != 4:
         raise LabError(
-            "This model does not take images.",
+            "This model does not take images, and --data reads only images.",
             expected="an input (N, C, H, W)",
-            found=f"{len(sizes)} dimensions",
-            fix="in Python: static(src, dst, Calibration(batches, source))",
+            found=f"{len(sides)} dimensions",
+            fix="labkit quantize MODEL TO --precision int8-blocks, which needs no data",
         )
-    size = sizes[2] or size
-    images = replace(_read(name, split, size), **scale)
-    if sizes[1] == 1:
-        images = _one_channel(images)
-    channels = images.images.shape[1]
-    if not {len(images.mean), len(images.std)} <= {1, channels}:
-        found = f"{len(images.mean)} and {len(images.std)}"
-        raise LabError("--mean and --std do not fit the images.", expected=f"1 or {channels} numbers each", found=found)
+    size = sides[2] or size
+    images = _in_channels(_read(name, split, size), sides[1])
+    images = _scaled(images, {key: text for key, text in notes(model).items() if key in ("mean", "std")}, scale)
     mean, std = (",".join(f"{each:g}" for each in values) for values in (images.mean, images.std))
-    prepared = f"{size or images.images.shape[2]} pixels, mean {mean}, std {std}"
-    data = Calibration.of(replace(images, split=f"{images.split} ({prepared})"), count=count, size=size)
-    if channels == 1 and sizes[1] > 1:
-        grey = Again(lambda: (np.repeat(batch, sizes[1], axis=1) for batch in data.batches))
-        return Calibration(grey, f"{data.source}, grey as colour", data.labels)
-    if sizes[1] not in (0, channels):
-        found, wanted = f"{channels} channels", f"{sizes[1]} channels"
-        raise LabError("These images do not fit the model.", expected=wanted, found=found, fix="choose other images")
-    return data
+    source = f"{images.split} ({size or images.images.shape[2]} pixels, mean {mean}, std {std})"
+    return Calibration.of(replace(images, split=source), count=count, size=size)
+
+
+def _in_channels(images, wanted):
+    """An `ImageSet` in as many channels as a model wants (0: any): grey as colour, or the brightness of colours."""
+    pixels, channels = images.images, images.images.shape[1]
+    if channels == 1 < wanted:
+        return replace(images, images=pixels.expand(-1, wanted, -1, -1), split=f"{images.split}, grey as colour")
+    if (channels, wanted) == (3, 1):
+        red, green, blue = (each.short() for each in pixels.unbind(1))
+        pixels = (38 * red + 75 * green + 15 * blue) >> 7  # 0.30, 0.59, 0.11, in 128ths: no overflow in 16 bits
+        mean, std = (sum(each) / len(each) for each in (images.mean, images.std))
+        return replace(images, images=pixels.byte()[:, None], mean=(mean,), std=(std,))
+    if wanted not in (0, channels):
+        found, expected = f"{channels} channels", f"{wanted} channels"
+        raise LabError("These images do not fit the model.", expected=expected, found=found, fix="choose other images")
+    return images
+
+
+def _scaled(images, noted, scale):
+    """An `ImageSet` with the mean and std to normalise with; its split says who says so.
+
+    noted  what the model's file says of itself; scale: what the user says, which counts more
+    """
+    typed, channels = {key: value for key, value in scale.items() if value}, images.images.shape[1]
+    who = "as typed" if typed else "as the file notes" if noted else "assumed"
+    found = {key: _numbers(value, key) for key, value in (noted | typed).items()}
+    for key, numbers in found.items():
+        if len(numbers) not in (1, channels):
+            expected = f"1 or {channels} numbers"
+            raise LabError(f"--{key} does not fit the images.", expected=expected, found=f"{len(numbers)}")
+    return replace(images, split=f"{images.split}, scale {who}", **found)
+
+
+def _numbers(text, name):
+    """(0.5, 0.4, 0.3) of "0.5,0.4,0.3": one number per channel, or one for all; numbers come back as they are."""
+    try:
+        numbers = tuple(map(float, text.split(","))) if isinstance(text, str) else tuple(text)
+    except ValueError:
+        numbers = (math.nan,)
+    if all(0 <= each <= 1 for each in numbers):
+        return numbers
+    fix = "divide numbers for pixels up to 255 by 255"
+    raise LabError(f"--{name} is not a list of numbers from 0 to 1.", expected="0.5,0.5,0.5", found=text, fix=fix)
 
 
 def _read(name, split, size):
-    """The `ImageSet` of a split; of a folder without test images, some of the pictures count as such."""
+    """The `ImageSet` of a split; of a folder without test images, every second to fourth picture counts as such."""
     import torch
 
     from labkit.data import load
@@ -127,26 +165,14 @@ def _read(name, split, size):
     if any((Path(name.removeprefix("folder:")) / level).is_dir() for level in ("test", "val")):
         return load(name, split, size=size)
     images = load(name, "train", size=size)
-    count = len(images)
-    held_out = max(count // 4, FEWEST) if count >= 2 * FEWEST else 0
-    for_test = torch.zeros(count, dtype=torch.bool)
-    for_test[torch.arange(held_out) * count // max(held_out, 1)] = True  # spread evenly over the classes
+    every = min(4, len(images) // FEWEST)
     if split == "train":
-        return images.take((~for_test).nonzero().flatten())
-    if not held_out:
+        return images if every < 2 else images.take((torch.arange(len(images)) % every).nonzero().flatten())
+    if every < 2:
         raise LabError(
             "There are too few pictures to hold some of them out.",
             expected=f"{2 * FEWEST} in one folder, or a folder test beside train",
-            found=f"{count}",
+            found=f"{len(images)}",
             fix="give more pictures",
         )
-    return replace(images.take(for_test.nonzero().flatten()), split="held out")
-
-
-def _one_channel(images):
-    """An `ImageSet` of grey pictures that were read as colour, in one channel; others as they are."""
-    pixels = images.images
-    if pixels.shape[1] != 3 or not (pixels == pixels[:, :1]).all():
-        return images
-    mean, std = (sum(each) / len(each) for each in (images.mean, images.std))
-    return replace(images, images=pixels[:, :1], mean=(mean,), std=(std,))
+    return replace(images.take(torch.arange(0, len(images), every)), split="held out")

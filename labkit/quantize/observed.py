@@ -1,13 +1,13 @@
 """Histograms of a network's activations on real data, and the range that an integer grid should cover."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from labkit.errors import LabError, require_known
-from labkit.export import session
+from labkit.errors import require_known
+from labkit.export import checked, session
 from labkit.export.runtime import answers
+from labkit.quantize.calibration import Calibration
 
 BINS = 2048  # of a histogram of absolute values
 METHODS = ("minmax", "percentile", "entropy")
@@ -52,14 +52,24 @@ class Histogram:
         return max(self.low, -threshold), min(self.high, threshold)
 
 
+class Observed(dict):
+    """{name: `Histogram`} of a network's float activations; `note` says in words what it was run on."""
+
+    note = "unknown"
+
+
 def observe(model, data):
-    """Run an ONNX model in fp32 on the data and keep a `Histogram` of each float activation: {name: Histogram}.
+    """Run an ONNX model in fp32 on the data and keep a `Histogram` of each float activation: an `Observed`.
 
     model  a path or a ModelProto
-    data   a `Calibration`; one batch of it is in memory at a time, with the activations that it makes
+    data   an `ImageSet` or a `Calibration`; one batch of it is in memory at a time, with the activations that it makes.
+           What this function returned comes back as it is
     Raises LabError: batches that do not have the inputs of the model
     """
-    found = {}
+    if isinstance(data, Observed):
+        return data
+    data, found = Calibration.of(data), Observed()
+    found.note = data.note
     for name, values in activations(model, data):
         found.setdefault(name, Histogram()).add(values)
     return found
@@ -74,8 +84,7 @@ def activations(model, data, names=None):
     """
     import onnx
 
-    model = onnx.load(model) if isinstance(model, (str, Path)) else model
-    model = onnx.shape_inference.infer_shapes(model)  # a copy
+    model = onnx.shape_inference.infer_shapes(checked(model))  # a copy
     graph = model.graph
     made = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
     known = {value.name: value for value in (*graph.output, *graph.value_info, *graph.input)}
@@ -84,22 +93,7 @@ def activations(model, data, names=None):
     graph.output.extend(known[name] for name in sorted(set(names) - {value.name for value in graph.output}))
     opened = session(model)
     for batch in data.batches:
-        yield from zip(names, answers(opened, *in_order(opened, batch), outputs=names), strict=True)
-
-
-def in_order(opened, batch):
-    """The arrays of a batch in the order of a session's inputs.
-
-    Raises  LabError: {name: array} with other names
-    """
-    names = [node.name for node in opened.get_inputs()]
-    if not isinstance(batch, dict):
-        return [batch]
-    if set(batch) != set(names):
-        fix = "name each array as the input of the model is named"
-        what = "These batches do not have the inputs of the model."
-        raise LabError(what, expected=", ".join(names), found=", ".join(map(str, batch)), fix=fix)
-    return [batch[name] for name in names]
+        yield from zip(names, answers(opened, batch, outputs=names), strict=True)
 
 
 def ranges(histograms, method="minmax"):

@@ -22,11 +22,11 @@ openvino     on a CPU: the same numbers, but only what enters the heavy operator
 import tempfile
 from pathlib import Path
 
+from labkit import device as devices
 from labkit.errors import LabError, require_known
 from labkit.export import checked, precision_of, runtime_graph
 from labkit.export.operators import QUANTIZED
-from labkit.export.runtime import explained, written
-from labkit.quantize.calibration import Calibration
+from labkit.export.runtime import explained, notes, written
 from labkit.quantize.observed import observe, ranges
 from labkit.quantize.outliers import FLOAT
 
@@ -47,45 +47,58 @@ def static(src, dst, data, **settings):
     Raises    LabError: no data, too little, or random data; an unknown recipe, method or node
     """
     model = prepared(src)
-    seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
-    with explained(Path(src).name, "quantized"):
+    seen = observe(model, data)
+    with explained(src, "quantized"):
         quantized = in_int8(model, seen, **settings)
     return written(quantized, dst)
 
 
-def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits=None):
+def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits="recipe"):
     """A copy of a `prepared` ModelProto in INT8, in memory.
 
     seen         what `observe` returned
     recipe       one of `RECIPES`: which engine shall run it
     method       "minmax", "percentile" or "entropy": how the observed ranges are clipped
     in_float     names of nodes to leave in float
-    weight_bits  7 or 8; None: as the recipe says
+    weight_bits  7, 8, "auto" (8 where this CPU adds their products without overflow), or "recipe": as that says
     """
     import onnx
 
-    kinds = {node.op_type for node in model.graph.node}
-    if kinds.isdisjoint(QUANTIZED):
-        expected, found = " or ".join(QUANTIZED), ", ".join(sorted(kinds))
-        raise LabError("There is nothing to quantize.", expected=expected, found=found, fix="use --precision fp16")
+    layers_of(model, QUANTIZED, in_float)
     settings = _recipe_settings(recipe, model)
-    if weight_bits is not None:
-        require_known(weight_bits, (7, 8), "number of bits per weight")
-        settings["reduce_range"] = weight_bits == 7
+    require_known(bits := str(weight_bits), ("recipe", "auto", "7", "8"), "number of bits per weight")
+    if bits != "recipe":
+        bits = str(7 + devices.adds_int8()) if bits == "auto" else bits
+        settings["reduce_range"] = bits == "7"
     in_float = {*in_float, *left_in_float(model)}
-    unknown = in_float - {node.name for node in model.graph.node}
-    if unknown:
-        names = ", ".join(node.name for node in model.graph.node if node.op_type in QUANTIZED)
-        raise LabError("There are no such nodes to leave in float.", expected=names, found=", ".join(sorted(unknown)))
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     found = ranges(seen, method)
     if recipe == "onnxruntime":
         found |= {node.output[0]: SHARES for node in model.graph.node if node.op_type == "Softmax"}
     quantized = _insert(copy, found, settings, in_float)
-    bits = f", weights of {weight_bits} bits" if weight_bits else ""
-    onnx.helper.set_model_props(quantized, {"quantized": f"int8, recipe {recipe}, ranges by {method}{bits}"})
+    bits = "" if bits == "recipe" else f", weights of {bits} bits"
+    about = {"quantized": f"int8, recipe {recipe}, ranges by {method}{bits}", "calibrated": seen.note}
+    onnx.helper.set_model_props(quantized, notes(quantized) | about)
     return quantized
+
+
+def layers_of(model, kinds, in_float=(), *, stored=False):
+    """Names of the nodes of some kinds, or those of them with stored weights.
+
+    Raises  LabError: there are none; there are no nodes of the names `in_float`
+    """
+    weights, nodes = {tensor.name for tensor in model.graph.initializer}, model.graph.node
+    found = [node.name for node in nodes if node.op_type in kinds and (not stored or node.input[1] in weights)]
+    if not found:
+        expected = " or ".join(kinds) + " with stored weights" * stored
+        here = ", ".join(sorted({node.op_type for node in nodes}))
+        raise LabError("There is nothing to quantize.", expected=expected, found=here, fix="use --precision fp16")
+    unknown = set(in_float) - {node.name for node in nodes}
+    if unknown:
+        what = "There are no such nodes to leave in float."
+        raise LabError(what, expected=", ".join(found), found=", ".join(sorted(unknown)))
+    return found
 
 
 def left_in_float(model):
@@ -121,9 +134,9 @@ def prepared(src):
     """
     import onnx
 
-    require_fp32(checked(src), Path(src).name)
+    model = require_fp32(src)
     with tempfile.TemporaryDirectory() as folder:
-        model = onnx.load(runtime_graph(src, Path(folder) / "basic.onnx", "basic"))
+        model = onnx.load(runtime_graph(model, Path(folder) / "basic.onnx", "basic"))
     model = onnx.shape_inference.infer_shapes(model)
     used = {node.domain for node in model.graph.node}
     imports = [opset for opset in model.opset_import if opset.domain in used]  # it declares many more than it uses
@@ -132,16 +145,18 @@ def prepared(src):
     return model
 
 
-def require_fp32(model, name, *, also=()):
-    """Refuse a ModelProto in another precision than fp32, or one of those in `also`."""
+def require_fp32(src, *, also=()):
+    """The ModelProto in a file; one in another precision than fp32, or those in `also`, is refused."""
+    model = checked(src)
     held = precision_of(model)
     if held not in ("fp32", *also):
         raise LabError(
-            f"{name} is in {held.upper()} already: what its rounding lost is lost.",
+            f"{Path(src).name} is in {held.upper()} already: what its rounding lost is lost.",
             expected="a file in FP32" + "".join(f" or {each.upper()}" for each in also),
             found=held.upper(),
             fix="take the file that it was made from",
         )
+    return model
 
 
 def _insert(model, wanted, settings, in_float):

@@ -1,7 +1,6 @@
-"""Which layers lose accuracy in INT8? Quantize one at a time, or all but one, and look at the answers.
+"""Which layers lose accuracy in INT8? Quantize one at a time, and look at the answers.
 
-One layer alone shows how much noise it brings; all but one shows what keeping it in float would save. The two disagree
-where errors of several layers add up or cancel.
+One layer alone shows how much noise it brings; what several bring together may be more or less.
 """
 
 import math
@@ -13,39 +12,32 @@ from labkit.export.operators import HEAVY, QUANTIZED, RECURRENT
 from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.numbers import sqnr_db
-from labkit.quantize.observed import in_order, observe
-from labkit.quantize.ptq import in_int8, left_in_float, prepared
+from labkit.quantize.ptq import in_int8, left_in_float
+
+BATCH = 500  # examples that are run at once
 
 
-def sensitivity(path, data, images, *, way="only", **settings):
-    """Measure how quantizing each heavy layer disturbs the answers: a DataFrame, a line per layer in their order.
+def sensitivity(model, seen, images, **settings):
+    """Measure how INT8 for one heavy layer alone disturbs the answers: a DataFrame, a line per layer in their order.
 
-    path    an fp32 ONNX file, or what `prepared` made of it
-    data    what to calibrate with: an `ImageSet`, a `Calibration`, or what `observe` returned
+    model   what `prepared` made of an ONNX file; seen: what `observe` returned for it
     images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of the final test
     settings  of `in_int8`: recipe, method, weight_bits
-    way     "only": this layer in INT8, all others in float; "all but": this one in float, all others in INT8
-    returns columns layer, kind, weights (how many, 0 for a product of two activations), share_of_work (of the
-            network's multiply-adds), sqnr_db (of the logits against fp32) and same_answer (0 to 1)
+    returns columns layer, kind, share_of_work (of the network's multiply-adds) and sqnr_db (of the logits against fp32)
     """
     import pandas as pd
 
-    model = path if hasattr(path, "graph") else prepared(path)
-    seen = data if isinstance(data, dict) else observe(model, Calibration.of(data))
-    sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
     left = left_in_float(model)
     layers = [node for node in model.graph.node if node.op_type in QUANTIZED and node.name not in left]
     work = multiply_adds_by_node(model, seen)
-    exact = logits(path, images)
+    exact = logits(model, images)
     rows = []
     for layer in layers:
         others = [other.name for other in layers if other.name != layer.name]
-        in_float = others if way == "only" else [layer.name]
-        found = logits(in_int8(model, seen, in_float=in_float, **settings), images)
-        same = float((found.argmax(-1) == exact.argmax(-1)).mean())
+        found = logits(in_int8(model, seen, in_float=others, **settings), images)
         share = work[layer.name] / sum(work.values())
-        rows.append((layer.name, layer.op_type, sizes.get(layer.input[1], 0), share, sqnr_db(exact, found), same))
-    return pd.DataFrame(rows, columns=["layer", "kind", "weights", "share_of_work", "sqnr_db", "same_answer"])
+        rows.append((layer.name, layer.op_type, share, sqnr_db(exact, found)))
+    return pd.DataFrame(rows, columns=["layer", "kind", "share_of_work", "sqnr_db"])
 
 
 def multiply_adds_by_node(model, seen):
@@ -72,12 +64,12 @@ def _multiply_adds_of(node, shapes):
     return math.prod(shapes[node.output[0]]) * terms
 
 
-def logits(path, items, *, batch=500):
+def logits(path, items):
     """(N, ...) float32: the first of `all_outputs`."""
-    return next(iter(all_outputs(path, items, batch=batch).values()))
+    return next(iter(all_outputs(path, items).values()))
 
 
-def all_outputs(path, items, *, batch=500):
+def all_outputs(path, items):
     """{name: (N, ...) float32}: the outputs of an ONNX file whose Q/DQ nodes round, and nothing else.
 
     It runs without the integer kernels of this CPU, which may saturate.
@@ -90,7 +82,7 @@ def all_outputs(path, items, *, batch=500):
         batches = items.batches
     else:
         items = np.asarray(items)
-        batches = (items[at : at + batch] for at in range(0, len(items), batch))
+        batches = (items[at : at + BATCH] for at in range(0, len(items), BATCH))
     names = [value.name for value in opened.get_outputs()]
-    parts = [answers(opened, *in_order(opened, part)) for part in batches]
+    parts = [answers(opened, part) for part in batches]
     return {name: np.concatenate(each) for name, each in zip(names, zip(*parts, strict=True), strict=True)}

@@ -58,7 +58,7 @@ def _exported(path):
     """MiniLM as an ONNX file for texts of any length, written once."""
     if not path.is_file():
         network, _ = models.build("minilm")
-        export.to_onnx(network, models.example("minilm", 2), path, longest=minilm.LONGEST)
+        export.to_onnx(network, models.example("minilm", 2), path, dynamic_shapes={1: minilm.LONGEST})
     return path
 
 

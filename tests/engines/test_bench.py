@@ -8,14 +8,14 @@ import torch
 from typer.testing import CliRunner
 
 from labkit import cli, engines, ledger
-from labkit.engines.bench import bench, race
+from labkit.engines.bench import bench, opened, race
 from labkit.errors import LabError, MeasureError, Unavailable
 from labkit.export import to_onnx
 from labkit.measure import Plan
 
 
 def test_each_batch_size_becomes_a_row_of_one_run():
-    rows = list(bench("cnn-small", [1, 4], plan=Plan(seconds=0.2)))
+    rows = list(bench(opened("cnn-small"), [1, 4], plan=Plan(seconds=0.2)))
     stored = ledger.load("latencies")
     assert stored["batch"].tolist() == [1, 4]
     assert stored["p50_ms"].tolist() == [row.p50_ms for row in rows]
@@ -31,7 +31,7 @@ def test_the_time_that_an_engine_takes_to_load_stands_in_its_row(monkeypatch):
         return whole(*args, **settings)
 
     monkeypatch.setattr(engines, "load", slow)
-    (row,) = bench("cnn-small", [1], plan=Plan(seconds=0.1))
+    (row,) = bench(opened("cnn-small"), [1], plan=Plan(seconds=0.1))
     assert row.load_ms >= 300 > row.cold_ms
     assert "loaded in" in row.summary()
 
@@ -41,7 +41,7 @@ def test_an_engine_that_is_missing_gives_a_reason_and_no_number(monkeypatch):
         raise Unavailable("There is no compiler.")
 
     monkeypatch.setattr(engines, "load", fail)
-    (row,) = bench("cnn-small", [1])
+    (row,) = bench(opened("cnn-small"), [1])
     assert (row.p50_ms, row.reason) == (None, "There is no compiler.")
     assert ledger.load("latencies")["p50_ms"].isna().all()
 
@@ -69,20 +69,29 @@ def test_several_engines_race_beside_a_second_session_of_the_first(monkeypatch):
     assert "in turn, batch 1:\ninductor against eager" in result.output
 
 
+def test_each_file_is_opened_once_for_its_own_rows_and_for_the_race(tmp_path, monkeypatch):
+    path = to_onnx(torch.nn.Linear(12, 3), torch.randn(2, 12), tmp_path / "net.onnx")
+    seen = []
+    monkeypatch.setattr("labkit.engines.bench.opened", lambda name: seen.append(name) or opened(name))
+    words = ["bench", str(path), "--engine", "onnxruntime", "--engine", "openvino", "--seconds", "0.1"]
+    result = CliRunner().invoke(cli.app, words)
+    assert "in turn, batch 1" in result.output
+    assert seen == [str(path)]
+
+
 def test_files_of_one_network_race_and_files_of_two_are_refused(tmp_path):
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
-    path = to_onnx(network, torch.randn(2, 3, 2, 2), tmp_path / "net.onnx")
-    model = onnx.load(path)
+    model = onnx.load(to_onnx(network, torch.randn(2, 3, 2, 2), tmp_path / "net.onnx"))
     onnx.save(model, tmp_path / "same.onnx")
     weight = next(each for each in model.graph.initializer if len(each.dims) == 2)
     weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
     onnx.save(model, tmp_path / "other.onnx")
-    same, other = ([(path, "onnxruntime"), (tmp_path / name, "onnxruntime")] for name in ("same.onnx", "other.onnx"))
-    (found,) = race(same, [1], plan=Plan(seconds=0.2))
+    first, same, other = ((opened(tmp_path / name), "onnxruntime") for name in ("net.onnx", "same.onnx", "other.onnx"))
+    (found,) = race([first, same], [1], plan=Plan(seconds=0.2))
     assert "same onnxruntime against net onnxruntime" in found.summary()
     assert [row.arm for row in found.rows] == ["same onnxruntime", "a second session"]
-    with pytest.raises(MeasureError, match="other onnxruntime"):
-        list(race(other, [1], plan=Plan(seconds=0.2)))
+    with pytest.raises(MeasureError, match=r"other onnxruntime(?s:.*)time the files one at a time"):
+        list(race([first, other], [1], plan=Plan(seconds=0.2)))
 
 
 def test_an_engine_that_is_missing_takes_no_part_in_the_race(monkeypatch):

@@ -180,6 +180,19 @@ def test_a_machine_without_the_engine_says_what_to_install(name, small, monkeypa
     assert caught.value.fix
 
 
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "eager"])
+def test_inputs_that_do_not_fit_are_refused_in_a_sentence_that_names_engine_and_shape(name, small, small_file):
+    served = load_or_skip(name, small if name == "eager" else small_file, torch.zeros(2, 1, 28, 28))
+    wrong = {"(2, 1, 20, 20)": [torch.zeros(2, 1, 20, 20)], "(2, 2, 28, 28)": [torch.zeros(2, 2, 28, 28)], "none": []}
+    wrong["(1, 1, 28, 28), (1, 1, 28, 28)"] = [torch.zeros(1, 1, 28, 28)] * 2
+    for shapes, batch in wrong.items():
+        if name == "eager" and shapes == "(2, 1, 20, 20)":  # it takes images of any size
+            continue
+        with pytest.raises(LabError, match="refuses a batch of shape") as caught:
+            served(*batch)
+        assert f"{name}: the model refuses a batch of shape {shapes}." in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["inductor", "aotinductor"])
 def test_without_a_compiler_inductor_says_what_to_install(name, small, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)

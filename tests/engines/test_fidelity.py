@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from PIL import Image
@@ -11,12 +12,12 @@ from typer.testing import CliRunner
 from labkit import cli, engines, ledger
 from labkit.data import load
 from labkit.engines import fidelity
-from labkit.engines.bench import bench
+from labkit.engines.bench import bench, opened
 from labkit.engines.served import Served
 from labkit.errors import LabError
 from labkit.export import to_onnx
 from labkit.measure import Plan
-from labkit.quantize import static, to_fp16
+from labkit.quantize import Calibration, static, to_fp16
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_all_outputs_are_compared_and_the_limit_holds_for_the_one_that_differs_m
     right = {"boxes": np.ones((2, 3)), "scores": np.ones((2, 4))}
     found = {"boxes": np.ones((2, 3)), "scores": np.full((2, 4), 0.5)}
     alike = fidelity.between(right, found)
-    assert (alike.db, alike.least_db) == (float("inf"), pytest.approx(6.02, abs=0.01))
+    assert (alike.db, alike.others["scores"].db) == (float("inf"), pytest.approx(6.02, abs=0.01))
     assert "scores 6.0 dB" in str(alike)
     (tmp_path / "n.onnx").touch()
     with pytest.raises(LabError, match="at least 15 dB"):
@@ -97,7 +98,7 @@ def test_the_file_and_each_engine_are_compared_or_say_why_not(files):
 
 
 def test_the_row_of_an_int8_engine_says_how_well_it_answers_what_the_file_means(files):
-    (row,) = bench(files[1], [2], engine="onnxruntime", plan=Plan(seconds=0.2))
+    (row,) = bench(opened(files[1]), [2], engine="onnxruntime", plan=Plan(seconds=0.2))
     assert row.p50_ms > 0
     assert row.sqnr_db > fidelity.ENGINE_DB
     assert ledger.load("latencies")["sqnr_db"].tolist() == [row.sqnr_db]
@@ -112,7 +113,7 @@ def test_an_engine_that_answers_something_else_gets_a_reason_and_no_number(files
         return replace(served, run=lambda *batch: torch.clamp(served.run(*batch), max=0.01))
 
     monkeypatch.setattr(engines, "load", wrong)
-    (row,) = bench(files[1], [8], engine="onnxruntime", plan=Plan(seconds=0.2))
+    (row,) = bench(opened(files[1]), [8], engine="onnxruntime", plan=Plan(seconds=0.2))
     assert row.p50_ms is None
     assert row.sqnr_db < fidelity.ENGINE_DB
     assert "something else than the file means" in row.reason
@@ -121,8 +122,23 @@ def test_an_engine_that_answers_something_else_gets_a_reason_and_no_number(files
     assert found["onnxruntime"].db < fidelity.ENGINE_DB
 
 
+@pytest.mark.parametrize(("isa", "overflows"), [("avx2", True), ("avx512_vnni", False)])
+def test_bench_says_before_it_measures_where_a_file_does_not_fit(isa, overflows, files, tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.device.cpu_isa", lambda: [isa])
+    images = Calibration.of(load("fashion-mnist", "train", limit=64))
+    for_gpu = static(files[0], tmp_path / "gpu.onnx", images, recipe="tensorrt")
+    here = static(files[0], tmp_path / "here.onnx", images, recipe="onnxruntime", weight_bits="auto")
+    words = ["--engine", "onnxruntime", "--threads", "1", "--seconds", "0.1"]
+    said = CliRunner().invoke(cli.app, ["bench", str(for_gpu), str(here), str(files[0]), *words]).output
+    assert ("gpu.onnx does not fit onnxruntime: its weights have 8 bits, and this CPU has no VNNI" in said) == overflows
+    assert "gpu.onnx does not fit onnxruntime: it was made for tensorrt (--recipe onnxruntime makes one" in said
+    assert "here.onnx does not fit" not in said
+    assert f"{files[0].name} does not fit" not in said
+    assert list(fidelity.misfits(onnx.load(for_gpu), "tensorrt")) == []
+
+
 def test_a_float_engine_is_not_compared(files):
-    (row,) = bench(files[0], [1], engine="onnxruntime", plan=Plan(seconds=0.2))
+    (row,) = bench(opened(files[0]), [1], engine="onnxruntime", plan=Plan(seconds=0.2))
     assert row.sqnr_db is None
     assert isinstance(engines.load("onnxruntime", files[0], torch.zeros(1, 1, 28, 28)), Served)
 

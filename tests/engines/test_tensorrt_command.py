@@ -32,13 +32,6 @@ def test_batches_that_are_no_range_are_refused(text, tmp_path):
     assert "expected" in str(result.exception)
 
 
-@pytest.mark.parametrize("workspace", ["-1", "0", "99999999999999999999"])
-def test_a_workspace_that_no_gpu_has_is_refused_at_the_command_line(workspace, tmp_path):
-    result = call(str(made_up.save(made_up.residual(), tmp_path)), "--workspace", workspace)
-    assert result.exit_code == 2
-    assert "Invalid value for '--workspace'" in result.output
-
-
 def test_a_refused_build_advises_one_command_that_can_be_copied(tmp_path):
     path = made_up.save(made_up.quantized(3, np.uint8), tmp_path, "small u8.onnx")
     error = call(str(path)).exception

@@ -26,7 +26,7 @@ I/O Tensors:
 
 def kernel(**changes):
     fields = {"name": "k", "kind": "correlation", "inputs": ("fp32",), "constants": (), "outputs": ("fp32",)}
-    return Kernel(**{**fields, "tactic": "", "stream": 0, "nodes": (), **changes})
+    return Kernel(**{**fields, "nodes": (), **changes})
 
 
 def test_the_listing_of_a_log_becomes_kernels():
@@ -38,8 +38,6 @@ def test_the_listing_of_a_log_becomes_kernels():
         inputs=("int8", "fp32"),
         constants=("int8", "fp32"),
         outputs=("fp16",),
-        tactic="__myelin_CASK_STUB",
-        stream=1,
         nodes=("conv", "relu"),
     )
 

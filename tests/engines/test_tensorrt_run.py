@@ -74,7 +74,7 @@ class FakeContext(Context):
     """The stand-in context, with what only a real session asks."""
 
     def set_optimization_profile_async(self, index, stream):
-        return index in (0, 1)
+        return index == 0
 
     def execute_async_v3(self, stream):
         super().execute_async_v3(stream)
@@ -86,7 +86,6 @@ class FakeContext(Context):
 
 class FakeEngine:
     num_io_tensors = 2
-    num_optimization_profiles = 2
 
     def __init__(self, onnx_path):
         self.onnx_path, self.contexts = onnx_path, []
@@ -102,9 +101,6 @@ class FakeEngine:
 
     def get_tensor_mode(self, name):
         return ("INPUT", "OUTPUT")[name == "logits"]
-
-    def get_tensor_profile_shape(self, name, index):
-        return [(batch, 3, 8, 8) for batch in ((1, 1, 4), (1, 16, 64))[index]]
 
     def create_execution_context(self):
         self.contexts.append(FakeContext(Host(), self.onnx_path))
@@ -144,8 +140,8 @@ def test_a_session_computes_on_the_memory_of_the_tensors(onnx_path, images, want
     session = run.Session(fake_library(FakeEngine(onnx_path)), b"plan")
     found = session(torch.from_numpy(images))
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-4)
-    assert [port.name for port in session.inputs] == ["input"]
-    assert session.outputs[0].dtype == torch.float32
+    assert list(session.inputs) == ["input"]
+    assert list(session.outputs.values()) == [torch.float32]
 
 
 def test_a_tensor_of_another_type_or_layout_is_converted_first(onnx_path, images, wanted, on_fake_gpu):
@@ -154,28 +150,15 @@ def test_a_tensor_of_another_type_or_layout_is_converted_first(onnx_path, images
     np.testing.assert_allclose(session(odd).numpy(), wanted, atol=1e-4)
 
 
-def test_a_context_is_made_once_for_each_stream_and_profile(onnx_path, images, on_fake_gpu, monkeypatch):
+def test_a_context_is_made_once_for_each_stream(onnx_path, images, on_fake_gpu, monkeypatch):
     engine = FakeEngine(onnx_path)
     session = run.Session(fake_library(engine), b"plan")
     for _ in range(3):
         session(torch.from_numpy(images))
     assert len(engine.contexts) == 1
-    session(torch.from_numpy(images[:1]))  # the profile for single images
-    assert len(engine.contexts) == 2
     monkeypatch.setattr(run, "_stream_handle", lambda: 8)
     session(torch.from_numpy(images[:1]))
-    assert len(engine.contexts) == 3
-
-
-@pytest.mark.parametrize(("batch", "profile"), [(1, 0), (4, 0), (5, 1), (64, 1)])
-def test_the_profile_nearest_to_the_batch_is_used(batch, profile, onnx_path, on_fake_gpu):
-    assert run.Session(fake_library(FakeEngine(onnx_path)), b"plan")._profile(batch) == profile
-
-
-def test_a_batch_outside_every_profile_is_refused_with_the_ranges(onnx_path, on_fake_gpu):
-    session = run.Session(fake_library(FakeEngine(onnx_path)), b"plan")
-    with pytest.raises(LabError, match="1 to 4 or 1 to 64"):
-        session(torch.zeros(65, 3, 8, 8))
+    assert len(engine.contexts) == 2
 
 
 def test_a_wrong_shape_is_refused_before_the_call(onnx_path, on_fake_gpu):

@@ -6,7 +6,8 @@ from hostile_engines import FLIPS, MISMATCHES, TAMPERED, flipped, pipe
 
 from labkit import ledger
 from labkit.engines import _trusted
-from labkit.engines.tensorrt import Settings, Untrusted, obtain, trust, vouched
+from labkit.engines._trusted import Untrusted, vouched
+from labkit.engines.tensorrt import Settings, obtain, trust
 from labkit.ledger.rows import EngineFile
 
 GPU = {"gpu": "A GPU", "compute_capability": "8.9", "driver": "595.1"}
@@ -112,7 +113,7 @@ class TestObtain:
     def test_another_model_or_other_settings_never_meet_the_same_file(self, tmp_path):
         onnx = made_up.save(made_up.residual(), tmp_path)
         other = made_up.save(made_up.residual(seed=7), tmp_path, "other.onnx")
-        found = [obtain(onnx), obtain(onnx, Settings(batches=((1, 1, 1),))), obtain(other)]
+        found = [obtain(onnx), obtain(onnx, Settings(batch=(1, 1, 1))), obtain(other)]
         assert len({engine.path for engine in found}) == 3
         assert {engine.how for engine in found} == {"built"}
 

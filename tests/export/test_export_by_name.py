@@ -26,7 +26,7 @@ def test_a_checkpoint_comes_back_as_the_network_it_was(checkpoint):
 
 
 def test_a_checkpoint_is_exported_and_compared_on_random_and_on_real_images(checkpoint, tmp_path):
-    path, found = export_by_name(checkpoint[0], tmp_path / "net.onnx", opset=18)
+    path, _, found = export_by_name(checkpoint[0], tmp_path / "net.onnx", opset=18)
     assert set(found) == {"random inputs", "fashion-mnist test images"}
     assert [parity.items for parity in found.values()] == [10, 74]
     assert all(parity.require() for parity in found.values())

@@ -1,16 +1,25 @@
 """Weights from elsewhere: read as tensors alone, fitted to the network they belong to, exported and compared."""
 
+import argparse
+import json
+from functools import partial
+
+import onnx
 import pytest
 import torch
 import torchvision
 from safetensors.torch import save_file
 from torch import nn
+from torchvision.transforms._presets import ImageClassification
 from typer.testing import CliRunner
 
 from labkit import cli, models
+from labkit.data import load
 from labkit.errors import LabError
 from labkit.export import network_with
 from labkit.export.weights import _read_weights
+from labkit.files import sha256
+from labkit.quantize import images_for
 
 
 @pytest.fixture
@@ -34,13 +43,13 @@ def test_a_state_dict_is_found_in_each_form_that_people_save(small, tmp_path):
     ]
     save_file(state, forms[-1])
     for path in forms:
-        read = _read_weights(path)
+        read, _ = _read_weights(path)
         assert read.keys() == state.keys()
         assert all(torch.equal(read[key], value) for key, value in state.items())
 
 
 def test_the_network_answers_as_the_one_that_was_saved_with_its_own_number_of_classes(small, tmp_path):
-    network, shape = network_with("cnn-small", saved(small.state_dict(), tmp_path / "w.pth"), size=32)
+    network, shape, _ = network_with("cnn-small", saved(small.state_dict(), tmp_path / "w.pth"), size=32)
     batch = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
     assert shape == (1, 32, 32)
     assert torch.equal(network(batch), small(batch))
@@ -49,7 +58,7 @@ def test_the_network_answers_as_the_one_that_was_saved_with_its_own_number_of_cl
 def test_of_two_networks_of_one_name_the_one_that_fits_counts(tmp_path):
     torch.manual_seed(0)
     theirs = torchvision.models.resnet18(num_classes=4).eval()  # the course has a resnet18 for small images
-    network, shape = network_with("resnet18", saved(theirs.state_dict(), tmp_path / "w.pth"))
+    network, shape, _ = network_with("resnet18", saved(theirs.state_dict(), tmp_path / "w.pth"))
     assert shape == (3, 224, 224)
     batch = torch.randn(1, 3, 64, 64)
     assert torch.equal(network(batch), theirs(batch))
@@ -74,6 +83,89 @@ def test_what_is_no_file_of_weights_is_refused_and_its_code_is_not_run(content, 
     path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
     with pytest.raises(LabError, match=part):
         _read_weights(path)
+
+
+CONFIG = {"input_size": (3, 160, 160), "mean": (0.485, 0.456, 0.406), "std": [0.5, 0.25, 0.125], "crop_pct": 0.9}
+TOLD = {"mean": "0.485,0.456,0.406", "std": "0.5,0.25,0.125", "size": "160"}
+OPTIONS = argparse.Namespace(batch_size=32, img_size=160, mean=[0.485, 0.456, 0.406], std=(0.5, 0.25, 0.125))
+
+
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        ({"pretrained_cfg": CONFIG}, TOLD),
+        ({"args": OPTIONS}, TOLD),
+        ({"mean": 0.5, "std": [0.25]}, {"mean": "0.5", "std": "0.25"}),
+        ({"epoch": 3, "best_mean": 0.7, "sizes": 8}, {}),
+    ],
+    ids=["timm's pretrained_cfg", "options of a training script", "numbers beside the weights", "none"],
+)
+def test_how_pictures_were_scaled_is_read_from_what_stands_beside_the_weights(about, told, small, tmp_path):
+    state = small.state_dict()
+    assert _read_weights(saved({"state_dict": state, **about}, tmp_path / "w.pth"))[1] == told
+    if about.get("args") is None:  # the metadata of safetensors is text
+        texts = {key: json.dumps(value) for key, value in about.items()}
+        save_file(state, tmp_path / "w.safetensors", metadata=texts)
+        assert _read_weights(tmp_path / "w.safetensors")[1] == told
+
+
+def test_statistics_of_the_network_itself_are_not_taken_for_those_of_pictures(tmp_path):
+    norm = nn.BatchNorm2d(3)
+    norm.register_buffer("mean", torch.tensor([0.1, 0.2, 0.3]))
+    assert _read_weights(saved(norm.state_dict(), tmp_path / "w.pth"))[1] == {}
+
+
+def test_the_exported_file_says_how_its_pictures_are_to_be_scaled(small, tmp_path):
+    path = saved({"model": small.state_dict(), "mean": 0.25, "std": 0.5, "img_size": 32}, tmp_path / "w.pth")
+    done = CliRunner().invoke(
+        cli.app, ["export", "cnn-small", "--weights", str(path), "--out", str(tmp_path / "n.onnx")]
+    )
+    assert "pictures: 32 pixels; w.pth says mean 0.25, std 0.5" in done.output
+    model = onnx.load(tmp_path / "n.onnx")
+    assert model.graph.input[0].type.tensor_type.shape.dim[2].dim_value == 32
+    images = load("fashion-mnist", "train", limit=64).images.numpy() / 255
+    found = next(iter(images_for(model, "fashion-mnist", 64).batches))
+    assert found.shape == (32, 1, 32, 32)
+    assert float(found.mean()) == pytest.approx((images.mean() - 0.25) / 0.5, abs=0.05)
+    assert images_for(model, "fashion-mnist", 64).source.endswith("the file notes (32 pixels, mean 0.25, std 0.5)")
+    assert "as typed (32 pixels, mean 0.5, std 0.5)" in images_for(model, "fashion-mnist", 64, mean=(0.5,)).source
+
+
+def published(folder, digest):
+    """What torchvision says of weights that it publishes; they lie in a folder of this machine."""
+
+    class Weights(torchvision.models.WeightsEnum):
+        IMAGENET1K_V1 = torchvision.models._api.Weights(
+            url=(folder / f"squeezenet-{digest}.pth").as_uri(),
+            transforms=partial(ImageClassification, crop_size=224),
+            meta={"num_params": 1, "_metrics": {}},
+        )
+        DEFAULT = IMAGENET1K_V1
+
+    return lambda name: Weights
+
+
+def test_published_weights_are_fetched_when_asked_for_and_compared_with_their_hash(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
+    torch.manual_seed(0)
+    network = torchvision.models.squeezenet1_1(num_classes=3).eval()
+    path = saved(network.state_dict(), tmp_path / "weights.pth")
+    digest = sha256(path)[:8]
+    path.rename(tmp_path / f"squeezenet-{digest}.pth")
+    monkeypatch.setattr(torchvision.models, "get_model_weights", published(tmp_path, digest))
+    found, shape, notes = network_with("squeezenet1_1", "DEFAULT")
+    batch = torch.randn(1, 3, 64, 64)
+    assert torch.equal(found(batch), network(batch))
+    assert shape == (3, 224, 224)
+    assert notes["mean"] == "0.485,0.456,0.406"
+    (tmp_path / f"squeezenet-{digest}.pth").rename(tmp_path / "squeezenet-00000000.pth")
+    for wrong, said in (("00000000", "invalid hash"), (digest, "squeezenet")):  # another content; nobody answers
+        monkeypatch.setattr(torchvision.models, "get_model_weights", published(tmp_path, wrong))
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path / wrong))
+        with pytest.raises(LabError, match="cannot be fetched") as caught:
+            network_with("squeezenet1_1", "DEFAULT")
+        assert said in str(caught.value)
+        assert "labkit export squeezenet1_1 --weights FILE" in caught.value.fix
 
 
 def test_an_unknown_name_is_refused_with_the_way_to_bring_a_network_of_ones_own(small, tmp_path):

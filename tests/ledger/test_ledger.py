@@ -177,6 +177,15 @@ def test_a_damaged_file_is_a_clear_error(path, damage):
     assert str(path) in str(caught.value) and caught.value.fix
 
 
+@pytest.mark.parametrize("text", ["no JSON", "[" * 100_000])
+def test_a_damaged_row_is_an_error_that_names_its_table(text, path):
+    ledger.add(Sample(name="x", values=(1.0, 2.0)), path=path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute('UPDATE samples SET "values" = ?', [text])
+    with pytest.raises(LedgerError, match="table samples of the ledger is damaged"):
+        ledger.find(Sample, path=path)
+
+
 def test_a_ledger_that_cannot_be_opened_is_a_clear_error(tmp_path):
     with pytest.raises(LedgerError, match="cannot be used"):
         ledger.add(Sample(name="x"), path=tmp_path)

@@ -182,6 +182,11 @@ def test_an_image_set_of_noise_is_refused_too(train):
         Calibration.of(replace(train, images=noise))
 
 
+def test_labels_of_another_length_are_refused_before_any_work(images):
+    with pytest.raises(LabError, match=r"a label for each of 200 examples(?s:.*)199 labels"):
+        Calibration((images.numpy(),), "test images", np.zeros(199, np.int64))
+
+
 def test_data_without_a_source_is_refused(images):
     with pytest.raises(LabError, match="no source"):
         Calibration((images.numpy(),), " ")

@@ -8,6 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 from labkit import engines, export
 from labkit.errors import LabError
+from labkit.export.runtime import notes
 from labkit.models.encoder import Encoder
 from labkit.quantize import dynamic
 from labkit.quantize.numbers import sqnr_db
@@ -22,7 +23,7 @@ def tokens():
 def plain(tokens, tmp_path_factory):
     torch.manual_seed(0)
     network = Encoder(32, 2, heads=4, vocabulary=50, longest=16).eval()
-    return export.to_onnx(network, tokens, tmp_path_factory.mktemp("dynamic") / "net.onnx", longest=16)
+    return export.to_onnx(network, tokens, tmp_path_factory.mktemp("dynamic") / "net.onnx", dynamic_shapes={1: 16})
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_every_product_with_stored_weights_is_in_integers_and_the_file_says_so(p
     model = export.checked(quantized)
     assert export.operators(model)["MatMulInteger"] >= 12
     assert export.precision_of(model) == "int8"
-    assert "ranges found in each call" in model.metadata_props[0].value
+    assert "ranges found in each call" in notes(model)["quantized"]
     assert quantized.stat().st_size < plain.stat().st_size
 
 

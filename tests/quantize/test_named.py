@@ -1,7 +1,9 @@
 """From names: what `labkit quantize` does."""
 
 import re
+from functools import partial
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -10,10 +12,11 @@ from typer.testing import CliRunner
 
 from labkit import cli
 from labkit.data import load
-from labkit.device.machine import Machine
 from labkit.errors import LabError
 from labkit.export import parity, precision_of, to_onnx
-from labkit.quantize import by_name, images_for
+from labkit.export.runtime import notes
+from labkit.quantize import Limit, by_name, images_for, to_compare
+from labkit.quantize.named import _parts
 from labkit.train import TrainConfig
 from labkit.train.by_name import training
 
@@ -38,7 +41,7 @@ def test_the_command_writes_an_int8_file_that_computes_the_same(recipe, onnx_fil
 def test_weights_have_as_many_bits_as_the_user_or_the_cpu_says_and_the_file_says_so(
     asked, isa, bits, onnx_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("labkit.device.describe", lambda: Machine(machine_key="m", cpu_isa=isa))
+    monkeypatch.setattr("labkit.device.cpu_isa", lambda: [isa])
     words = (
         "--data",
         "fashion-mnist",
@@ -88,7 +91,7 @@ def test_of_a_folder_without_test_images_some_are_held_out_and_never_observed(on
     model = onnx.load(onnx_file)
     seen = {split: images_for(model, str(pictures), 256, split) for split in ("train", "test")}
     pixels = {split: {each.tobytes() for batch in data.batches for each in batch} for split, data in seen.items()}
-    assert (seen["train"].count, seen["test"].count) == (66, 64)
+    assert (seen["train"].count, seen["test"].count) == (65, 65)
     assert not pixels["train"] & pixels["test"]
     assert set(seen["test"].labels) == {0, 1}
     (pictures / "two").rename(pictures / "three")
@@ -106,7 +109,54 @@ def test_pictures_are_normalised_as_the_user_says_and_the_file_says_how(onnx_fil
     torch.testing.assert_close(torch.from_numpy(next(iter(own.batches))), torch.from_numpy((pixels - 0.25) / 0.5))
     run(onnx_file, tmp_path / "q.onnx", "--data", pictures, "--count", 64, "--mean", "0.25", "--std", "0.5")
     said = {entry.key: entry.value for entry in onnx.load(tmp_path / "q.onnx").metadata_props}
-    assert said["calibrated"].endswith("pictures train (28 pixels, mean 0.25, std 0.5)")
+    assert said["calibrated"].endswith("pictures train, scale as typed (28 pixels, mean 0.25, std 0.5)")
+
+
+def test_colour_pictures_feed_a_grey_network_by_their_brightness(onnx_file, tmp_path):
+    folder, pixels = tmp_path / "colours", np.random.default_rng(0).integers(0, 256, (64, 7, 7, 3)).astype(np.uint8)
+    folder.mkdir()
+    for place, picture in enumerate(pixels):
+        Image.fromarray(picture).resize((28, 28)).save(folder / f"{place:02}.png")
+    data = images_for(onnx.load(onnx_file), str(folder), 64, mean=(0.0,), std=(1.0,))
+    found = np.concatenate(list(data.batches))
+    wanted = [np.asarray(Image.open(path).convert("L")) / 255 for path in sorted(folder.glob("*.png"))]
+    assert found.shape == (64, 1, 28, 28)
+    assert np.abs(np.sort(found.mean((1, 2, 3))) - np.sort(np.mean(wanted, (1, 2)))).max() < 0.01
+
+
+def test_grey_pictures_feed_a_colour_network_that_was_trained_with_three_numbers(tmp_path):
+    source = to_onnx(torch.nn.Conv2d(3, 4, 3), torch.randn(2, 3, 28, 28), tmp_path / "colour.onnx")
+    scale = {"mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225"}
+    data = images_for(onnx.load(source), "fashion-mnist", 64, **scale)
+    black = next(iter(data.batches)).min((0, 2, 3))
+    np.testing.assert_allclose(black, -np.array([0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225], rtol=1e-5)
+    assert data.source.startswith("fashion-mnist train, grey as colour, scale as typed (28 pixels, mean 0.485,")
+
+
+def test_the_choice_of_auto_is_judged_on_the_split_that_the_user_names_and_the_file_says_on_which(
+    onnx_file, pictures, tmp_path
+):
+    words = ["--data", "fashion-mnist", "--count", "64", "--recipe", "onnxruntime", "--keep", "auto", "--loss", "5"]
+    said = run(onnx_file, tmp_path / "a.onnx", *words, "--unseen", "test")
+    judged = notes(onnx.load(tmp_path / "a.onnx"))["judged"]
+    assert judged.startswith("1024 examples of fashion-mnist test")
+    assert judged.endswith("which the network was not trained on")
+    assert f"Judged on {judged}." in said
+    run(onnx_file, tmp_path / "b.onnx", *words)
+    judged = notes(onnx.load(tmp_path / "b.onnx"))["judged"]
+    assert judged.startswith("1024 examples of fashion-mnist train")
+    assert judged.endswith("unknown")
+    with pytest.raises(LabError, match="320: 256 for the comparison at the end"):
+        run(onnx_file, tmp_path / "c.onnx", "--data", pictures, *words[2:], "--unseen", "test")
+
+
+def test_no_image_that_judges_the_choice_is_among_those_of_the_comparison(onnx_file):
+    model = onnx.load(onnx_file)
+    _, judged = _parts(partial(images_for, model, "fashion-mnist"), 64, Limit(unseen="test"))
+    compared = to_compare(onnx_file, "fashion-mnist")
+    pixels = [{each.tobytes() for batch in data.batches for each in batch} for data in (judged, compared)]
+    assert [len(each) for each in pixels] == [1024, 256]
+    assert not pixels[0] & pixels[1]
 
 
 @pytest.mark.parametrize(

@@ -14,21 +14,12 @@ def histograms(onnx_file, train):
 
 
 def test_each_line_is_the_answer_of_a_file_with_that_layer_alone_quantized(onnx_file, histograms, images, tmp_path):
-    table = sensitivity(onnx_file, histograms, images)
+    table = sensitivity(prepared(onnx_file), histograms, images)
     names = list(table["layer"])
     assert list(table["kind"]) == ["Conv"] * 6 + ["Gemm"]
-    assert list(table["weights"])[:2] == [144, 2304]
     second = static(onnx_file, tmp_path / "q.onnx", histograms, in_float=[names[0], *names[2:]])
     exact, found = logits(onnx_file, images), logits(second, images)
     assert table["sqnr_db"][1] == pytest.approx(sqnr_db(exact, found))
-    assert table["same_answer"][1] == pytest.approx((exact.argmax(1) == found.argmax(1)).mean())
-
-
-def test_all_but_one_is_noisier_than_one_alone(onnx_file, histograms, images):
-    only = sensitivity(onnx_file, histograms, images)
-    others = sensitivity(onnx_file, histograms, images, way="all but")
-    assert others["sqnr_db"].max() < only["sqnr_db"].max()
-    assert list(only["layer"]) == list(others["layer"])
 
 
 def test_exact_answers_do_not_depend_on_the_integer_kernels_of_the_cpu(onnx_file, histograms, images, tmp_path):
@@ -36,4 +27,4 @@ def test_exact_answers_do_not_depend_on_the_integer_kernels_of_the_cpu(onnx_file
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     wanted = onnxruntime.InferenceSession(path, options).run(None, {"input": images.numpy()})[0]
-    np.testing.assert_array_equal(logits(path, images, batch=64), wanted)
+    np.testing.assert_array_equal(logits(path, images), wanted)

@@ -7,6 +7,7 @@ import torch
 
 from labkit import engines, export
 from labkit.errors import LabError
+from labkit.export.runtime import notes
 from labkit.quantize import weight_only
 from labkit.quantize.numbers import sqnr_db
 
@@ -69,7 +70,7 @@ def test_eight_bits_are_about_24_db_better_than_four_and_the_file_says_what_it_h
     for bits in (8, 4):
         path = weight_only(plain, tmp_path / f"{bits}.onnx", bits=bits)
         db[bits] = sqnr_db((x @ matrix).numpy(), export.as_written(path)(x).numpy())
-        assert f"weights in {bits} bits" in onnx.load(path).metadata_props[0].value
+        assert f"weights in {bits} bits" in notes(onnx.load(path))["quantized"]
     assert 20 < db[8] - db[4] < 28  # 6 dB per bit
     assert export.precision_of(export.checked(path)) == "fp32"  # what it computes in
 

@@ -157,10 +157,13 @@ def test_nothing_temporary_is_left_behind(course, place):
 def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_never(course, place):
     fails_once = "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / 'mended').exists(), 'broken'"
     drills.write_workbook(place, {"10_good": ["1", drills.RECORD], "11_bad": [fails_once, drills.RECORD]})
-    stale = place / "artifacts" / "executed" / "quick" / ".11_bad.ipynb.abc.tmp"
-    stale.write_text("what a kill left")
+    names = ("executed/quick/.11_bad.ipynb.abc.tmp", ".ledger.before-batch.sqlite.abc.tmp")
+    stale = [place / "artifacts" / name for name in names]
+    for path in stale:
+        path.write_text("what a kill left")
     first = run_batch(["10", "11"], show=False)
-    assert [row.status for row in first.attempts] == ["passed", "failed"] and not first.ok and not stale.exists()
+    assert [row.status for row in first.attempts] == ["passed", "failed"] and not first.ok
+    assert not any(path.exists() for path in stale)
     failed = place / "artifacts" / first.attempts[1].output
     assert failed.name == "11_bad.failed.ipynb" and "broken" in failed.read_text(encoding="utf-8")
     assert first.attempts[1].reason == "AssertionError: broken, in code cell 3 of 4"

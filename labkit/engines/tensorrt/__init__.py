@@ -14,9 +14,9 @@ from labkit.engines.served import Served
 from labkit.engines.tensorrt.builder import Settings, build
 from labkit.engines.tensorrt.layers import compared
 from labkit.engines.tensorrt.libraries import facts, gpu_extra, library, require_gpu
-from labkit.engines.tensorrt.trust import Untrusted, obtain, vouched
+from labkit.engines.tensorrt.trust import obtain
 
-__all__ = ["Settings", "Untrusted", "build", "compared", "facts", "library", "obtain", "require_gpu", "vouched"]
+__all__ = ["Settings", "build", "compared", "facts", "library", "obtain", "require_gpu"]
 
 RUNS, PRECISIONS, NEEDS = "onnx", ("fp32", "bf16", "fp16", "int8", "fp8"), "cuda"
 LARGEST_BATCH = 64
@@ -42,7 +42,7 @@ def load(path, example, *, precision, threads):
     found = library()
     require_gpu(found)
     batch = len(example)
-    engine = obtain(path, Settings(batches=((1, batch, max(batch, LARGEST_BATCH)),)))
+    engine = obtain(path, Settings(batch=(1, batch, max(batch, LARGEST_BATCH))))
     session, device = Session(found, engine.plan), devices.pick("cuda")
     return Served(
         device=str(device),

@@ -13,36 +13,31 @@ from pathlib import Path
 
 from labkit import export
 from labkit.engines.tensorrt import layers
-from labkit.engines.tensorrt.libraries import facts, failed, generations, library, recorder, rejected
-from labkit.errors import LabError, Unavailable
+from labkit.engines.tensorrt.libraries import facts, failed, library, recorder, rejected
+from labkit.errors import LabError, Unavailable, require_known
 
 MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Memory", "scratch": "Max Scratch Memory"}
+
+MOST = 10**6  # images of a batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The choices for building an engine.
 
-    batches          optimisation profiles: (smallest, usual, largest) batch of each; kernels are chosen for the usual
-    workspace_bytes  most memory for intermediate results while a kernel runs; None: all there is
-    targets          GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU that is
-                     here, or any it knows where there is none
-    aux_streams      most CUDA streams beside the caller's for branches that can run at once; None: TensorRT decides
+    batch     smallest, usual and largest; kernels are chosen for the usual one
+    targets   GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU that is
+              here, or any it knows where there is none
     """
 
-    batches: tuple = ((1, 8, 64),)
-    workspace_bytes: int | None = None
+    batch: tuple = (1, 8, 64)
     targets: tuple = ()
-    aux_streams: int | None = None
 
     def __post_init__(self):
-        for profile in self.batches:
-            if len(profile) != 3 or not 1 <= profile[0] <= profile[1] <= profile[2]:
-                raise LabError(
-                    "An optimisation profile is out of order.",
-                    expected="smallest <= usual <= largest batch, such as (1, 8, 64)",
-                    found=profile,
-                )
+        within = [1, *self.batch, MOST]
+        if len(within) != 5 or sorted(within) != within:
+            expected = "smallest <= usual <= largest, such as --batch 1:8:64"
+            raise LabError("These batch sizes are out of order.", expected=expected, found=self.batch)
 
     def as_json(self):
         return json.dumps(asdict(self), sort_keys=True)
@@ -145,36 +140,27 @@ def _parsed(trt, network, log, source):
 
 
 def _configured(found, builder, network, settings):
-    """The builder's configuration, with a profile for each range of batches."""
+    """The builder's configuration, with a profile for the range of batches."""
     trt, config = found.trt, builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    if settings.workspace_bytes is not None:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, settings.workspace_bytes)
-    if settings.aux_streams is not None:
-        config.max_aux_streams = settings.aux_streams
     if found.is_rtx:
         _aim(found, config, settings.targets)
     elif settings.targets:
         raise LabError(
             "The full TensorRT builds for the GPU it runs on only.", found=settings.targets, fix="leave targets out"
         )
-    for batches in settings.batches:
-        profile = builder.create_optimization_profile()
-        for index in range(network.num_inputs):
-            tensor = network.get_input(index)
-            profile.set_shape(tensor.name, *(_with_batch(tensor, batch) for batch in batches))
-        config.add_optimization_profile(profile)
+    profile = builder.create_optimization_profile()
+    for tensor in map(network.get_input, range(network.num_inputs)):
+        profile.set_shape(tensor.name, *(_with_batch(tensor, batch) for batch in settings.batch))
+    config.add_optimization_profile(profile)
     return config
 
 
 def _aim(found, config, targets):
     """Tell TensorRT-RTX which GPUs to build for: where none are named, the one that is here."""
     known = found.trt.ComputeCapability.__members__
-    unknown = [name for name in targets if name not in known]
-    if unknown:
-        raise LabError(
-            "TensorRT-RTX does not know this GPU generation.", expected=generations(found.trt), found=unknown[0]
-        )
+    for name in targets:
+        require_known(name, known, "GPU generation")
     here = f"SM{(facts(found)['compute_capability'] or '').replace('.', '')}"
     wanted = targets or (("CURRENT",) if here in known else ())
     if wanted:

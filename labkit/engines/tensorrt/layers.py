@@ -28,8 +28,6 @@ class Kernel:
 
     kind       TensorRT's name for it: "correlation" or "CaskConvolution", "gemm", "kgen" (element-wise), ...
     inputs, constants, outputs  the types of its tensors, such as ("int8", "fp32"); constants hold the weights
-    tactic     the chosen implementation; TensorRT-RTX chooses it at the first run
-    stream     the number of the CUDA stream it is put on
     nodes      names of the ONNX nodes it computes; none in the body of a loop
     """
 
@@ -38,8 +36,6 @@ class Kernel:
     inputs: tuple
     constants: tuple
     outputs: tuple
-    tactic: str
-    stream: int
     nodes: tuple
 
     @property
@@ -68,8 +64,7 @@ def kernel(line):
     parts = dict.fromkeys(KEYS, "") | dict(PART.findall(rest))
     types = [tuple(map(_type_name, re.findall(r"Datatype: ([^,}]*)", parts[key]))) for key in KEYS[:3]]
     nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", parts["Metadata"])
-    stream = re.match(r"\d+", parts["StreamId"])
-    return Kernel(name, kind, *types, parts["TacticName"], int(stream[0]) if stream else 0, tuple(dict.fromkeys(nodes)))
+    return Kernel(name, kind, *types, tuple(dict.fromkeys(nodes)))
 
 
 def _type_name(text):

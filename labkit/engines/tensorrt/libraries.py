@@ -120,11 +120,10 @@ def rejected(file, problems):
     """
     told = [f"{f'node {node!r} ({operator}): ' if node or operator else ''}{_meaning(said)}"
             for node, operator, said in problems[:SHOWN]]  # fmt: skip
-    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     return LabError(
         f"TensorRT rejects {file}.",
         expected="operators, types and quantization that TensorRT has",
-        found="; ".join(told) + more,
+        found="; ".join(told),
         fix=_fix(problems[0][2], file) or "look at this node with `labkit view`, and export it another way",
     )
 
@@ -135,10 +134,9 @@ def failed(file, messages):
     chosen = (known or messages or ["no reason was given"])[0]
     return LabError(
         f"TensorRT cannot build {file}.",
-        expected="a network that the chosen GPUs, memory limit and profile can hold",
+        expected="a network that the chosen GPUs and profile can hold",
         found=_meaning(chosen),
-        fix=_fix(chosen, file)
-        or "build once more with fewer targets and without a memory limit, to see which one is too much",
+        fix=_fix(chosen, file) or "build once more with fewer targets, to see which one is too much",
     )
 
 

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.engines._trusted import Untrusted, keep, vouched
+from labkit.engines import _trusted
 from labkit.engines.tensorrt.builder import Built, Settings, Source, build
 from labkit.engines.tensorrt.libraries import facts, library
 from labkit.files import artifacts
@@ -40,10 +40,11 @@ def obtain(onnx, settings=None, *, folder=None):
     about = {"onnx_sha256": source.sha256, "settings": settings.as_json(), **facts(library())}
     choice = hashlib.sha256(settings.as_json().encode()).hexdigest()[:6]
     path = Path(folder or artifacts() / "engines") / f"{Path(source.name).stem}-{source.sha256[:10]}-{choice}.engine"
-    try:
-        plan, row = vouched(path, **about)
-        return Engine(plan, path, row, "reused")
-    except Untrusted as error:
-        how = f"built again: {error.found}" if path.exists() else "built"
-    built = build(source, settings)
-    return Engine(built.plan, path, keep(path, built.plan, **about), how, built)
+    new = []
+
+    def built():
+        new.append(build(source, settings))
+        return new[0].plan
+
+    plan, row, how = _trusted.obtain(path, built, **about)
+    return Engine(plan, path, row, how, *new)

@@ -128,6 +128,11 @@ def verify_is_real(answer):
             words[2],
             {"noise": 0.002, "null_noise": 0.3, "pairs": 15},
         ),
+        "10 % faster, where the lower end of its interval lies within the band of 8 %": (
+            1.10,
+            words[2],
+            {"null": 1.08, "noise": 0.15, "null_noise": 0.002, "pairs": 40},
+        ),
         "1 % faster, far below what this noise can show": (1.01, "not distinguishable", {"noise": 0.15, "pairs": 15}),
     }
     for name, (true_ratio, wanted, traits) in cases.items():

@@ -166,7 +166,8 @@ def verify_gpu_classes(answer):
             try:
                 found = np.asarray(given_back(Context(gpu, path), gpu, images))
             except (Misuse, ValueError) as error:
-                raise Wrong(f"A GPU program would have crashed here. {error}") from error
+                clue = " Before set_input_shape the output has no shape." * ("negative dimensions" in str(error))
+                raise Wrong(f"A GPU program would have crashed here. {error}{clue}") from error
             check_steps(gpu)
             expect(
                 found.shape == (count,),

@@ -93,6 +93,20 @@ def want_every_pair(ratios, null_ratios):
     return "faster" if min(ratios) > 1 else "slower" if max(ratios) < 1 else "not distinguishable"
 
 
+def by_the_middle(ratios, null_ratios):
+    """The middle must lie outside the band, and the interval only beside 1."""
+
+    def interval(values):
+        ordered, rank = np.sort(values), max(1, round(len(values) / 2 - len(values) ** 0.5))
+        return ordered[rank - 1], ordered[-rank]
+
+    (low, high), floor = interval(ratios), max(abs(end - 1) for end in interval(null_ratios))
+    middle = (low + high) / 2
+    if middle > 1 + floor and low > 1:
+        return "faster"
+    return "slower" if middle < 1 / (1 + floor) and high < 1 else "not distinguishable"
+
+
 def turn_it_around(ratios, null_ratios):
     return {"faster": "slower", "slower": "faster"}.get(is_real(ratios, null_ratios), "not distinguishable")
 
@@ -231,6 +245,7 @@ WRONG = {
         "takes means, which one spike moves": compare_means,
         "asks for a fixed amount": ask_for_a_tenth,
         "wants every single pair to agree": want_every_pair,
+        "looks where the middle of the interval lies": by_the_middle,
         "turns the ratio around": turn_it_around,
         "says what equals any word": lambda ratios, null_ratios: AnyWord("faster"),
         "multiplies its input": multiply_its_input,
