@@ -32,8 +32,8 @@ test-fast: $(READY)  ## all but lessons, browser, kill drills and what takes sec
 lab: $(READY)    ## open JupyterLab on your own copies of the lessons, in my-lessons/
 	$(BIN)/labkit lab
 
-lint: $(READY)   ## check code and notebooks
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+lint: $(READY)   ## check code, notebooks and types
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and without any host
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \

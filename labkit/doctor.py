@@ -9,7 +9,7 @@ from labkit.errors import LabError
 from labkit.files import artifacts, notebooks, root
 
 
-def examine():
+def examine() -> list[Check]:
     """All checks, in the order a reader meets them. Takes a few seconds: the engines are really imported."""
     return [
         _python(),

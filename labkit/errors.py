@@ -1,6 +1,7 @@
 """Errors that say what is wrong, what was expected, what was found, and what to do next."""
 
 import errno
+from collections.abc import Iterable
 
 _PLACE = "make it readable and writable, or write elsewhere: LABKIT_ARTIFACTS=FOLDER moves what runs produce"
 _STEPS = {  # where the operating system refuses something
@@ -31,7 +32,7 @@ class LabError(Exception):
         return "\n".join([self.what, *(f"  {name}: {text}" for name, text in parts if text is not None)])
 
 
-def require_known(name, known, what):
+def require_known(name: object, known: Iterable, what: str) -> None:
     """Raise a LabError that lists what is known unless `name` is among it; `what` it is, such as "network"."""
     if name not in known:
         expected = " or ".join(map(str, known))
@@ -58,9 +59,9 @@ class Unavailable(LabError):
     """Something this machine does not have: a device, an engine, a counter."""
 
 
-def explained(error):
+def explained(error: OSError) -> LabError:
     """An `OSError` as a `LabError` that names the file and says what to do: for the command line and the runner."""
     places = [str(name) for name in (error.filename, error.filename2) if name is not None]
     reason = error.strerror or str(error) or type(error).__name__
-    step = _STEPS.get(error.errno, "mend that, and give the same command again")
+    step = _STEPS.get(error.errno or 0, "mend that, and give the same command again")
     return LabError("The operating system refused.", found=": ".join([*places, reason]), fix=step)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def root():
     return Path(os.environ.get("LABKIT_ROOT") or Path(__file__).resolve().parent.parent)
 
 
-def notebooks():
+def notebooks() -> list[Path]:
     """The lessons of the course in order: the paths of `notebooks/NN_*.ipynb`. Raises LabError where there are none."""
     found = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     if not found:
@@ -28,7 +29,7 @@ def notebooks():
     return found
 
 
-def artifacts():
+def artifacts() -> Path:
     """The folder for what runs produce; `LABKIT_ARTIFACTS` moves it. Made when missing."""
     folder = Path(os.environ.get("LABKIT_ARTIFACTS") or root() / "artifacts")
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +37,7 @@ def artifacts():
 
 
 @contextmanager
-def atomic(path):
+def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is fsynced and renamed over `path`.
 
     A kill at any moment leaves the old file or the new one, never a torn one.
@@ -67,7 +68,7 @@ def publish(source, target):
         os.close(folder)
 
 
-def write_text(path, text):
+def write_text(path: str | Path, text: str) -> None:
     """Write `text` as UTF-8, whole or not at all."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

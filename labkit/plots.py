@@ -2,6 +2,8 @@
 
 import io
 import re
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from matplotlib.collections import PolyCollection
@@ -63,7 +65,7 @@ def _short(value):
     return f"{value:.3g}" if isinstance(value, (int, float, np.number)) else str(value)
 
 
-def canvas(width=6.5, height=3.2, *, columns=1):
+def canvas(width: float = 6.5, height: float = 3.2, *, columns: int = 1) -> tuple:
     """(figure, axes): a new picture."""
     figure = Picture(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, columns)
@@ -158,7 +160,7 @@ def front(x, y):
     return np.array([not np.any((x <= a) & (y >= b) & ((x < a) | (y > b))) for a, b in zip(x, y, strict=True)], bool)
 
 
-def log_axis(ax, which, text):
+def log_axis(ax: Any, which: str, text: Callable) -> None:
     """Make the "x" or "y" axis logarithmic, with numbers as `text` writes them: value -> string."""
     getattr(ax, f"set_{which}scale")("log")
     axis = getattr(ax, f"{which}axis")
@@ -173,7 +175,7 @@ def _box_corners(x, y, width, height):
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
 
-def flame(boxes, *, label, bands):
+def flame(boxes: Iterable, *, label: Any, bands: Any) -> Any:
     """A flame chart: boxes (depth, start, width, name), callees under callers.
 
     label  of the axis on which they begin and end, with its unit

@@ -127,7 +127,14 @@ def _written(label, network, folder, about):
     return path, None
 
 
-def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
+def compress_by_name(
+    source: str | Path,
+    out: str | Path,
+    recipe: DeepRecipe | None = None,
+    *,
+    dataset: str | None = None,
+    limit: int | None = None,
+) -> tuple[list[Stage], float, float, int]:
     """Compress a network as `labkit compress` does: ([`Stage`], accuracy before, after, number of test images).
 
     The whole network teaches the one that is compressed (`Distillation`).
@@ -139,7 +146,7 @@ def compress_by_name(source, out, recipe=None, *, dataset=None, limit=None):
     if Path(source).suffix == ".pt":
         model, name, known, shape = restored(source)
     else:
-        (model, manifest), name = trained(source), source
+        (model, manifest), name = trained(str(source)), str(source)
         known, shape = manifest["dataset"], models.recipe_of(name).shape
     work = training(name, dataset or known, TrainConfig(size=shape[-1]), limit=limit)
     model.to(work.device)

@@ -16,7 +16,7 @@ from labkit.errors import LabError, require_known
 SCOPES = ("global", "layer", "lamp")
 
 
-def prunable(model):
+def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
     """{name: weight} of the convolutions and linear layers, in their order; biases and norms are left alone."""
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, kinds)]

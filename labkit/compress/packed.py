@@ -53,7 +53,7 @@ class Packed(NamedTuple):
 
 
 @torch.no_grad()
-def folded(model):
+def folded(model: nn.Module) -> nn.Module:
     """A copy for inference: batch norm as one scale and one shift per channel, all but the weights in half precision.
 
     This is the compressed network: the one to test, and the one that the file gives back exactly. Do not train it.

@@ -26,7 +26,7 @@ class SetStatus:
     how: str
 
 
-def status():
+def status() -> list[SetStatus]:
     """A SetStatus for each published set; nothing is fetched."""
     rows = []
     for entry in SETS.values():
@@ -40,7 +40,7 @@ def status():
     return rows
 
 
-def fetch(name, *, source=None):
+def fetch(name: str, *, source: str | Path | None = None) -> Path:
     """Bring a set to this machine and check it; returns its folder. A good one that is there is left alone.
 
     source  None: the publisher; or another http(s) address, or the path of an archive you have
@@ -53,10 +53,10 @@ def fetch(name, *, source=None):
     elif source is None or str(source).startswith(("http://", "https://")):
         _download(entry, folder, str(source or entry.url))
     else:
-        source = Path(source).expanduser()
-        compare(entry, entry.archive, source)
+        archive = Path(source).expanduser()
+        compare(entry, entry.archive, archive)
         with atomic(folder / entry.archive) as temporary:
-            shutil.copyfile(source, temporary)
+            shutil.copyfile(archive, temporary)
     return folder
 
 

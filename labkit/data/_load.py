@@ -1,6 +1,7 @@
 """`load`: one name, one split, one ImageSet."""
 
 from pathlib import Path
+from typing import Any
 
 from labkit.data._cache import cached, fingerprint
 from labkit.data._folders import labelled
@@ -14,7 +15,7 @@ from labkit.errors import DataError
 READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
 
 
-def load(name, split="train", *, limit=None, size=None):
+def load(name: str, split: str = "train", *, limit: int | None = None, size: int | None = None) -> Any:
     """A data set as uint8 images in memory, or the course's text as bytes.
 
     name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class, or "course-text"

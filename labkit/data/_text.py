@@ -26,7 +26,7 @@ class Paragraph(NamedTuple):
     text: str
 
 
-def paragraphs():
+def paragraphs() -> list[Paragraph]:
     """Every paragraph of every lesson, in the order a reader meets them: a list of `Paragraph`. No tables, no code."""
     found = []
     for path in notebooks():

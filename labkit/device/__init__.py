@@ -2,7 +2,9 @@
 
 import logging
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from labkit.device import packages
 from labkit.device.machine import (  # noqa: F401
@@ -16,6 +18,9 @@ from labkit.device.machine import (  # noqa: F401
 )
 from labkit.errors import Unavailable
 
+if TYPE_CHECKING:
+    import torch
+
 
 def kinds():
     """The kinds of device usable here, best first, such as ("cuda", "cpu")."""
@@ -24,7 +29,7 @@ def kinds():
     return ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
 
 
-def pick(prefer=None):
+def pick(prefer: str | None = None) -> "torch.device":
     """The device to run on, a `torch.device`: `prefer`, or `$LABKIT_DEVICE`, or the best there is."""
     import torch
 
@@ -48,7 +53,7 @@ def _is_cuda(device):
     return kind(device) == "cuda"
 
 
-def synchronize(device):
+def synchronize(device: "torch.device") -> None:
     """Wait until the device has done everything asked of it; on a CPU there is nothing to wait for."""
     waiter(device)()
 
@@ -60,12 +65,12 @@ def waiter(device):
     return (lambda: torch.cuda.synchronize(device)) if _is_cuda(device) else lambda: None
 
 
-def supports_events(device):
+def supports_events(device: "torch.device") -> bool:
     """True when the device keeps its own clock (CUDA events)."""
     return _is_cuda(device)
 
 
-def runs_triton():
+def runs_triton() -> bool:
     """True when there is a GPU that Triton compiles kernels for."""
     return "cuda" in kinds()
 
@@ -116,7 +121,7 @@ def uuid(device):
     return str(torch.cuda.get_device_properties(device).uuid) if _is_cuda(device) else None
 
 
-def cache_bytes(device):
+def cache_bytes(device: "torch.device") -> int:
     """Size of the device's last-level cache; 32 MiB when it does not tell."""
     import torch
 
@@ -159,7 +164,7 @@ def set_rng_state(device, state):
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def require_compiler(device):
+def require_compiler(device: "torch.device") -> None:
     """Raise Unavailable where torch.compile cannot build kernels for this device."""
     if not _is_cuda(device):
         packages.require_cpp()
@@ -171,7 +176,7 @@ def _is_news_on_a_cpu(record):
     return "No CUDA runtime is found" not in record.getMessage()
 
 
-def threads():
+def threads() -> int:
     """The number of threads that torch's CPU operators use."""
     import torch
 
@@ -179,7 +184,7 @@ def threads():
 
 
 @contextmanager
-def using_threads(count):
+def using_threads(count: int | None) -> Iterator[None]:
     """Within it, torch's CPU operators use so many threads."""
     import torch
 
@@ -205,7 +210,7 @@ def adds_int8():
     return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 
 
-def multiplies_bf16(device):
+def multiplies_bf16(device: "torch.device | str") -> bool:
     """True when the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
     import torch
 

@@ -81,7 +81,7 @@ def last_level_cache_bytes():
 
 
 @functools.cache
-def describe():
+def describe() -> Machine:
     """This machine as a ledger row."""
     import psutil
     import torch
@@ -102,9 +102,9 @@ def describe():
     return Machine(machine_key=digest, **facts)
 
 
-def usable_cores():
+def usable_cores() -> int:
     """Cores this process may run on; a container or a batch system may allow fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _gpu_facts():

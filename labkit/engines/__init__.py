@@ -16,8 +16,14 @@ import os
 import pkgutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabError, Unavailable, require_known
+
+if TYPE_CHECKING:
+    import torch
+
+    from labkit.engines.served import Served
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
 _NO_ENGINES = ("bench", "deployment", "fidelity", "served")  # modules here that are about engines
@@ -26,7 +32,7 @@ _PARTS = ("RUNS", "PRECISIONS", "check", "load")
 __path__.extend(filter(None, os.environ.get("LABKIT_ENGINES", "").split(os.pathsep)))
 
 
-def names(*, runs=None, precision=None):
+def names(*, runs: str | None = None, precision: str | None = None) -> tuple[str, ...]:
     """The names of all engines, or of those that run "torch" modules or "onnx" files, or serve a precision."""
     listed = {found.name for found in pkgutil.iter_modules(__path__)} - set(_NO_ENGINES)
     found = sorted(name for name in listed if not name.startswith("_"))
@@ -55,7 +61,9 @@ def get(name):
     return module
 
 
-def load(name, model_or_onnx, example, *, precision="fp32", threads=None):
+def load(
+    name: str, model_or_onnx: Any, example: "torch.Tensor", *, precision: str = "fp32", threads: int | None = None
+) -> "Served":
     """Make a model ready to serve batches like `example`, of any size: a `Served`.
 
     name           one of `names()`

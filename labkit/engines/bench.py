@@ -2,10 +2,10 @@
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,10 @@ from labkit import engines, export, ledger, measure, models
 from labkit.engines import fidelity
 from labkit.errors import MeasureError, Unavailable
 from labkit.ledger.rows import Latency, Run
+
+if TYPE_CHECKING:
+    from labkit.measure.clock import Plan
+    from labkit.measure.compare import Comparison
 
 ROUNDING = 0.1  # engines round in their own ways, INT8 most of all; another batch or a missing softmax is further away
 ANOTHER_FILE = 0.5  # where files race: INT8 answers random inputs roughly; `labkit quantize` says what pictures lose
@@ -36,7 +40,7 @@ class Opened:
     graph: Any = None
 
 
-def opened(name):
+def opened(name: str) -> Opened:
     """The `Opened` of a name."""
     device = devices.pick()
     if Path(name).suffix == ".onnx":
@@ -48,7 +52,15 @@ def opened(name):
     return Opened(name, network, "fp32", lambda batch: _on(device, [models.example(name, batch)]))
 
 
-def bench(network, batches, *, engine="eager", precision=None, threads=None, plan=None):
+def bench(
+    network: Any,
+    batches: Iterable[int],
+    *,
+    engine: str = "eager",
+    precision: str | None = None,
+    threads: int | None = None,
+    plan: "Plan | None" = None,
+) -> Iterator[Latency]:
     """An iterator of a `rows.Latency` for each batch size, each yielded as soon as it is measured and in the ledger.
 
     network    what `opened` returned
@@ -69,7 +81,14 @@ def bench(network, batches, *, engine="eager", precision=None, threads=None, pla
     return map(measured, batches)
 
 
-def race(contenders, batches, *, precision=None, threads=None, plan=None):
+def race(
+    contenders: Any,
+    batches: Iterable[int],
+    *,
+    precision: str | None = None,
+    threads: int | None = None,
+    plan: "Plan | None" = None,
+) -> "Iterator[Comparison]":
     """An iterator of a `measure.Comparison` for each batch size: engines and files in turn, their rows in the ledger.
 
     contenders  [(network, engine that can run it)]; all are held against the first of them, on inputs for that one

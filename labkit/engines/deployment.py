@@ -5,7 +5,14 @@ from pathlib import Path
 from labkit import compress, data, export, models, train
 
 
-def export_by_name(source, out=None, *, opset=None, weights=None, size=None):
+def export_by_name(
+    source: str,
+    out: str | Path | None = None,
+    *,
+    opset: int | None = None,
+    weights: str | Path | None = None,
+    size: int | None = None,
+) -> tuple[Path, dict, dict]:
     """Write a network as an ONNX file and compare: (path, notes in the file, {what the inputs were: `export.Parity`}).
 
     source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint (.pt) or of a

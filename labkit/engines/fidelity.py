@@ -11,8 +11,10 @@ Limits  an engine rounds some sums in another order, which costs little: 25 dB a
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -83,7 +85,7 @@ def of_engine(served, path, inputs):
     return between(export.as_written(path)(*inputs).numpy(), served(*inputs).cpu().numpy())
 
 
-def misfits(model, engine):
+def misfits(model: Any, engine: str) -> Iterator[str]:
     """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in an engine here."""
     if model is None or hasattr(engines.get(engine), "NEEDS"):  # a GPU takes each file
         return
@@ -99,7 +101,7 @@ def misfits(model, engine):
         yield f"it was made for {made_for[1]} (--recipe {engine} makes one for this engine)"
 
 
-def quantized(src, dst, images, *, axis=None):
+def quantized(src: str | Path, dst: str | Path, images: Any, *, axis: int | None = None) -> Iterator[tuple]:
     """Compare a quantized file and its engines with `src`: yields (who, `Fidelity` to `src`, another one or a reason).
 
     The first is the file itself. Then comes each engine for such files: with its `Fidelity` to the file, or None and
@@ -126,10 +128,10 @@ def quantized(src, dst, images, *, axis=None):
             yield name, between(right[first], found, axis=axis), between(meant[first], found, axis=axis)
 
 
-def require(found, path, min_sqnr):
+def require(found: Any, path: str | Path, min_sqnr: float) -> Path:
     """The path of a file with at least `min_sqnr` dB in each output; else a LabError, and it gets another name."""
     if min(each.db for each in (found, *found.others.values())) >= min_sqnr:
-        return path
+        return Path(path)
     aside = Path(path).with_suffix(f".rejected{Path(path).suffix}")
     Path(path).replace(aside)
     raise LabError(

@@ -4,15 +4,27 @@ import copy
 import warnings
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabError
 from labkit.files import atomic
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # The first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`.
 OPSET = 20
 
 
-def to_onnx(model, example, path, *, dynamic_shapes=None, notes=None, **settings):
+def to_onnx(
+    model: "nn.Module",
+    example: Any,
+    path: str | Path,
+    *,
+    dynamic_shapes: Any = None,
+    notes: dict | None = None,
+    **settings: Any,
+) -> Path:
     """Write a torch module as an ONNX file, in eval mode, with a batch of any size: the path.
 
     model     a torch module; it is not changed

@@ -29,7 +29,7 @@ INTEGER_PRODUCTS = ("MatMulInteger", "ConvInteger")
 FLOATS = {"FLOAT": "fp32", "FLOAT16": "fp16", "BFLOAT16": "bf16"}
 
 
-def checked(path):
+def checked(path: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """Load an ONNX file, with its external data, after every check: an `onnx.ModelProto`; one comes back as it is.
 
     Raises LabError, naming the file and what is wrong: external data outside the file's folder, sizes that the bytes do

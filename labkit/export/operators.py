@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -12,6 +13,9 @@ from labkit.export.inputs import random_inputs
 from labkit.export.runtime import answers, session
 from labkit.export.walk import graphs
 
+if TYPE_CHECKING:
+    import pandas
+
 # Convolutions and matrix products: nearly all the arithmetic of a network.
 RECURRENT = ("GRU", "LSTM", "RNN")
 HEAVY = ("Conv", "MatMul", "Gemm", "ConvTranspose", "Einsum", *RECURRENT)
@@ -19,18 +23,18 @@ QUANTIZED = HEAVY[:3]  # for which every engine has integer kernels
 WARM_UP = 3
 
 
-def operators(model):
+def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
     """{operator: how many nodes}, most frequent first, inner graphs included: of a path or a ModelProto."""
     model = model if isinstance(model, onnx.ModelProto) else onnx.load(model, load_external_data=False)
     return dict(Counter(node.op_type for graph in graphs(model.graph) for node in graph.node).most_common())
 
 
-def nodes(model):
+def nodes(model: str | Path | onnx.ModelProto) -> int:
     """How many nodes a path or a ModelProto has."""
     return sum(operators(model).values())
 
 
-def node_times(path, batch, *, level="all", calls=20):
+def node_times(path: str | Path, batch: Any, *, level: str = "all", calls: int = 20) -> "pandas.DataFrame":
     """How long each node of a call takes: a DataFrame (node, operator, ms), in the order they run.
 
     batch    items of the made-up input
@@ -47,7 +51,7 @@ def node_times(path, batch, *, level="all", calls=20):
     return each.rename("ms").reset_index()
 
 
-def operator_times(path, batch, *, level="all", calls=20):
+def operator_times(path: str | Path, batch: Any, *, level: str = "all", calls: int = 20) -> "pandas.DataFrame":
     """`node_times` added up by operator: a DataFrame (operator, nodes, ms, share), the longest first."""
     each = node_times(path, batch, level=level, calls=calls).groupby("operator")["ms"]
     frame = each.agg(nodes="size", ms="sum").reset_index()

@@ -1,11 +1,17 @@
 """Does the exported graph still compute what the network computed?"""
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit.errors import LabError
 from labkit.export.runtime import as_written
 from labkit.ledger.shown import Shown
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Parity(Shown):
         )
 
 
-def parity(model, onnx_path, batches):
+def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Parity:
     """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU: a `Parity`.
 
     model    a torch module; a copy of it is compared, in eval mode on the CPU
@@ -61,7 +67,7 @@ def parity(model, onnx_path, batches):
         return agreement([(network(*batch), exported(*batch)) for batch in inputs])
 
 
-def agreement(pairs):
+def agreement(pairs: Iterable[tuple]) -> Parity:
     """A `Parity` of [(wanted, found)]: tensors (N, ...), or lists, tuples or dicts of them where there are several."""
     pairs = [(_outputs(wanted), _outputs(found)) for wanted, found in pairs]
     for wanted, found in pairs:

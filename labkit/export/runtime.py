@@ -1,13 +1,18 @@
 """ONNX Runtime, as every module here opens and calls it."""
 
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from labkit import device as devices
 from labkit.device import packages
 from labkit.errors import LabError
 from labkit.export.gate import checked
 from labkit.files import atomic
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 # How far ONNX Runtime may change a graph before it runs it; each level includes those before it.
 LEVELS = {
@@ -49,7 +54,14 @@ def notes(model):
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
-def session(model, level="all", *, threads=None, providers=("CPUExecutionProvider",), **settings):
+def session(
+    model: Any,
+    level: str = "all",
+    *,
+    threads: int | None = None,
+    providers: Sequence = ("CPUExecutionProvider",),
+    **settings: Any,
+) -> "onnxruntime.InferenceSession":
     """Open a model that has passed `checked`: an `onnxruntime.InferenceSession`.
 
     model     a path or a ModelProto
@@ -102,7 +114,7 @@ def refused(engine, batch, error, expected="the inputs of the model, in its orde
     )
 
 
-def as_written(path, *, level="none", whole=False):
+def as_written(path: str | Path, *, level: str = "none", whole: bool = False) -> Callable:
     """A function from a batch to the output (both tensors) that runs the file as it is written, or up to `level`.
 
     whole  a list of all outputs, not the first alone

@@ -1,5 +1,6 @@
 """Graph optimisations, one at a time and each into a file, so that what it does can be seen and timed."""
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def _slim(model, *, skip):
     return onnxslim.slim(model, skip_optimizations=["constant_folding", "weight_tying", *skip])
 
 
-PASSES = {
+PASSES: dict[str, Callable] = {
     "constants folded": _fold_constants,
     # what changes nothing: identity, dropout at inference, casts and reshapes to what already is
     "redundant removed": partial(_slim, skip=["graph_fusion"]),
@@ -39,7 +40,7 @@ PASSES = {
 }
 
 
-def simplify(src, dst, passes=tuple(PASSES)):
+def simplify(src: str | Path, dst: str | Path, passes: Iterable[str] = tuple(PASSES)) -> Path:
     """Write a simpler copy of an ONNX file that computes the same: the path `dst`.
 
     passes   names of `PASSES`, applied in that order
@@ -52,7 +53,7 @@ def simplify(src, dst, passes=tuple(PASSES)):
     return written(model, dst)
 
 
-def runtime_graph(src, dst, level="extended"):
+def runtime_graph(src: str | Path, dst: str | Path, level: str = "extended") -> Path:
     """Write the graph that ONNX Runtime makes of a file before it runs it: the path `dst`.
 
     level  of `LEVELS`; "all" is made for this machine's CPU and must not travel to another

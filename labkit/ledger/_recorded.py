@@ -6,6 +6,7 @@ import math
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit import device
 from labkit.errors import LabError
@@ -13,11 +14,16 @@ from labkit.files import artifacts, root, write_text
 from labkit.ledger._store import as_frame, find, row_class, row_of, tables
 from labkit.ledger.rows import EDITION, PROFILES, Completion, Machine, Run
 
+if TYPE_CHECKING:
+    import pandas
+
 KEPT = ("machines", "runs", "claims", "lesson_answers", "deployments", "trainings", "ceilings", "ratios", "latencies",
         "memories")  # fmt: skip
 
 
-def record(hardware=None, *, profile="lab", folder=None):
+def record(
+    hardware: str | None = None, *, profile: str = "lab", folder: str | Path | None = None
+) -> dict[Path, str | None]:
     """Write the newest completed run of each lesson as recorded results: {path: None, or why it was left as it is}.
 
     hardware  how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it names itself
@@ -90,7 +96,9 @@ def _why_not(path, page):
     return f"the file has {' and '.join(gone)}, the new run has none" if gone else None
 
 
-def recorded(table="deployments", *, most_different=None, folder=None):
+def recorded(
+    table: str = "deployments", *, most_different: int | None = None, folder: str | Path | None = None
+) -> "pandas.DataFrame":
     """Rows of a table that were measured on other, named hardware, as a DataFrame.
 
     Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its instruction sets),

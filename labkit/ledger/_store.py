@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -101,7 +102,7 @@ def as_frame(kind, found):
     )
 
 
-def export(folder=None, *, path=None):
+def export(folder: str | Path | None = None, *, path: str | Path | None = None) -> Any:
     """Write each table as CSV and Parquet; both can be rebuilt from the ledger at any time.
 
     Returns the written paths.

@@ -1,7 +1,9 @@
 """How the claims of the lessons fared over several seeds and machines, and against recorded runs; from the ledger."""
 
 from collections import Counter, defaultdict
-from typing import NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from labkit import device
 from labkit.ledger._recorded import pages_of
@@ -88,14 +90,14 @@ def _spans(numbers):
     return f"seeds {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def flips(run_keys, folder):
+def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
     """What these runs say otherwise than the recorded ones of this kind of machine, with the same profile and seed.
 
     folder   of recorded results, such as artifacts/recorded
     returns  (a line for each claim whose verdict is another, and for each answer whose interval lies apart from the
              recorded one or of which only one run has a number; how many claims and answers were compared)
     """
-    before = {}
+    before: dict = {}
     for tables in pages_of(device.describe(), folder):
         before |= _said(tables["runs"], tables["claims"] + tables["lesson_answers"])
     now = _said([run for run in find(Run) if run.run_key in run_keys], find(Claim) + find(LessonAnswer))

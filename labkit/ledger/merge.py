@@ -14,6 +14,7 @@ import zlib
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import LabError, LedgerError
 from labkit.files import artifacts, atomic
@@ -31,7 +32,7 @@ _BAD_FILE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
 _PLAIN_TABLE = re.compile(r'CREATE TABLE "?\w+"? \((?:"\w+" (?:TEXT|INTEGER|REAL)|UNIQUE \([\w ,"]+\)|, )+\)')
 
 
-def pack(path):
+def pack(path: str | Path) -> Path:
     """Write this ledger and its executed notebooks as a zip, which `merge` takes elsewhere; returns the path."""
     path = Path(path)
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
@@ -47,7 +48,7 @@ def pack(path):
     return path
 
 
-def merge(path, *, as_ours=None):
+def merge(path: str | Path, *, as_ours: str | None = None) -> Any:
     """Take a parcel into this ledger; returns the rows that came: none where all of them were here.
 
     path     an artifacts folder, or a zip of one

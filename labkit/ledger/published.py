@@ -6,8 +6,12 @@ Times of different machines are never compared: each table is divided by its own
 import functools
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import require_known
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @functools.cache
@@ -16,7 +20,7 @@ def _studies():
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
-def table(study):
+def table(study: str) -> "pandas.DataFrame":
     """The table of one study, a DataFrame; `.attrs` has its source and hardware.
 
     Units stand in the column names (_s seconds, _ms, _bytes); accuracy is a fraction from 0 to 1.
@@ -31,7 +35,7 @@ def table(study):
     return frame
 
 
-def beside(own, study, column):
+def beside(own: Any, study: str, column: str) -> "pandas.DataFrame":
     """One's own numbers beside the published and the recorded ones, each divided by its own baseline.
 
     own      rows or a DataFrame with `variant` and the column, as in the published table; the first is the baseline

@@ -22,7 +22,7 @@ class Shown:
         return f"<table>{cells}</table>"
 
 
-def shown(value, unit="", *, digits=3):
+def shown(value: float | None, unit: str = "", *, digits: int = 3) -> str:
     """A number for people, with its unit: "1.23 ms", "44.7 MB", "2.16 x", "12,346 images"; "unknown" for None and NaN.
 
     unit    one of `PREFIXED` goes with an SI prefix, any other (and None, for none) with the number as it is;

@@ -32,7 +32,7 @@ class _Beginning(io.StringIO):
         return super().write(text[: MOST_CHARACTERS - self.tell()])
 
 
-def exercise(exercise_id):
+def exercise(exercise_id: str) -> "Task":
     """The exercise of that id; call `.check(your_answer)` on it."""
     return Task(exercises.find(exercise_id))
 

@@ -8,8 +8,10 @@ import os
 import random
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from labkit import device, ledger
 from labkit.errors import LessonError
@@ -18,10 +20,13 @@ from labkit.lesson import cards, claims, verdicts
 from labkit.lesson._run import begin, current
 from labkit.lesson.progress import progress
 
+if TYPE_CHECKING:
+    from labkit.lesson._run import Lesson
+
 _one_at_a_time = threading.RLock()  # a click may arrive in another thread while a cell reveals the result
 
 
-def start(notebook, profile="lab", seed=0):
+def start(notebook: str, profile: str = "lab", seed: int = 0) -> "Lesson":
     """Begin a lesson: check the profile, seed everything, and open a run in the ledger. Returns the `Lesson`.
 
     notebook  the notebook's name without .ipynb
@@ -53,7 +58,9 @@ def start(notebook, profile="lab", seed=0):
     return lesson
 
 
-def predict(prediction_id, question, options=None, *, unit=None, default):
+def predict(
+    prediction_id: str, question: str, options: Sequence[str] | None = None, *, unit: str | None = None, default: Any
+) -> None:
     """Ask the reader what they expect, before they see it.
 
     options  the answers to choose from; without them the answer is a number in `unit`
@@ -93,7 +100,9 @@ def _record_answer(prediction_id, answer):
         return row
 
 
-def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"):
+def reveal(
+    prediction_id: str, result: Any, *, rests_on: str | None = None, reason: str | None = None, word: str = "measured"
+) -> None:
     """Show what was measured beside what the reader expected.
 
     result    an option; a number, a `Ratio` or an `Interval` (an answer inside it is not called off); None when this
@@ -119,7 +128,9 @@ def reveal(prediction_id, result, *, rests_on=None, reason=None, word="measured"
     cards.show("revealed", row, word)
 
 
-def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
+def claim(
+    claim_id: str, sentence: str, value: Any, *, holds_if: str, unit: str | None = None, reason: str | None = None
+) -> None:
     """State a sentence of the text, and whether this run bears it out: holds, fails, or inconclusive.
 
     value     a number; a `Ratio`, weighed with its interval widened by its floor; an `Interval`; None when it could not
@@ -135,7 +146,7 @@ def claim(claim_id, sentence, value, *, holds_if, unit=None, reason=None):
     cards.show("claimed", row, claims.entry(current().notebook, claim_id))
 
 
-def answer(sentence, value, *, because, holds_for, not_for, unit=None):
+def answer(sentence: str, value: Any, *, because: str, holds_for: str, not_for: str, unit: str | None = None) -> None:
     """End the lesson with its one answer: a sentence to repeat aloud, its number, the cause, and how far it carries.
 
     value      as for `claim`: a number, a `Ratio` (its unit is x unless another is given), an `Interval`, or None
@@ -158,7 +169,7 @@ def answer(sentence, value, *, because, holds_for, not_for, unit=None):
     cards.show("found", row)
 
 
-def decide(text, *, because):
+def decide(text: str, *, because: dict[str, Any]) -> None:
     """Write down what you would do, once per lesson at most, beside the numbers that it rests on.
 
     text     a few sentences, in your own words
@@ -174,7 +185,7 @@ def decide(text, *, because):
     cards.show("decided", row)
 
 
-def keep(*measured, name=""):
+def keep(*measured: Any, name: str = "") -> Any:
     """Write measured rows to the ledger under this run, and return them (one row as itself, several as a tuple).
 
     name  given to rows that have none, so that two measurements of one kind stay apart
@@ -188,7 +199,7 @@ def keep(*measured, name=""):
     return kept[0] if len(kept) == 1 else tuple(kept)
 
 
-def recap():
+def recap() -> None:
     """Close the lesson: how predictions, claims and exercises came out, and the record that the run is complete.
 
     In a reader's hands it also says how far that reader is.

@@ -7,6 +7,7 @@ never moved because the claim failed.
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -53,12 +54,12 @@ def entry(lesson, claim_id):
     return None
 
 
-def as_page():
+def as_page() -> str:
     """The register in Markdown, as docs/claims.md has it."""
     return template("claims.md").render(lessons=lessons(), register=register()).strip() + "\n"
 
 
-def as_markdown(profile="lab", seeds=None):
+def as_markdown(profile: str = "lab", seeds: Iterable[int] | None = None) -> str:
     """How the claims fared over seeds and machines, in Markdown: `labkit.ledger.claims.by_seed` as a table.
 
     Raises  LedgerError when no run of the profile, with one of these seeds, is complete

@@ -29,7 +29,7 @@ NOTE = """
 """
 
 
-def release(folder):
+def release(folder: str | Path) -> Path:
     """Write the student edition into a folder that is not there yet; returns its path.
 
     Raises  LabError where the folder is there, or the course is no checkout of git: only what git tracks is handed out

@@ -7,6 +7,7 @@ folders `old/` and `.base/` are not looked at.
 import csv
 import io
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -38,7 +39,7 @@ class Mark:
     answer: str = ""
 
 
-def grade(folder, *, tell=print):
+def grade(folder: str | Path, *, tell: Callable = print) -> tuple[Path, Path]:
     """Grade a class; writes FOLDER/grades.csv and FOLDER/grades.html, returns their paths.
 
     tell  called with a line for each student who is done

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 # No news, no update check: a laptop without network would only see them fail.
@@ -27,7 +28,7 @@ def command(settings_folder, lessons, arguments=()):
     ]
 
 
-def serve(lessons, arguments=()):
+def serve(lessons: Path, arguments: Sequence[str] = ()) -> int:
     """Run JupyterLab on a folder of lessons until it is stopped; returns its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")

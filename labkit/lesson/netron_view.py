@@ -40,7 +40,7 @@ _MODULES = (
 )
 
 
-def show(path, *others, height=520):
+def show(path: str | Path, *others: str | Path, height: int = 520) -> None:
     """Show models side by side, drawn by netron.
 
     path    an ONNX file; `others` stand to its right
@@ -69,7 +69,7 @@ def _linked(graphs):
     return f'<a href="../../graphs/{name}">{titles}, drawn by netron</a>'
 
 
-def whole_page(path, *others):
+def whole_page(path: str | Path, *others: str | Path) -> bytes:
     """The models side by side as one page for a browser tab: bytes to keep as a file.
 
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
@@ -78,7 +78,7 @@ def whole_page(path, *others):
     return page(graphs).encode("utf-8")
 
 
-def open_tab(address):
+def open_tab(address: str) -> None:
     """Open a browser tab where there is a display; elsewhere a browser of the terminal would take its place."""
     if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open_new_tab(address)

@@ -10,18 +10,19 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from labkit.files import atomic, root, write_text
 
 CONTEXT = 8  # lines around a change: most cells are shown whole
 
 
-def folder():
+def folder() -> Path:
     """Where the copies lie; `LABKIT_MY_LESSONS` moves them."""
     return Path(os.environ.get("LABKIT_MY_LESSONS") or root() / "my-lessons").absolute()
 
 
-def renew():
+def renew() -> Any:
     """Copy what is missing, and renew what the course has changed and the reader has not.
 
     returns  what to tell the reader: a line per lesson that was renewed, kept although the course changed, or taken out
@@ -35,7 +36,7 @@ def renew():
     return [line for line in told if line]
 
 
-def reset(original):
+def reset(original: Path) -> Path | None:
     """Put a fresh copy of a lesson in place; returns where the old one is kept, None where nothing was to be kept."""
     kept = _put_away(folder() / original.name)
     _copy(original)

@@ -56,7 +56,7 @@ class Progress:
         return f"{lessons_done}, {solved} of {exercises} exercises solved by you{told}."
 
 
-def progress():
+def progress() -> Progress:
     """The `Progress` of the reader of this ledger."""
     runs = sorted(find(Run, reported_by=None), key=lambda run: run.started_utc)
     lent = {row.batch_key for row in find(Batch) if json.loads(row.settings).get("solutions")}

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import LabError
 from labkit.files import notebooks, root, write_text
@@ -24,7 +25,7 @@ class LessonPage:
         return self.path.stem
 
 
-def lessons():
+def lessons() -> list:
     """All lessons in order."""
     return [_read_lesson(path) for path in notebooks()]
 
@@ -43,7 +44,7 @@ def _read_lesson(path):
     )
 
 
-def new_lesson(number, name):
+def new_lesson(number: str, name: str) -> Any:
     """Begin a lesson from the templates: a notebook that runs, its exercises, and answers to test them with.
 
     number   two digits, such as "12"

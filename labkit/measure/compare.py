@@ -1,7 +1,9 @@
 """Which of several functions is faster, and is the difference real on this machine today?"""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from labkit.measure.latency import warm_up
 from labkit.measure.noise import noise_of
 from labkit.measure.stats import FEWEST, FEWEST_OF_MEDIAN, bootstrap_median
 
+if TYPE_CHECKING:
+    import torch
+
 SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
 FEWEST_ROUNDS = 31
 SAME = "not distinguishable"
@@ -20,7 +25,15 @@ NULL = "the same again"  # the null arm: the baseline under another name
 AGAIN = "a second session"  # the null arm: the baseline built a second time
 
 
-def compare(arms, *, tolerance, inputs=None, batch=None, device=None, plan=None):
+def compare(
+    arms: dict[str, Callable],
+    *,
+    tolerance: float,
+    inputs: Sequence | None = None,
+    batch: int | None = None,
+    device: "torch.device | None" = None,
+    plan: Plan | None = None,
+) -> "Comparison":
     """Time functions against the first of them: a `Comparison` of ratios (above 1 is faster than the first).
 
     arms       {name: fn}; called without arguments, or fn(*input) over rotating `inputs`. What is built, such as a
@@ -163,7 +176,7 @@ class Comparison:
     """Ratios of all arms to the first, and of the first to itself. `result["name"]` is one `rows.Ratio`."""
 
     ratios: dict = field(default_factory=dict)
-    null: Ratio = None
+    null: Ratio | None = None
 
     def __getitem__(self, arm):
         return self.ratios[arm]

@@ -1,19 +1,32 @@
 """How long does a call take, once everything is warm?"""
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from labkit.ledger.rows import Latency
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import noise_of
-from labkit.measure.stats import FEWEST_OF_MEDIAN, is_stable, median_interval, quantile, quantile_floor
+from labkit.measure.stats import FEWEST_OF_MEDIAN, Interval, is_stable, median_interval, quantile, quantile_floor
+
+if TYPE_CHECKING:
+    import torch
 
 SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
 WARMUP_SHARE = 0.3  # of the time budget
 
 
-def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
+def latency(
+    fn: Callable,
+    *,
+    device: "torch.device | None" = None,
+    inputs: Sequence | None = None,
+    batch: int = 1,
+    plan: Plan | None = None,
+    name: str = "",
+) -> Latency:
     """Time `fn()`, or `fn(*input)` over rotating inputs: a `rows.Latency`.
 
     device   a device, or a `Clock` to measure with
@@ -47,6 +60,19 @@ def latency(fn, *, device=None, inputs=None, batch=1, plan=None, name=""):
         noisy=noise.noisy,
         noise=noise.why,
     )
+
+
+def times_as_long(slow: Latency, fast: Latency, *, items: bool = False) -> Interval:
+    """How many times as long `slow` takes as `fast`: an `Interval` from the ends of those of two `rows.Latency`.
+
+    items  count the time of one item, not of one call. For a difference of a few percent use `compare`.
+    """
+    share = fast.batch / slow.batch if items else 1
+    samples = min(len(slow.samples_ms), len(fast.samples_ms))
+    low, high = -math.inf, math.inf
+    if samples >= FEWEST_OF_MEDIAN:
+        low, high = slow.low_ms / fast.high_ms, slow.high_ms / fast.low_ms  # type: ignore[operator]
+    return share * Interval(low, high, samples, slow.p50_ms / fast.p50_ms)  # type: ignore[operator]
 
 
 def warm_up(clock, fn, calls, plan):

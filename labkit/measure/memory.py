@@ -4,12 +4,17 @@ import contextlib
 import gc
 import weakref
 from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from labkit.ledger.rows import Memory
 from labkit.measure.clock import clock_of, provenance
 
+if TYPE_CHECKING:
+    import torch
 
-def memory(fn, *, device=None, batch=1):
+
+def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1) -> Memory:
     """Memory of one call of `fn`: a `rows.Memory`.
 
     peak_bytes    GPU: most bytes its allocator held, with what was there before
@@ -32,7 +37,7 @@ def memory(fn, *, device=None, batch=1):
     return Memory(**where, batch=batch, peak_bytes=peak, tensor_bytes=tensors.peak, saved_bytes=saved)
 
 
-def saved_for_backward(fn, *args):
+def saved_for_backward(fn: Callable, *args: Any) -> int:
     """Most bytes autograd keeps at once for the backward pass of `fn(*args)`; each storage once, parameters not.
 
     What an operator saves whose result leads nowhere (into a comparison, say) is freed with that result.

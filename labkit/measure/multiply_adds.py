@@ -1,7 +1,12 @@
 """Multiply-adds: how much a network's layers multiply and add for one input, the same on every machine."""
 
+from typing import TYPE_CHECKING, Any
 
-def multiply_adds(model, example):
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def multiply_adds(model: "nn.Module", example: Any) -> int:
     """How many multiply-adds one call takes in its convolutions and matrix products, by torch's own counter.
 
     model    a torch module; put back into the mode it was in

@@ -4,6 +4,7 @@ Profiling slows the program down: use it to find what to change, and `labkit.mea
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from labkit.files import atomic
 from labkit.measure.clock import clock_of
 
 
-def profile(fn, *, calls=3):
+def profile(fn: Callable, *, calls: int = 3) -> "Profile":
     """Run `fn` under torch.profiler, after one call to warm up: a `Profile`."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library writes notes of its own to standard error
     import torch

@@ -1,5 +1,8 @@
 """The roofs of this machine: how fast it can copy and multiply at best, and how near a result comes to that."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from labkit import device as devices
@@ -9,13 +12,18 @@ from labkit.ledger.shown import shown
 from labkit.measure.clock import Plan, clock_of, provenance
 from labkit.measure.noise import noise_of
 
+if TYPE_CHECKING:
+    import torch
+
 PRECISIONS = ("fp32", "bf16", "int8")
 CALLS = 3  # at least so many of each, the first to warm up
 WORK_OF_NEXT_SIZE = 8  # a matrix of twice the side takes eight times the work of this one
 SLACK = 0.10  # a result may be this much above a ceiling, which was itself measured
 
 
-def ceilings(*, device=None, seconds=6.0, precisions=PRECISIONS):
+def ceilings(
+    *, device: "torch.device | None" = None, seconds: float = 6.0, precisions: Sequence[str] = PRECISIONS
+) -> tuple[Ceiling, ...]:
     """The best rates seen on this machine within about `seconds`: `rows.Ceiling` for copy and matmul.
 
     copy         bytes read plus bytes written per second, buffers larger than the last-level cache
@@ -92,7 +100,7 @@ def _fastest(clock, fn, seconds):
     return min(samples), {"samples": len(samples), "noisy": noise.noisy}
 
 
-def roofline(seconds, *, ops, bytes_moved, ceilings, precision="fp32"):
+def roofline(seconds: float, *, ops: float, bytes_moved: float, ceilings: Any, precision: str = "fp32") -> Any:
     """The share of this machine's best rate that a result reaches; refused more than a tenth above it.
 
     seconds      of one call

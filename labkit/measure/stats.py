@@ -2,7 +2,9 @@
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -126,12 +128,12 @@ def _of_median(samples, size):
     return Interval(float(ordered[rank - 1]), float(ordered[-rank]), n, middle)
 
 
-def median_interval(samples):
+def median_interval(samples: Any) -> Interval:
     """95 % `Interval` of the median of an autocorrelated series, such as times of calls; none below 6 samples."""
     return _of_median(samples, _effective_size(samples))
 
 
-def bootstrap_median(samples):
+def bootstrap_median(samples: Any) -> Interval:
     """95 % `Interval` of the median of independent values, such as ratios of pairs in random order; none below 6.
 
     A bootstrap of the median picks ranks of the ordered values. Its plain percentiles lie too far inside: they hold
@@ -140,7 +142,7 @@ def bootstrap_median(samples):
     return _of_median(samples, len(samples))
 
 
-def bootstrap_paired(before, after, *, draws=DRAWS, seed=0):
+def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS, seed: int = 0) -> Interval:
     """95 % bootstrap `Interval` of the mean of `after - before`, both (n,), of the same items; none below 16 items.
 
     For two models on one test set, with 1 where an image is right and 0 where not: most images are right (or wrong)
@@ -162,7 +164,7 @@ def bootstrap_paired(before, after, *, draws=DRAWS, seed=0):
     return replace(_middle_part(means, n, middle), fewest=FEWEST_PAIRS)
 
 
-def bootstrap_rounds(statistic, *samples, draws=400, seed=0):
+def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400, seed: int = 0) -> Interval:
     """95 % percentile bootstrap `Interval` of `statistic(*medians)`: whole rounds are drawn again.
 
     For a number computed from many medians, such as the error of a fit; as each draw is a fit, there are fewer of them.
@@ -187,7 +189,7 @@ def _middle_part(estimates, samples, median):
     return Interval(float(low), float(high), samples, float(median))
 
 
-def mean_interval(values):
+def mean_interval(values: Any) -> Interval:
     """Mean of independent values, such as one per seed, and its 95 % `Interval` by Student's t; none below 3 values.
 
     It covers where the values spread like a bell curve; its mean stands in `median`.
@@ -202,10 +204,10 @@ def mean_interval(values):
     return Interval(mean - reach, mean + reach, n, mean, fewest=FEWEST_OF_MEAN, method="t")
 
 
-def mean_ratio(values, others):
+def mean_ratio(values: Any, others: Any) -> Interval:
     """Geometric mean of `values / others`, pair by pair and all above 0, and its 95 % `Interval` by Student's t."""
     logs = mean_interval(np.log(values) - np.log(others))
-    low, high, middle = (math.inf if log > 700 else math.exp(log) for log in (logs.low, logs.high, logs.median))
+    low, high, middle = (math.inf if log > 700 else math.exp(log) for log in (logs.low, logs.high, logs.median or 0.0))
     return replace(logs, low=low, high=high, median=middle)
 
 

@@ -102,7 +102,7 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
         return f"{super().extra_repr()}, ghost_size={self.ghost_size}"
 
 
-def with_ghost_batch_norm(model, ghost_size):
+def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
     """A model like `model` with `GhostBatchNorm2d` for every `nn.BatchNorm2d`; both share weights and statistics."""
     tensors = [*model.parameters(), *model.buffers()]
     twin = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})

@@ -48,7 +48,7 @@ def _without(y, activation, x):
     return pack, unpack
 
 
-def with_recompute(model, kind):
+def with_recompute(model: nn.Module, kind: type) -> nn.Module:
     """Join, in place, every activation of class `kind` with the layer after it in an `nn.Sequential`; the model.
 
     The names in its state_dict change; the weights stay.

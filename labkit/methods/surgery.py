@@ -1,7 +1,13 @@
 """Exchange layers of a finished network for others."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-def replaced(model, kind, make):
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def replaced(model: "nn.Module", kind: type, make: Callable) -> "nn.Module":
     """`model` with every layer of class `kind` exchanged, in place, for `make(layer)`; returns the model.
 
     Layers that `kind` holds inside are not looked at. A layer used in several places becomes one new layer there too.

@@ -2,9 +2,13 @@
 
 import importlib
 import inspect
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labkit.errors import LabError, require_known
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 
 class Recipe(NamedTuple):
@@ -47,7 +51,9 @@ def names():
     return tuple(RECIPES)
 
 
-def build(name, *, classes=None, activation=None, like=None, pretrained=None):
+def build(
+    name: str, *, classes: int | None = None, activation: Any = None, like: tuple | None = None, pretrained: Any = None
+) -> "tuple[nn.Module, tuple]":
     """(a network, the shape of its input without the batch) by name.
 
     classes     logits of the head; None: as many as the network is known for
@@ -76,7 +82,7 @@ def build(name, *, classes=None, activation=None, like=None, pretrained=None):
     return maker(**recipe.settings | {key: value for key, value in wishes.items() if value is not None}), shape
 
 
-def example(name, batch, seed=0, *, shape=None):
+def example(name: str, batch: int, seed: int = 0, *, shape: tuple | None = None) -> "torch.Tensor":
     """A batch of random inputs for the network: floats (N, C, H, W), or int64 tokens (N, T), the same for one seed.
 
     shape  of an input, without the batch; None: as the network is known

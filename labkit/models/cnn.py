@@ -3,12 +3,14 @@
 Conv-BN-ReLU blocks that halve the image and double the channels, then one linear layer.
 """
 
+from collections.abc import Callable
+
 from torch import nn
 
 SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 48}  # name: channels after the first block
 
 
-def cnn(width, *, channels=1, classes=10, activation=nn.ReLU):
+def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU) -> nn.Sequential:
     """A network of three blocks with `width`, 2 `width` and 4 `width` channels.
 
     channels    of the input images
@@ -33,7 +35,7 @@ def block(before, after, activation=nn.ReLU):
     )
 
 
-def tiny(width=8, *, channels=1, classes=10):
+def tiny(width: int = 8, *, channels: int = 1, classes: int = 10) -> nn.Sequential:
     """The smallest useful one: each of three blocks is one convolution that halves the image, batch norm and ReLU.
 
     About a tenth of the arithmetic of `cnn(width)`, so that a training to its end takes seconds; 6,274 weights.

@@ -4,10 +4,20 @@ Source  Liu et al. 2022, arXiv:2201.03545. Left out here: layer scale, stochasti
         the depthwise convolution is 5x5 instead of 7x7.
 """
 
+from collections.abc import Callable, Sequence
+
 from torch import nn
 
 
-def convnext(widths, depths, *, channels=3, classes, activation=nn.GELU, stem=4):
+def convnext(
+    widths: Sequence[int],
+    depths: Sequence[int],
+    *,
+    channels: int = 3,
+    classes: int,
+    activation: Callable = nn.GELU,
+    stem: int = 4,
+) -> nn.Module:
     """A ConvNeXt.
 
     widths, depths  channels and number of blocks of each stage
@@ -26,12 +36,12 @@ def convnext(widths, depths, *, channels=3, classes, activation=nn.GELU, stem=4)
     return nn.Sequential(*layers, *head).apply(initialize)
 
 
-def convnext_homebrew(classes=200, activation=nn.GELU):
+def convnext_homebrew(classes: int = 200, activation: Callable = nn.GELU) -> nn.Module:
     """For 224 x 224 pixels in colour; 18,166,472 parameters with 200 classes."""
     return convnext((96, 192, 384, 768), (1, 3, 9, 1), classes=classes, activation=activation)
 
 
-def convnext_mini(channels=1, classes=10, activation=nn.GELU):
+def convnext_mini(channels: int = 1, classes: int = 10, activation: Callable = nn.GELU) -> nn.Module:
     """For 28 to 64 pixels, quick on a CPU; 223,834 parameters for 1 channel and 10 classes."""
     return convnext((24, 48, 96), (1, 2, 2), channels=channels, classes=classes, activation=activation, stem=2)
 

@@ -161,7 +161,7 @@ class Packed(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
 
 
-def packed(decoder):
+def packed(decoder: Decoder) -> Decoder:
     """The same decoder, changed for inference on a CPU: its matrices are `Packed`, where torch has oneDNN."""
     if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         for layer in decoder.layers:
@@ -190,6 +190,6 @@ def initialize(layer):
         nn.init.normal_(layer.weight, std=0.02)
 
 
-def decoder_large():
+def decoder_large() -> Decoder:
     """A random decoder of 76 million weights (303 MB): larger than the last cache, good for times only."""
     return Decoder(768, 12, heads=12, groups=4, inner=2048).eval()

@@ -8,11 +8,15 @@ less than multiply-adds: such layers wait for memory, and are not faster by the 
 Source  Howard et al. 2017, arXiv:1704.04861; Zhang et al. 2017, arXiv:1707.01083
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
 
-def mobilenet(width=32, *, separable=True, channels=1, classes=10, activation=nn.ReLU):
+def mobilenet(
+    width: int = 32, *, separable: bool = True, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU
+) -> nn.Sequential:
     """A convolution to `width` channels, then blocks to 2, 2, 4 and 4 times `width`; the image is halved twice.
 
     separable   False: the plain counterpart, each block one 3x3 convolution across all channels
@@ -41,7 +45,15 @@ def _convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
     return [conv, nn.BatchNorm2d(after), *([activation()] if activation else [])]
 
 
-def shufflenet(width=96, *, groups=4, units=3, channels=1, classes=10, activation=nn.ReLU):
+def shufflenet(
+    width: int = 96,
+    *,
+    groups: int = 4,
+    units: int = 3,
+    channels: int = 1,
+    classes: int = 10,
+    activation: Callable = nn.ReLU,
+) -> nn.Sequential:
     """A convolution to `width` / 4 channels, then two stages of `units` units, to `width` and 2 `width` channels.
 
     groups      of the 1x1 convolutions; `width` is a multiple of 16 times as many

@@ -7,6 +7,7 @@ Source  Wang et al. 2020, arXiv:2002.10957; Reimers and Gurevych 2019, arXiv:190
 import functools
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -89,7 +90,7 @@ def tokens(texts, *, longest=LONGEST):
     return [torch.tensor(found.ids) for found in tokenizer.encode_batch(cut)]
 
 
-def network_and_tokens(texts, *, longest=LONGEST):
+def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple:
     """(the network, the tokens of each text, None); without a package (a stand-in, made-up tokens, the reason).
 
     The stand-in has the same layers with random weights, and takes each word as one token: it takes as long as the real

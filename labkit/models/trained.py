@@ -1,6 +1,7 @@
 """Networks that come trained with the course, in `data/trained/`: experiments begin where their training ended."""
 
 import json
+from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file
 
@@ -8,8 +9,11 @@ from labkit.errors import DataError
 from labkit.files import require_published, root
 from labkit.models import build
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def trained(name="vgg-medium"):
+
+def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
     """(the network in eval mode, its manifest) of a network that comes trained.
 
     The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...}; accuracy is that on

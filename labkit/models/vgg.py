@@ -9,6 +9,8 @@ Source  Simonyan and Zisserman 2014, arXiv:1409.1556; batch norm: Ioffe and Szeg
         the place of the pool: Jordan 2024, arXiv:2404.00498
 """
 
+from collections.abc import Callable
+
 from torch import nn
 
 
@@ -35,7 +37,9 @@ def vgg(stacks, *, hidden=None, channels=3, classes=10, activation=nn.ReLU):
     return nn.Sequential(*layers, nn.Linear(hidden or before, classes))
 
 
-def vgg_small(width=16, *, channels=1, classes=10, activation=nn.ReLU):
+def vgg_small(
+    width: int = 16, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU
+) -> nn.Sequential:
     """Four convolutions of `width`, 2 `width`, 4 `width` and 8 `width` channels; 98,682 parameters by default."""
     stacks = ((width,), (2 * width,), (4 * width,), (8 * width,))
     return vgg(stacks, channels=channels, classes=classes, activation=activation)

@@ -102,7 +102,7 @@ class _Network:
         return in_int8(self.model, self.seen, in_float=in_float, **self.settings)
 
 
-def float_nodes(path):
+def float_nodes(path: str | Path) -> tuple:
     """({node: why it stayed in float}, share of the multiply-adds in INT8, on what that was judged) of a file."""
     import onnx
 

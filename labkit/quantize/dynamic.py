@@ -11,6 +11,7 @@ Source   ONNX Runtime's quantize_dynamic; Zafrir et al. 2019, arXiv:1910.06188
 import logging
 import tempfile
 import warnings
+from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +23,7 @@ DYNAMIC = ("MatMul", "Gemm")
 _LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, the kernel chooses
 
 
-def dynamic(src, dst, *, in_float=(), bits=7):
+def dynamic(src: str | Path, dst: str | Path, *, in_float: Iterable[str] = (), bits: int = 7) -> Path:
     """Write a copy of an ONNX file whose products with stored weights are computed in integers: the path `dst`.
 
     in_float  names of nodes to leave in float
@@ -46,7 +47,7 @@ def dynamic(src, dst, *, in_float=(), bits=7):
         return written(onnx.load(made), dst, quantized=note)
 
 
-def weight_only(src, dst, *, bits=8, block=32, inputs="float"):
+def weight_only(src: str | Path, dst: str | Path, *, bits: int = 8, block: int = 32, inputs: str = "float") -> Path:
     """Write a copy of an ONNX file whose matrix products have stored weights of few bits: the path `dst`.
 
     What     each run of `block` weights of one output shares a scale; so does, with inputs="int8", each run of what

@@ -10,6 +10,9 @@ Not when the network itself is at hand: the cleanest file is then `to_onnx(model
 Source   Micikevicius et al. 2017, arXiv:1710.03740; the converter is onnxconverter_common.float16
 """
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from labkit.export.runtime import explained, written
@@ -22,7 +25,7 @@ SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 SENSITIVE = ("Softmax", "LayerNormalization")
 
 
-def to_fp16(src, dst, data=None):
+def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     """Write a copy of an ONNX file that computes in float16, with inputs and outputs still float32: the path `dst`.
 
     data    an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest float16 stay float32.

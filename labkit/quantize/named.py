@@ -5,6 +5,7 @@ import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import LabError, require_known
 from labkit.export import checked
@@ -22,7 +23,16 @@ HELD_OUT = 1024  # images that `automatic` judges its choice on
 TESTED = 256  # images that a quantized file is compared on
 
 
-def by_name(src, dst, precision="int8", *, data=None, count=256, pictures=None, **settings):
+def by_name(
+    src: str | Path,
+    dst: str | Path,
+    precision: str = "int8",
+    *,
+    data: str | None = None,
+    count: int = 256,
+    pictures: dict | None = None,
+    **settings: Any,
+) -> Path:
     """Write an ONNX file in a smaller precision: the path `dst`.
 
     precision  one of `PRECISIONS`
@@ -50,7 +60,7 @@ def by_name(src, dst, precision="int8", *, data=None, count=256, pictures=None, 
         settings = {name: value for name, value in settings.items() if name != "in_float"}
         write = partial(automatic, held_out=held_out, limit=limit)
     else:
-        seen = images(count) if data else None
+        seen = images(count) if data else None  # type: ignore[call-arg]
     if precision in ("fp8", "fp16"):
         return {"fp8": to_fp8, "fp16": to_fp16}[precision](src, dst, seen)
     if precision == "int8":
@@ -78,7 +88,7 @@ def _parts(images, count, limit):
     return pool.first(first) if split == "train" else images(count), pool.after(first)
 
 
-def to_compare(src, data, **pictures):
+def to_compare(src: str | Path, data: str, **pictures: Any) -> Calibration:
     """The `Calibration` that a quantized file is compared on: at most `TESTED` of the test images."""
     return images_for(checked(src), data, TESTED + HELD_OUT, "test", **pictures).first(TESTED)
 

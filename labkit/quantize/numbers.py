@@ -11,9 +11,14 @@ Everything here is NumPy and computes what ONNX's QuantizeLinear and DequantizeL
 Source  Jacob et al. 2017, arXiv:1712.05877; Krishnamoorthi 2018, arXiv:1806.08342
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from labkit.errors import LabError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def limits(bits=8, *, symmetric=True):
@@ -23,7 +28,7 @@ def limits(bits=8, *, symmetric=True):
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if symmetric else (0, 2**bits - 1)
 
 
-def scale_zero_point(low, high, *, bits=8, symmetric=True):
+def scale_zero_point(low: Any, high: Any, *, bits: int = 8, symmetric: bool = True) -> tuple:
     """The grid that covers the values from `low` to `high`.
 
     low, high  numbers, or arrays (C,) for one grid per channel; they are widened to contain 0.0
@@ -40,13 +45,15 @@ def scale_zero_point(low, high, *, bits=8, symmetric=True):
     return scale.astype(np.float32), zero.astype(np.int32)
 
 
-def value_range(x, axis=None):
+def value_range(x: "torch.Tensor", axis: int | None = None) -> tuple:
     """(low, high) of all values, or of each channel (C,) along `axis`."""
     others = None if axis is None else tuple(d for d in range(np.ndim(x)) if d != axis % np.ndim(x))
     return np.min(x, axis=others), np.max(x, axis=others)
 
 
-def quantize(x, scale, zero=0, *, bits=8, symmetric=True, axis=None):
+def quantize(
+    x: "torch.Tensor", scale: Any, zero: Any = 0, *, bits: int = 8, symmetric: bool = True, axis: int | None = None
+) -> "torch.Tensor":
     """Real numbers to integers: round to the nearest grid point (ties to even), saturate at the ends.
 
     x            floats of any shape
@@ -73,7 +80,9 @@ def along(values, x, axis):
     return values.reshape(shape)
 
 
-def round_trip(x, *, bits=8, symmetric=True, axis=None, clip=None):
+def round_trip(
+    x: "torch.Tensor", *, bits: int = 8, symmetric: bool = True, axis: int | None = None, clip: Any = None
+) -> "torch.Tensor":
     """x as it comes back from the grid: quantized and dequantized.
 
     axis  a grid for each channel along this axis; None: one for all
@@ -86,7 +95,7 @@ def round_trip(x, *, bits=8, symmetric=True, axis=None, clip=None):
     return dequantize(quantize(x, scale, zero, bits=bits, symmetric=symmetric, axis=axis), scale, zero, axis=axis)
 
 
-def sqnr_db(exact, approximate):
+def sqnr_db(exact: Any, approximate: Any) -> float:
     """Signal to quantization noise in decibels: 10 log10 of the power of the values over the power of the error.
 
     One more bit halves the step and adds 6.02 dB; infinite when nothing is lost.

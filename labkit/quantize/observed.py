@@ -1,6 +1,7 @@
 """Histograms of a network's activations on real data, and the range that an integer grid should cover."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Observed(dict):
     note = "unknown"
 
 
-def observe(model, data):
+def observe(model: Any, data: Any) -> Observed:
     """Run an ONNX model in fp32 on the data and keep a `Histogram` of each float activation: an `Observed`.
 
     model  a path or a ModelProto
@@ -96,7 +97,7 @@ def activations(model, data, names=None):
         yield from zip(names, answers(opened, batch, outputs=names), strict=True)
 
 
-def ranges(histograms, method="minmax"):
+def ranges(histograms: dict[str, Histogram], method: str = "minmax") -> dict[str, tuple[float, float]]:
     """{name: (low, high)}: the range that each tensor's grid shall cover.
 
     method  minmax      all values seen: nothing saturates, and one outlier makes the grid coarse for all

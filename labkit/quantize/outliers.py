@@ -9,14 +9,19 @@ Source   Dettmers et al. 2022 (LLM.int8), arXiv:2208.07339, section 3.2. There a
          value; here it is measured against the other channels, because networks differ in scale
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from labkit.quantize.smoothing import entering, inserted, new_value, reach, stored
 
+if TYPE_CHECKING:
+    import onnx
+
 FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in float
 
 
-def outliers_apart(model, data, *, times=2.5):
+def outliers_apart(model: "onnx.ModelProto", data: Any, *, times: float = 2.5) -> "onnx.ModelProto":
     """A `prepared` ModelProto that computes the same, with its outliers in products of their own: a copy.
 
     Observe its ranges anew; `in_int8` leaves the new products in float. A network without outliers comes back as it is.

@@ -21,6 +21,7 @@ openvino     on a CPU: the same numbers, but only what enters the heavy operator
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from labkit import device as devices
 from labkit.errors import LabError, require_known
@@ -30,6 +31,9 @@ from labkit.export.runtime import explained, notes, written
 from labkit.quantize.observed import observe, ranges
 from labkit.quantize.outliers import FLOAT
 
+if TYPE_CHECKING:
+    import onnx
+
 BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
 # ONNX Runtime's integer softmax overflows where its grid is much finer than 1/255, as over many tokens alike: an
 # attention lost 18 dB. The grid of all shares, which costs 1 dB there, cannot overflow.
@@ -37,7 +41,7 @@ SHARES = (0.0, 1.0)
 RECIPES = ("tensorrt", "onnxruntime", "openvino")
 
 
-def static(src, dst, data, **settings):
+def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path:
     """Quantize an ONNX file to INT8. Returns the path `dst`.
 
     data      an `ImageSet` of training images, or a `Calibration`; or what `observe` returned, to quantize one network
@@ -127,7 +131,7 @@ def _recipe_settings(recipe, model):
     return settings | {"activation_qType": QuantType.QUInt8, "reduce_range": True}
 
 
-def prepared(src):
+def prepared(src: "str | Path | onnx.ModelProto") -> "onnx.ModelProto":
     """The model as the quantizer wants it: shapes inferred, batch norm folded into the convolution before it.
 
     Raises  LabError: the file is in smaller numbers already

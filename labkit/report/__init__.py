@@ -23,7 +23,7 @@ BY_LESSON = {"answers": (LessonAnswer, whose), "decisions": (Decision, whose), "
 BY_LESSON |= {"predictions": (Prediction, how), "exercises": (Answer, how)}
 
 
-def write_report(path=None):
+def write_report(path: str | Path | None = None) -> Path:
     """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
     path = Path(path or artifacts() / "report.html")
     filters = {"badge": _badge, "evidence": _evidence, "readable": cards.readable, "shown": shown, "when": _when}

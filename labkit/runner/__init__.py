@@ -5,8 +5,11 @@ A batch (`batch`) starts a worker process for each notebook (`process`). The wor
 (`keeper`), and executed notebooks are whole or not there at all (`outcome`).
 """
 
+from collections.abc import Callable
+from typing import Any
 
-def run_batch(notebooks=None, *, show=None, **settings):
+
+def run_batch(notebooks: Any = None, *, show: Callable | None = None, **settings: Any) -> Any:
     """Run notebooks, or continue the newest batch of the same settings and sources that has not wholly passed.
 
     notebooks  such as ["00", "01_deployment_fundamentals", "my/own.ipynb"]; None means all of the course

@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Notebook:
     parameters: dict[str, Any]
 
 
-def find(names=None, *, folder=None):
+def find(names: Iterable[str] | None = None, *, folder: str | Path | None = None) -> list[Notebook]:
     """The named notebooks, or all, as `Notebook`s in the order of the course.
 
     names  such as "01", "01_deployment_fundamentals", or a path; LabError when one does not exist or cannot be read

@@ -64,7 +64,7 @@ def label(one):
     return one.notebook if one.seed is None else f"{one.notebook}, seed {one.seed}"
 
 
-def seeds_of(text):
+def seeds_of(text: str) -> tuple[int, ...]:
     """(0, 1, 2) of "0:3", (7,) of "7", (1, 5) of "1,5"; LabError for anything else."""
     try:
         first, colon, end = text.partition(":")

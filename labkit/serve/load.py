@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +17,7 @@ def arrivals(count, rate, seed=0):
     return np.random.default_rng(seed).exponential(1 / rate, count).cumsum()
 
 
-def load(url, jobs, *, cores=()):
+def load(url: str, jobs: list[dict], *, cores: Sequence[int] = ()) -> list[dict]:
     """Send jobs from a process of its own: for each {"at", "times", "error"}, in their order.
 
     jobs   dicts of what POST /v1/completions takes, with "at": when to send it, in s

@@ -6,14 +6,28 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from labkit import device
 from labkit.errors import LabError, require_known
 
+if TYPE_CHECKING:
+    from labkit.serve.server import Limits
+
 MODELS = ("decoder-medium", "decoder-small", "random")
 
 
-def run(model, *, host="127.0.0.1", port=0, limits=None, threads=None, cores=(), say=print):
+def run(
+    model: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    limits: "Limits | None" = None,
+    threads: int | None = None,
+    cores: Sequence[int] = (),
+    say: Callable = print,
+) -> None:
     """Serve until Ctrl-C or a request to end (SIGTERM).
 
     model  one of `MODELS`; random: 76 million random weights, for times
@@ -46,7 +60,7 @@ def pin(cores):
 
 
 @contextlib.contextmanager
-def running(model="decoder-medium", *, cores=(), **settings):
+def running(model: str = "decoder-medium", *, cores: Sequence[int] = (), **settings: Any) -> Iterator[str]:
     """A server in a process of its own, on a free port of this machine: its address.
 
     settings  of `labkit serve`, such as rows=4, threads=1
@@ -56,7 +70,7 @@ def running(model="decoder-medium", *, cores=(), **settings):
     own = {key: value for key, value in os.environ.items() if key != "LABKIT_SERVE_TOKEN"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=own, text=True, start_new_session=True) as process:
         try:
-            first = process.stdout.readline()
+            first = process.stdout.readline()  # type: ignore[union-attr]
             if " on http" not in first:
                 raise LabError("The server did not begin.", found=first.strip() or f"exit code {process.wait()}")
             yield first.split(" on ")[1].split(";")[0]

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import onnx
@@ -64,7 +65,7 @@ def _facts_of(row, layers):
     ]  # fmt: skip
 
 
-def write_card(row, path, folder):
+def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
     """Write the card and all that is delivered into a folder; returns it.
 
     row   a `rows.Scored` with figures

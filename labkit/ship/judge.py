@@ -88,7 +88,7 @@ def judge(submissions, size, seed=None):
 
 
 @cache
-def reference_bytes():
+def reference_bytes() -> bytes:
     """The reference network as the bytes of an ONNX file."""
     import torch
 

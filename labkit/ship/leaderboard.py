@@ -5,7 +5,7 @@ A score counts where it was judged. One that came with `labkit ledger merge` sta
 
 import html
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labkit import device, ledger
 from labkit.errors import LabError
@@ -32,7 +32,7 @@ class Standing(NamedTuple):
     tries: int
 
 
-def board(kind=Scored, *, everything=False):
+def board(kind: type = Scored, *, everything: bool = False) -> dict[str, list[Standing]]:
     """{kind of machine: a `Standing` per name, the best first}. Only this machine's kind, or all.
 
     kind  `Scored`: files of lesson 19; `RaceScore`: recipes of lesson 10, a board for each target
@@ -41,7 +41,7 @@ def board(kind=Scored, *, everything=False):
     """
     machines = {row.machine_key: row for row in ledger.find(Machine)}
     here = kind_of(device.describe())
-    found = {}
+    found: dict = {}
     for row in ledger.find(kind):  # oldest first
         where = kind_of(machines.get(row.machine_key))
         if everything or where == here:
@@ -77,7 +77,7 @@ def _rank(row):
     return row.reported_by is None, MEDALS.index(row.medal), row.points
 
 
-def best():
+def best() -> Any:
     """The best of the newest rows that were scored here, whose file is still there; LabError when there is none."""
     for row, _ in _standings(ledger.find(Scored, reported_by=None)):
         if row.medal and file_of(row.sha256).is_file():
@@ -85,13 +85,13 @@ def best():
     raise LabError("No submission of this machine has a medal yet.", fix="labkit submit FILE --engine onnxruntime")
 
 
-def as_html(boards):
+def as_html(boards: dict) -> str:
     """The leaderboard as HTML tables; whatever a name holds, it is text there."""
     parts = [f"<b>{html.escape(_head(*each))}</b>{_table(each[1]).to_html(index=False)}" for each in boards.items()]
     return "\n".join(parts) or "<p>No submission has been scored here yet.</p>"
 
 
-def as_text(boards):
+def as_text(boards: dict) -> str:
     """The leaderboard as lines for a terminal."""
     parts = [f"{_head(*each)}\n{_table(each[1]).to_string(index=False)}" for each in boards.items()]
     return "\n".join(parts) or "No submission has been scored here yet."

@@ -9,6 +9,7 @@ on the same machine, so that the order is the same everywhere.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ LEVELS = (
 )
 
 
-def medal_of(accuracy, latency, size_bytes):
+def medal_of(accuracy: Any, latency: Any, size_bytes: Any) -> str | None:
     """The name of the best of `LEVELS` that these figures earn, or None."""
     return next((each.name for each in LEVELS if not each.misses(accuracy, latency, size_bytes)), None)
 
@@ -95,7 +96,7 @@ def plain(text):
     return " ".join(text.split())[:NAME_LENGTH].strip() or "nameless"
 
 
-def file_of(digest):
+def file_of(digest: str) -> Path:
     """Where the file of a submission is stored that was scored here, by its sha256."""
     return artifacts() / "ship" / f"{digest}.onnx"
 
@@ -136,7 +137,7 @@ class Exam:
         return np.split(values[order], 2)
 
 
-def draw_exam(count, seed):
+def draw_exam(count: int, seed: int) -> Exam:
     """An `Exam` of `count` test images, each as it is and changed; another seed draws other images and changes.
 
     A copy is moved by up to a pixel along each side (never by none) and has a little noise: so little that a network

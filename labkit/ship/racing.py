@@ -6,6 +6,7 @@ race([read_recipe("recipe.toml")], RACES["quick"])     # a list of `Raced`
 import json
 import secrets
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 
@@ -92,7 +93,7 @@ class Raced:
         return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {seconds:.2f} s, {right}"
 
 
-def race(recipes, against, *, seeds=None):
+def race(recipes: Sequence[Recipe], against: Race, *, seeds: Sequence[int] | None = None) -> list[Raced]:
     """Train the reference and every recipe once per seed, in turn: a list of `Raced`, the reference's first.
 
     against  a `Race`
@@ -104,7 +105,8 @@ def race(recipes, against, *, seeds=None):
     seeds = [secrets.randbits(31) for _ in range(against.seeds)] if seeds is None else seeds
     recipes = [against.reference, *recipes]
     chance = np.random.default_rng(seeds[0])
-    found, failed = {place: {} for place in range(len(recipes))}, {}
+    found: dict[int, dict] = {place: {} for place in range(len(recipes))}
+    failed: dict[int, str] = {}
     with ExitStack() as stack:
         children = [stack.enter_context(closing(_begun(recipe, against, len(seeds)))) for recipe in recipes]
         for seed in seeds:
@@ -210,10 +212,10 @@ def _limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def keep_race(found, against, *, run_key=None):
+def keep_race(found: Raced, against: Race, *, run_key: str | None = None) -> RaceScore:
     """Write a `Raced` to the ledger as a row of the board; returns the row."""
     machine = device.describe()
-    figures = {}
+    figures: dict = {}
     for name in ("points", "accuracy"):
         interval = getattr(found, name)
         if interval is not None:

@@ -6,6 +6,7 @@ import math
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from labkit import models
 from labkit.errors import LabError, require_known
@@ -63,7 +64,7 @@ def networks():
     return tuple(name for name, each in models.RECIPES.items() if each.shape == models.SMALL)
 
 
-def read_recipe(path, name=""):
+def read_recipe(path: str | Path, name: str = "") -> Recipe:
     """The `Recipe` of a .toml file; LabError when it is none.
 
     The file has `network`, `images` and any of the fields of `TrainConfig` that decide how it learns or how fast. The
@@ -79,7 +80,7 @@ def read_recipe(path, name=""):
     return recipe_of({"name": path.stem} | given | ({"name": name} if name else {}))
 
 
-def recipe_of(given):
+def recipe_of(given: dict[str, Any]) -> Recipe:
     """The `Recipe` of {field: value}, as it stands in a file; LabError for another field, type or value."""
     known = {"name": str, "network": str, "images": int} | _ASKED
     for field, value in given.items():

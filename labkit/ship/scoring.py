@@ -3,7 +3,9 @@
 import hashlib
 import math
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from labkit.ledger.rows import Scored
 from labkit.measure.stats import Interval, mean_interval
 from labkit.ship.judge import judge
 from labkit.ship.order import LEVELS, QUICK, USD_PER_HOUR, file_of, medal_of
+
+if TYPE_CHECKING:
+    from labkit.ship.order import ExamSize, Submission
 
 DRAWS = 1000  # bootstrap resamples of a percentile
 TOO_NOISY = 0.35  # p95 of the reference against itself
@@ -56,7 +61,7 @@ class Score:
         return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {figures}, {size}{next_step}"
 
 
-def score(submissions, *, size=QUICK, seed=None):
+def score(submissions: "Sequence[Submission]", *, size: "ExamSize" = QUICK, seed: int | None = None) -> list[Score]:
     """Score submissions side by side, each served by a process of its own: a list of `Score`.
 
     size  how many pictures and rounds
@@ -114,7 +119,7 @@ def _medal(accuracy, latency, size_bytes, *, noisy):
     return usual, tuple(missed[-1]) if missed else ()
 
 
-def ratio_of_p95(times, others):
+def ratio_of_p95(times: Any, others: Any) -> Interval:
     """p95 of one series as a share of another's, an `Interval`; both in seconds, in pairs.
 
     The resamples keep the rounds whole, so that what slowed both down in one round does so in the resample too.
@@ -128,7 +133,7 @@ def ratio_of_p95(times, others):
     return Interval(float(low), float(high), rounds, float(middle))
 
 
-def keep_score(found, *, run_key=None):
+def keep_score(found: Score, *, run_key: str | None = None) -> Any:
     """Write a `Score` to the ledger as a row of the leaderboard; returns the row."""
     machine = device.describe()
     facts = found.facts

@@ -1,12 +1,14 @@
 """Batches of texts. All rows of a batch are as long as its longest: what fills the others up is work on nothing."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.models.encoder import PADDING
 
 
-def padded(rows, length=None):
+def padded(rows: Sequence, length: int | None = None) -> torch.Tensor:
     """Rows of tokens as one (N, T) int64 tensor, filled up to the longest, or to `length` (what is longer is cut)."""
     if length is None:
         return pad_sequence(list(rows), batch_first=True, padding_value=PADDING)
@@ -25,7 +27,7 @@ def by_length(lengths, size):
     return [order[at : at + size] for at in range(0, len(order), size)]
 
 
-def encoded(rows, answer, size=32):
+def encoded(rows: Sequence, answer: Callable, size: int = 32) -> torch.Tensor:
     """(N, width): the numbers of each row of tokens, in the order of the rows.
 
     answer  (N, T) tokens -> (N, width), such as a network, or a `Served` of a file with an open length

@@ -37,7 +37,7 @@ class Index:
         return [Hit(self.paragraphs[at], value) for value, at in zip(cosines.tolist(), places.tolist(), strict=True)]
 
 
-def course_index():
+def course_index() -> Index:
     """The `Index` of the course's own paragraphs, by MiniLM in ONNX Runtime.
 
     Network and vectors are kept in artifacts/minilm; what changes the vectors makes new ones.
@@ -69,6 +69,6 @@ def nearest(vectors, count=1):
     return alike.topk(count).indices
 
 
-def agreement(exact, found):
+def agreement(exact: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     """(N,): 1 for each text that has the same nearest other in two (N, width) sets of vectors, else 0."""
     return (nearest(exact) == nearest(found))[:, 0].double().numpy()

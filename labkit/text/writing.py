@@ -1,14 +1,16 @@
 """Writing with a decoder: text as tokens and back, and the choice of the next token."""
 
+from collections.abc import Iterable
+
 import torch
 
 
-def to_tokens(text):
+def to_tokens(text: str) -> torch.Tensor:
     """A text as int64 tokens (1, T): its bytes."""
     return torch.tensor([list(text.encode())])
 
 
-def to_text(tokens):
+def to_text(tokens: Iterable[int]) -> str:
     """Tokens, any sequence of numbers, as text; bytes that are no UTF-8 show as �."""
     return bytes(map(int, tokens)).decode(errors="replace")
 

@@ -5,6 +5,7 @@ import cProfile
 import re
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +16,9 @@ from labkit.errors import LabError
 from labkit.files import artifacts, atomic
 from labkit.measure import profiling
 from labkit.train.loop import fit
+
+if TYPE_CHECKING:
+    from labkit.train.config import TrainConfig
 
 _PROFILED_STEPS = 3  # of torch's profiler, whose file grows by megabytes per step
 
@@ -29,7 +33,7 @@ class Training:
     name: str
     network: torch.nn.Module
     train: object
-    test: object
+    test: Any
     config: object
     device: torch.device
 
@@ -66,7 +70,9 @@ def _profiled(file):
         profiler.dump_stats(temporary)
 
 
-def training(model, dataset, config, *, limit=None, name=None):
+def training(
+    model: str, dataset: str, config: "TrainConfig", *, limit: int | None = None, name: str | None = None
+) -> Training:
     """Build a network by name for a data set by name: a `Training`.
 
     limit  take only so many training images, and at most as many to test on

@@ -21,8 +21,8 @@ from labkit.files import atomic
 _FORMAT = "labkit checkpoint 2"
 _FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner"}  # these do not change what is learned
 _REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
-_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, EOFError, IsADirectoryError)
-_DAMAGE += (zipfile.BadZipFile, pickle.UnpicklingError)
+_UNPICKLED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
+_DAMAGE = (*_UNPICKLED, IsADirectoryError, zipfile.BadZipFile)
 
 
 class CheckpointError(LabError):

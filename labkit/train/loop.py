@@ -3,8 +3,11 @@
 import time
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
@@ -49,7 +52,15 @@ class History:
         return len(self.losses)
 
 
-def fit(model, data, config=None, *, device, checkpoint=None, hooks=None):
+def fit(
+    model: nn.Module,
+    data: Any,
+    config: TrainConfig | None = None,
+    *,
+    device: torch.device | str,
+    checkpoint: str | Path | None = None,
+    hooks: dict | None = None,
+) -> History:
     """Train `model` in place on `data`: a `History`.
 
     data        a `labkit.data.ImageSet`; or a pair of them, to train on and to test on after each epoch
@@ -187,7 +198,7 @@ def _faster_form(model, config):
     return model
 
 
-def scripted(model):
+def scripted(model: nn.Module) -> nn.Module:
     """The model as TorchScript. Raises Unavailable where torch has none, or cannot translate this network."""
     try:
         with warnings.catch_warnings():
@@ -202,7 +213,9 @@ def scripted(model):
         ) from None
 
 
-def accuracy(model, data, *, device, batch=500, size=None):
+def accuracy(
+    model: nn.Module, data: Any, *, device: torch.device | str, batch: int = 500, size: int | None = None
+) -> float:
     """Fraction of `data` (an ImageSet) the model gets right, 0 to 1; the model is left in eval mode.
 
     size  of the images, as in `ImageSet.batches`
@@ -211,7 +224,9 @@ def accuracy(model, data, *, device, batch=500, size=None):
 
 
 @torch.inference_mode()
-def right_answers(model, data, *, device="cpu", batch=500, size=None):
+def right_answers(
+    model: nn.Module, data: Any, *, device: torch.device | str = "cpu", batch: int = 500, size: int | None = None
+) -> Any:
     """(N,) bool: which of `data` (an ImageSet) the model gets right; it is left on the device, in eval mode.
 
     size  of the images, as in `ImageSet.batches`

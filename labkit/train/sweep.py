@@ -5,8 +5,9 @@ threads here, because small networks gain more from a core of their own than fro
 (`labkit.train.workers.work(tune_one, jobs)`).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +17,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from labkit.methods import Loss
 from labkit.train.config import TrainConfig
 from labkit.train.loop import accuracy, fit
+
+if TYPE_CHECKING:
+    import numpy
+    from torch import nn
 
 _CHUNK = 512  # images at once where batch norm's statistics are taken
 
@@ -35,7 +40,7 @@ class Job:
     """
 
     name: str
-    make: object
+    make: Callable
     config: TrainConfig
     data: tuple
     device: str = "cpu"
@@ -54,7 +59,7 @@ class Trained(NamedTuple):
     model: torch.nn.Module
 
 
-def tune_one(job):
+def tune_one(job: Job) -> Trained:
     """Train one network: a `Trained`. Batch norm's running statistics are taken anew at the end.
 
     It comes back on the CPU, its weights laid out so that they can be written as one vector.
@@ -71,7 +76,7 @@ def tune_one(job):
 
 
 @torch.no_grad()
-def update_batch_norm(network, train, device):
+def update_batch_norm(network: "nn.Module", train: Any, device: torch.device) -> float:
     """Take the running statistics of batch norm anew, as plain means over `train`: the mean loss of that pass, in nats.
 
     They are moving averages that forget within some dozens of steps. A large batch takes few steps, and would be
@@ -92,13 +97,13 @@ def update_batch_norm(network, train, device):
     return loss
 
 
-def halved(data):
+def halved(data: Any) -> Any:
     """The set with images of half the side, each pixel the mean of four: a quarter of the work."""
     small = torch.nn.functional.avg_pool2d(data.images.float(), 2).round().to(torch.uint8)
     return replace(data, images=small)
 
 
-def values(found, name, what="accuracy"):
+def values(found: Sequence[Trained], name: str, what: str = "accuracy") -> "numpy.ndarray":
     """(seeds,) of one setting, in the order of the seeds; `found`: a list of `Trained`."""
     pairs = sorted((each.seed, getattr(each, what)) for each in found if each.name == name)
     return np.array([value for _, value in pairs])

@@ -6,8 +6,10 @@ import os
 import pickle
 import signal
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 from labkit.device import threads, using_threads
 from labkit.errors import LabError
@@ -18,7 +20,7 @@ _NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would imp
 EXPORT = ("torch.onnx", "torch._inductor.decomposition", "onnxscript.function_libs.torch_lib.ops")
 
 
-def start_workers(*modules):
+def start_workers(*modules: Any) -> None:
     """Let a server import torch for the workers while this process goes on; called first of all, it saves seconds.
 
     modules  names of others that the jobs will import, such as `EXPORT`; none that starts threads
@@ -30,7 +32,7 @@ def start_workers(*modules):
     forkserver.ensure_running()
 
 
-def work(task, jobs, device="cpu", *, apart=False):
+def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = False) -> list:
     """[task(job) for job in jobs], side by side where that pays; `task` is a function of a module, or a partial.
 
     apart  give a single job to a worker too, which may have imported already what the job needs

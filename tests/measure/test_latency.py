@@ -3,8 +3,10 @@
 import pytest
 
 from labkit import ledger
+from labkit.ledger.rows import Latency
 from labkit.measure import Plan, SimulatedMachine, latency
 from labkit.measure.clock import Clock
+from labkit.measure.latency import times_as_long
 
 
 def test_the_median_of_a_steady_machine_is_its_true_time():
@@ -119,6 +121,7 @@ def test_fewer_samples_than_that_have_no_interval_and_say_so():
     row = latency(machine.work(1e-3), device=machine.clock, plan=Plan(max_samples=1))
     assert (row.low_ms, row.high_ms) == (None, None)
     assert "1 ms (no 95 % interval: too few samples)" in row.summary()
+    assert str(times_as_long(row, row)) == "1.00 (no 95 % interval: n = 1)"
 
 
 def test_a_percentile_without_enough_samples_is_none_with_a_reason():
@@ -186,3 +189,12 @@ def test_on_the_real_machine_a_row_says_where_it_comes_from():
     assert row.threads >= 1
     assert row.machine_key and row.measured_utc
     assert row.p50_ms > 0
+
+
+def test_how_many_times_as_long_is_an_interval_from_the_ends_of_both():
+    slow = Latency(device="cpu", batch=4, p50_ms=10.0, low_ms=8.0, high_ms=12.0, samples_ms=(10.0,) * 30)
+    fast = Latency(device="cpu", batch=1, p50_ms=5.0, low_ms=4.0, high_ms=6.0, samples_ms=(5.0,) * 10)
+    found = times_as_long(slow, fast)
+    assert tuple(found) == pytest.approx((8 / 6, 12 / 4))
+    assert (found.median, found.samples) == (2, 10)
+    assert tuple(times_as_long(slow, fast, items=True)) == pytest.approx((8 / 24, 12 / 16))

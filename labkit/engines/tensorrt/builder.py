@@ -10,6 +10,7 @@ import re
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from labkit import export
 from labkit.engines.tensorrt import layers
@@ -80,7 +81,7 @@ class Built:
     seconds: float
 
 
-def build(onnx, settings=None):
+def build(onnx: Any, settings: Settings | None = None) -> Built:
     """Build an engine of an ONNX file: a `Built`. Without a GPU this takes TensorRT-RTX.
 
     onnx          a path, or a `Source`

@@ -4,9 +4,15 @@ A builder with a VERBOSE logger and detailed profiling lists the kernels in one 
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from labkit.export.operators import HEAVY, RECURRENT
+
+if TYPE_CHECKING:
+    import onnx
+    import pandas
 
 KEYS = ("Inputs", "Constants", "Outputs", "TacticName", "StreamId", "Metadata")
 PART = re.compile(rf", ({'|'.join(KEYS)}): (.*?)(?=, (?:{'|'.join(KEYS)}): |$)", re.DOTALL)  # a key and what it says
@@ -73,7 +79,7 @@ def _type_name(text):
     return next((kind for part, kind in TYPES if part in text), text.strip() or "unknown")
 
 
-def compared(model, kernels, operators=HEAVY):
+def compared(model: "onnx.ModelProto", kernels: Any, operators: Iterable[str] = HEAVY) -> "pandas.DataFrame":
     """Requested against actual precision: a DataFrame, one line per node of a ModelProto in the graph's order.
 
     operators  which nodes; None: all

@@ -12,6 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from labkit import device as devices
 from labkit.device.packages import install
@@ -40,7 +41,7 @@ def gpu_extra():
     return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
 
-def library():
+def library() -> Any:
     """The TensorRT to use: the full one on a machine with a GPU, else TensorRT-RTX; Unavailable when there is none."""
     order = MODULES if "cuda" in devices.kinds() else reversed(MODULES)
     reasons = []
@@ -68,7 +69,7 @@ def facts(found):
     return {"library": found.name, "library_version": found.version, **gpu}
 
 
-def require_gpu(found):
+def require_gpu(found: Any) -> None:
     """Raise Unavailable, with the reason, unless engines of this library can run here."""
     capability = devices.compute_capability()
     if capability is None:

@@ -8,6 +8,7 @@ and results are there only after the stream was waited for. It is no measure of 
 import ctypes
 import itertools
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ class Misuse(LabError):
     """A call that would crash a GPU program, or silently give wrong numbers."""
 
 
-def driver():
+def driver() -> Any:
     """pycuda's driver interface, in the context that torch and TensorRT use; Unavailable, with the reason.
 
     `pycuda.autoinit`, which older scripts import, would make a context of its own beside theirs.

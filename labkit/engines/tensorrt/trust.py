@@ -6,6 +6,7 @@ All of this is checked before TensorRT sees a byte, so it holds on a machine wit
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labkit.engines import _trusted
 from labkit.engines.tensorrt.builder import Built, Settings, Source, build
@@ -29,7 +30,7 @@ class Engine:
     built: Built | None = None
 
 
-def obtain(onnx, settings=None, *, folder=None):
+def obtain(onnx: Any, settings: Settings | None = None, *, folder: str | Path | None = None) -> Engine:
     """The `Engine` of an ONNX file: the one that was built before, if it can be trusted, else a new one.
 
     onnx    a path, or a `Source`

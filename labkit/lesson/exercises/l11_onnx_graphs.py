@@ -1,11 +1,16 @@
 """Exercises of lesson 11: fold a batch norm, repair a graph."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
+
+if TYPE_CHECKING:
+    import onnx
 
 
 def fold_batch_norm(weight, bias, gamma, beta, mean, var, eps):
@@ -92,7 +97,7 @@ def repair_graph(model):
 SHIFT = np.array([1.0137, -0.3391, 0.7719, 0.1234], np.float32)
 
 
-def with_swish(betas):
+def with_swish(betas: Sequence[float]) -> "onnx.ModelProto":
     """A file as an old framework might have written it: one `Swish` a beta, each followed by an Add.
 
     No engine knows the operator `old.framework.Swish`. A beta of 1 is not written down.

@@ -10,6 +10,8 @@ Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would be level somewhe
 Source   Howard et al. 2019, arXiv:1905.02244, for HardSwish
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -51,7 +53,7 @@ class FastSwish(nn.Module):
         return self.name
 
 
-def form(name):
+def form(name: str) -> Callable:
     """A form as a function from a tensor to one like it.
 
     name    one of `FORMS`, or `FROM_OUTPUT`

@@ -32,7 +32,7 @@ def rewrite(x):
     return upper / torch.rsub((-3 - x).relu(), 1, alpha=-K)
 
 
-def slope(x):
+def slope(x: torch.Tensor) -> torch.Tensor:
     """The derivative at x; NaN where x is. The same trick: at -3 the middle piece's slope is that of the tail, -V K."""
     inner = (2 * A * x.clamp(min=-3) + B) / (1 + K * (-3 - x).relu()) ** 2
     return torch.where(x >= 3, 1.0, inner)
