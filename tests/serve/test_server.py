@@ -151,7 +151,7 @@ def test_more_than_may_wait_are_turned_away(url):
 
 
 def test_the_load_comes_when_it_should(url):
-    moments = arrivals(20, 40.0, seed=3)
+    moments = arrivals(12, 40.0, seed=3)  # as many as the server has places for, however slow the machine is
     found = load(url, [{"at": at, "prompt": "The", "max_tokens": 5} for at in moments])
     for at, each in zip(moments, found, strict=True):
         assert at <= each["at"] <= at + 5

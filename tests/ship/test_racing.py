@@ -44,7 +44,7 @@ REFUSED = {
     "no epoch": ({"epochs": 0}, "epochs is 0"),
     "a huge batch": ({"batch": 2**40}, "batch is"),
     "huge images": ({"size": 100_000}, "size is 100000"),
-    "images that grow from huge ones": ({"first_size": 100_000}, "first_size is 100000"),
+    "images that grow from huge ones": ({"first_size": 100_000, "epochs": 2}, "first_size is 100000"),
     "more images than there are": ({"images": 10**12}, "images is"),
     "fewer images than a batch": ({"images": 100}, "not one batch"),
     "a rate that is no number": ({"learning_rate": NAN}, "learning_rate is nan"),

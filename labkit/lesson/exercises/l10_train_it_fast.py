@@ -121,9 +121,10 @@ def _one_training(recipe):
     images = load("fashion-mnist", "train")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
     test, train = images.take(order[:2_000]), images.take(order[2_000:][: recipe.images])
-    torch.manual_seed(1)
-    network, config = models.build(recipe.network)[0], replace(recipe.config, compile=False, amp=None, seed=1)
-    with using_threads(1):
+    config = replace(recipe.config, compile=False, amp=None, seed=1)
+    with using_threads(1), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        network = models.build(recipe.network)[0]
         history = fit(network, train, config, device="cpu")
         return accuracy(history.model or network, test, device="cpu", size=config.size)
 
