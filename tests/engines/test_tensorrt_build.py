@@ -169,8 +169,8 @@ def test_a_library_that_cannot_make_a_builder_is_unavailable_with_its_own_words(
 @pytest.mark.parametrize(
     ("message", "word"),
     [
-        ("Network has dynamic or shape inputs, but no optimization profile has been defined.", "batches"),
-        ("Dynamic input tensor input is missing dimensions in profile 0.", "batches"),
+        ("Network has dynamic or shape inputs, but no optimization profile has been defined.", "largest batch"),
+        ("Dynamic input tensor input is missing dimensions in profile 0.", "largest batch"),
         ("Invalid optimization profiles for input tensors input, please ensure MIN<=OPT<=MAX", "order"),
         ("Dimension mismatch for tensor input and profile 0. At dimension axis 2, profile has min=9", "only the batch"),
         ("Cannot compile for target(s) sm80, because the model contains HW-specific datatypes: fp8_e4m3.", "SM80"),

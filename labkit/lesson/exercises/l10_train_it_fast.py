@@ -76,7 +76,10 @@ def verify_fast_recipe(answer):
     except LabError as error:
         raise Wrong(f"{error.what} Expected: {error.expected}.") from None
     against = RACES["quick"]
-    share = _work(recipe) / _work(against.reference)
+    try:
+        share = _work(recipe) / _work(against.reference)
+    except RuntimeError as error:
+        raise Wrong(f"It cannot be trained: {str(error).splitlines()[0]}") from None
     expect(
         share <= HALF,
         f"Its multiply-adds, over all images, are {share:.2f} of the reference's; at most {HALF:g} are allowed. Which "
