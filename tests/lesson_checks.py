@@ -84,20 +84,19 @@ def look(page, asked, said):
 
 
 def by_keyboard(page):
-    """Use each prediction and each slider with keys: (how many, [what did not answer])."""
+    """Use each prediction with keys: (how many, [what did not answer])."""
     wrong, used = [], 0
     cells = page.locator(".jp-CodeCell", has=page.locator(WIDGETS))
     for number in range(cells.count()):
         cell = cells.nth(number)
-        for use in (_answer, _move):
-            for control, expected in use(page, cell):
-                used += 1
-                if control.evaluate("node => node.tabIndex") < 0:
-                    wrong.append(f"not reached by Tab: {expected}")
-                try:
-                    page.wait_for_function(expected, arg=cell.element_handle(), timeout=30_000)
-                except Exception as error:
-                    wrong.append(f"{cell.inner_text()[:80]!r}: {str(error).splitlines()[0]}")
+        for control, expected in _answer(page, cell):
+            used += 1
+            if control.evaluate("node => node.tabIndex") < 0:
+                wrong.append(f"not reached by Tab: {expected}")
+            try:
+                page.wait_for_function(expected, arg=cell.element_handle(), timeout=30_000)
+            except Exception as error:
+                wrong.append(f"{cell.inner_text()[:80]!r}: {str(error).splitlines()[0]}")
     return used, wrong
 
 
@@ -114,14 +113,3 @@ def _answer(page, cell):
         page.keyboard.press("Space")
         said = f"Your answer: {buttons.first.inner_text()}"
         yield buttons.first, f"(cell) => cell.innerText.includes({said!r})"
-
-
-def _move(page, cell):
-    """Move each slider by one step; yields its handle, and what is then true of the cell."""
-    handles = cell.locator(".noUi-handle")
-    for number in range(handles.count()):
-        handle = handles.nth(number)
-        cell.evaluate("cell => { cell.before = cell.querySelectorAll('.jp-RenderedHTML')[0].innerHTML; }")
-        handle.focus()
-        page.keyboard.press("ArrowRight")
-        yield handle, "(cell) => cell.querySelectorAll('.jp-RenderedHTML')[0].innerHTML !== cell.before"

@@ -84,7 +84,7 @@ def course(place):
         "02_alone": [NOTE, CLEARS_UP, named("alone"), SAVE, drills.RECORD],
     }
     drills.write_workbook(place, cells, measures=["02_alone"])
-    return run_batch(parameters={"seed": "7"}, strict=True, cell_deadline_s=60, show=False)
+    return run_batch(parameters={"seed": "7"}, cell_deadline_s=60, show=False)
 
 
 def facts(place, name):
@@ -92,7 +92,7 @@ def facts(place, name):
 
 
 def test_a_batch_passes_when_every_last_cell_wrote_its_record(course, place):
-    assert course.ok, course.attempts
+    assert course.ok, [each.reason for each in course.attempts]
     assert [(row.notebook, row.cells_done, row.cells_total) for row in course.attempts] == [
         ("00_first", 7, 7),
         ("01_second", 7, 7),
