@@ -56,7 +56,8 @@ def test_the_student_edition_has_every_lesson_and_no_line_of_a_solution(folder):
     ]
     texts = "\n".join(path.read_text(encoding="utf-8") for path in (folder / "labkit" / "lesson").rglob("*.py"))
     for task in exercises.registry().values():
-        lines = [line.strip() for line in inspect.getsource(task.reference).splitlines()[1:]]
+        given = inspect.getsource(task.reference) if callable(task.reference) else f"\n{task.reference}"
+        lines = [line.strip() for line in given.splitlines()[1:]]
         assert not [line for line in lines if len(line) > 40 and line in texts], task.id
     assert not (folder / "tests").exists()
     assert not (folder / ".git").exists()
