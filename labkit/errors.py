@@ -1,7 +1,6 @@
 """Errors that say what is wrong, what was expected, what was found, and what to do next."""
 
 import errno
-from collections.abc import Iterable
 
 _PLACE = "make it readable and writable, or write elsewhere: LABKIT_ARTIFACTS=FOLDER moves what runs produce"
 _STEPS = {  # where the operating system refuses something
@@ -32,7 +31,7 @@ class LabError(Exception):
         return "\n".join([self.what, *(f"  {name}: {text}" for name, text in parts if text is not None)])
 
 
-def require_known(name: object, known: Iterable, what: str) -> None:
+def require_known(name: object, known: list | tuple | set | dict, what: str) -> None:
     """Raise a LabError that lists what is known unless `name` is among it; `what` it is, such as "network"."""
     if name not in known:
         expected = " or ".join(map(str, known))
