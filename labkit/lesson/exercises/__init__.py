@@ -58,10 +58,11 @@ class Exercise:
     @property
     def solution(self):
         """The reference as source code that can stand in the reader's cell; None in a student edition."""
-        if not callable(self.reference):
-            return f"{self.name} = {self.reference!r}"
         above = f"{self.imports}\n\n\n" if self.imports else ""
         with contextlib.suppress(OSError):  # it has no source
+            inspect.getsource(self.verify)  # a plain value could be shown without any
+            if not callable(self.reference):
+                return f"{self.name} = {self.reference!r}"
             return above + inspect.getsource(self.reference).rstrip()
         return None
 
