@@ -7,19 +7,16 @@ import re
 import subprocess
 import sys
 
-import nbformat
 import pytest
+from test_setup import sources
 
-from labkit.files import notebooks, root
+from labkit.files import root
 
 
 def code_of_others():
     """Python that calls labkit from outside: cells of lessons, commands, and what docs/ shows."""
-    for path in notebooks():
-        cells = nbformat.read(path, 4).cells
-        yield "\n".join(cell.source for cell in cells if cell.cell_type == "code" and "%" not in cell.source[:1])
-    for path in (root() / "labkit" / "cli").glob("*.py"):
-        yield path.read_text(encoding="utf-8")
+    yield from sources("notebooks").values()
+    yield from sources("labkit/cli").values()
     for path in [*(root() / "docs").glob("*.md"), root() / "README.md", root() / "CONTRIBUTING.md"]:
         yield from re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
 

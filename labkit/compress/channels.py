@@ -12,21 +12,18 @@ Source   Liu et al. 2017, arXiv:1708.06519; what depends on a channel: DepGraph,
 
 import copy
 import math
-from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from labkit.compress.magnitude import top_masks
 from labkit.errors import LabError
 
-if TYPE_CHECKING:
-    import torch
-
 _NORMS = nn.modules.batchnorm._BatchNorm
 
 
 def without_channels(
-    model: nn.Module, example: "torch.Tensor", share: float, *, scope: str = "global", multiple: int = 8
+    model: nn.Module, example: torch.Tensor, share: float, *, scope: str = "global", multiple: int = 8
 ) -> nn.Module:
     """A copy in eval mode without the share of channels whose batch-norm scales are smallest.
 

@@ -205,7 +205,7 @@ def compute_capability():
     return "{}.{}".format(*torch.cuda.get_device_capability(0)) if torch.cuda.is_available() else None
 
 
-def adds_int8():
+def adds_int8() -> bool:
     """True when this CPU adds products of 8-bit integers without overflow (VNNI, and its like on ARM)."""
     return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 

@@ -11,22 +11,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit import device, ledger
 from labkit.errors import LessonError
 from labkit.ledger.rows import PROFILES, Answer, Claim, Completion, Decision, LessonAnswer, Prediction, Run
 from labkit.lesson import cards, claims, verdicts
-from labkit.lesson._run import begin, current
+from labkit.lesson._run import Lesson, begin, current
 from labkit.lesson.progress import progress
-
-if TYPE_CHECKING:
-    from labkit.lesson._run import Lesson
 
 _one_at_a_time = threading.RLock()  # a click may arrive in another thread while a cell reveals the result
 
 
-def start(notebook: str, profile: str = "lab", seed: int = 0) -> "Lesson":
+def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
     """Begin a lesson: check the profile, seed everything, and open a run in the ledger. Returns the `Lesson`.
 
     notebook  the notebook's name without .ipynb

@@ -4,7 +4,7 @@ One layer alone shows how much noise it brings; what several bring together may 
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.numbers import sqnr_db
 from labkit.quantize.ptq import in_int8, left_in_float
-
-if TYPE_CHECKING:
-    import numpy
 
 BATCH = 500  # examples that are run at once
 
@@ -68,7 +65,7 @@ def _multiply_adds_of(node, shapes):
     return math.prod(shapes[node.output[0]]) * terms
 
 
-def logits(path: Any, items: Any) -> "numpy.ndarray":
+def logits(path: Any, items: Any) -> np.ndarray:
     """(N, ...) float32: the first of `all_outputs`."""
     return next(iter(all_outputs(path, items).values()))
 

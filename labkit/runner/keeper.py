@@ -75,7 +75,7 @@ def private_places(lock):
     token, executed = uuid.uuid4().hex, artifacts().resolve() / "executed"
     for left in executed.glob(".work-*"):  # of a batch that was killed together with its keeper
         shutil.rmtree(left, ignore_errors=True)
-    for left in (*executed.glob("*/.*.tmp"), *executed.parent.glob(".ledger.*.tmp")):
+    for left in executed.glob("*/.*.tmp"):
         left.unlink(missing_ok=True)
     work = executed / f".work-{token}"
     work.mkdir(parents=True)

@@ -5,7 +5,7 @@ import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,7 @@ from labkit.files import atomic
 from labkit.ledger.rows import Scored
 from labkit.measure.stats import Interval, mean_interval
 from labkit.ship.judge import judge
-from labkit.ship.order import LEVELS, QUICK, USD_PER_HOUR, file_of, medal_of
-
-if TYPE_CHECKING:
-    from labkit.ship.order import ExamSize, Submission
+from labkit.ship.order import LEVELS, QUICK, USD_PER_HOUR, ExamSize, Submission, file_of, medal_of
 
 DRAWS = 1000  # bootstrap resamples of a percentile
 TOO_NOISY = 0.35  # p95 of the reference against itself
@@ -61,7 +58,7 @@ class Score:
         return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {figures}, {size}{next_step}"
 
 
-def score(submissions: "Sequence[Submission]", *, size: "ExamSize" = QUICK, seed: int | None = None) -> list[Score]:
+def score(submissions: Sequence[Submission], *, size: ExamSize = QUICK, seed: int | None = None) -> list[Score]:
     """Score submissions side by side, each served by a process of its own: a list of `Score`.
 
     size  how many pictures and rounds

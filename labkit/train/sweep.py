@@ -7,7 +7,7 @@ threads here, because small networks gain more from a core of their own than fro
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,10 +17,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from labkit.methods import Loss
 from labkit.train.config import TrainConfig
 from labkit.train.loop import accuracy, fit
-
-if TYPE_CHECKING:
-    import numpy
-    from torch import nn
 
 _CHUNK = 512  # images at once where batch norm's statistics are taken
 
@@ -76,7 +72,7 @@ def tune_one(job: Job) -> Trained:
 
 
 @torch.no_grad()
-def update_batch_norm(network: "nn.Module", train: Any, device: torch.device) -> float:
+def update_batch_norm(network: torch.nn.Module, train: Any, device: torch.device) -> float:
     """Take the running statistics of batch norm anew, as plain means over `train`: the mean loss of that pass, in nats.
 
     They are moving averages that forget within some dozens of steps. A large batch takes few steps, and would be
@@ -103,7 +99,7 @@ def halved(data: Any) -> Any:
     return replace(data, images=small)
 
 
-def values(found: Sequence[Trained], name: str, what: str = "accuracy") -> "numpy.ndarray":
+def values(found: Sequence[Trained], name: str, what: str = "accuracy") -> np.ndarray:
     """(seeds,) of one setting, in the order of the seeds; `found`: a list of `Trained`."""
     pairs = sorted((each.seed, getattr(each, what)) for each in found if each.name == name)
     return np.array([value for _, value in pairs])

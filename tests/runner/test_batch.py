@@ -77,14 +77,14 @@ def own_artifacts(place):
 
 @pytest.fixture(scope="module")
 def course(place):
-    """Three notebooks that pass, the last of which measures; the batch's result."""
+    """Three notebooks that pass, the last of which measures, with numbers that no lesson has; the batch's result."""
     cells = {
-        "00_first": [NOTE, ORPHAN, named("first"), SAVE, drills.RECORD],
-        "01_second": [NOTE, "# nothing but a remark", "  \n", named("second"), SAVE, drills.RECORD],
-        "02_alone": [NOTE, CLEARS_UP, named("alone"), SAVE, drills.RECORD],
+        "90_first": [NOTE, ORPHAN, named("first"), SAVE, drills.RECORD],
+        "91_second": [NOTE, "# nothing but a remark", "  \n", named("second"), SAVE, drills.RECORD],
+        "92_alone": [NOTE, CLEARS_UP, named("alone"), SAVE, drills.RECORD],
     }
-    drills.write_workbook(place, cells, measures=["02_alone"])
-    return run_batch(parameters={"seed": "7"}, cell_deadline_s=60, show=False)
+    drills.write_workbook(place, cells, measures=["92_alone"])
+    return run_batch(parameters={"seed": "7"}, strict=True, cell_deadline_s=60, show=False)
 
 
 def facts(place, name):
@@ -94,9 +94,9 @@ def facts(place, name):
 def test_a_batch_passes_when_every_last_cell_wrote_its_record(course, place):
     assert course.ok, [each.reason for each in course.attempts]
     assert [(row.notebook, row.cells_done, row.cells_total) for row in course.attempts] == [
-        ("00_first", 7, 7),
-        ("01_second", 7, 7),
-        ("02_alone", 7, 7),
+        ("90_first", 7, 7),
+        ("91_second", 7, 7),
+        ("92_alone", 7, 7),
     ]
     assert ledger.find(Batch, batch_key=course.batch_key)[0].status == "passed"
     assert {row.status for row in ledger.find(Attempt, batch_key=course.batch_key)} == {"passed"}
@@ -150,20 +150,17 @@ def test_a_kernel_clears_up_before_it_ends(course, place):
 
 def test_nothing_temporary_is_left_behind(course, place):
     left = [path.name for path in (place / "artifacts" / "executed").rglob("*")]
-    assert sorted(left) == ["00_first.ipynb", "01_second.ipynb", "02_alone.ipynb", "quick"]
+    assert sorted(left) == ["90_first.ipynb", "91_second.ipynb", "92_alone.ipynb", "quick"]
     assert not list((place / "notebooks").glob("kernel*"))
 
 
 def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_never(course, place):
     fails_once = "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / 'mended').exists(), 'broken'"
     drills.write_workbook(place, {"10_good": ["1", drills.RECORD], "11_bad": [fails_once, drills.RECORD]})
-    names = ("executed/quick/.11_bad.ipynb.abc.tmp", ".ledger.before-batch.sqlite.abc.tmp")
-    stale = [place / "artifacts" / name for name in names]
-    for path in stale:
-        path.write_text("what a kill left")
+    stale = place / "artifacts" / "executed" / "quick" / ".11_bad.ipynb.abc.tmp"
+    stale.write_text("what a kill left")
     first = run_batch(["10", "11"], show=False)
-    assert [row.status for row in first.attempts] == ["passed", "failed"] and not first.ok
-    assert not any(path.exists() for path in stale)
+    assert [row.status for row in first.attempts] == ["passed", "failed"] and not first.ok and not stale.exists()
     failed = place / "artifacts" / first.attempts[1].output
     assert failed.name == "11_bad.failed.ipynb" and "broken" in failed.read_text(encoding="utf-8")
     assert first.attempts[1].reason == "AssertionError: broken, in code cell 3 of 4"

@@ -76,24 +76,28 @@ def verify_fast_recipe(answer):
     except LabError as error:
         raise Wrong(f"{error.what} Expected: {error.expected}.") from None
     against = RACES["quick"]
-    try:
-        share = _work(recipe) / _work(against.reference)
-    except RuntimeError as error:
-        raise Wrong(f"It cannot be trained: {str(error).splitlines()[0]}") from None
+    share = _tried(_work, recipe) / _work(against.reference)
     expect(
         share <= HALF,
         f"Its multiply-adds, over all images, are {share:.2f} of the reference's; at most {HALF:g} are allowed. Which "
         "fields say how many images pass through the network, how large they are, and how wide the network is?",
     )
-    try:
-        right = _one_training(recipe)
-    except (LabError, RuntimeError) as error:
-        raise Wrong(f"It cannot be trained: {str(error).splitlines()[0]}") from None
+    right = _tried(_one_training, recipe)
     expect(
         right >= against.accuracy - LEEWAY,
         f"One training got {100 * right:.1f} % right, {100 * against.accuracy:g} % are asked for. Few images have to "
         "teach much: look at the number of steps, and at the rate.",
     )
+
+
+def _tried(task, recipe):
+    """What `task` finds of a recipe; one that cannot be trained is a wrong answer."""
+    from labkit.errors import LabError
+
+    try:
+        return task(recipe)
+    except (LabError, RuntimeError) as error:
+        raise Wrong(f"It cannot be trained: {str(error).splitlines()[0]}") from None
 
 
 def _work(recipe):
