@@ -73,7 +73,7 @@ def bench(
 
     def measured(batch):
         settings = {"precision": precision, "threads": threads, "plan": plan}
-        row = measure_one(engine, network.model, network.inputs(batch), **settings)
+        row = _measure_one(engine, network.model, network.inputs(batch), **settings)
         row = replace(row, run_key=run_key, name=f"{network.name} {engine} {precision}")
         ledger.add(row)
         return row
@@ -138,7 +138,7 @@ def _on(device, tensors):
     return tuple(tensor.to(device) for tensor in tensors)
 
 
-def measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
+def _measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
     """The latency of one batch size where the engine really runs, or a row with the reason.
 
     An INT8 file is answered once before it is timed: an engine that answers something else gets no number.

@@ -74,14 +74,14 @@ def read_usage(device=None):
         busy=everything - idle,
         own=time.process_time(),
         stolen=sum(getattr(t, "steal", 0) for t in mine),
-        waited=waited_s(),
+        waited=_waited_s(),
         computed=time.thread_time(),
         throttled=_throttle_events(),
         **(_gpu_state(gpu) if gpu else {}),
     )
 
 
-def waited_s():
+def _waited_s():
     """Seconds this thread was ready to run and had to wait (Linux), else None."""
     return _scheduled(Path("/proc/thread-self/schedstat"), 1)
 
