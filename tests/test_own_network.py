@@ -54,7 +54,7 @@ def test_each_command_of_the_page_does_what_the_page_shows(here):
     written = {path.name: path for path in here.glob("*.onnx")}
     assert set(written) == {f"model{end}.onnx" for end in ("", "-ort", "-ov", "-trt", "-auto")}
     notes = {each.key: each.value for each in onnx.load(written["model-ort.onnx"]).metadata_props}
-    assert notes["calibrated"].startswith("64 examples of folder:photos train (32 pixels")
+    assert notes["calibrated"].startswith("64 examples of folder:photos train, scale as typed (32 pixels")
     assert {"model-ort onnxruntime", "model-ov openvino"} <= set(ledger.load("ratios")["arm"])
 
 

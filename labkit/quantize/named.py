@@ -114,8 +114,12 @@ def images_for(model, name, count, split="train", *, size=None, **scale):
             fix="labkit quantize MODEL TO --precision int8-blocks, which needs no data",
         )
     size = sides[2] or size
-    images = _in_channels(_read(name, split, size), sides[1])
-    images = _scaled(images, {key: text for key, text in notes(model).items() if key in ("mean", "std")}, scale)
+    images = _read(name, split, size)
+    noted = {key: text for key, text in notes(model).items() if key in ("mean", "std")}
+    if sides[1] == 1:  # a number per colour holds for pictures before they become grey
+        images = _in_channels(_scaled(images, noted, scale), 1)
+    else:
+        images = _scaled(_in_channels(images, sides[1]), noted, scale)
     mean, std = (",".join(f"{each:g}" for each in values) for values in (images.mean, images.std))
     source = f"{images.split} ({size or images.images.shape[2]} pixels, mean {mean}, std {std})"
     return Calibration.of(replace(images, split=source), count=count, size=size)
