@@ -26,6 +26,7 @@ from labkit.ledger.rows import Attempt, Latency, Run
 from labkit.lesson import syllabus
 
 README = (root() / "README.md").read_text(encoding="utf-8")
+TEACHING = (root() / "docs" / "teaching.md").read_text(encoding="utf-8")
 PLACES = [str(place) for place in (root(), Path.home()) if len(place.parts) > 1]
 
 
@@ -49,6 +50,7 @@ def test_every_lesson_is_documented_with_its_question_and_its_minutes(lesson):
     said = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", text)
     assert said, "the first cell says how long the lesson takes: About 40 minutes"
     assert int(minutes) == sum(map(int, filter(None, said.groups())))
+    assert f"| {lesson.name[:2]} | {minutes} |" in TEACHING
 
 
 @pytest.mark.parametrize(
