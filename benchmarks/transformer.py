@@ -2,13 +2,16 @@
 
     python benchmarks/transformer.py [--quick] [--only speed|buckets|peers]
 
-Everything is timed on one thread. Full: about ten minutes. Quick: about a minute, on few paragraphs, so that the
-targets of agreement are left out. `peers` takes NNCF too where it is installed. Agreement is the share of the course's
-paragraphs whose nearest other is the same as in float32; a loss is in percentage points of "from which lesson is it?",
-with its paired 95 % interval.
+Everything is timed on one thread. Full: about ten minutes. Quick: about a minute, on few texts and without the
+largest batch, so that its speeds have no target. `peers` takes NNCF too where it is installed. Agreement is the share of texts whose nearest other
+is the same as in float32, with its 95 % interval. The texts are foreign to the course, where files are calibrated: 500
+docstrings of Python's standard library, as this Python has them (licence: PSF). Where the CPU multiplies in bf16, more
+is asked for.
 """
 
 import argparse
+import ast
+import sysconfig
 import tempfile
 import warnings
 from functools import partial
@@ -19,18 +22,21 @@ import onnx
 import torch
 from deploy import has_vnni
 from figures import Figures
+from scipy.stats import binomtest
 from transformer_peers import peers
 
 from labkit import engines, export, quantize, text
+from labkit.device import multiplies_bf16
 from labkit.errors import Unavailable
 from labkit.measure import Plan, compare, latency
-from labkit.measure.stats import bootstrap_paired
 from labkit.models import minilm
 from labkit.models.minilm import minilm as network_of_course
 from labkit.quantize import Calibration
 
 ANY = 2.0  # tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement
 TOKENS = 16  # in each text of a race
+AGREES = 98.5  # percent of the texts, the least that counts as the same search
+TARGETS = {1: (2, 2.8), 8: (1.2, 2.3), 32: (1.2, 2.3)}  # batch: times eager without and with instructions for bf16
 
 
 def main():
@@ -47,16 +53,28 @@ def main():
     figures.exit()
 
 
+def foreign_texts(count):
+    """The first paragraphs of `count` docstrings of Python's standard library, of twelve words or more, each once."""
+    found = {}
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            words = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node)
+            first = (words or "").split("\n\n")[0].split()
+            if len(first) >= 12:
+                found[" ".join(first)] = path.name
+    return [list(found)[at] for at in np.linspace(0, len(found) - 1, count, dtype=int)]
+
+
 class Work:
-    """The network, the paragraphs, the files: each made when it is asked for."""
+    """The network, the texts, the files: each made when it is asked for."""
 
     def __init__(self, folder, quick):
         self.folder, self.quick = folder, quick
         self.network = network_of_course()
-        known = text.paragraphs()[:: 12 if quick else 1]
-        self.rows = minilm.tokens([each.text for each in known], longest=24 if quick else 128)
-        self.lessons = np.array([each.lesson for each in known])
-        self.example = text.padded(self.rows[:2])
+        longest = 24 if quick else 128
+        self.known = minilm.tokens([each.text for each in text.paragraphs()[:: 12 if quick else 1]], longest=longest)
+        self.rows = minilm.tokens(foreign_texts(60 if quick else 500), longest=longest)
+        self.example = text.padded(self.known[:2])
         self.plan = Plan(seconds=1 if quick else 8)
         self.made = {}
 
@@ -80,7 +98,7 @@ class Work:
         return self.file("apart", self.outliers_apart)
 
     def outliers_apart(self, path):
-        some = self.rows[:: len(self.rows) // 64]
+        some = self.known[:: len(self.known) // 64]
         seen = Calibration(tuple(text.padded(some[at : at + 16]).numpy() for at in range(0, 64, 16)), "paragraphs")
         onnx.save(quantize.outliers_apart(quantize.prepared(self.plain), seen), path.with_suffix(".fp32"))
         return quantize.dynamic(path.with_suffix(".fp32"), path, bits=8 if has_vnni() else 7)
@@ -96,9 +114,6 @@ class Work:
 
     def served(self, engine, model, precision="fp32"):
         return engines.load(engine, model, self.example, precision=precision, threads=1)
-
-    def right(self, vectors):
-        return self.lessons[text.nearest(vectors)[:, 0]] == self.lessons
 
 
 def speed(figures, work):
@@ -122,34 +137,28 @@ def speed(figures, work):
         if work.quick and name == "openvino":
             continue
         vectors = text.encoded(work.rows, answer)
-        agreement[name] = quality(figures, work, name, exact, vectors)
-    target = 4 if has_vnni() else 2
-    for batch in (1, 8, 32):
+        agreement[name] = quality(figures, name, exact, vectors)
+    for batch, targets in list(TARGETS.items())[: 2 if work.quick else 3]:
+        limits = {} if work.quick else {"at_least": targets[multiplies_bf16("cpu")]}
         ratios = race(figures, work, arms, batch)
-        limits = {"at_least": target}
-        best = max(ratios.values())
-        figures.add(f"best_engine_batch_{batch}", best, unit="x", **limits)
-        exact_ones = [ratio for name, ratio in ratios.items() if agreement.get(name, 1) >= 0.99]
-        figures.add(f"best_engine_that_agrees_batch_{batch}", max(exact_ones), unit="x", **limits)
+        agree = {name: ratio for name, ratio in ratios.items() if agreement.get(name, 0) >= AGREES}
+        best = max(agree, key=agree.get)
+        print(f"#     {best}: the fastest of {', '.join(agree)}")
+        figures.add(f"best_engine_batch_{batch}", agree[best], unit="x", **limits)
 
 
-def quality(figures, work, name, exact, vectors):
-    """Figures for what a way of running keeps; its agreement, 0 to 1."""
-    same = float(text.agreement(exact, vectors).mean())
-    limits = ({}, {}) if work.quick else ({"at_least": 99}, {"at_most": 0.5})
-    figures.add(f"agreement_{name}", 100 * same, unit="%", **limits[0])
-    change = bootstrap_paired(work.right(exact), work.right(vectors))
-    lost, least, greatest = (0 - 100 * share for share in (change.median, change.high, change.low))
-    figures.add(f"points_lost_{name}", lost, unit="%", **limits[1])
-    print(f"#     95 % interval {least:.2f} to {greatest:.2f} points, {len(vectors)} paragraphs")
-    return same
+def quality(figures, name, exact, vectors):
+    """A figure for the share of the texts that keep their nearest other, in percent, with its 95 % interval printed."""
+    same = text.agreement(exact, vectors)
+    interval = binomtest(int(same.sum()), len(same)).proportion_ci(method="wilson")
+    figures.add(f"agreement_{name}", 100 * float(same.mean()), unit="%")
+    print(f"#     95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %, {len(same)} texts")
+    return 100 * float(same.mean())
 
 
 def race(figures, work, arms, batch):
     """{arm: times as fast as eager} at a batch size, and a figure for each."""
     x = torch.randint(1000, 30_000, (batch, TOKENS), generator=torch.Generator().manual_seed(batch))
-    if work.quick and batch > 8:
-        arms = {name: arms[name] for name in ("eager", "int8", "onnxruntime")}
     result = compare(arms, inputs=[x], tolerance=ANY, device="cpu", plan=work.plan)
     for name, row in result.ratios.items():
         figures.add(f"{name}_batch_{batch}", row.median, unit="x")

@@ -25,7 +25,7 @@ def peers(figures, work, quality, race):
     if importlib.util.find_spec("nncf"):
         arms["peer_nncf"] = nncf_int8(work)
     for name, answer in list(arms.items())[1:]:
-        quality(figures, work, name, exact, text.encoded(work.rows, answer))
+        quality(figures, name, exact, text.encoded(work.rows, answer))
     for batch in (1, 8, 32):
         race(figures, work, {"ours, int8": arms["int8"], **{name: arms[name] for name in list(arms)[1:]}}, batch)
 
@@ -43,7 +43,7 @@ def nncf_int8(work):
     import openvino
 
     core = engines.get("openvino")._only_core(openvino)
-    batches = [text.padded(work.rows[at : at + 16]).numpy() for at in range(0, 256, 16)]
+    batches = [text.padded(work.known[at : at + 16]).numpy() for at in range(0, 256, 16)]
     kind = nncf.ModelType.TRANSFORMER
     made = nncf.quantize(core.read_model(work.plain), nncf.Dataset(batches), model_type=kind)
     request = core.compile_model(made, "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
