@@ -94,7 +94,7 @@ def test_a_picture_holds_one_run_with_one_batch_and_its_line_joins_nothing_else(
         ledger.add(Deployment(run_key=key, **about, precision="int8", model=model, batch=batch, accuracy=0.9))
     write_lesson("of-another-run", "19_ship_it")
     drawn = re.findall(r"<figcaption>(.*?)</figcaption>.*?<ol>(.*?)</ol>", page(), flags=re.DOTALL)
-    assert [title for title, _ in drawn] == ["batch 1, 2 threads", "12_quantization, batch 1, 2 threads"]
+    assert [title for title, _ in drawn] == ["batch 1, threads: 2", "12_quantization, batch 1, threads: 2"]
     assert re.findall(">(.*?)</li>", drawn[1][1]) == [
         "small, eager fp32",
         "large, eager fp32",

@@ -81,7 +81,7 @@ def _panel(rows):
 
     buffer = io.BytesIO()
     plots.pareto(rows).savefig(buffer, format="svg", bbox_inches="tight")
-    title = f"{_lesson(rows)}, batch {rows[0].batch}, {rows[0].threads} threads".removeprefix(", ")
+    title = f"{_lesson(rows)}, batch {rows[0].batch}, threads: {rows[0].threads}".removeprefix(", ")
     return title, pages.data_uri(buffer), plots.front_in_words(rows), plots.numbered(rows)
 
 

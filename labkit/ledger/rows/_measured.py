@@ -53,7 +53,7 @@ class Latency(Measured, Shown):
             ("first call", shown(self.cold_ms / 1e3, "s")),
             ("throughput", f"{shown(self.throughput_per_s)} items/s at batch {self.batch}"),
             ("samples", f"{len(self.samples_ms)} after {self.warmup_calls} warm-up calls"),
-            ("on", f"{self.device}, {self.threads} threads"),
+            ("on", f"{self.device}, threads: {self.threads}"),
             ("noise", self.noise or "quiet"),
         ]
 
