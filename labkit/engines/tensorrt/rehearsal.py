@@ -50,6 +50,8 @@ def driver() -> Any:
 class Rehearsal:
     """A device with memory and a queue. Its methods have the names and arguments of `pycuda.driver`."""
 
+    pagelocked_zeros = staticmethod(np.zeros)  # host memory that stays in its place
+
     def __init__(self):
         self.memory = weakref.WeakValueDictionary()  # {address: Allocation}; what nobody holds any more is free
         self.queue = []
