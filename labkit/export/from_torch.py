@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # The first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`.
 OPSET = 20
+NO_BRANCH = "let the model's code not depend on it: no branch on len(x), no x.view(64, -1)"
 
 
 def to_onnx(
@@ -64,6 +65,7 @@ def to_onnx(
             **{"input_names": names, "output_names": ["logits"], "opset_version": OPSET} | settings,
         )
         _require_open(program.model.graph.inputs, shapes)
+        _require_any_batch(program.exported_program, shapes)
         program.model.metadata_props.update(notes or {})
         program.save(temporary, external_data=False)
     return Path(path)
@@ -88,5 +90,20 @@ def _require_open(inputs, shapes):
                     "The exported graph takes one size only.",
                     expected=f"side {side} of {value.name} may vary",
                     found=f"always {value.shape[side]}",
-                    fix="let the model's code not depend on it: no branch on len(x), no x.view(64, -1)",
+                    fix=NO_BRANCH,
                 )
+
+
+def _require_any_batch(exported, shapes):
+    """A LabError when the code branches on the batch: the graph holds one branch, and does not say for which sizes."""
+    inputs = exported.graph_signature.user_inputs
+    inputs = [node for node in exported.graph.find_nodes(op="placeholder") if node.name in inputs]
+    for node, sides in zip(inputs, shapes, strict=True):
+        sizes = 0 in sides and exported.range_constraints.get(node.meta["val"].shape[0].node.expr)
+        if sizes and (sizes.lower > 2 or sizes.upper < 1e6):
+            raise LabError(
+                "The exported graph is right for some batches only.",
+                expected="a batch of any size",
+                found=f"{sizes.lower} to {sizes.upper}",
+                fix=NO_BRANCH,
+            )

@@ -189,6 +189,19 @@ def test_a_graph_whose_batch_was_frozen_is_not_written(tmp_path):
     assert not (tmp_path / "net.onnx").exists()
 
 
+@pytest.mark.parametrize("examples", [1, 8])
+def test_a_graph_that_holds_one_branch_is_not_written(examples, tmp_path):
+    """With x.shape[0] instead of len(x) torch.export narrows the batch, and the exporter to ONNX says nothing."""
+
+    class Narrowed(nn.Module):
+        def forward(self, x):
+            return 2 * x if x.shape[0] < 4 else x + 1
+
+    with pytest.raises(LabError, match="some batches only"):
+        export.to_onnx(Narrowed(), torch.zeros(examples, 3), tmp_path / "net.onnx")
+    assert not (tmp_path / "net.onnx").exists()
+
+
 def test_parity_says_when_a_graph_refuses_a_batch_size(network, path, tmp_path):
     model = onnx.load(path)
     for value in (*model.graph.input, *model.graph.output):
