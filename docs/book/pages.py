@@ -110,7 +110,9 @@ def _results(runs):
     own = " ".join(cards.card("progress", reader, True).split()) if reader else ""
     boards = " ".join(as_html(board(RaceScore) | board()).split())  # one block of HTML: no name in it is Markdown
     page = _read(HERE / "results.md").replace("RESULTS_TABLE", _table(heads, lines)).replace("PROGRESS", own)
-    return page.replace("BOARDS", f"<div>{boards}</div>")
+    # narrow screens scroll the tables, not the page; by keyboard, too
+    scrolls = '<div class="pst-scrollable-table-container" role="region" aria-label="The two boards" tabindex="0">'
+    return page.replace("BOARDS", f"{scrolls}{boards}</div>")
 
 
 def _glossary():
