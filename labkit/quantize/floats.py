@@ -10,6 +10,7 @@ Not when the network itself is at hand: the cleanest file is then `to_onnx(model
 Source   Micikevicius et al. 2017, arXiv:1710.03740; the converter is onnxconverter_common.float16
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     seen = {} if data is None else observe(src, data)
     large = {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
     large |= {tensor.name for tensor in model.graph.initializer if _reach(tensor) > LARGEST}
-    with explained(src, "converted to float16"):
+    with explained(src, "converted to float16"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one for each weight that is smaller than the smallest float16
         converted = float16.convert_float_to_float16(
             model,
             keep_io_types=True,
