@@ -164,7 +164,7 @@ def _ratio_row(arm, baseline_s, arm_s, shared):
     )
 
 
-def verdict(low, high, floor):
+def verdict(low: float, high: float, floor: float) -> str:
     """Different only when the whole interval is further from 1 than two identical arms were."""
     if low > 1 + floor:
         return "faster"

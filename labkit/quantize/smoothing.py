@@ -8,17 +8,22 @@ Not when the channels are alike: then the weights get harder to round, and nothi
 Source   Xiao et al. 2022, arXiv:2211.10438; between convolutions: Nagel et al. 2019, arXiv:1906.04721, section 4.1
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from labkit.export.operators import QUANTIZED
 from labkit.quantize.numbers import along
 from labkit.quantize.observed import activations
 
+if TYPE_CHECKING:
+    import onnx
+
 # f(x / s) = f(x) / s for a positive factor per channel: a division moves through them to the layer before
 _PASS = ("Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 
 
-def smoothed(model, data, *, alpha=0.5):
+def smoothed(model: "onnx.ModelProto", data: Any, *, alpha: float = 0.5) -> "onnx.ModelProto":
     """A `prepared` ModelProto that computes the same and is easier to quantize: a copy. Observe its ranges anew.
 
     data    a `Calibration`: the largest value of each channel is observed on it

@@ -179,7 +179,7 @@ def to_onnx(x):
 register(fastswish, _fastswish_backward)
 
 
-def onnx_translations():
+def onnx_translations() -> dict:
     """{operator of torch: function of onnxscript}, for `torch.onnx.export(custom_translation_table=...)`."""
     ours = [torch.ops.labkit.fastswish]
     ours += [torch.ops.labkit.fastswish_triton] if hasattr(torch.ops.labkit, "fastswish_triton") else []
