@@ -24,6 +24,7 @@ from labkit.files import artifacts, root
 from labkit.measure import Plan, compare
 from labkit.models.decoder import Cache, decoder_large, packed
 from labkit.models.trained import trained
+from labkit.quantize.dynamic import weight_only
 from labkit.serve import arrivals, load, running
 from labkit.serve.run import pin
 from labkit.serve.scheduler import Request, Scheduler, Writer
@@ -231,19 +232,25 @@ def step_with_choice(decoder, tokens, rounds=60):
 
 
 def in_onnxruntime(figures, options):
-    """The decoder with its cache as inputs and outputs of an ONNX file: the same text, and its milliseconds."""
+    """The decoder with its cache as inputs and outputs of an ONNX file: same text, milliseconds; and in 4 bits."""
     decoder, prompt, count = trained("decoder-medium")[0], to_tokens("A batch of "), 100
-    opened = session(to_onnx_with_cache(decoder, artifacts() / "decoder-medium.onnx"), threads=1)
+    written = to_onnx_with_cache(decoder, artifacts() / "decoder-medium.onnx")
+    narrow = weight_only(written, written.with_name("decoder-medium-4-bits.onnx"), bits=4, inputs="int8")
+    opened, small = (session(path, threads=1) for path in (written, narrow))
     same = generate_with(opened, prompt, count) == generate(decoder, prompt, count)
     arms = {
         "torch": lambda: generate(decoder, prompt, count),
         "onnxruntime": lambda: generate_with(opened, prompt, count),
+        "4 bits": lambda: generate_with(small, prompt, count),  # writes another text: as many tokens
     }
     with using_threads(1):
-        ratio = compare(arms, tolerance=0, device="cpu", plan=Plan(seconds=2 if options.quick else 15))["onnxruntime"]
+        ratios = compare(arms, tolerance=1e9, device="cpu", plan=Plan(seconds=2 if options.quick else 15))
+    ratio, four = ratios["onnxruntime"], ratios["4 bits"]
     figures.add("onnxruntime_text_the_same", int(same), at_least=1)
     figures.add("onnxruntime_ms_per_token", ratio.arm_ms / count, unit="ms")
     figures.add("onnxruntime_speed", ratio.median, unit="x")
+    figures.add("onnxruntime_4_bits_ms_per_token", four.arm_ms / count, unit="ms")
+    figures.add("onnxruntime_4_bits_speed", four.median, unit="x")
 
 
 def hostile(figures, options):
