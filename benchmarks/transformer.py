@@ -55,14 +55,15 @@ def main():
 
 def foreign_texts(count):
     """The first paragraphs of `count` docstrings of Python's standard library, of twelve words or more, each once."""
-    found = {}
+    found = []
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
             words = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node)
             first = (words or "").split("\n\n")[0].split()
             if len(first) >= 12:
-                found[" ".join(first)] = path.name
-    return [list(found)[at] for at in np.linspace(0, len(found) - 1, count, dtype=int)]
+                found.append(" ".join(first))
+    once = list(dict.fromkeys(found))
+    return [once[at] for at in np.linspace(0, len(once) - 1, count, dtype=int)]
 
 
 class Work:

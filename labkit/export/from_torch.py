@@ -100,6 +100,7 @@ def _require_any_batch(exported, shapes):
     inputs = [node for node in exported.graph.find_nodes(op="placeholder") if node.name in inputs]
     for node, sides in zip(inputs, shapes, strict=True):
         sizes = 0 in sides and exported.range_constraints.get(node.meta["val"].shape[0].node.expr)
+        # torch.export looks at 0 and 1 apart from the others: where nothing branches, a side begins at 2 or before
         if sizes and (sizes.lower > 2 or sizes.upper < 1e6):
             raise LabError(
                 "The exported graph is right for some batches only.",
