@@ -184,8 +184,9 @@ def loaded(figures, options):
             ratio = float(np.median(wanted) / np.median(firsts))
             name = f"load_{share:g}_first_token"
             figures.add(f"{name}_p50", 1e3 * np.median(firsts), unit="ms")
-            figures.add(f"{name}_p99", 1e3 * np.quantile(firsts, 0.99), unit="ms")
-            figures.add(f"{name}_p99_predicted", 1e3 * np.quantile(wanted, 0.99), unit="ms")
+            # 60 requests say nothing of the slowest 1 % of many: 90 % is as far as they carry
+            figures.add(f"{name}_p90", 1e3 * np.quantile(firsts, 0.9), unit="ms")
+            figures.add(f"{name}_p90_predicted", 1e3 * np.quantile(wanted, 0.9), unit="ms")
             figures.add(f"load_{share:g}_tokens_per_second", sum(counts) / ends, unit="/s")
             figures.add(f"{name}_predicted_over_measured", ratio, at_least=0.75, at_most=1.25, unit="x")
 

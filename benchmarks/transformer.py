@@ -3,10 +3,10 @@
     python benchmarks/transformer.py [--quick] [--only speed|buckets|peers]
 
 Everything is timed on one thread. Full: about ten minutes. Quick: two minutes, on few texts and without the largest
-batch, so that its speeds have no target. `peers` takes NNCF too where it is installed. Agreement is the share of texts
-whose nearest other is the same as in float32, with its 95 % interval. The texts are foreign to the course, on whose own
-files are calibrated: 500 docstrings of Python's standard library, as this Python has them (licence: PSF). Where the CPU
-multiplies in bf16, more is asked for.
+batch, so that its speeds have no target. `peers` takes NNCF and torchao too where they are installed. Agreement is the
+share of texts whose nearest other is the same as in float32, with its 95 % interval. The texts are foreign to the
+course, on whose own files are calibrated: 500 docstrings of Python's standard library, as this Python has them
+(licence: PSF). Where the CPU multiplies in bf16, more is asked for.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""What a user would take instead: ONNX Runtime's optimizer and its INT8 as they come; NNCF in OpenVINO."""
+"""What a user would take instead: ONNX Runtime's optimizer and its INT8; NNCF in OpenVINO; torchao in torch."""
 
+import copy
 import importlib.util
 
 import torch
@@ -24,6 +25,8 @@ def peers(figures, work, quality, race):
         arms[name] = lambda x, opened=opened: torch.from_numpy(opened.run(None, {"tokens": x.numpy()})[0])
     if importlib.util.find_spec("nncf"):
         arms["peer_nncf"] = nncf_int8(work)
+    if importlib.util.find_spec("torchao"):
+        arms["peer_torchao"] = torchao_int8(work)
     for name, answer in list(arms.items())[1:]:
         quality(figures, name, exact, text.encoded(work.rows, answer))
     for batch in (1, 8, 32):
@@ -48,3 +51,12 @@ def nncf_int8(work):
     made = nncf.quantize(core.read_model(work.plain), nncf.Dataset(batches), model_type=kind)
     request = core.compile_model(made, "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
     return lambda x: torch.from_numpy(request.infer([x.numpy()])[0].copy())
+
+
+def torchao_int8(work):
+    """torchao's INT8 with a grid per token, found in the call, compiled as its documentation says."""
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    network = copy.deepcopy(work.network).eval()
+    quantize_(network, Int8DynamicActivationInt8WeightConfig())
+    return torch.inference_mode()(torch.compile(network, dynamic=True))

@@ -11,6 +11,18 @@ from labkit.cli.app import app, path_of
 from labkit.errors import LabError, require_known
 from labkit.ledger.shown import shown
 
+# options of `quantize` that need more than a line
+WeightBits = Annotated[str, Option(help="7, 8, or auto: 8 where this CPU has VNNI; by default as the recipe says.")]
+Pixels = Annotated[int | None, Option(min=8, help="Pixels a side of the images, where MODEL leaves them open.")]
+Mean = Annotated[
+    str | None, Option(help="What training subtracted from pixels of 0 to 1: 0.5,0.5,0.5; ImageNet's for a folder.")
+]
+Unseen = Annotated[
+    str | None,
+    Option(help="With auto: train or test, the split of --data that MODEL was not trained on. It judges the choice."),
+]
+ClassAxis = Annotated[int | None, Option(help="Axis of the output that holds classes; 1 for (N, classes).", min=1)]
+
 
 @app.command()
 def export(
@@ -59,30 +71,17 @@ def quantize(
     ] = "int8",
     recipe: Annotated[str, Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
     method: Annotated[str, Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
-    weight_bits: Annotated[
-        str, Option(help="7, 8, or auto: 8 where this CPU has VNNI; by default as the recipe says.")
-    ] = "recipe",
+    weight_bits: WeightBits = "recipe",
     data: Annotated[str | None, Option(help="Real images for INT8, FP8: a data set, or a folder of pictures.")] = None,
-    size: Annotated[
-        int | None, Option(min=8, help="Pixels a side of the images, where MODEL leaves them open.")
-    ] = None,
-    mean: Annotated[
-        str | None, Option(help="What training subtracted from pixels of 0 to 1: 0.5,0.5,0.5; ImageNet's for a folder.")
-    ] = None,
+    size: Pixels = None,
+    mean: Mean = None,
     std: Annotated[str | None, Option(help="What training then divided by, likewise.")] = None,
     count: Annotated[int, Option(help="How many of its training images to look at.", min=64)] = 256,
     keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
-    unseen: Annotated[
-        str | None,
-        Option(
-            help="With auto: train or test, the split of --data that MODEL was not trained on. It judges the choice."
-        ),
-    ] = None,
+    unseen: Unseen = None,
     loss: Annotated[float, Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
     labels: Annotated[bool, Option(help="With auto: count right answers lost instead, by the labels.")] = False,
-    class_axis: Annotated[
-        int | None, Option(help="Axis of the output that holds classes; 1 for (N, classes).", min=1)
-    ] = None,
+    class_axis: ClassAxis = None,
     # 15 dB: a thirtieth of the power of the answers is noise
     min_sqnr: Annotated[float, Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
 ):
