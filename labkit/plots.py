@@ -37,12 +37,11 @@ def _in_words(figure):
 def _axes_in_words(ax):
     names = [ax.get_title(loc=side) for side in ("left", "center", "right")]
     axes = " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
-    said = [
-        text.get_text() for text in (*ax.get_yticklabels(), *ax.get_xticklabels()) if not _a_number(text.get_text())
-    ]
-    said += [text.get_text() for text in ax.texts]
+    ticks = [text.get_text() for text in (*ax.get_yticklabels(), *ax.get_xticklabels())]
+    said = [text for text in (*ticks, *(each.get_text() for each in ax.texts)) if not _a_number(text)]
     lines = [line for line in ax.get_lines() if len(line.get_ydata())]
-    plain = [line for line in lines if len(line.get_ydata()) > 2][:4]  # without names: not the straight lines
+    # lines without names: not the straight ones, and not the dots of one row
+    plain = [line for line in lines if len(line.get_ydata()) > 2 and np.ptp(line.get_ydata(orig=False)) > 0][:4]
     for line in [line for line in lines if _name(line)] or plain:
         x, y = (np.asarray(values) for values in line.get_data(orig=False))
         said.append(f"{_name(line)}{_short(y[0])} at {_short(x[0])}, {_short(y[-1])} at {_short(x[-1])}")
@@ -58,7 +57,8 @@ def _name(artist):
 
 
 def _a_number(text):
-    return not re.search("[A-Za-z]", re.sub(r"\$.*?\$", "", text))
+    """Whether a label of an axis is nothing but a number: "1/4", "10 k", "1e+06"."""
+    return not re.search("[A-Za-z]", re.sub(r"\$.*?\$|\d ?[kMGT]\b|\de", "", text))
 
 
 def _short(value):

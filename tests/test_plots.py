@@ -130,3 +130,12 @@ def test_the_words_of_the_front_say_which_no_other_beats_and_how_good_they_are()
         "Accuracy against latency. Of 4 no other is better on both than m1, eager fp32: 80 % right in 1 ms; m2"
     )
     assert "m4" not in words
+
+
+def test_the_words_of_a_picture_leave_out_the_numbers_of_its_axes_and_the_dots_of_a_row():
+    figure, ax = plots.canvas()
+    ax.plot([1, 2, 3], [0, 0, 0], ".")
+    ax.plot([1, 2, 3], [1, 1, 1], ".", label="mean")
+    ax.set_yticks([0, 1], ["ReLU", "GELU"])
+    ax.set_xticks([1, 2, 3], ["10 k", "1 M", "1e+09"])
+    assert figure._repr_png_()[1]["alt"] == "ReLU; GELU; mean: 1 at 1, 1 at 3."

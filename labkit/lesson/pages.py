@@ -3,6 +3,7 @@
 import base64
 import os
 import re
+import textwrap
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
@@ -11,6 +12,8 @@ from pathlib import Path
 from labkit.device import usable_cores
 from labkit.files import artifacts, write_text
 from labkit.lesson import cards
+
+LONGEST = 250  # characters of a picture's message: more is tiring to be read aloud
 
 
 def beside(sources):
@@ -25,6 +28,30 @@ def beside(sources):
     for source, page in zip(old, made, strict=True):
         write_text(pages[source], page)
     return pages
+
+
+def name_pictures(cells):
+    """Put the message of each picture, which the text below it begins with, before its words."""
+    for place, cell in enumerate(cells):
+        said = [output.get("metadata", {}).get("image/png", {}) for output in cell.get("outputs", [])]
+        message = _message(cells[place + 1 :]) if any(said) else ""
+        for words in filter(None, said):
+            if message and not words["alt"].startswith(message):
+                words["alt"] = f"{message} {words['alt']}"
+
+
+def _message(cells):
+    """The first sentences of the next text, questions left out; "" where a heading or another picture comes first."""
+    below = next((cell for cell in cells if cell.cell_type == "markdown" or _has_picture(cell)), None)
+    if below is None or below.cell_type == "code" or below.source.startswith("#"):
+        return ""
+    plain = re.sub(r"\[([^]]+)\]\([^)]*\)|[*`$]", r"\1", below.source.split("\n\n")[0])
+    sentences = [each for each in re.split(r"(?<=[.!?])\s+", plain) if not each.endswith("?")]
+    return textwrap.shorten(" ".join(sentences), LONGEST, placeholder=" …")
+
+
+def _has_picture(cell):
+    return any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))
 
 
 def _changed(path):

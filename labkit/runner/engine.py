@@ -22,6 +22,7 @@ from papermill.exceptions import PapermillException
 
 from labkit import ledger
 from labkit.ledger.rows import Completion
+from labkit.lesson.pages import name_pictures
 from labkit.runner.process import how_it_ended
 from labkit.runner.tasks import PROFILES
 
@@ -67,6 +68,7 @@ class LessonEngine(NBClientEngine):
         )
         try:
             run.execute()
+            name_pictures(nb_man.nb.cells)
         except LessonFailed:
             if run.cell:  # papermill marks it, and all after it, as completed
                 nb_man.cell_exception(run.cell)

@@ -1,0 +1,39 @@
+"""What a picture of an executed notebook says in words."""
+
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+
+from labkit.lesson.pages import LONGEST, name_pictures
+
+
+def with_picture(words):
+    output = new_output("display_data", {"image/png": "iVBORw0K"}, metadata={"image/png": {"alt": words}})
+    return new_code_cell("show()", outputs=[output])
+
+
+def said(*cells):
+    name_pictures(cells)
+    return [output.metadata["image/png"]["alt"] for cell in cells for output in cell.get("outputs", [])]
+
+
+def test_the_words_of_a_picture_begin_with_what_the_text_below_says_of_it():
+    text = "*Bars: intervals.* **Blue** is [faster](01.ipynb), by `x`. Why? Because.\n\nAnother paragraph."
+    assert said(with_picture("ms: 3."), new_markdown_cell(text)) == [
+        "Bars: intervals. Blue is faster, by x. Because. ms: 3."
+    ]
+
+
+def test_a_picture_keeps_its_words_where_a_heading_or_another_picture_comes_first():
+    cells = with_picture("ms: 3."), with_picture("s: 4."), new_markdown_cell("## Next\n\nText.")
+    assert said(*cells) == ["ms: 3.", "s: 4."]
+
+
+def test_the_message_passes_a_cell_without_a_picture_and_is_put_there_once():
+    cells = with_picture("ms: 3."), new_code_cell("claim()"), new_markdown_cell("Blue wins.")
+    name_pictures(cells)
+    assert said(*cells) == ["Blue wins. ms: 3."]
+
+
+def test_a_long_message_ends_where_it_would_tire():
+    [words] = said(with_picture("ms: 3."), new_markdown_cell("word " * 200))
+    assert len(words) <= LONGEST + len(" ms: 3.")
+    assert words.endswith("… ms: 3.")
