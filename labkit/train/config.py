@@ -34,10 +34,11 @@ class TrainConfig:
     batch            images per step; what is left over at the end of an epoch is dropped
     learning_rate    the peak of the schedule
     weight_decay     of the optimizer
-    momentum         of sgd and lars; the first beta of adamw, adam, lamb and muon
+    momentum         of sgd and lars; the first beta of adamw, adam, lamb and muon; of schedule_free
+                     the place between its two points
     seed             of the order of the images; `labkit train` draws the weights with it, too
     optimizer        adamw, adam, sgd, or a file of labkit/methods: lars (arXiv:1708.03888), lamb (arXiv:1904.00962),
-                     muon
+                     muon, schedule_free (arXiv:2405.15682; it goes with a constant schedule)
     schedule         onecycle (arXiv:1708.07120), cosine, step or constant
     warmup           none, constant or gradual (arXiv:1706.02677), over the first `warmup_epochs`
     warmup_epochs    how long the warm-up takes

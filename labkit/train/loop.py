@@ -176,8 +176,8 @@ class _Run:
     def result(self):
         """The model that is tested, and that the training leaves behind."""
         model = self.model
-        for method in self.methods.values():
-            model = method.result(model)
+        for part in (self.optimizer, *self.methods.values()):
+            model = part.result(model) if hasattr(part, "result") else model
         return model
 
 

@@ -1,0 +1,61 @@
+"""Schedule-free SGD: a constant rate, and the mean of all points in place of a rate that ends at 0.
+
+What     z descends, x is the mean of all z, gradients are taken at y between the two; x is tested and left behind
+When     the number of steps is not known beforehand: x can be used at any time
+Cost     two copies of the weights, and one pass over them more per step
+Not when the schedule and its length are known and tuned; with batch norm, whose running statistics are those of y
+Source   Defazio et al. 2024, arXiv:2405.15682
+"""
+
+import copy
+
+import torch
+
+
+class ScheduleFree(torch.optim.Optimizer):
+    """SGD without a schedule. The weights of the model are y; `result` gives the model with x.
+
+        z = z - lr * (grad + weight_decay * y)
+        x = x + (z - x) * lr^2 / (sum of all lr^2 so far)
+        y = (1 - momentum) * z + momentum * x
+
+    params    weights, or (name, weight) pairs
+    lr        may rise in a warm-up; steps at a low rate count less in x
+    momentum  0 to 1, how far y lies towards x; the place that momentum has in SGD
+    """
+
+    def __init__(self, params, lr, momentum=0.9, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "total": 0.0})
+
+    @torch.no_grad()
+    def step(self):
+        """One update of every weight that has a gradient."""
+        for group in self.param_groups:
+            lr, momentum = group["lr"], group["momentum"]
+            group["total"] += lr**2
+            share = lr**2 / group["total"] if group["total"] else 0.0
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    state = self.state[weight] or self._begin(weight)
+                    z, x = state["z"], state["x"]
+                    z.add_(weight.grad, alpha=-lr).add_(weight, alpha=-lr * group["weight_decay"])
+                    x.lerp_(z, share)
+                    weight.copy_(z.lerp(x, momentum))
+
+    def _begin(self, weight):
+        self.state[weight].update(z=weight.clone(), x=weight.clone())
+        return self.state[weight]
+
+    @torch.no_grad()
+    def result(self, model):
+        """A copy of the model with x for weights."""
+        averaged = copy.deepcopy(model)
+        for there, weight in zip(averaged.parameters(), model.parameters(), strict=True):
+            if weight in self.state:
+                there.copy_(self.state[weight]["x"])
+        return averaged
+
+
+def make(named_parameters, config):
+    """The optimizer of a `TrainConfig`."""
+    return ScheduleFree(named_parameters, config.learning_rate, config.momentum, config.weight_decay)
