@@ -1,15 +1,18 @@
-"""What the measuring harness can be trusted with. About 15 minutes; `--quick` under one.
+"""What the measuring harness can be trusted with. About 20 minutes; `--quick` one.
 
 Run on a machine that does nothing else: the figures of a busy machine say so in the line `load_average`.
 """
 
 import argparse
+import copy
 import functools
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from torch.utils.benchmark import Timer
 
 from labkit import engines, export, models
 from labkit.device import using_threads
+from labkit.lesson.verdicts import of_claim, weigh
 from labkit.measure import Plan, SimulatedMachine, compare, latency
 from labkit.measure.stats import bootstrap_median
 
@@ -170,6 +174,35 @@ def sessions(figures, options):
     figures.add("sessions_called_different", 100 * np.mean(called["second"]), at_most=at_most, unit="%")
 
 
+def flips(figures, options):
+    """Twenty races of engines, each in ten fresh sessions: how often does a claim change from holds to fails, or back?
+
+    The bound is the worst one for that: the ratio of the first session. Times as fast as eager, one thread.
+    """
+    names = ("cnn-small", "cnn-medium", "vgg-small", "mobilenet-mini", "encoder-small")[: 2 if options.quick else 5]
+    fresh, plan, judged, flipped = 3 if options.quick else 10, Plan(seconds=1), 0, 0
+    for name, batch in itertools.product(names, (1, 8)):
+        with tempfile.TemporaryDirectory() as folder, using_threads(1):
+            torch.manual_seed(0)
+            network, path, inputs = models.build(name)[0].eval(), Path(folder) / "n.onnx", models.example(name, batch)
+            export.to_onnx(network, models.example(name, 2), path)
+            rows = [one_race(network, path, inputs, plan) for _ in range(fresh)]
+        for engine in ("onnxruntime", "openvino"):
+            bound = rows[0][engine].median
+            told = Counter(of_claim(weigh(row[engine]), lambda low, high, at=bound: low >= at)[0] for row in rows)
+            print(f"# {name}, batch {batch}, {engine}: {bound:.2f} x; {dict(told)}")
+            judged, flipped = judged + fresh, flipped + min(told["holds"], told["fails"])
+    figures.add("flips_races", judged)
+    figures.add("flips", flipped, at_most=judged // 20)
+
+
+def one_race(network, path, inputs, plan):
+    """Both engines against eager, all of them new sessions; a second copy of the network is the null arm."""
+    arms = {"eager": tuple(engines.load("eager", copy.deepcopy(network), inputs, threads=1) for _ in range(2))}
+    arms |= {name: engines.load(name, path, inputs, threads=1) for name in ("onnxruntime", "openvino")}
+    return compare(arms, inputs=[inputs], tolerance=1e-2, device="cpu", plan=plan)
+
+
 @contextmanager
 def busy_jobs():
     """As many other programs that compute as there are cores."""
@@ -220,6 +253,7 @@ PARTS = {
     "loaded": loaded,
     "same": same,
     "sessions": sessions,
+    "flips": flips,
     "three_percent": three_percent,
 }
 
