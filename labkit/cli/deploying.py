@@ -135,6 +135,7 @@ def _tell_what_is_lost(model, path, images, *, min_sqnr, axis):
     A folder of one's own may have no test images, or too few: that is said, and the file stays.
     """
     import numpy as np
+    import onnx
 
     from labkit.engines import fidelity
 
@@ -153,6 +154,8 @@ def _tell_what_is_lost(model, path, images, *, min_sqnr, axis):
         else:
             echo(f"    {who}: {alike}")
     fidelity.require(found[0][1], path, min_sqnr)
+    if thin := fidelity.depthwise(onnx.load(path, load_external_data=False)):
+        echo(f"{thin}. Race both: labkit bench {model} {path} --engine all")
 
 
 @app.command()

@@ -99,6 +99,21 @@ def misfits(model: Any, engine: str) -> Iterator[str]:
     made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
     if made_for and made_for[1] != engine:
         yield f"it was made for {made_for[1]} (--recipe {engine} makes one for this engine)"
+    if made_for and (thin := depthwise(model)):
+        yield f"{thin}; race it against the file in float"
+
+
+def depthwise(model: Any) -> str | None:
+    """Why a network (a ModelProto) may be slower in INT8 than in float on a CPU: depthwise convolutions; or None."""
+    groups = [
+        next((each.i for each in node.attribute if each.name == "group"), 1)
+        for node in model.graph.node
+        if node.op_type == "Conv"
+    ]
+    thin = sum(group > 1 for group in groups)
+    if not thin or 8 * thin < len(groups):
+        return None
+    return f"{thin} of its {len(groups)} convolutions are depthwise or in groups, which INT8 may slow down on a CPU"
 
 
 def quantized(src: str | Path, dst: str | Path, images: Any, *, axis: int | None = None) -> Iterator[tuple]:

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from labkit import cli, engines, ledger
+from labkit import cli, engines, ledger, models
 from labkit.data import load
 from labkit.engines import fidelity
 from labkit.engines.bench import bench, opened
@@ -135,6 +135,15 @@ def test_bench_says_before_it_measures_where_a_file_does_not_fit(isa, overflows,
     assert "here.onnx does not fit" not in said
     assert f"{files[0].name} does not fit" not in said
     assert list(fidelity.misfits(onnx.load(for_gpu), "tensorrt")) == []
+
+
+@pytest.mark.parametrize(("name", "warned"), [("mobilenet-mini", True), ("cnn-small", False)])
+def test_a_network_of_depthwise_convolutions_is_said_to_be_slow_in_small_integers(name, warned, tmp_path):
+    to_onnx(models.build(name)[0].eval(), models.example(name, 2), tmp_path / "plain.onnx")
+    said = quantize([tmp_path / "plain.onnx"], tmp_path / "small.onnx", "--min-sqnr", 0).output
+    assert ("convolutions are depthwise or in groups, which INT8 may slow down" in said) == warned
+    reasons = list(fidelity.misfits(onnx.load(tmp_path / "small.onnx"), "onnxruntime"))
+    assert any("race it against the file in float" in reason for reason in reasons) == warned
 
 
 def test_a_float_engine_is_not_compared(files):
