@@ -1,5 +1,7 @@
 """What an engine consists of: the builder's listing and the inspector's JSON, and what became of each ONNX node."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -40,6 +42,15 @@ def test_the_listing_of_a_log_becomes_kernels():
         outputs=("fp16",),
         nodes=("conv", "relu"),
     )
+
+
+def test_the_listing_says_how_many_bytes_of_one_image_a_step_reads_holds_and_writes():
+    lines = layers.listing([LISTING])
+    first, second = layers.flow(SimpleNamespace(listing=lines, kernels=tuple(map(layers.kernel, lines))))
+    numbers = 4 * 28 * 28
+    assert first == ("Quant", {"input": 4 * numbers}, {}, {"q, odd": numbers})
+    read, held, written = {"q": numbers, "r": 4 * numbers}, {"w": numbers, "s": 4 * numbers}, {"o": 2 * numbers}
+    assert second == ("conv", read, held, written)
 
 
 def test_a_log_without_a_listing_lists_nothing():

@@ -217,6 +217,26 @@ def test_the_rehearsal_refuses_what_would_crash_a_gpu_program(onnx_path, images)
     assert not context.set_input_shape("input", (1, 3, 9, 9))
     assert not context.set_input_shape("input", (65, 3, 8, 8))
     assert context.get_tensor_shape("logits")[0] == -1
+    with pytest.raises(Misuse, match="No such profile"):
+        context.engine.get_tensor_profile_shape("input", 1)
+
+
+def test_two_calls_in_one_stream_keep_the_shape_and_the_addresses_that_each_was_given(onnx_path, images, wanted):
+    gpu = Rehearsal()
+    context, stream, held = Context(gpu, onnx_path, (1, 2, 3)), gpu.Stream(), []
+    assert context.engine.get_tensor_profile_shape("input", 0) == [(batch, 3, 8, 8) for batch in (1, 2, 3)]
+    assert not context.set_input_shape("input", images.shape) and context.refused == images.shape
+    for part in (images[:3], images[3:]):
+        assert context.set_input_shape("input", part.shape) and context.refused is None
+        outputs = np.empty((len(part), 10), np.float32)
+        source, target = gpu.to_device(part), gpu.mem_alloc(outputs.nbytes)
+        context.set_tensor_address("input", int(source))
+        context.set_tensor_address("logits", int(target))
+        context.execute_async_v3(stream.handle)
+        gpu.memcpy_dtoh_async(outputs, target, stream)
+        held.append((outputs, source, target))
+    stream.synchronize()
+    np.testing.assert_allclose(np.concatenate([outputs for outputs, *_ in held]), wanted, atol=1e-4)
 
 
 def test_pycuda_that_is_not_installed_is_unavailable_with_the_reason(monkeypatch):

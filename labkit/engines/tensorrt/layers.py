@@ -3,8 +3,9 @@
 A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts with `Layers:`.
 """
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,24 @@ def kernel(line):
     types = [tuple(map(_type_name, re.findall(r"Datatype: ([^,}]*)", parts[key]))) for key in KEYS[:3]]
     nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", parts["Metadata"])
     return Kernel(name, kind, *types, tuple(dict.fromkeys(nodes)))
+
+
+def flow(built: Any) -> Iterator[tuple]:
+    """For each step of a `Built` its name, and the tensors that it reads, holds and writes.
+
+    yields  (name, read, held, written); the last three {tensor: bytes for one image}
+    """
+    for line, step in zip(built.listing, built.kernels, strict=True):
+        parts = dict.fromkeys(KEYS, "") | dict(PART.findall(line))
+        sides = zip((parts[key] for key in KEYS[:3]), (step.inputs, step.constants, step.outputs), strict=True)
+        yield step.name.split("_myl0")[0].removeprefix("__myl_"), *(_bytes(part, types) for part, types in sides)
+
+
+def _bytes(part, types):
+    """{tensor: bytes} of one part of a line; a side that varies, the batch, counts once."""
+    found = re.findall(r"Name: (.*?), Dimensions: \[([-\d,]*)\]", part)
+    counts = [math.prod(int(side) for side in shape.split(",") if side and int(side) > 0) for _, shape in found]
+    return {name: n * WIDTH.get(kind, 4) for (name, _), n, kind in zip(found, counts, types, strict=True)}
 
 
 def _type_name(text):

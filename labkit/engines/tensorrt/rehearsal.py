@@ -17,7 +17,7 @@ from labkit.engines.tensorrt.libraries import gpu_extra
 from labkit.errors import LabError, Unavailable
 
 UNWRITTEN = 0xCB  # fresh GPU memory holds anything: here bytes that are a huge negative number as float32
-LARGEST_BATCH = 64  # of the profile that is rehearsed
+PROFILE = (1, 8, 64)  # smallest, usual and largest batch
 DEFAULT_STREAM = 0  # of calls that name no stream
 
 
@@ -155,23 +155,36 @@ class Stream:
 
 
 class Context:
-    """An execution context of an ONNX file, for batches of 1 to 64; names and arguments as in TensorRT."""
+    """An execution context of an ONNX file, for the batches of a profile; names and arguments as in TensorRT."""
 
-    def __init__(self, device, onnx_path):
+    def __init__(self, device, onnx_path, profile=PROFILE):
         export.checked(onnx_path)
         self.device = device
+        self.profile = profile
         self.addresses = {}
         self.shape = None
+        self.refused = None  # the shape that last did not fit
         self.session = export.session(onnx_path)
         (self.input,) = self.session.get_inputs()
         self.output = self.session.get_outputs()[0]
+
+    @property
+    def engine(self):
+        """What knows the profile: here the context itself."""
+        return self
+
+    def get_tensor_profile_shape(self, name, profile_index):
+        """[smallest, usual, largest shape] of an input in a profile; there is one, number 0."""
+        if name != self.input.name or profile_index != 0:
+            raise Misuse("No such profile.", expected=f"{self.input.name}, 0", found=f"{name}, {profile_index}")
+        return [(batch, *self.input.shape[1:]) for batch in self.profile]
 
     def set_input_shape(self, name, shape):
         """Set the shape, which gives the output its own, before a call. Returns True when it fits the profile."""
         self.device.steps.append("set_input_shape")
         fits = name == self.input.name and tuple(shape[1:]) == tuple(self.input.shape[1:])
-        fits = fits and 1 <= shape[0] <= LARGEST_BATCH
-        self.shape = tuple(shape) if fits else self.shape
+        fits = fits and self.profile[0] <= shape[0] <= self.profile[-1]
+        self.shape, self.refused = (tuple(shape), None) if fits else (self.shape, tuple(shape))
         return fits
 
     def get_tensor_shape(self, name):
@@ -193,7 +206,8 @@ class Context:
         """Put one inference into a stream, and return at once."""
         self.device.steps.append("execute_async_v3")
         self._require_complete()
-        self.device.queue.append((stream_handle, self._compute))
+        shape, addresses = self.shape, dict(self.addresses)  # those of now: the next call may set others
+        self.device.queue.append((stream_handle, lambda: self._compute(shape, addresses)))
         return True
 
     def execute_v2(self, bindings):
@@ -203,7 +217,7 @@ class Context:
             raise TypeError("execute_v2 wants [int(input), int(output)]: one address for each tensor, in order")
         self.addresses = dict(zip((self.input.name, self.output.name), bindings, strict=True))
         self._require_complete()
-        self._compute()
+        self._compute(self.shape, self.addresses)
         return True
 
     def _require_complete(self):
@@ -215,12 +229,12 @@ class Context:
                 found=f"no address for {', '.join(sorted(missing))}" if missing else "no input shape",
             )
 
-    def _compute(self):
+    def _compute(self, shape, addresses):
         """Read the input's memory, run the model, write the output's memory."""
-        batch = np.empty(self.shape, np.float32)
-        self.device._to_host(batch, self.addresses[self.input.name])
+        batch = np.empty(shape, np.float32)
+        self.device._to_host(batch, addresses[self.input.name])
         (result,) = self.session.run([self.output.name], {self.input.name: batch})
-        self.device._to_device(self.addresses[self.output.name], np.ascontiguousarray(result))
+        self.device._to_device(addresses[self.output.name], np.ascontiguousarray(result))
 
 
 def _contiguous(array):

@@ -111,20 +111,24 @@ def verify_repair_zero_point(answer):
 def gpu_classes(context, cuda, images):
     import numpy as np
 
-    images = np.ascontiguousarray(images, np.float32)
-    context.set_input_shape("input", images.shape)
-    logits = np.empty(tuple(context.get_tensor_shape("logits")), np.float32)
-    device_input, device_logits = cuda.mem_alloc(images.nbytes), cuda.mem_alloc(logits.nbytes)
-    stream = cuda.Stream()
-    cuda.memcpy_htod(device_input, images)
-    context.set_tensor_address("input", int(device_input))
-    context.set_tensor_address("logits", int(device_logits))
-    context.execute_async_v3(stream.handle)
-    stream.synchronize()
-    cuda.memcpy_dtoh(logits, device_logits)
-    device_input.free()
-    device_logits.free()
-    return logits.argmax(axis=1)
+    images, classes = np.ascontiguousarray(images, np.float32), []
+    most = context.engine.get_tensor_profile_shape("input", 0)[2][0]
+    for start in range(0, len(images), most):
+        part = images[start : start + most]
+        context.set_input_shape("input", part.shape)
+        logits = np.empty(tuple(context.get_tensor_shape("logits")), np.float32)
+        device_input, device_logits = cuda.mem_alloc(part.nbytes), cuda.mem_alloc(logits.nbytes)
+        stream = cuda.Stream()
+        cuda.memcpy_htod(device_input, part)
+        context.set_tensor_address("input", int(device_input))
+        context.set_tensor_address("logits", int(device_logits))
+        context.execute_async_v3(stream.handle)
+        stream.synchronize()
+        cuda.memcpy_dtoh(logits, device_logits)
+        device_input.free()
+        device_logits.free()
+        classes.append(logits.argmax(axis=1))
+    return np.concatenate(classes)
 
 
 def tiny_network(folder):
@@ -144,35 +148,32 @@ def tiny_network(folder):
     return path
 
 
+USUAL, NARROW = (1, 8, 64), (1, 4, 24)  # profiles: smallest, usual, largest batch
+CALLS = {3: USUAL, 17: USUAL, 5: USUAL, 100: NARROW}  # {images: profile}
+VIEW = 5  # so many images are a view that is not in one piece
+
+
 def verify_gpu_classes(answer):
     import numpy as np
-
-    def given_back(*arguments):
-        before = arguments[2].copy()
-        found = answer(*arguments)
-        expect((arguments[2] == before).all(), "Your function changes the images, which belong to the caller.")
-        return found
 
     from labkit.engines.tensorrt.rehearsal import Context, Misuse, Rehearsal
 
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         path = tiny_network(folder)
-        for count, transposed in ((3, False), (17, False), (5, True)):
+        for count, profile in CALLS.items():
             images = random.standard_normal((count, 4, 5, 5))  # float64, as NumPy makes them
-            if transposed:  # the channels of most image files come last: a view of them is not in one piece
+            if count == VIEW:  # the channels of most image files come last
                 images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-            gpu = Rehearsal()
+            gpu, before = Rehearsal(), images.copy()
+            context = Context(gpu, path, profile)
             try:
-                found = np.asarray(given_back(Context(gpu, path), gpu, images))
+                found = np.asarray(answer(context, gpu, images))
             except (Misuse, ValueError) as error:
-                clue = " Before set_input_shape the output has no shape." * ("negative dimensions" in str(error))
-                raise Wrong(f"A GPU program would have crashed here. {error}{clue}") from error
+                raise Wrong(f"A GPU program would have crashed here. {error}{clue(context, error)}") from error
+            expect((images == before).all(), "Your function changes the images, which belong to the caller.")
             check_steps(gpu)
-            expect(
-                found.shape == (count,),
-                f"Expected one class for each of {count} images, found the shape {found.shape}.",
-            )
+            expect(found.shape == (count,), shape_of_all(count, profile, found))
             wrong = int((found != true_classes(images)).sum())
             if wrong:
                 raise Wrong(f"{wrong} of {count} classes are wrong: {suspect(answer, path, gpu.steps, images)}")
@@ -180,6 +181,23 @@ def verify_gpu_classes(answer):
                 gc.collect()
             left = sum(allocation.size for allocation in gpu.memory.values())
             expect(left == 0, f"{left} bytes of GPU memory are still held after the call: .free() each of them.")
+
+
+def clue(context, error):
+    """What an error of the rehearsal most likely comes from."""
+    if context.refused and context.refused[0] > context.profile[-1]:
+        return (
+            f" set_input_shape returned False: {context.refused[0]} images are more than the {context.profile[-1]} of "
+            'this profile. Ask for the largest shape, context.engine.get_tensor_profile_shape("input", 0)[2], and '
+            "call in parts."
+        )
+    return " Before set_input_shape the output has no shape." * ("negative dimensions" in str(error))
+
+
+def shape_of_all(count, profile, found):
+    """The message about classes that are too few, too many, or no row."""
+    parts = f" The profile allows {profile[-1]} per call: go on until all are done." * (count > profile[-1])
+    return f"Expected one class for each of {count} images, found the shape {found.shape}.{parts}"
 
 
 def check_steps(gpu):
@@ -202,13 +220,14 @@ def suspect(answer, path, steps, images):
 
     from labkit.engines.tensorrt.rehearsal import Context, Rehearsal
 
+    profile = CALLS[len(images)]
     if not any(step.startswith("memcpy_htod") for step in steps):
         return "the images never went to the GPU: cuda.memcpy_htod(device_input, images)."
     waited = steps[steps.index("execute_async_v3") :] if "execute_async_v3" in steps else ["synchronize"]
     if "memcpy_dtoh" in waited[: waited.index("synchronize")]:
         return "the logits were read before the stream was waited for: stream.synchronize()."
     gpu, single = Rehearsal(), images.astype(np.float32)
-    if np.array_equal(np.asarray(answer(Context(gpu, path), gpu, single)), true_classes(single)):
+    if np.array_equal(np.asarray(answer(Context(gpu, path, profile), gpu, single)), true_classes(single)):
         return "with float32 they are right, these images are float64: np.ascontiguousarray(images, np.float32)."
     return "the steps are in order, so look at what is copied: which array, and how many bytes?"
 
@@ -234,10 +253,11 @@ EXERCISES = (
     ),
     Exercise(
         id="gpu-classes",
-        task="Call an engine on GPU memory by hand: allocate, copy, run, wait, copy back, free.",
+        task="Call an engine on GPU memory by hand: allocate, copy, run, wait, copy back, free; in parts if there are many.",
         difficulty=3,
-        minutes=15,
-        hint="Shape first: it decides how much memory the output takes. Sizes are bytes; addresses are int(memory).",
+        minutes=20,
+        hint="First for few images. The shape comes first: it decides how much memory the output takes. Sizes are bytes; "
+        "addresses are int(memory). Then a loop over parts of at most the profile's largest batch.",
         reference=gpu_classes,
         verify=verify_gpu_classes,
     ),

@@ -77,36 +77,66 @@ def further_end(scale, zero_point):
 
 def all_in_one_stream(context, cuda, images):
     stream, images = cuda.Stream(), np.require(images, np.float32, "C")
-    context.set_input_shape("input", images.shape)
-    logits = np.zeros(context.get_tensor_shape("logits"), np.float32)
-    source, target = cuda.to_device(images), cuda.to_device(logits)
-    for name, memory in (("input", source), ("logits", target)):
-        context.set_tensor_address(name, int(memory))
-    cuda.memcpy_htod_async(source, images, stream)
-    context.execute_async_v3(stream.handle)
-    cuda.memcpy_dtoh_async(logits, target, stream)
+    most, waiting = context.engine.get_tensor_profile_shape("input", 0)[-1][0], []
+    for part in np.split(images, range(most, len(images), most)):
+        assert context.set_input_shape("input", part.shape)
+        logits = np.zeros(context.get_tensor_shape("logits"), np.float32)
+        source, target = cuda.to_device(part), cuda.to_device(logits)
+        for name, memory in (("input", source), ("logits", target)):
+            context.set_tensor_address(name, int(memory))
+        cuda.memcpy_htod_async(source, part, stream)
+        context.execute_async_v3(stream.handle)
+        cuda.memcpy_dtoh_async(logits, target, stream)
+        stream.synchronize()
+        source.free()
+        target.free()
+        waiting.append(logits)
+    return np.argmax(np.concatenate(waiting), 1)
+
+
+def waits_once_for_all_parts(context, cuda, images):
+    images, stream = np.ascontiguousarray(images, dtype=np.float32), cuda.Stream()
+    most, held = int(context.engine.get_tensor_profile_shape("input", 0)[2][0]), []
+    for start in range(0, len(images), most):
+        part = images[start : start + most]
+        context.set_input_shape("input", part.shape)
+        logits = np.empty(tuple(context.get_tensor_shape("logits")), np.float32)
+        memory = cuda.mem_alloc(part.nbytes), cuda.mem_alloc(logits.nbytes)
+        for name, each in zip(("input", "logits"), memory, strict=True):
+            context.set_tensor_address(name, int(each))
+        cuda.memcpy_htod_async(memory[0], part, stream)
+        context.execute_async_v3(stream.handle)
+        cuda.memcpy_dtoh_async(logits, memory[1], stream)
+        held.append((logits, *memory))
     stream.synchronize()
-    source.free()
-    target.free()
-    return np.argmax(logits, 1)
+    for _, *memory in held:
+        for each in memory:
+            each.free()
+    return np.concatenate([logits for logits, *_ in held]).argmax(1)
 
 
-def let_go_by_del(context, cuda, images):
+def memory_of_the_largest_part(context, cuda, images):
     images = images.astype("float32", order="C")
-    memory = {"input": cuda.mem_alloc(images.nbytes), "logits": cuda.mem_alloc(len(images) * 4 * 4)}
-    context.set_input_shape("input", images.shape)
+    rows = min(len(images), context.engine.get_tensor_profile_shape("input", 0)[2][0])
+    memory = {"input": cuda.mem_alloc(rows * images[0].nbytes), "logits": cuda.mem_alloc(rows * 4 * 4)}
     for name in memory:
         context.set_tensor_address(name, int(memory[name]))
-    cuda.memcpy_htod(memory["input"], images)
-    stream = cuda.Stream()
-    context.execute_async_v3(stream.handle)
-    stream.synchronize()
-    logits = np.empty((len(images), 4), "float32")
-    cuda.memcpy_dtoh(logits, memory["logits"])
+    stream, classes = cuda.Stream(), []
+    for first in range(0, len(images), rows):
+        part = images[first : first + rows]
+        context.set_input_shape("input", part.shape)
+        cuda.memcpy_htod(memory["input"], part)
+        context.execute_async_v3(stream.handle)
+        stream.synchronize()
+        logits = np.empty((len(part), 4), "float32")
+        cuda.memcpy_dtoh(logits, memory["logits"])
+        classes.extend(logits.argmax(-1))
     del memory
-    return logits.argmax(-1)
+    return np.array(classes)
 
 
+MOST = 'most = context.engine.get_tensor_profile_shape("input", 0)[2][0]'
+WHOLE_PARTS = "range(0, max(len(images) - most, 0) + 1, most)"
 PARSE = "    if not parser.parse(model):\n        raise ValueError(parser.get_error(0).desc())\n"
 WRONG = {
     "build-engine": {
@@ -135,29 +165,39 @@ WRONG = {
     },
     "gpu-classes": {
         "waits after it has read": edited(
-            "    stream.synchronize()\n    cuda.memcpy_dtoh(logits, device_logits)\n",
-            "    cuda.memcpy_dtoh(logits, device_logits)\n    stream.synchronize()\n",
+            "        stream.synchronize()\n        cuda.memcpy_dtoh(logits, device_logits)\n",
+            "        cuda.memcpy_dtoh(logits, device_logits)\n        stream.synchronize()\n",
         ),
-        "does not wait for the stream": edited("    stream.synchronize()\n", ""),
+        "does not wait for the stream": edited("        stream.synchronize()\n", ""),
         "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
         "copies float32 that is not in one piece": edited(
             "np.ascontiguousarray(images, np.float32)", "images.astype(np.float32)"
         ),
-        "never copies the images": edited("    cuda.memcpy_htod(device_input, images)\n", ""),
-        "allocates numbers instead of bytes": edited("mem_alloc(images.nbytes)", "mem_alloc(images.size)"),
+        "never copies the images": edited("        cuda.memcpy_htod(device_input, part)\n", ""),
+        "allocates numbers instead of bytes": edited("mem_alloc(part.nbytes)", "mem_alloc(part.size)"),
         "keeps the memory for the next call": edited(
-            "    device_logits.free()\n", "    globals().setdefault('kept', []).append(device_logits)\n"
+            "        device_logits.free()\n", "        globals().setdefault('kept', []).append(device_logits)\n"
         ),
         "holds the memory until the next call": edited(
-            "    device_logits.free()\n", "    globals()['held'] = device_logits\n"
+            "        device_logits.free()\n", "        globals()['held'] = device_logits\n"
         ),
         "copies back in the stream after the wait": edited(
             "cuda.memcpy_dtoh(logits, device_logits)", "cuda.memcpy_dtoh_async(logits, device_logits, stream)"
         ),
-        "never copies the logits back": edited("    cuda.memcpy_dtoh(logits, device_logits)\n", ""),
+        "never copies the logits back": edited("        cuda.memcpy_dtoh(logits, device_logits)\n", ""),
         "returns the logits": edited(".argmax(axis=1)", ""),
-        "never says the shape": edited('    context.set_input_shape("input", images.shape)\n', ""),
-        "never runs the engine": edited("    context.execute_async_v3(stream.handle)\n", ""),
+        "never says the shape": edited('        context.set_input_shape("input", part.shape)\n', ""),
+        "never runs the engine": edited("        context.execute_async_v3(stream.handle)\n", ""),
+        "takes any number in one call": edited(MOST, "most = len(images)"),
+        "takes the largest batch of another profile": edited(MOST, "most = 64"),
+        "does the first part only": edited("range(0, len(images), most)", "[0]"),
+        "leaves out the last, smaller part": edited("range(0, len(images), most)", WHOLE_PARTS),
+        "returns the classes of the last part": edited("np.concatenate(classes)", "classes[-1]"),
+        "returns a row per part": edited("np.concatenate(classes)", "classes"),
+        "frees the memory of the last part only": edited(
+            "        device_input.free()\n        device_logits.free()\n",
+            "        globals().setdefault('parts', []).append((device_input, device_logits))\n",
+        ),
     },
 }
 
@@ -187,11 +227,12 @@ RIGHT = {
     },
     "gpu-classes": {
         "all in one stream": all_in_one_stream,
-        "memory let go by del": let_go_by_del,
+        "waits once, for all parts": waits_once_for_all_parts,
+        "memory of the largest part, let go by del": memory_of_the_largest_part,
         "by execute_v2": edited(
-            "    context.execute_async_v3(stream.handle)\n",
-            "    context.execute_v2([int(device_input), int(device_logits)])\n",
+            "        context.execute_async_v3(stream.handle)\n",
+            "        context.execute_v2([int(device_input), int(device_logits)])\n",
         ),
-        "memory let go by leaving the function": edited("    device_input.free()\n    device_logits.free()\n", ""),
+        "memory let go by leaving the function": edited("        device_input.free()\n        device_logits.free()\n", ""),
     },
 }
