@@ -253,11 +253,11 @@ EXERCISES = (
     ),
     Exercise(
         id="gpu-classes",
-        task="Call an engine on GPU memory by hand: allocate, copy, run, wait, copy back, free; in parts if there are many.",
+        task="Call an engine on GPU memory by hand: allocate, copy, run, wait, copy back, free; many images in parts.",
         difficulty=3,
         minutes=20,
-        hint="First for few images. The shape comes first: it decides how much memory the output takes. Sizes are bytes; "
-        "addresses are int(memory). Then a loop over parts of at most the profile's largest batch.",
+        hint="First for few images. The shape comes first: it decides how much memory the output takes. Sizes are "
+        "bytes; addresses are int(memory). Then a loop over parts of at most the profile's largest batch.",
         reference=gpu_classes,
         verify=verify_gpu_classes,
     ),

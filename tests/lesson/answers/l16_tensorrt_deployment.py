@@ -137,6 +137,7 @@ def memory_of_the_largest_part(context, cuda, images):
 
 MOST = 'most = context.engine.get_tensor_profile_shape("input", 0)[2][0]'
 WHOLE_PARTS = "range(0, max(len(images) - most, 0) + 1, most)"
+FREE = "        device_input.free()\n        device_logits.free()\n"
 PARSE = "    if not parser.parse(model):\n        raise ValueError(parser.get_error(0).desc())\n"
 WRONG = {
     "build-engine": {
@@ -195,7 +196,7 @@ WRONG = {
         "returns the classes of the last part": edited("np.concatenate(classes)", "classes[-1]"),
         "returns a row per part": edited("np.concatenate(classes)", "classes"),
         "frees the memory of the last part only": edited(
-            "        device_input.free()\n        device_logits.free()\n",
+            FREE,
             "        globals().setdefault('parts', []).append((device_input, device_logits))\n",
         ),
     },
@@ -233,6 +234,6 @@ RIGHT = {
             "        context.execute_async_v3(stream.handle)\n",
             "        context.execute_v2([int(device_input), int(device_logits)])\n",
         ),
-        "memory let go by leaving the function": edited("        device_input.free()\n        device_logits.free()\n", ""),
+        "memory let go by leaving the function": edited(FREE, ""),
     },
 }
