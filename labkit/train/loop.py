@@ -110,8 +110,10 @@ class _Run:
         model = model.to(device, memory_format=layout)
         for method in methods.values():
             model = method.begin(model)
-        self.model, self.methods = model, methods
-        self.config, self.device = config, device
+        self.model = model
+        self.methods = methods
+        self.config = config
+        self.device = device
         if config.head_only:
             _freeze_all_but_the_head(model)
         self.network = _faster_form(model.train(not config.head_only), config)
@@ -125,7 +127,8 @@ class _Run:
 
     def epoch(self, number, feed, *, losses, bar):
         """Train on every batch once: seconds of each phase, as of `Laps.stop`."""
-        first, steps = number * len(feed), self.config.epochs * len(feed)
+        first = number * len(feed)
+        steps = self.config.epochs * len(feed)
         self.model.train(not self.config.head_only)  # a test leaves it in eval mode
         self.lap.start()
         for step, (images, labels) in enumerate(feed.epoch(number), start=first):
