@@ -47,6 +47,7 @@ class TrainConfig:
     label_smoothing  share of the target that is spread over all classes, 0 to 1 (arXiv:1512.00567); not for networks
                      whose probabilities are used further, such as to distil them (arXiv:1906.02629)
     ghost_size       batch norm over groups of so many images (arXiv:1705.08741); None: over the batch
+    norm_momentum    of batch norm's running averages (arXiv:1502.03167); None: as the network has it, mostly 0.1
     ema              decay of a running average of the weights, such as 0.999; None: none
     augment          crop and mirror the training images at random
     size             pixels a side; None: as the network takes them
@@ -83,6 +84,7 @@ class TrainConfig:
     accumulate: int = 1
     label_smoothing: float = 0.0
     ghost_size: int | None = method("ghost_batch_norm")
+    norm_momentum: float | None = method("norm_momentum")
     ema: float | None = method("ema")
     augment: bool = False
     size: int | None = None

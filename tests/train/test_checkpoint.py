@@ -28,6 +28,7 @@ CASES = {
     },
     "a loader of single augmented images": {"workers": 0, "augment": True},
     "ghost batch norm": {"ghost_size": 10},
+    "averages of batch norm that follow fast": {"norm_momentum": 0.4},
 }
 
 
