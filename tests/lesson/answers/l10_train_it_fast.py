@@ -170,6 +170,7 @@ RIGHT = {
     "triangle": {"as the lower of two lines": triangle_by_min, "as a table": triangle_by_table},
     "fast-recipe": {
         "with more images": FAST,
+        "with averages that follow fast": FAST | {"images": 2_560, "norm_momentum": 0.4},
         "with a small batch and sgd": FAST
         | {"optimizer": "sgd", "learning_rate": 0.05, "batch": 32, "size": 20, "images": 3_072},
     },
