@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from labkit.methods import Hooks
 
 
-def with_norm_momentum(model: nn.Module, momentum: float) -> nn.Module:
+def _with_norm_momentum(model: nn.Module, momentum: float) -> nn.Module:
     """A model like `model` whose batch norms have this momentum; both share weights and statistics."""
     tensors = [*model.parameters(), *model.buffers()]
     twin = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
@@ -29,4 +29,4 @@ class Method(Hooks):
     """In training: `TrainConfig(norm_momentum=0.4)`."""
 
     def begin(self, model):
-        return with_norm_momentum(model, self.value)
+        return _with_norm_momentum(model, self.value)
