@@ -118,5 +118,12 @@ def _of_interval(low, high, holds_if):
         return "holds"
     if not math.isfinite(high - low):  # a single training allows anything
         return "inconclusive"
-    points = (low + (high - low) * share / 20 for share in range(21))
-    return "inconclusive" if any(holds(point, point) for point in points) else "fails"
+    return "inconclusive" if any(holds(point, point) for point in _points(low, high)) else "fails"
+
+
+def _points(low, high):
+    """Numbers from `low` to `high`: evenly spaced, and in equal ratios, which find 0.5 to 2 within 0.001 to 1,000."""
+    evenly = [low + (high - low) * share / 20 for share in range(21)]
+    largest = max(abs(low), abs(high))
+    ratios = [sign * largest * 10 ** (-step / 10) for sign in (1, -1) for step in range(61)]
+    return evenly + [number for number in ratios if low <= number <= high]
