@@ -115,6 +115,9 @@ FAULTS = {
     ("03_comparing_trainings", "other-images"): Fault(
         "ReLU under both names", {"ACTIVATIONS": "ACTIVATIONS = dict.fromkeys(ACTIVATIONS, F.relu)"}
     ),
+    ("03_comparing_trainings", "rate-takes-apart"): Fault(
+        "one rate under four names", {"rates": "rates = (1e-2,) * 4"}
+    ),
 }
 
 
