@@ -44,7 +44,7 @@ lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
 	  "This workbook needs Python 3.11, 3.12 or 3.13; found %d.%d. Next: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
-	@echo "Setting up .venv: about 7 GB, once; a few minutes on a slow line. On Linux NVIDIA's libraries are part of it,"
+	@echo "Setting up .venv: about 7 GB on disk, once: minutes on a fast line, half an hour or more on a slow one. On Linux NVIDIA's libraries are part of it,"
 	@echo "under NVIDIA's terms: THIRD_PARTY.md names them. TENSORRT=no leaves TensorRT-RTX out, GPU=no 1.5 GB that no CPU needs."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV)
