@@ -1,7 +1,7 @@
 """The register of claims: each with the reason for its bound, the date, and the bounds it had before (claims.toml).
 
-A bound is set before the run that judges it: from theory, from a paper, from a cost that matters to a reader. It is
-never moved because the claim failed.
+A bound is set before the run that judges it: from theory, from a paper, from a cost that matters to a reader. It is not
+loosened because the claim failed; what a changed one had shown stands in `before`.
 """
 
 import re
