@@ -127,14 +127,14 @@ def progress():
 
 @app.command("new-lesson")
 def _begin_lesson(
-    number: Annotated[str, Argument(help="Two digits, such as 12.")],
+    number: Annotated[str, Argument(help="Two digits, such as 20.")],
     name: Annotated[str, Argument(help="Words joined by underscores.")],
 ):
     """Begin a lesson: its notebook and its exercises.
 
     They are made from a template that keeps the rules of CONTRIBUTING.md.
 
-    Example: labkit new-lesson 15 a_lesson_of_mine
+    Example: labkit new-lesson 20 a_lesson_of_mine
     """
     from labkit.lesson.syllabus import new_lesson
 

@@ -47,17 +47,17 @@ def _read_lesson(path):
 def new_lesson(number: str, name: str) -> Any:
     """Begin a lesson from the templates: a notebook that runs, its exercises, and answers to test them with.
 
-    number   two digits, such as "12"
-    name     words joined by underscores, such as "transformer_inference"
+    number   two digits, such as "20"
+    name     words joined by underscores, such as "a_lesson_of_mine"
     returns  the paths of the three files
     Raises   LabError for a number or name of another form, and where a lesson of that number is there already
     """
     if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise LabError(
             "A lesson has a number of two digits and a name in lower case.",
-            expected="such as 12 transformer_inference",
+            expected="such as 20 a_lesson_of_mine",
             found=f"{number} {name}",
-            fix="labkit new-lesson 15 a_lesson_of_mine",
+            fix="labkit new-lesson 20 a_lesson_of_mine",
         )
     for there in (root() / "notebooks").glob(f"{number}_*.ipynb"):
         raise LabError(f"There is a lesson {number} already.", found=there.name, fix="choose another number")
