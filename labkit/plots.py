@@ -121,12 +121,16 @@ def pareto(rows):
     for number in numbered(rows):
         place = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center"}
         ax.annotate(f"{number}", (x[number - 1], y[number - 1]), **place, fontsize=8.5)
+    ax.margins(0.15)
     if x.max() > WIDE * x.min():
         log_axis(ax, "x", "{:g}".format)
-    ax.margins(0.15)
+    for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):  # a difference of a thousandth is not drawn as a large one
+        room = max(0.0, 0.1 * values.max() - np.ptp(values)) / 2
+        axis.set_view_interval(values.min() - room, values.max() + room)
     ax.tick_params(labelsize=8.5)
     ax.set_xlabel("latency p50 (ms), low is better", fontsize=9)
-    ax.set_ylabel("accuracy, high is better", fontsize=9)
+    right = rows[0].dataset.partition(": ")[2] if rows[0].dataset else ""  # such as "texts: the same nearest one"
+    ax.set_ylabel(f"{right or 'accuracy'}, high is better", fontsize=9)
     if sizes.any():
         ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")
     return figure

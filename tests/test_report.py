@@ -52,12 +52,19 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
     ]
     assert re.findall("<h2>(.*?)</h2>", html) == [*heads, "All measured rows"]
     front, each = map(text_of, html.split("<h2>Each lesson</h2>"))
-    parts = ("00_start_here", "So bf16 is faster", "1.41 x (from 1.31 to 1.52)")
+    parts = ("00_start_here", "How fast is this machine, and how would you know?", "So bf16 is faster", "1.41 x (from 1.31 to 1.52)")
     places = [front.index(part) for part in parts]
     assert places == sorted(places)
     for part in ("Because half the bytes are read", "Holds for large layers", "Not for small batches"):
         assert part in each
     assert "the old sentence" not in front + each
+
+
+def test_the_head_names_the_commits_of_the_runs_and_not_that_of_the_writing():
+    write_lesson("r1")
+    write_attempt()
+    ledger.add(replace(ledger.find(Run, run_key="r1")[0], commit="0123456789ab"))
+    assert "runs of commit 0123456789ab · written" in text_of(page())
 
 
 def test_before_the_lessons_stand_what_failed_and_what_did_not_run_and_no_claim_that_holds():
@@ -143,7 +150,7 @@ def test_with_all_twenty_lessons_the_findings_fit_on_a_few_screens_and_on_a_phon
 def test_medals_stand_on_the_front_with_what_earned_them():
     write_scores()
     text = text_of(page()).replace("&#39;", "'")
-    assert "Ada &amp; Bob: 5.1 times better than the reference (95 %: 4.9 to 5.3)" in text
+    assert "Ada &amp; Bob: 5.1 times better in time and bytes than the reference (95 %: 4.9 to 5.3)" in text
     assert "82 % right · p95 0.3 of the reference's · 90 kB" in text
 
 
@@ -153,7 +160,7 @@ def test_both_boards_stand_on_the_front_each_under_its_own_head():
     fast, order = boards.split("The order of lesson 19, on ")
     assert "Trained to 80 % on fashion-mnist" in fast
     assert "gold Ada" not in boards
-    assert "silver Ada &amp; Bob: 2.4 times better than the reference" in fast
+    assert "silver Ada &amp; Bob: 2.4 times as fast as the reference" in fast
     assert "1.5 s a training" in fast
     assert "bronze Ada &amp; Bob: 5.1 times" in order
 

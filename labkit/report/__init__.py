@@ -11,10 +11,11 @@ from pathlib import Path
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
-from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, Decision, LessonAnswer, Prediction, RaceScore
+from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, Decision, LessonAnswer, Prediction, RaceScore, Run
 from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
 from labkit.lesson.progress import progress
+from labkit.lesson.syllabus import lessons as syllabus
 from labkit.report._newest import how, newest, whose
 from labkit.report._tables import panels, sections
 from labkit.ship import board
@@ -32,9 +33,10 @@ def write_report(path: str | Path | None = None) -> Path:
         card=cards.card,
         progress=progress(),
         machine=device.describe(),
-        commit=device.commit(),
+        commits=_commits(lessons),
         written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
         lessons=lessons,
+        course={each.name: each for each in syllabus()},
         surprises=_surprises(lessons),
         tallies=_tallies(),
         boards=board(RaceScore) | board(),
@@ -61,6 +63,13 @@ def _lessons(folder):
         for name, about, rows in newest(kind, apart=apart):
             of(name)[part].append((about, rows))
     return dict(sorted(lessons.items()))
+
+
+def _commits(lessons):
+    """The commits of the course, in the order of the lessons, that the runs shown are of."""
+    keys = [row["run_key"] for lesson in lessons.values() for row in lesson["attempts"]]
+    of_run = {run.run_key: run.commit for run in ledger.find(Run)}
+    return list(dict.fromkeys(of_run[key] for key in keys if of_run.get(key)))
 
 
 def _surprises(lessons):
