@@ -52,7 +52,12 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
     ]
     assert re.findall("<h2>(.*?)</h2>", html) == [*heads, "All measured rows"]
     front, each = map(text_of, html.split("<h2>Each lesson</h2>"))
-    parts = ("00_start_here", "How fast is this machine, and how would you know?", "So bf16 is faster", "1.41 x (from 1.31 to 1.52)")
+    parts = (
+        "00_start_here",
+        "How fast is this machine, and how would you know?",
+        "So bf16 is faster",
+        "1.41 x (from 1.31 to 1.52)",
+    )
     places = [front.index(part) for part in parts]
     assert places == sorted(places)
     for part in ("Because half the bytes are read", "Holds for large layers", "Not for small batches"):
