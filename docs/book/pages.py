@@ -90,7 +90,7 @@ def _answer(lesson, row):
     parts = (("Because", row.because), ("Holds for", row.holds_for), ("Not for", row.not_for))
     limits = "\n".join(f"- *{label}* {_plain(text)}" for label, text in parts)
     lead = f"[The lesson](lessons/{lesson.name}.ipynb)"
-    text = f"**{_plain(row.sentence)}**\n\n{number}\n\n{limits}\n\n{lead}"
+    text = f"*{_plain(lesson.question)}*\n\n**{_plain(row.sentence)}**\n\n{number}\n\n{limits}\n\n{lead}"
     return f":::{{admonition}} {_plain(_title(lesson))}\n{text}\n:::\n"
 
 
