@@ -122,7 +122,7 @@ def _tell_what_stays_in_float(path):
     from labkit.quantize import float_nodes
 
     reasons, share, judged = float_nodes(path)
-    echo(f"{share:.1%} of the multiply-adds in INT8; {len(reasons) or 'no'} nodes stay in float:")
+    echo(f"{share:.1%} of the multiply-adds in INT8; nodes left in float: {len(reasons) or 'none'}")
     echo(f"Judged on {judged}.")
     for node, reason in reasons.items():
         echo(f"    {node}: {reason}")

@@ -52,12 +52,17 @@ def bench(
         for number, size in enumerate(batch, start=1):
             echo(f"{number}/{len(batch)} {one.name} {each}, batch {size} ...")
             row = next(rows)
-            echo(f"    {row.summary()}")
+            echo(f"    {_with_noise_below(row)}")
         if row.p50_ms:
             able.append((one, each))
     if len(able) > 1:
         for size, found in zip(batch, race(able, batch, **settings), strict=True):
-            echo(f"in turn, batch {size}:\n{found.summary()}")
+            echo(f"in turn, batch {size}:\n{_with_noise_below(found)}")
+
+
+def _with_noise_below(measured):
+    """The facts of a row in a line, and what disturbed it in the next."""
+    return measured.summary().replace(" · noise: ", "\n    noise: ")
 
 
 @app.command()

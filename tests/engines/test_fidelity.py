@@ -102,7 +102,8 @@ def test_the_row_of_an_int8_engine_says_how_well_it_answers_what_the_file_means(
     assert row.p50_ms > 0
     assert row.sqnr_db > fidelity.ENGINE_DB
     assert ledger.load("latencies")["sqnr_db"].tolist() == [row.sqnr_db]
-    assert "answers as the file means" in row.summary()
+    assert "answers as the file means: " in row.summary()
+    assert "answers as the file means: exactly" in replace(row, sqnr_db=float("inf")).summary()
 
 
 def test_an_engine_that_answers_something_else_gets_a_reason_and_no_number(files, monkeypatch):

@@ -44,17 +44,19 @@ class Latency(Measured, Shown):
         if self.low_ms is not None:
             interval = f"95 %: {shown(self.low_ms / 1e3, 's')} to {shown(self.high_ms / 1e3, 's')}"
         tail = [(name, shown(ms / 1e3, "s")) for name, ms in (("p95", self.p95_ms), ("p99", self.p99_ms)) if ms]
+        missing = "p99" if self.p95_ms else "p95"
+        kept = "exactly" if self.sqnr_db == float("inf") else f"{shown(self.sqnr_db)} dB"
         return [
             ("median", f"{shown(self.p50_ms / 1e3, 's')} ({interval})"),
             *tail,
-            *([("no tail", self.tail_reason)] if self.tail_reason else []),
-            *([("answers as the file means", f"{self.sqnr_db:.0f} dB")] if self.sqnr_db is not None else []),
+            *([(f"no {missing}:", self.tail_reason.replace(missing, "it"))] if self.tail_reason else []),
+            *([("answers as the file means:", kept)] if self.sqnr_db is not None else []),
             *([("loaded in", shown(self.load_ms / 1e3, "s"))] if self.load_ms is not None else []),
             ("first call", shown(self.cold_ms / 1e3, "s")),
             ("throughput", f"{shown(self.throughput_per_s)} items/s at batch {self.batch}"),
             ("samples", f"{len(self.samples_ms)} after {self.warmup_calls} warm-up calls"),
             ("on", f"{self.device}, threads: {self.threads}"),
-            ("noise", self.noise or "quiet"),
+            ("noise:", self.noise or "none seen"),
         ]
 
 
@@ -87,7 +89,7 @@ class Ratio(Measured, Shown):
             ("verdict", self.verdict),
             ("noise floor", f"±{100 * self.floor:.2f} %"),
             ("pairs", str(self.pairs)),
-            ("noise", self.noise or "quiet"),
+            ("noise:", self.noise or "none seen"),
         ]
 
 
