@@ -45,7 +45,8 @@ def shared_scales(blocks):
     import torch
 
     largest = blocks.abs().amax(1, keepdim=True)
-    return torch.where(largest > 0, torch.exp2(torch.floor(torch.log2(largest)) - 2), torch.ones_like(largest))
+    exponent = torch.floor(torch.log2(largest.double())) - 2  # in float32 the logarithm of 7.9999995 is 3
+    return torch.where(largest > 0, torch.exp2(exponent), 1.0).to(blocks.dtype)
 
 
 def verify_shared_scales(answer):
@@ -58,6 +59,9 @@ def verify_shared_scales(answer):
         "a negative largest value, -9": (-9.0, 2.0),
         "tiny values": (0.0011, 2.0**-12),
         "large values": (1000.3, 128.0),
+        "largest value 8192, an exact power of two": (8192.0, 2048.0),  # ln(m) / ln(2) in float32 falls short
+        "largest value 32768, an exact power of two": (32768.0, 8192.0),
+        "values below a millionth, which are no zeros": (5e-8, 2.0**-27),
         "zeros": (0.0, 1.0),
     }
     rest = torch.tensor([0.1, -0.7, 0.0, 0.3])
@@ -65,7 +69,7 @@ def verify_shared_scales(answer):
         [largest * torch.cat([rest, torch.ones(1)]).roll(n) for n, (largest, _) in enumerate(cases.values())]
     )
     found, wanted = answer(blocks.clone()), torch.tensor([[scale] for _, scale in cases.values()])
-    _expect_like(found, wanted, "blocks (8, 5)")
+    _expect_like(found, wanted, f"blocks ({len(cases)}, 5)")
     for name, mine, yours in zip(cases, wanted.flatten().tolist(), found.flatten().tolist(), strict=True):
         expect(mine == yours, f"A block with {name}: the scale is {mine:g}, found {yours:g}.")
 

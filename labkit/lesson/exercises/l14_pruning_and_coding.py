@@ -29,6 +29,11 @@ def verify_magnitude_mask(answer):
         ),
         "eight weights, six of which have the same magnitude": (ties, (0.25, 0.5, 0.75)),
         "two layers, of which nothing or everything goes": (layers, (0.0, 1.0)),
+        "one layer": (layers[:1], (0.4,)),
+        "two layers with two zeros among six weights": (
+            [torch.tensor([0.0, 1.0, -2.0, 3.0]), torch.tensor([-0.5, 0.0])],
+            (0.3, 0.5),
+        ),
     }
     for case, (weights, shares) in cases.items():
         for sparsity in shares:
@@ -38,7 +43,7 @@ def verify_magnitude_mask(answer):
 def check_masks(case, weights, sparsity, masks):
     expect(
         isinstance(masks, (list, tuple)) and len(masks) == len(weights),
-        f"{case}: expected a list of {len(weights)} masks, found {shorten(masks)}.",
+        f"{case}: expected a list of {len(weights)} mask{'s' * (len(weights) != 1)}, found {shorten(masks)}.",
     )
     for mask, weight in zip(masks, weights, strict=True):
         right = isinstance(mask, torch.Tensor) and mask.shape == weight.shape
@@ -84,6 +89,7 @@ def verify_prune_gradually(answer):
         expect(len(found) == len(wanted), f"{case}: {steps} losses expected, you asked for {len(found) - 1}.")
         for step, (right, yours) in enumerate(zip(wanted, found, strict=True)):
             compare_weights(f"{case}, after {step} step{'s' * (step != 1)}", right, yours)
+    check_equal_magnitudes(answer)
 
 
 def watched(function, make_optimizer, steps, final):
@@ -112,10 +118,33 @@ def watched(function, make_optimizer, steps, final):
 def compare_weights(case, right, yours):
     counts = [int((each == 0).sum()) for each in (right, yours)]
     expect(counts[0] == counts[1], f"{case}: {counts[0]} of the 42 weights should be zero, found {counts[1]}.")
+    apart = ((right - yours).abs() * ((right != 0) & (yours != 0))).flatten()  # weights that stay in both
+    worst, (found, wanted) = float(apart.max()), (float(each.flatten()[apart.argmax()]) for each in (yours, right))
+    expect(
+        worst <= 1e-4,
+        f"{case}: the number of zeros is right, but a weight that stays should be {wanted:.4g}, found {found:.4g}. "
+        "Look at the training step: zero_grad, loss(weight).backward(), optimizer.step(), once each, in this order.",
+    )
     same = bool(((right == 0) == (yours == 0)).all())
     expect(same, f"{case}: the number of zeros is right, but they are not where the smallest weights were.")
-    apart = float((right - yours).abs().max())
-    expect(apart <= 1e-4, f"{case}: the zeros are right, but a weight that stays differs by {apart:.2g}.")
+
+
+def check_equal_magnitudes(answer, steps=4, final=0.5):
+    """Ten weights of one size that shrink alike: any of them may go, but exactly so many."""
+    weight, zeros = torch.nn.Parameter(torch.tensor([[0.5, -0.5, 0.5, 0.5, -0.5]] * 2)), []
+
+    def loss(given):
+        zeros.append(int((weight == 0).sum()))
+        return given.square().sum()
+
+    answer(weight, loss, torch.optim.SGD([weight], lr=0.1), steps, final)
+    wanted = [round(final * (1 - (1 - step / steps) ** 3) * weight.numel()) for step in range(steps + 1)]
+    found = [*zeros, int((weight == 0).sum())]
+    expect(
+        found == wanted,
+        f"Ten weights of the same magnitude, {steps} steps to a sparsity of {final:g}: {wanted} of them should be zero "
+        f"before the first step and after each, found {found}. The number must be exact: go by rank, not by threshold.",
+    )
 
 
 def decode_huffman(bits, codes, count):
@@ -135,7 +164,7 @@ def verify_decode_huffman(answer):
         "codes of one to three bits": {7: "0", 3: "10", 0: "110", 12: "111"},
         "two symbols": {0: "0", 1: "1"},
         "codes of up to seven bits": {n: "1" * n + "0" for n in range(7)} | {7: "1" * 7},
-        "codes of up to twelve bits": {n: "0" * n + "1" for n in range(12)} | {99: "0" * 12},
+        "codes of up to twenty bits": {n: "0" * n + "1" for n in range(20)} | {99: "0" * 20},
         "letters as symbols": {"a": "00", "b": "01", "c": "100", "d": "101", "e": "11"},
     }
     for case, codes in books.items():
@@ -143,7 +172,7 @@ def verify_decode_huffman(answer):
             symbols = chance.choices(list(codes), k=count)
             bits = "".join(codes[symbol] for symbol in symbols)
             fill = {"two symbols": "", "codes of up to seven bits": "1"}.get(case, "0")
-            padded = bits + fill * (-len(bits) % 8)  # a file has whole bytes
+            padded = bits + fill * (-len(bits) % 8 if count else 8)  # a file has whole bytes
             found = answer(padded, dict(codes), count)
             expect(isinstance(found, list), f"{case}: expected a list of symbols, found {shorten(found)}.")
             what = f"{case}, {count} symbols in {len(padded)} bits (the last {len(padded) - len(bits)} fill a byte)"

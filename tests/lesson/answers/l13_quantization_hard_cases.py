@@ -69,6 +69,21 @@ def powers(whole, shift=2):
     return answer
 
 
+def by_natural_logarithms(blocks):
+    """In float32 the quotient falls short of a whole number at some powers of two."""
+    largest = blocks.abs().amax(1, keepdim=True)
+    exponent = (torch.log(largest) / torch.log(torch.tensor(2.0))).floor()
+    return torch.where(largest > 0, torch.exp2(exponent - 2), torch.ones_like(largest))
+
+
+def zero_below(limit):
+    def answer(blocks):
+        largest = blocks.abs().amax(1, keepdim=True)
+        return torch.where(largest > limit, shared_scales(blocks), torch.ones_like(largest))
+
+    return answer
+
+
 def of_signed_values(blocks):
     largest = blocks.amax(1, keepdim=True)
     return torch.where(largest > 0, torch.exp2(torch.floor(torch.log2(largest)) - 2), torch.ones_like(largest))
@@ -172,6 +187,8 @@ WRONG = {
         "has one scale for all blocks": of_the_whole_matrix,
         "is 0 for zeros": lambda blocks: torch.exp2(torch.floor(torch.log2(blocks.abs().amax(1, keepdim=True))) - 2),
         "has lost a rank": lambda blocks: shared_scales(blocks)[:, 0],
+        "by natural logarithms in float32": by_natural_logarithms,
+        "takes a block below a millionth for zeros": zero_below(1e-6),
     },
     "straight-through": {
         "has the true derivative, which is 0": rounded_with_its_true_derivative,

@@ -148,6 +148,38 @@ def mask_the_gradient_only(weight, loss, optimizer, steps, final):
         keep = new
 
 
+def prune_by_threshold(weight, loss, optimizer, steps, final):
+    """Zeros whatever is not above the largest weight to go: with ties, too many."""
+    keep = torch.ones_like(weight, dtype=torch.bool)
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss(weight).backward()
+        optimizer.step()
+        count = round(final * (1 - (1 - step / steps) ** 3) * weight.numel())
+        with torch.no_grad():
+            sizes = weight.abs().masked_fill(~keep, -1)
+            keep = sizes > sizes.flatten().sort().values[count - 1]
+            weight.mul_(keep)
+
+
+def training_wrongly(fault):
+    """`prune_gradually` with a training step that is not right: the choice of the zeros is."""
+
+    def answer(weight, loss, optimizer, steps, final):
+        keep = torch.ones_like(weight, dtype=torch.bool)
+        for step in range(1, steps + 1):
+            weight.grad = None
+            (-loss(weight) if fault == "uphill" else loss(weight)).backward()
+            if fault == "own step":
+                weight.data -= 0.05 * weight.grad
+            elif fault != "no step":
+                optimizer.step()
+            keep = smallest(weight, round(final * (1 - (1 - step / steps) ** 3) * weight.numel()), keep)
+            weight.data.mul_(keep)
+
+    return answer
+
+
 def prune_at_the_end(weight, loss, optimizer, steps, final):
     for _ in range(steps):
         optimizer.zero_grad()
@@ -301,6 +333,10 @@ WRONG = {
         "lets the mask forget, so that weights come back": pruning(forget=True),
         "prunes before the step": pruning(before_step=True),
         "all at the end": prune_at_the_end,
+        "by a threshold, and ties go with it": prune_by_threshold,
+        "never takes a step": training_wrongly("no step"),
+        "goes uphill": training_wrongly("uphill"),
+        "takes steps of its own": training_wrongly("own step"),
         "the share of what is left": share_of_what_is_left,
         "adds up the gradients": pruning(leave_gradients=True),
         "the first mask for ever": pruning(frozen=True),
@@ -316,7 +352,19 @@ WRONG = {
     },
 }
 
+
+def zeros_last(weights, sparsity):
+    return magnitude_mask([torch.where(weight == 0, torch.inf, weight) for weight in weights], sparsity)
+
+
+def one_mask_alone(weights, sparsity):
+    masks = magnitude_mask(weights, sparsity)
+    return masks[0] if len(masks) == 1 else masks
+
+
 WRONG["magnitude-mask"] |= {
+    "weights that are zero already do not count": zeros_last,
+    "one mask instead of a list of one": one_mask_alone,
     "the first two layers": lambda weights, sparsity: [
         *magnitude_mask(weights[:2], sparsity), *(torch.ones_like(each, dtype=torch.bool) for each in weights[2:])
     ],
@@ -337,7 +385,24 @@ def decoded(bits, symbol_of, count):
     return symbols
 
 
+def until_it_has_enough(bits, codes, count):
+    """Asks whether it has enough only after a symbol: for 0 symbols it decodes all."""
+    back, symbols, code = {code: symbol for symbol, code in codes.items()}, [], ""
+    for bit in bits:
+        code += bit
+        if code in back:
+            symbols.append(back[code])
+            code = ""
+            if len(symbols) == count:
+                break
+    return symbols
+
+
 WRONG["decode-huffman"] |= {
+    "looks at the count after a symbol only": until_it_has_enough,
+    "codes of sixteen bits at most": lambda bits, codes, count: decoded(
+        bits, {code: symbol for symbol, code in codes.items() if len(code) <= 16}.get, count
+    ),
     "codes of eight bits at most": lambda bits, codes, count: decoded(
         bits, {code: symbol for symbol, code in codes.items() if len(code) <= 8}.get, count
     ),
