@@ -79,7 +79,26 @@ def only_two(writer, norm, reader, keep):
     return remove_channels(writer, norm, reader, keep)[:2]
 
 
-def by_new_layers(*, like_the_old=True):
+def sorted_in(*places):
+    """The channels of some layers (0 writer, 1 norm, 2 reader) in the order of their numbers, the others as asked."""
+
+    def answer(writer, norm, reader, keep):
+        as_asked, in_order = (remove_channels(writer, norm, reader, each) for each in (keep, keep.sort().values))
+        return [(in_order if place in places else as_asked)[place] for place in range(3)]
+
+    return answer
+
+
+def one_statistic_sorted(name):
+    def answer(writer, norm, reader, keep):
+        layers = remove_channels(writer, norm, reader, keep)
+        layers[1].load_state_dict(layers[1].state_dict() | {name: norm.state_dict()[name][keep.sort().values]})
+        return layers
+
+    return answer
+
+
+def by_new_layers(*, like_the_old=True, only_the_norms_mode=False):
     """An answer that builds new layers and copies weights into them."""
 
     def settings(layer):
@@ -104,6 +123,8 @@ def by_new_layers(*, like_the_old=True):
         made[0].load_state_dict({"weight": writer.weight[keep]})
         made[1].load_state_dict(statistics)
         made[2].load_state_dict(reader.state_dict() | {"weight": reader.weight[:, columns]})
+        if only_the_norms_mode:
+            return made[0], made[1].train(norm.training), made[2]
         return [layer.eval() for layer in made]
 
     return answer
@@ -188,6 +209,10 @@ WRONG = {
         "two layers": only_two,
         "layers made anew, without stride and border": by_new_layers(like_the_old=False),
         "a reader that is trained no more": no_more_training,
+        "a sorted writer": sorted_in(0),
+        "a sorted norm": sorted_in(1),
+        "a sorted running mean": one_statistic_sorted("running_mean"),
+        "a sorted reader": sorted_in(2),
     },
     "distillation-loss": {
         "without T²": distilling(lambda t: 1.0),
@@ -231,6 +256,8 @@ RIGHT = {
     "remove-channels": {
         "through data": cut(),
         "by new layers": by_new_layers(),
+        "by new layers, of which the norm alone gets the mode of the old one": by_new_layers(only_the_norms_mode=True),
+        "the channels in the order of their numbers, in all three": sorted_in(0, 1, 2),
     },
     "distillation-loss": {
         "with the logarithms of both": with_logarithms,

@@ -144,6 +144,7 @@ WRONG = {
         "never parses": edited(PARSE, "", build_engine),
         "does not look at what parse says": edited(PARSE, "    parser.parse(model)\n", build_engine),
         "forgets to add the profile": edited("    config.add_optimization_profile(profile)\n", "", build_engine),
+        "always begins with a batch of 1": edited("*shapes", "(1, *shapes[0][1:]), shapes[1], shapes[2]", build_engine),
         "gives the largest shape first": edited("*shapes", "*shapes[::-1]", build_engine),
         "names another tensor": edited('"input"', '"images"', build_engine),
         "is weakly typed": edited("1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)", "", build_engine),
@@ -213,7 +214,19 @@ def shift_the_images(context, cuda, images):
     return gpu_classes(context, cuda, images)
 
 
-WRONG["gpu-classes"] |= {"changes the images": shift_the_images}
+WRONG["gpu-classes"] |= {
+    "changes the images": shift_the_images,
+    "changes images that need no copy": edited(
+        "    most = context", "    images -= np.float32(1e-3)\n    most = context"
+    ),
+    "whole parts only, of which there may be none": edited(
+        "range(0, len(images), most)", "range(0, len(images) - most + 1, most)"
+    ),
+    "whole parts only, and an empty row where there is none": edited(
+        "range(0, len(images), most):",
+        "range(0, len(images) - most + 1, most) if len(images) >= most else classes.append(np.zeros(0, int)) or ():",
+    ),
+}
 
 RIGHT = {
     "build-engine": {
