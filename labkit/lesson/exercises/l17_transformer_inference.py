@@ -21,10 +21,10 @@ def verify_block_linear(answer):
 
     answer, random = untouched(answer), np.random.default_rng(1)
 
-    def layer(x, size):
+    def layer(x, size, scale=1):
         x, out = np.asarray(x, np.float32), 7
         weight = random.integers(-128, 128, (out, x.shape[1])).astype(np.int8)
-        scales = random.uniform(0.001, 0.02, (out, x.shape[1] // size)).astype(np.float32)
+        scales = (scale * random.uniform(0.001, 0.02, (out, x.shape[1] // size))).astype(np.float32)
         return x, weight, scales, random.normal(size=out).astype(np.float32)
 
     spread = random.normal(size=(5, 66))
@@ -40,6 +40,7 @@ def verify_block_linear(answer):
         "a block of zeros": layer(gaps, 11),
         "one block": layer(spread, 66),
         "many inputs": layer(random.normal(size=(3, 1024)) + 2, 128),
+        "numbers of size 1e-5, which are no zeros": layer(1e-5 * spread, 11, scale=100),
     }
     for case, given in cases.items():
         with np.errstate(all="ignore"):

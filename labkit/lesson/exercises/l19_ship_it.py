@@ -8,7 +8,7 @@ from labkit.lesson.exercises import Exercise, expect, expect_close, shorten, unt
 
 def weights_left(widths, hidden, share, rank):
     def left(width):
-        return 8 * math.ceil(width * (1 - share) / 8)
+        return 8 * math.ceil(round(width * (1 - share), 6) / 8)  # 80 * (1 - 0.7) is 24.000000000000004
 
     channels = [1, *map(left, widths)]
     total = sum(9 * before * after for before, after in itertools.pairwise(channels))
@@ -23,9 +23,10 @@ CASES = (
     ((24, 40), 56, 0.6, 0, "six tenths gone, no thin layers"),  # 9.6 -> 16, 16 -> 16, 22.4 -> 24
     ((24, 40), 56, 0.6, 3, "six tenths gone, thin layers"),
     ((40,), 72, 0.45, 0, "one convolution"),
-    ((16, 24, 48, 56), 136, 0.7, 7, "four convolutions"),
+    ((16, 24, 48, 56, 64, 72, 88), 136, 0.7, 7, "seven convolutions"),
     ((16, 24), 40, 0.95, 2, "almost all gone: one block stays"),
     ((33, 47), 59, 0.3, 0, "widths that are no multiples of 8"),
+    ((80,), 8, 0.7, 0, "of 80 channels 24 are left, three whole blocks: in floats 80 * (1 - 0.7) is a little more"),
 )
 
 
@@ -64,6 +65,7 @@ def verify_fair_factors(answer):
         [("cut", "cut more", "round")],
         [("cut more", "round", "cut")],
         [("cut", "cut more"), ("cut more", "cut")],
+        [("cut", "cut more"), ("cut", "cut more"), ("cut more", "cut")],  # an order given twice counts twice
         list(itertools.permutations(("pack", "cut", "cut more"))),
         [("pack", "cut", "cut more", "round"), ("cut more", "pack", "round", "cut"),
          ("round", "cut", "pack", "cut more")],
@@ -81,7 +83,8 @@ EXERCISES = (
         task="How many weights a smaller design has.",
         difficulty=2,
         minutes=10,
-        hint="First the widths that are left. A layer reads what the one before writes; the first reads one channel.",
+        hint="First the widths that are left (round off the error of the floats before you round up). A layer reads "
+        "what the one before writes; the first reads one channel.",
         reference=weights_left,
         verify=verify_weights_left,
         imports="import itertools\nimport math",

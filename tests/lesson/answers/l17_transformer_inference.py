@@ -49,6 +49,13 @@ def steps_of_255(x, weight, scales, bias):
     return by_block(x, weight, scales, bias, steps=lambda part: of_each_row(part) * (127 / 255))
 
 
+def small_steps_as_one(x, weight, scales, bias):
+    """A step below a millionth becomes 1, and its numbers 0."""
+    return by_block(
+        x, weight, scales, bias, steps=lambda part: np.where(of_each_row(part) < 1e-6, 1, of_each_row(part))
+    )
+
+
 def cut_off_the_fraction(x, weight, scales, bias):
     return by_block(np.trunc(x / 0.05) * 0.05, weight, scales, bias, steps=of_each_row)
 
@@ -82,6 +89,7 @@ WRONG = {
         "steps for 255": steps_of_255,
         "input rounded down": cut_off_the_fraction,
         "bias forgotten": forget_the_bias,
+        "steps below a millionth become 1": small_steps_as_one,
     },
 }
 RIGHT = {"block-linear": {"block by block": block_by_block, "by torch": by_torch}}

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 from labkit.lesson.exercises.l19_ship_it import fair_factors, weights_left
 
@@ -22,7 +23,12 @@ def left_as(width_left, *, first=1, pixels=9, head=10, biases=0, joined=False):
 
 
 def up(width, share):
-    return -8 * int(-(width * (1 - share)) // 8)
+    return -8 * int(-round(width * (1 - share), 9) // 8)
+
+
+def up_exactly(width, share):
+    """The share as the fraction that it is written as."""
+    return 8 * math.ceil(width * (1 - Fraction(str(share))) / 8)
 
 
 def one_side(widths, hidden, share, rank):
@@ -82,6 +88,8 @@ WRONG = {
         "no blocks": left_as(lambda width, share: math.ceil(width * (1 - share))),
         "rounded to the nearest block": left_as(lambda width, share: max(8 * round(width * (1 - share) / 8), 8)),
         "the share that goes": left_as(lambda width, share: 8 * math.ceil(width * share / 8)),
+        "rounded up with the error of the floats": left_as(lambda width, share: 8 * math.ceil(width * (1 - share) / 8)),
+        "six convolutions at most": lambda widths, *others: weights_left(widths[:6], *others),
         "reads three colours": left_as(up, first=3),
         "forgets the nine pixels": left_as(up, pixels=1),
         "forgets the head": left_as(up, head=0),
@@ -103,6 +111,7 @@ WRONG = {
         "a product": lambda orders, score: walked(orders, score, mean=math.prod),
         "the first order only": lambda orders, score: fair_factors(orders[:1], score),
         "the last order only": lambda orders, score: fair_factors(orders[-1:], score),
+        "an order given twice counts once": lambda orders, score: fair_factors(list(dict.fromkeys(orders)), score),
         "upside down": lambda orders, score: walked(orders, score, change=lambda after, before: before / after),
         "logarithms": lambda orders, score: {n: math.log(f) for n, f in fair_factors(orders, score).items()},
         "rounded": lambda orders, score: {n: round(f, 3) for n, f in fair_factors(orders, score).items()},
@@ -131,6 +140,11 @@ def by_logarithms(orders, score):
 
 
 RIGHT = {
-    "weights-left": {"layer by layer": layer_by_layer, "by pairs": left_as(up), "the reference": weights_left},
+    "weights-left": {
+        "layer by layer": layer_by_layer,
+        "by pairs": left_as(up),
+        "by fractions": left_as(up_exactly),
+        "the reference": weights_left,
+    },
     "fair-factors": {"by logarithms": by_logarithms, "by lists": walked, "the reference": fair_factors},
 }
