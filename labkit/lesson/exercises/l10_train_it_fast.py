@@ -162,7 +162,7 @@ EXERCISES = (
         task="A recipe that reaches the target with at most 40 % of the reference's work.",
         difficulty=3,
         minutes=15,
-        hint="Begin with what paid in the last picture: `size` makes each image cheaper, `norm_momentum` lets fewer "
+        hint="Begin with what paid alone in section 6: `size` makes each image cheaper, `norm_momentum` lets fewer "
         "do. Then lower `images` until the target is just reached.",
         reference=fast_recipe,
         verify=verify_fast_recipe,
