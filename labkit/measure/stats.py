@@ -64,10 +64,12 @@ class Interval:
 
     def __str__(self):
         basis = f"; {self.basis}" if self.basis else ""
-        ends = f"[{self.low:.2f}, {self.high:.2f}{basis}]"
+        known = [abs(each) for each in (self.low, self.median, self.high) if each is not None and math.isfinite(each)]
+        places = 2 - sum(max(known, default=0) >= size for size in (10, 100))  # three digits of the largest
+        ends = f"[{self.low:.{places}f}, {self.high:.{places}f}{basis}]"
         if not math.isfinite(self.high - self.low):
             ends = f"(no 95 % interval: n = {self.samples})"
-        return ends if self.median is None else f"{self.median:.2f} {ends}"
+        return ends if self.median is None else f"{self.median:.{places}f} {ends}"
 
     @property
     def basis(self):

@@ -160,9 +160,11 @@ def test_one_or_two_values_allow_any_mean_and_decide_nothing(values):
     assert tuple(found) == (-math.inf, math.inf)
     assert found.median == 5
     assert not found.enough
-    assert str(100 * found) == f"500.00 (no 95 % interval: n = {len(values)})"
+    assert str(100 * found) == f"500 (no 95 % interval: n = {len(values)})"
 
 
 def test_an_interval_of_a_mean_names_student_and_the_number_of_values():
     assert str(stats.mean_interval([1.0, 2.0, 3.0])) == "2.00 [-0.48, 4.48; t, n = 3]"
     assert str(stats.bootstrap_median(np.arange(9.0))) == "4.00 [1.00, 7.00]"
+    assert str(10 * stats.bootstrap_median(np.arange(9.0))) == "40.0 [10.0, 70.0]"
+    assert str(100 * stats.bootstrap_median(np.arange(9.0))) == "400 [100, 700]"
