@@ -101,9 +101,13 @@ def asked(path, *, solved=False):
 
 
 def _imports(source):
-    """The lines of import that stand by themselves in a cell."""
+    """The lines of import that stand by themselves in a cell, or in a `try` of it."""
     try:
-        tree = ast.parse(source)
+        waiting = ast.parse(source).body
     except SyntaxError:
         return []
-    return [ast.unparse(node) for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    found = []
+    for node in waiting:
+        inner = node.body if isinstance(node, ast.Try) else [node]
+        found += [ast.unparse(each) for each in inner if isinstance(each, (ast.Import, ast.ImportFrom))]
+    return found

@@ -1,6 +1,8 @@
 """Grading a notebook apart from its kernel: the cheats that the kernel believes do not pass, honest answers do."""
 
+import inspect
 import json
+from pathlib import Path
 
 import pytest
 from answers import l01_deployment_fundamentals as others
@@ -10,6 +12,7 @@ from labkit.lesson import _exercise, _grader, exercises, grading
 from labkit.lesson._grader import grade
 
 TASK = exercises.find("image-bytes")
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 CHECK = '\nimage_bytes = exercise("image-bytes").check(image_bytes)\n'
 BY_PROD = "def image_bytes(*shape):\n    return prod(shape)\n"
 WRONG = "def image_bytes(*shape):\n    return 5\n"
@@ -130,6 +133,26 @@ def test_an_honest_answer_passes_with_the_imports_of_the_notebook(tmp_path):
     path = notebook(tmp_path, "import torch\nfrom math import prod", BY_PROD + CHECK)
     [(name, cell)] = grading.asked(path).items()
     assert grade(name, *cell) == ("passed", "")
+
+
+def test_imports_that_a_notebook_tries_are_given_too(tmp_path):
+    tried = "try:\n    from math import prod\nexcept ImportError:\n    prod = None"
+    [(name, cell)] = grading.asked(notebook(tmp_path, tried, BY_PROD + CHECK)).items()
+    assert grade(name, *cell) == ("passed", "")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_cell_of_the_course_can_be_graded_alone_and_is_unsolved_as_it_is_given(path):
+    found = {name: grade(name, *cell) for name, cell in grading.asked(path).items()}
+    assert {verdict for verdict, _ in found.values()} <= {"unsolved"}, found
+
+
+@pytest.mark.parametrize("above", ["", "@triton.jit\n"])
+def test_a_kernel_is_graded_as_a_student_writes_it(above):
+    [path] = [path for path in NOTEBOOKS if path.stem.startswith("08")]
+    imports, _ = grading.asked(path)["fused-kernel"]
+    source = above + inspect.getsource(exercises.find("fused-kernel").reference)
+    assert grade("fused-kernel", imports, source + "\nexercise('fused-kernel').check(fused_kernel)") == ("passed", "")
 
 
 def test_a_stub_is_unsolved_and_is_filled_when_asked_to(tmp_path):

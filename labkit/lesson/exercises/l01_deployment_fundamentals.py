@@ -21,12 +21,15 @@ def verify_response_times(answer):
         "three that do not meet": ([0.0, 5.0, 9.0], [2.0, 1.0, 3.5]),
         "three at once, a long one first": ([1.0, 1.0, 1.0], [2.5, 0.5, 1.25]),
         "one that waits, then a pause, then another": ([0.5, 1.0, 7.0, 7.5], [1.25, 1.75, 0.25, 2.0]),
+        "arrivals at whole seconds, integers": ([0, 1, 2, 9], [1.5, 0.25, 1.5, 0.75]),
         "five hundred at random": (random.exponential(1.0, 500).cumsum(), random.exponential(0.8, 500)),
     }
     for case, (arrivals, services) in cases.items():
         arrivals, services = np.array(arrivals), np.array(services)
         wanted = response_times(arrivals, services)
         found = answer(arrivals, services)
+        cut = isinstance(found, np.ndarray) and found.dtype.kind in "iu"
+        expect(not cut, f"{case}: expected {wanted}, found integers, {shorten(found)}. Times have fractions.")
         is_array = isinstance(found, np.ndarray) and found.dtype.kind == "f"
         expect(
             is_array,
@@ -46,6 +49,7 @@ OFFERS = (
     ("bulky", 0.885, 12.5, 10.6, 30),
     ("middle", 0.90, 4.0, 5.0, 200),
     ("large", 0.93, 9.0, 80.0, 900),
+    ("rented", 0.97, 30.0, 400.0, 25_000),
 )
 
 
@@ -67,6 +71,7 @@ def verify_pick(answer):
         "a device with 10 MB of room": ((100, 10, 0.88), "middle"),
         "exactly at the limits": ((9.0, 80.0, 0.93), "large"),
         "high accuracy within 5 ms": ((5, 50, 0.90), "middle"),
+        "an accuracy that only the dearest reaches": ((50, 500, 0.95), "rented"),
         "more than any can do": ((1, 50, 0.95), None),
     }
     for case, (budget, wanted) in cases.items():

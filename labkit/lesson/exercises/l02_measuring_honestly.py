@@ -133,6 +133,7 @@ def verify_is_real(answer):
             words[2],
             {"null": 1.08, "noise": 0.15, "null_noise": 0.002, "pairs": 40},
         ),
+        "10 % faster, a noise of 15 % in each pair, and 400 pairs": (1.10, "faster", {"noise": 0.15, "pairs": 400}),
         "1 % faster, far below what this noise can show": (1.01, "not distinguishable", {"noise": 0.15, "pairs": 15}),
     }
     for name, (true_ratio, wanted, traits) in cases.items():

@@ -27,9 +27,10 @@ def verify_stretched(answer):
     slopes[0] = 3.0
     wanted = stretched(weights.mT.repeat(1, 2, 1)[:, :5], slopes)
     _same(answer(weights.mT.repeat(1, 2, 1)[:, :5], slopes), wanted, "one output; the second network's slope is 0")
-    tiny = 1e-6 * torch.randn(2, 3, 4, generator=dice)
-    weights = torch.randn(2, 3, 4, generator=dice)
-    _same(answer(weights, tiny), stretched(weights, tiny), "slopes a million times shorter than the weights")
+    tiny, weights = torch.randn(2, 3, 4, generator=dice), torch.randn(2, 3, 4, generator=dice)
+    for size in (1e-6, 8e-9):
+        slopes = size * tiny / tiny.norm(dim=(1, 2), keepdim=True)
+        _same(answer(weights, slopes), stretched(weights, slopes), f"slopes of length {size:g}")
 
 
 COEFFICIENTS = 3.4445, -4.775, 2.0315

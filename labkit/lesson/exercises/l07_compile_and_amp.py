@@ -24,6 +24,7 @@ def verify_break_even(answer):
         "the same in both": ((7, 0.5), (7, 0.5), 1),
         "paid within the first": ((0, 45), (30, 10), 1),
         "won only after ten thousand": ((1.3, 0.75), (431.7, 0.71), 10760),
+        "won only after a million": ((0, 0.5 + 2**-12), (300.1, 0.5), 1229210),  # 300.1 * 2**12 = 1229209.6
     }
     for case, (first, second, wanted) in cases.items():
         found = answer(first, second)

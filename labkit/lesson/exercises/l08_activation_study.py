@@ -14,7 +14,7 @@ from unittest import mock
 from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
 
 UNTOUCHED = 777.0  # fills the memory that a kernel writes to, and what lies behind it
-POINTS = (-19.0, -5.5, -3.2, -2.9, -1.7, -1.5, 0.0, 1.0, 2.9, 3.1)  # each piece, near each seam
+POINTS = (-19.0, -5.5, -3.02, -2.98, -1.7, -1.5, 0.0, 1.0, 2.98, 3.02)  # each piece, near each seam
 
 
 def lean_fastswish(x):
@@ -138,7 +138,8 @@ def jitted(kernel):
     before = os.environ.get("TRITON_INTERPRET")
     os.environ["TRITON_INTERPRET"] = "0" if runs_triton() else "1"
     try:
-        return triton.jit(kernel) if inspect.isfunction(kernel) else kernel
+        written = getattr(kernel, "fn", kernel)  # one that was compiled could not be interpreted
+        return triton.jit(written) if inspect.isfunction(written) else kernel
     finally:
         os.environ.pop("TRITON_INTERPRET") if before is None else os.environ.update(TRITON_INTERPRET=before)
 

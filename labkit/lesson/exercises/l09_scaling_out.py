@@ -40,12 +40,15 @@ class _Post:
 def verify_ring_all_reduce(answer):
     random = np.random.default_rng(0)
     for workers, length in ((2, 8), (3, 12), (4, 10), (5, 23), (1, 4)):
-        arrays = [random.integers(-9, 10, length).astype(float) for _ in range(workers)]
+        # fractions that add up exactly in float64, in any order, and not in float32
+        arrays = [random.integers(-9 * 2**36, 9 * 2**36, length) / 2.0**36 for _ in range(workers)]
         before, post = [array.copy() for array in arrays], _Post(workers)
         found, case = answer(arrays, post), f"{workers} workers, {length} numbers each"
         unchanged = all(np.array_equal(old, new) for old, new in zip(before, arrays, strict=True))
         expect(unchanged, f"{case}: your answer changed the arrays that it was given. Work on copies.")
         _expect_sums(found, sum(before), workers, case)
+        new = not any(np.shares_memory(mine, given) for mine in found for given in arrays)
+        expect(new, f"{case}: expected new arrays, and one of yours is one of those given. Return a copy.")
         _expect_ring(post, workers, length, case)
         _expect_carried(answer(arrays, _Post(workers, adds=1.0)), sum(before), case)
 
@@ -56,8 +59,11 @@ def _expect_sums(found, wanted, workers, case):
         f"{case}: expected a list of {workers} arrays, found {shorten(found)}.",
     )
     for worker, each in enumerate(found):
+        kind = np.asarray(each).dtype
+        kept = kind.kind != "f" or kind.itemsize >= 8
+        expect(kept and kind.kind not in "iu", f"{case}: expected numbers in {wanted.dtype}, as given, found {kind}.")
         expect(
-            np.shape(each) == wanted.shape and np.allclose(each, wanted),
+            np.shape(each) == wanted.shape and np.allclose(each, wanted, rtol=1e-12, atol=1e-12),
             f"{case}: worker {worker} should end with {shorten(wanted.tolist())}, and has {shorten(each)}.",
         )
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from labkit.lesson.exercises import Exercise, expect, shorten, untouched
+from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
 
 
 def quantize_dequantize(x, low, high):
     import numpy as np
 
     low, high = min(low, 0.0), max(high, 0.0)
-    scale = (high - low) / 255
+    scale = (high - low) / 255 or 1.0  # from 0 to 0 any step will do
     zero = round(-low / scale)
     q = np.clip(np.round(x / scale) + zero, 0, 255)
     return (q - zero) * scale
@@ -29,15 +29,33 @@ def verify_quantize_dequantize(answer):
         found = as_array(answer(x.copy(), low, high), x, name)
         levels = len(np.unique(np.round(found / step, 3)))
         expect(levels <= 256, f"On {name}: your result has {levels} different values, 8 bits have 256.")
+        integers = (found == np.round(found)).all() and np.ptp(found) > 20 * (high - low)
+        expect(
+            not integers,
+            f"On {name}: those are integers, {found.min():g} to {found.max():g}. Take them back to real numbers.",
+        )
         whole = np.abs(found / step - np.round(found / step)).max() < 1e-6
-        expect(whole, f"On {name}: a result is not a whole number of steps (high - low) / 255 away from 0.0.")
+        expect(
+            whole,
+            f"On {name}, from {low:g} to {high:g}: a result is not a whole number of steps away from 0.0. A step is a "
+            f"255th of the range, widened to contain 0.0: here {step:.6g}.",
+        )
         wanted = quantize_dequantize(x, low, high)
         far, worst = np.abs(found - wanted).max() / step, np.abs(found - wanted).argmax()
         place = f"{x.flat[worst]:.4g} should come back as {wanted.flat[worst]:.4g}, found {found.flat[worst]:.4g}"
-        clue = " Those are the integers: take them back to real numbers." if np.ptp(found) > 50 * (high - low) else ""
-        expect(far < 1e-3, f"On {name}, from {low:g} to {high:g}, {far:.2f} steps off: {place}.{clue}")
+        expect(far < 1e-3, f"On {name}, from {low:g} to {high:g}, {far:.2f} steps off: {place}.")
     zero = float(answer(np.array([0.0]), -0.37, 1.91)[0])
     expect(zero == 0, f"0.0 must come back as exactly 0 (a padded border is 0.0); found {zero:.3g}.")
+    hint = "Any step above 0 will do there."
+    with np.errstate(all="ignore"):
+        try:
+            found = np.asarray(answer(np.zeros(3), 0.0, 0.0))
+        except (ZeroDivisionError, ValueError) as error:  # a quotient, or the rounding of 0 / 0
+            raise Wrong(
+                f"low = high = 0: 0.0 must come back as 0.0, but {type(error).__name__}: {error}. {hint}"
+            ) from None
+    right = found.shape == (3,) and (found == 0).all()
+    expect(right, f"low = high = 0: 0.0 must come back as 0.0, found {shorten(found)}. {hint}")
 
 
 def _between_ties(low, high, shape):
@@ -99,6 +117,10 @@ def verify_closest_scale(answer):
         "bell-shaped weights, 4 bits": (11 * random.normal(size=(37, 29)), 4),
         "evenly spread weights, 5 bits": (even, 5),
         "one outlier, 3 bits": (np.append(random.normal(size=997), -6.3), 3),
+        "an outlier far away, 2 bits": (
+            np.append(random.normal(size=2003).clip(-3, 3), 7.2),
+            2,
+        ),  # two minima: 1.2, 7.2
         "negative weights, 3 bits": (-np.abs(random.normal(size=(13, 41))), 3),
     }
     for name, (w, bits) in cases.items():
@@ -110,9 +132,25 @@ def verify_closest_scale(answer):
             return float(((np.clip(np.round(w / scale), -top, top) * scale - w) ** 2).sum())
 
         best = closest_scale(w, bits)
-        wide = "too wide: the steps are coarser than they need be" if found > best else "too narrow: too much saturates"
-        much = f"the squared error is {error(found) / error(best):.2f} times the least"
-        expect(error(found) <= 1.01 * error(best), f"On {name}: the step {found:.4g} is {wide}; {much}.")
+        if error(found) > 1.01 * error(best):
+            why = "wide, and coarser than it need be" if found > best else "narrow, and more saturates than need be"
+            raise Wrong(
+                f"On {name}: expected a step near {best:.4g}, found {found:.4g}. It is too {why}: "
+                f"the squared error is {error(found) / error(best):.2f} times the least.{_other_top(w, top, found)}"
+            )
+
+
+def _other_top(w, top, scale):
+    """A sentence where the step is the best one for another top, as a slip in top = 2**(bits - 1) - 1 gives it."""
+    for other in (top + 1, 2 * top + 1, 127):
+
+        def error(step, other=other):
+            return ((np.clip(np.round(w / step), -other, other) * step - w) ** 2).sum()
+
+        steps = np.linspace(0.05, 1, 191) * np.abs(w).max() / other
+        if error(scale) <= 1.003 * min(map(error, steps)):
+            return f" It would be a good step for a grid from {-other} to {other}; here the top is {top}."
+    return ""
 
 
 EXERCISES = (

@@ -96,7 +96,16 @@ def overhead_above_the_sum(*task):
     return (overhead, "overhead") if overhead > arithmetic + memory else pick(*task, among=2)
 
 
-WRONG["least-seconds"] |= {"the overhead only above the sum of the others": overhead_above_the_sum}
+def limits_by_their_place(operations, bytes_moved, calls, machine):
+    arithmetic, memory, overhead = machine.values()
+    seconds = (operations / arithmetic, bytes_moved / memory, calls * overhead)
+    return max(seconds), NAMES[seconds.index(max(seconds))]
+
+
+WRONG["least-seconds"] |= {
+    "the overhead only above the sum of the others": overhead_above_the_sum,
+    "takes the limits by their place": limits_by_their_place,
+}
 
 RIGHT = {
     "image-bytes": {

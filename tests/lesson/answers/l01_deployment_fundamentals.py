@@ -98,6 +98,21 @@ def shortest_first(arrivals, services):
     return times
 
 
+def an_array_like_the_arrivals(arrivals, services):
+    times = np.zeros_like(arrivals)
+    times[:] = in_turn(arrivals, services)
+    return times
+
+
+def at_most_a_thousand(offers, max_p99_ms, max_size_mb, min_accuracy):
+    best, least = None, 1000
+    for o in offers:
+        fits = o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb and o["accuracy"] >= min_accuracy
+        if fits and o["usd_per_month"] < least:
+            best, least = o["name"], o["usd_per_month"]
+    return best
+
+
 class AnyName(str):
     """Equal to every text."""
 
@@ -117,6 +132,7 @@ WRONG = {
         "all take as long as the first": lambda arrivals, services: in_turn(arrivals, services * 0 + services[0]),
         "the shortest first": shortest_first,
         "when it is answered": lambda arrivals, services: in_turn(arrivals, services) + arrivals,
+        "whole seconds, where the arrivals are": an_array_like_the_arrivals,
         "a list": lambda arrivals, services: in_turn(arrivals, services).tolist(),
         "the mean": lambda arrivals, services: np.mean(in_turn(arrivals, services)),
     },
@@ -141,6 +157,7 @@ def whole_milliseconds(offers, *budget):
 
 WRONG["pick-deployment"] |= {
     "whole milliseconds": whole_milliseconds,
+    "takes nothing above 1,000 dollars": at_most_a_thousand,
     "without what is free": lambda offers, *budget: pick_deployment(
         [offer for offer in offers if offer["usd_per_month"]], *budget
     ),

@@ -281,7 +281,16 @@ def both_ends(ends, null):
     return np.abs(ends - 1).max()
 
 
+def quartiles(ratios, null_ratios):
+    """The range of the middle half of the pairs, which more pairs do not narrow."""
+    low, high = np.quantile(ratios, (0.25, 0.75))
+    null = np.quantile(null_ratios, (0.25, 0.75))
+    factor = max(null[1], 1 / null[0])
+    return "faster" if low > factor else "slower" if high < 1 / factor else "not distinguishable"
+
+
 WRONG["is-real"] |= {
+    "the middle half of the pairs": quartiles,
     "without a floor": judged(lambda ends, null: 0),
     "a floor of 5 %": judged(lambda ends, null: 0.05),
     "the null run's median as the floor": judged(lambda ends, null: abs(np.median(null) - 1)),

@@ -221,6 +221,7 @@ WRONG = {
         "does not divide by the signal": only_the_noise,
         "has the ratio upside down": upside_down,
         "divides the two squares": ratio_of_the_squares,
+        "never below 0": lambda *given: abs(noise_scale(*given)),
         "takes the batches' difference for that of their inverses": difference_of_the_batches,
         "is half of it": lambda *squares: noise_scale(*squares) / 2,
     },

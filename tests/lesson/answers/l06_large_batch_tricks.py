@@ -45,6 +45,12 @@ def coarse_floor(weights, slopes):
     return slopes * length(weights) / (slopes.norm(dim=(1, 2), keepdim=True) + 1e-3)
 
 
+def floor_of_1e_8(weights, slopes):
+    if weights.shape[1] == 1:
+        return slopes
+    return slopes * length(weights) / slopes.norm(dim=(1, 2), keepdim=True).clamp_min(1e-8)
+
+
 def columns_are_vectors(weights, slopes):
     return slopes if 1 in weights.shape[1:] else vectors_too(weights, slopes)
 
@@ -158,6 +164,7 @@ WRONG = {
         "takes a length for each column": by_column,
         "divides by 0": not_a_number,
         "adds too much to the length": coarse_floor,
+        "divides by at least 1e-8": floor_of_1e_8,
         "takes a matrix of one column for a vector": columns_are_vectors,
         "changes the slopes it was given": in_place,
         "leaves the slopes as they are": lambda weights, slopes: slopes,

@@ -82,6 +82,12 @@ def within_a_hundred(first, second):
     return next((n for n in range(1, 101) if extra <= n * saved and saved >= 0), None)
 
 
+def within_a_million(first, second):
+    extra, saved = gains(first, second)
+    found = math.ceil(extra / saved) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
+    return None if found is None or found > 1_000_000 else max(1, found)
+
+
 def first_win(first, second):
     """Not "from which on": a win at the beginning counts, though it is lost later."""
     extra, saved = gains(first, second)
@@ -266,6 +272,7 @@ WRONG = {
         "may say 0 or less": may_be_zero_or_less,
         "counts a win that is lost later": first_win,
         "looks at a hundred only": within_a_hundred,
+        "looks at a million only": within_a_million,
     },
     "one-graph": {
         "keeps the if": python_if,

@@ -43,6 +43,16 @@ def middle_everywhere(grad, x):
     return grad * (x * 2.9 / 9 + 3.1 / 6).where(x < 3, x / x)
 
 
+def slope_joined_at(upper, lower):
+    """A backward pass whose pieces meet elsewhere than those of the forward pass."""
+
+    def backward(grad, x):
+        middle, tail = x * 2.9 / 9 + 3.1 / 6, -0.45 / (1 - 4.5 * (x.clamp(max=-3) + 3)) ** 2
+        return grad * (x / x).where(x >= upper, middle.where(x >= lower, tail))
+
+    return backward
+
+
 # Kernels: `tl` is Triton's language; the check makes them kernels.
 def forget_the_mask(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -215,6 +225,9 @@ WRONG = {
         "hangs the slope on ctx": hang_masks_on_ctx,
         "keeps input and output": with_backward(lambda grad, x: grad * slope(x), keep=lambda x, y: (x, y)),
         "takes the middle slope for the tail": with_backward(middle_everywhere),
+        "joins the slopes at 3.1": with_backward(slope_joined_at(3.1, -3)),
+        "joins the slopes at 2.9": with_backward(slope_joined_at(2.9, -3)),
+        "joins the slopes at -3.1": with_backward(slope_joined_at(3, -3.1)),
         "forgets the incoming gradient": with_backward(lambda grad, x: slope(x)),
         "turns the sign of the tail": with_backward(lambda grad, x: grad * slope(x).where(x >= -3, -slope(x))),
         "returns one row": lambda x: right(x.flatten()),

@@ -96,6 +96,23 @@ def in_two_loops(arrays, send):
     return own
 
 
+def in_type(kind):
+    """The right sums, by way of numbers of another type."""
+
+    def answer(arrays, send):
+        return [each.astype(kind) for each in ring_all_reduce(arrays, send)]
+
+    return answer
+
+
+def sums_in_float32(arrays, send):
+    return [each.astype(float) for each in ring_all_reduce([a.astype(np.float32) for a in arrays], send)]
+
+
+def nothing_to_do_alone(arrays, send):
+    return arrays if len(arrays) == 1 else ring_all_reduce(arrays, send)
+
+
 def one_by_one(stages, micro):
     return [[(kind, i) for i in range(micro) for kind in "FB"] for _ in range(stages)]
 
@@ -154,6 +171,10 @@ WRONG = {
         "adds in the second phase too": adds_in_both_phases,
         "drops what cannot be divided": drops_the_rest,
         "sums without sending": without_sending,
+        "gives whole numbers": in_type(int),
+        "gives float32": in_type(np.float32),
+        "sums in float32": sums_in_float32,
+        "gives the array itself where there is one": nothing_to_do_alone,
         "changes what it was given": in_place,
         "sums beside the ring": sum_beside_the_ring,
         "sends zeros and sums alone": send_zeros,

@@ -50,6 +50,11 @@ def empties_the_list(images, layers, *machine):
     return found
 
 
+def the_first_by_its_numbers(images, layers, *machine):
+    passes = [2 if layer == layers[0] else 3 for layer in layers]
+    return images * sum(p * max(pair) for p, pair in zip(passes, parts(layers, *machine), strict=True))
+
+
 def least_by_hand(images, layers, *machine):
     total = sum(3 * max(pair) for pair in parts(layers, *machine))
     return images * (total - (max(parts(layers[:1], *machine)[0]) if layers else 0))
@@ -134,6 +139,7 @@ WRONG = {
         "forgets the way back": forward_only,
         "forgets the number of images": one_image,
         "changes the list": empties_the_list,
+        "knows the first layer by its numbers": the_first_by_its_numbers,
     },
     "triangle": {
         "begins with a step of rate 0": begins_at_zero,

@@ -175,7 +175,23 @@ def any_attribute(model):
     return repair_graph(model)
 
 
+def other_beta(change):
+    """The repaired graph, each beta changed."""
+
+    def answer(model):
+        for node in model.graph.node:
+            if node.op_type == "Swish":
+                beta = next((a.f for a in node.attribute if a.name == "beta"), None)
+                del node.attribute[:]
+                node.attribute.append(helper.make_attribute("beta", float(change(beta))))
+        return repair_graph(model)
+
+    return answer
+
+
 WRONG["repair-graph"] |= {
+    "rounds beta": other_beta(lambda beta: 1.0 if beta is None else round(beta, 1)),
+    "takes 0 for a beta that is not stated": other_beta(lambda beta: beta or 0.0),
     "takes the first attribute": any_attribute,
     **{
         change.__name__.replace("_", " "): repaired_and(change)

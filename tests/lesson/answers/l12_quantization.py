@@ -64,7 +64,7 @@ def correct_by_the_whole_sum(a, a_zero, b):
 
 def in_steps_of_uint8(x, low, high):
     low, high = np.minimum(low, 0), np.maximum(high, 0)
-    scale = (high - low) / 255
+    scale = max((high - low) / 255, 1e-9)
     zero = np.rint(-low / scale)
     q = np.rint(x / scale + zero).clip(0, 255).astype(np.uint8)
     return (q.astype(np.float64) - zero) * scale
@@ -72,6 +72,8 @@ def in_steps_of_uint8(x, low, high):
 
 def number_by_number(x, low, high):
     low, high = min(0.0, low), max(0.0, high)
+    if low == high:
+        return np.zeros_like(x)
     scale = (high - low) / 255
     zero = round(-low / scale)
     back = []
@@ -144,6 +146,22 @@ def five_ends_only(w, bits):
     return min(steps, key=lambda step: rounded_error(w, bits, step))
 
 
+def from_a_part_on(least):
+    """An answer that tries ends from this share of the largest weight on."""
+
+    def answer(w, bits):
+        steps = np.linspace(least, 1, 100) * np.abs(w).max() / (2 ** (bits - 1) - 1)
+        return float(min(steps, key=lambda step: rounded_error(w, bits, step)))
+
+    return answer
+
+
+def first_minimum(w, bits):
+    steps = np.linspace(1, 0.01, 100) * np.abs(w).max() / (2 ** (bits - 1) - 1)
+    errors = [rounded_error(w, bits, step) for step in steps]
+    return float(steps[next((at for at in range(99) if errors[at + 1] >= errors[at]), 99)])
+
+
 def scale_by_regression(w, bits):
     top = 2 ** (bits - 1) - 1
     found = []
@@ -174,6 +192,8 @@ WRONG = {
         "takes three standard deviations": three_standard_deviations,
         "returns the end of the grid": the_end_and_not_the_step,
         "tries five ends only": five_ends_only,
+        "tries ends from 0.3 of the largest on": from_a_part_on(0.3),
+        "stops where the error first rises": first_minimum,
     },
     "quantize-dequantize": {
         "casts, and wraps around": a_cast_that_wraps,
@@ -210,7 +230,22 @@ def zero_by_hand(x, low, high):
     return np.where(x == 0, 0, low + np.round((np.clip(x, low, high) - low) / step) * step)
 
 
+def zero_over_zero(x, low, high):
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = np.float64(high - low) / 255
+    zero = np.round(-low / scale)
+    return (np.clip(np.round(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def the_integers(x, low, high):
+    low, high = min(low, 0.0), max(high, 0.0)
+    return np.clip(np.round(x / (high - low) * 255) + round(-low / (high - low) * 255), 0, 255)
+
+
 WRONG["quantize-dequantize"] |= {
+    "0 / 0": zero_over_zero,
+    "0 / 0, in Python": lambda *given: on_a_grid(*given, whole=round),
+    "the integers": the_integers,
     "the zero point not rounded": lambda *given: on_a_grid(*given, whole=lambda zero: zero),
     "the zero point rounded down": lambda *given: on_a_grid(*given, whole=np.floor),
     "257 values": lambda *given: on_a_grid(*given, last=256),
@@ -229,6 +264,8 @@ RIGHT = {
     "closest-scale": {
         "by fitting the step to the integers": scale_by_regression,
         "in a loop": in_a_loop,
+        "a hundred ends": from_a_part_on(0.01),
+        "a hundred ends from a tenth on": from_a_part_on(0.1),
     },
     "quantize-dequantize": {
         "through uint8": in_steps_of_uint8,
