@@ -124,8 +124,8 @@ def uuid(device):
 def cache_bytes(device: "torch.device") -> int:
     """Size of the device's last-level cache; 32 MiB when it does not tell.
 
-    A CPU's is counted up to 128 MiB, what the largest desktop chips have. A virtual machine names the cache of its whole
-    socket (480 MiB, say), and its cores get a part: there copying slows down beyond 32 MiB and at no larger size.
+    A CPU's is counted up to 128 MiB, what the largest desktop chips have. A virtual machine names the cache of its
+    whole socket (480 MiB, say), and its cores get a part: there copying slows down beyond 32 MiB and at no larger size.
     """
     import torch
 

@@ -56,7 +56,13 @@ def entry(lesson, claim_id):
 
 def as_page() -> str:
     """The register in Markdown, as docs/claims.md has it."""
-    return template("claims.md").render(lessons=lessons(), register=register()).strip() + "\n"
+    olds = [old for claims in register().values() for claim in claims.values() for old in claim.before]
+    about = {"lessons": lessons(), "register": register(), "is_silent": _is_silent}
+    return template("claims.md").render(silent=sum(map(_is_silent, olds)), **about).strip() + "\n"
+
+
+def _is_silent(old):
+    return "no reason was written down" in old["became"]
 
 
 def as_markdown(profile: str = "lab", seeds: Iterable[int] | None = None) -> str:

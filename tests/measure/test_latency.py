@@ -129,9 +129,9 @@ def test_a_percentile_without_enough_samples_is_none_with_a_reason():
     few = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=129, max_samples=129))
     assert (few.p95_ms, few.p99_ms) == (None, None)
     assert few.tail_reason == "p95 needs 130 samples, there are 129"
-    assert "no p95: it needs 130 samples, there are 129" in few.summary()
+    assert "missing: p95 needs 130 samples, there are 129" in few.summary()
     some = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=661, max_samples=661))
-    assert "no p99: it needs 662 samples, there are 661" in some.summary()
+    assert "missing: p99 needs 662 samples, there are 661" in some.summary()
     many = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=662))
     assert many.p50_ms < many.p95_ms < many.p99_ms
     assert many.tail_reason is None

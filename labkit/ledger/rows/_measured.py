@@ -44,12 +44,11 @@ class Latency(Measured, Shown):
         if self.low_ms is not None:
             interval = f"95 %: {shown(self.low_ms / 1e3, 's')} to {shown(self.high_ms / 1e3, 's')}"
         tail = [(name, shown(ms / 1e3, "s")) for name, ms in (("p95", self.p95_ms), ("p99", self.p99_ms)) if ms]
-        missing = "p99" if self.p95_ms else "p95"
         kept = "exactly" if self.sqnr_db == float("inf") else f"{shown(self.sqnr_db)} dB"
         return [
             ("median", f"{shown(self.p50_ms / 1e3, 's')} ({interval})"),
             *tail,
-            *([(f"no {missing}:", self.tail_reason.replace(missing, "it"))] if self.tail_reason else []),
+            *([("missing:", self.tail_reason)] if self.tail_reason else []),
             *([("answers as the file means:", kept)] if self.sqnr_db is not None else []),
             *([("loaded in", shown(self.load_ms / 1e3, "s"))] if self.load_ms is not None else []),
             ("first call", shown(self.cold_ms / 1e3, "s")),
