@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -173,6 +174,7 @@ def require_compiler(device: "torch.device") -> None:
     if not _is_cuda(device):
         packages.require_cpp()
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_news_on_a_cpu)
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # not enabled on purpose: fp32 means fp32 here
 
 
 def _is_news_on_a_cpu(record):

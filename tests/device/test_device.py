@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import warnings
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,16 @@ def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monk
     assert f'logger.warning("{words}' in Path(importlib.util.find_spec(logger.name).origin).read_text(encoding="utf-8")
     for text, told in ((f"{words}, using CUDA_HOME='%s'", False), ("Something else about %s", True)):
         assert bool(logger.filter(logger.makeRecord(logger.name, logging.WARNING, "", 0, text, ("x",), None))) == told
+
+
+def test_torch_does_not_advise_tf32_where_fp32_means_fp32_and_other_warnings_stay(monkeypatch, recwarn):
+    monkeypatch.setattr(packages.shutil, "which", lambda name: name)
+    device.require_compiler("cpu")
+    words = "TensorFloat32 tensor cores"
+    assert words in Path(importlib.util.find_spec("torch._inductor.compile_fx").origin).read_text(encoding="utf-8")
+    for text in (f"{words} for float32 matrix multiplication available but not enabled.", "Something else"):
+        warnings.warn(text, stacklevel=1)
+    assert [str(each.message) for each in recwarn] == ["Something else"]
 
 
 @pytest.mark.parametrize("name", ["TMPDIR", "TORCHINDUCTOR_CACHE_DIR"])
