@@ -52,7 +52,7 @@ def test_the_commands_are_these():
 def test_list_names_lessons_and_exercises():
     output = call("list")
     assert "01_deployment_fundamentals" in output
-    assert "exercise pick-deployment: difficulty 2 of 3, 10 min" in output
+    assert "exercise pick-deployment: difficulty 1 of 3, 5 min" in output
 
 
 def test_doctor_explains_each_line_and_ends_well_when_nothing_needed_is_missing(monkeypatch):
