@@ -97,16 +97,16 @@ def is_real(ratios, null_ratios):
     return "not distinguishable"
 
 
-def runs(true_ratio, *, null=1.0, noise=0.02, null_noise=None, spikes=0.05, pairs=60, seed=0):
+def runs(true_ratio, *, null=1.0, noise=0.02, null_noise=None, spikes=0.05, pairs=60, null_pairs=None, seed=0):
     """(ratios, null ratios) of one made-up comparison with spikes in both."""
     random = np.random.default_rng(seed)
 
-    def series(center, noise):
+    def series(center, noise, pairs):
         values = center * np.exp(noise * random.standard_normal(pairs))
         hit = random.random(pairs) < spikes
         return np.where(hit, values * random.choice([0.2, 5.0], pairs), values)
 
-    return series(true_ratio, noise), series(null, null_noise or noise)
+    return series(true_ratio, noise, pairs), series(null, null_noise or noise, null_pairs or pairs)
 
 
 def verify_is_real(answer):
@@ -134,6 +134,11 @@ def verify_is_real(answer):
             {"null": 1.08, "noise": 0.15, "null_noise": 0.002, "pairs": 40},
         ),
         "10 % faster, a noise of 15 % in each pair, and 400 pairs": (1.10, "faster", {"noise": 0.15, "pairs": 400}),
+        "10 % faster in 20 pairs, beside 100 pairs of the same code": (
+            1.10,
+            "faster",
+            {"noise": 0.01, "null_noise": 0.08, "pairs": 20, "null_pairs": 100},
+        ),
         "1 % faster, far below what this noise can show": (1.01, "not distinguishable", {"noise": 0.15, "pairs": 15}),
     }
     for name, (true_ratio, wanted, traits) in cases.items():

@@ -47,7 +47,7 @@ def _cases():
         ),
         "Differences on the other side of 0": np.array([_study(-0.7, each, 5) for each in (2.2, 2.9, 3.3, 9)]),
         "Five seeds near the limit of 2.78": np.array([_study(1.3, each, 5) for each in (2.5, 2.7, 2.85, 3.1, 2.74)]),
-        "Seven studies of two seeds": draw.normal(0.5, 0.1, (7, 2)),
+        "Seven studies of four seeds": draw.normal(0.5, 0.4, (7, 4)),
     }
 
 

@@ -49,6 +49,7 @@ def verify_one_graph(answer):
         "a mean below 0": [-3.1, 1.2, 0.5],
         "a mean of exactly 0": [2.0, -1.0, -1.0],
         "two rows, the mean of one of them below 0": [[1.7, -0.4, 2.2], [-3.5, -0.9, 1.1]],
+        "an infinite number, which times 0 is NaN": [float("inf"), 1.4, -2.3],
     }
     for case, values in cases.items():
         for dtype in (torch.float32, torch.float64):

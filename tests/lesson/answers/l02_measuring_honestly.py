@@ -289,6 +289,13 @@ def quartiles(ratios, null_ratios):
     return "faster" if low > factor else "slower" if high < 1 / factor else "not distinguishable"
 
 
+def ranks_of_the_ratios(ratios, null_ratios):
+    rank = max(1, round(len(ratios) / 2 - len(ratios) ** 0.5))
+    (low, high), null = (np.sort(each)[[rank - 1, -rank]] for each in (ratios, null_ratios))
+    floor = np.abs(null - 1).max()
+    return "faster" if low > 1 + floor else "slower" if high < 1 / (1 + floor) else "not distinguishable"
+
+
 WRONG["is-real"] |= {
     "the middle half of the pairs": quartiles,
     "without a floor": judged(lambda ends, null: 0),
@@ -298,6 +305,7 @@ WRONG["is-real"] |= {
     "the null run's lower end only": judged(lambda ends, null: 1 - ends[0]),
     "a band of 1 - floor": judged(both_ends, slower=lambda floor: 1 - floor),
     "the median of the ratios": judged(both_ends, interval=lambda values: [np.median(values)] * 2),
+    "the null run at the ranks of the ratios": ranks_of_the_ratios,
 }
 WRONG["calls-needed"] |= {
     "at most a thousand": lambda q, sure=0.99: min(1000, calls_needed(q, sure)),

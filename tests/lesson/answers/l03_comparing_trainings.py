@@ -5,6 +5,8 @@ import math
 import numpy as np
 from scipy.special import nctdtr, ndtr, stdtr, stdtrit
 
+from labkit.measure.stats import mean_interval
+
 
 def by_sums(differences):
     count = len(differences)
@@ -38,6 +40,12 @@ def study_by_study(differences):
         low, high = by_sums(study)
         count += low > 0 or high < 0
     return 100 * count / len(differences)
+
+
+def by_mean_interval(differences):
+    """With labkit's own interval, which asks for three values."""
+    found = [mean_interval(row) for row in differences]
+    return 100 * np.mean([each.low > 0 or each.high < 0 for each in found])
 
 
 def by_t_values(differences):
@@ -131,6 +139,6 @@ WRONG = {
     },
 }
 RIGHT = {
-    "noticed": {"study by study": study_by_study, "by t values": by_t_values},
+    "noticed": {"study by study": study_by_study, "by t values": by_t_values, "by mean_interval": by_mean_interval},
     "pairs-for": {"by halving": by_halving, "all at once": all_at_once},
 }

@@ -119,6 +119,11 @@ def by_a_factor(x):
     return x * torch.where(x.mean() > 0, 2.0, 0.5)
 
 
+def add_both_ways(x):
+    positive = (x.mean() > 0).to(x.dtype)
+    return (x * 2) * positive + (x / 2) * (1 - positive)
+
+
 def by_a_mask(x):
     positive = (x.mean() > 0).to(x.dtype)
     return x * (2 * positive + (1 - positive) / 2)
@@ -286,6 +291,7 @@ WRONG = {
         "writes into its input": by_the_mean(None, in_place=True),
         "returns float64": by_the_mean(lambda x: x.mean(), dtype="float64"),
         "returns float32": by_the_mean(lambda x: x.mean(), dtype="float32"),
+        "adds both ways, one times 0": add_both_ways,
     },
     "clipped-step": {
         "clips before it divides": clip_first,
