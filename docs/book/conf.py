@@ -22,6 +22,7 @@ nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json
 nb_merge_streams = True
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
+smartquotes_action = "qe"  # quotes and dots, but no dash in the place of the -- of an option
 html_theme = "sphinx_book_theme"
 html_static_path = [str(Path(__file__).with_name("static"))]
 html_css_files = ["book.css"]

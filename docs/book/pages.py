@@ -129,7 +129,7 @@ def _reading():
     for lesson in lessons():
         texts = ["".join(cell["source"]) for cell in json.loads(_read(lesson.path))["cells"]]
         found = [re.split(r"\*\*Further reading\.?\*\*", text, maxsplit=1)[1:] for text in texts]
-        named = "\n\n".join(part.strip() for rest in found for part in rest)
+        named = "\n\n".join(part.lstrip(": \n").rstrip() for rest in found for part in rest)
         if named:
             parts.append(f"## {_title(lesson)}\n\n{_linked(named)}\n")
     return "\n".join(parts)

@@ -56,9 +56,14 @@ def entry(lesson, claim_id):
 
 def as_page() -> str:
     """The register in Markdown, as docs/claims.md has it."""
-    olds = [old for claims in register().values() for claim in claims.values() for old in claim.before]
+    claims = [claim for group in register().values() for claim in group.values()]
+    counts = {
+        "claims": len(claims),
+        "failed": sum("fails" in claim.seen for claim in claims),
+        "silent": sum(_is_silent(old) for claim in claims for old in claim.before),
+    }
     about = {"lessons": lessons(), "register": register(), "is_silent": _is_silent}
-    return template("claims.md").render(silent=sum(map(_is_silent, olds)), **about).strip() + "\n"
+    return template("claims.md").render(**counts, **about).strip() + "\n"
 
 
 def _is_silent(old):

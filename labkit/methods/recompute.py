@@ -1,4 +1,4 @@
-"""An activation and the layer that reads it share one stored tensor: the input is kept, the output computed again.
+"""Recomputed activation: it and the layer that reads it share one stored tensor; the output is computed again.
 
 What     GELU, SiLU, HardSwish and FastSwish keep their input x for the backward pass, and the layer after them keeps
          their output y. y follows from x, so only x is kept, and y computed once more when the layer needs it
