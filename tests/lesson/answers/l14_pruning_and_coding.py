@@ -64,11 +64,10 @@ def in_place(weights, sparsity):
 
 
 def by_rank(weights, sparsity):
-    """1 and 0 instead of True and False."""
     sizes = torch.cat([weight.abs().reshape(-1) for weight in weights])
     ranks = torch.empty_like(sizes, dtype=torch.long)
     ranks[sizes.sort(stable=True).indices] = torch.arange(len(sizes))
-    keep, masks, start = (ranks >= round(sparsity * len(sizes))).float(), [], 0
+    keep, masks, start = ranks >= round(sparsity * len(sizes)), [], 0
     for weight in weights:
         masks.append(keep[start : start + weight.numel()].view_as(weight))
         start += weight.numel()
@@ -357,6 +356,11 @@ def zeros_last(weights, sparsity):
     return magnitude_mask([torch.where(weight == 0, torch.inf, weight) for weight in weights], sparsity)
 
 
+def zeros_always(weights, sparsity):
+    masks = magnitude_mask(weights, sparsity)
+    return [mask & (weight != 0) for mask, weight in zip(masks, weights, strict=True)]
+
+
 def one_mask_alone(weights, sparsity):
     masks = magnitude_mask(weights, sparsity)
     return masks[0] if len(masks) == 1 else masks
@@ -364,6 +368,10 @@ def one_mask_alone(weights, sparsity):
 
 WRONG["magnitude-mask"] |= {
     "weights that are zero already do not count": zeros_last,
+    "all that are zero already go": zeros_always,
+    "ones and zeros, which the lesson's ~mask refuses": lambda weights, sparsity: [
+        mask.float() for mask in magnitude_mask(weights, sparsity)
+    ],
     "one mask instead of a list of one": one_mask_alone,
     "the first two layers": lambda weights, sparsity: [
         *magnitude_mask(weights[:2], sparsity), *(torch.ones_like(each, dtype=torch.bool) for each in weights[2:])
@@ -414,7 +422,7 @@ WRONG["decode-huffman"] |= {
 
 RIGHT = {
     "magnitude-mask": {
-        "by rank, in ones and zeros": by_rank,
+        "by rank": by_rank,
         "by topk": by_topk,
     },
     "prune-gradually": {
