@@ -26,6 +26,7 @@ CASES = (
     ((16, 24, 48, 56, 64, 72, 88), 136, 0.7, 7, "seven convolutions"),
     ((16, 24), 40, 0.95, 2, "almost all gone: one block stays"),
     ((33, 47), 59, 0.3, 0, "widths that are no multiples of 8"),
+    ((64, 65), 72, 0.63, 0, "of 65 channels 24.05 are left, more than three whole blocks"),
     ((80,), 8, 0.7, 0, "of 80 channels 24 are left, three whole blocks: in floats 80 * (1 - 0.7) is a little more"),
 )
 

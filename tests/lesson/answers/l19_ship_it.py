@@ -89,6 +89,7 @@ WRONG = {
         "rounded to the nearest block": left_as(lambda width, share: max(8 * round(width * (1 - share) / 8), 8)),
         "the share that goes": left_as(lambda width, share: 8 * math.ceil(width * share / 8)),
         "rounded up with the error of the floats": left_as(lambda width, share: 8 * math.ceil(width * (1 - share) / 8)),
+        "whole channels first": left_as(lambda width, share: 8 * math.ceil(round(width * (1 - share)) / 8)),
         "six convolutions at most": lambda widths, *others: weights_left(widths[:6], *others),
         "reads three colours": left_as(up, first=3),
         "forgets the nine pixels": left_as(up, pixels=1),
