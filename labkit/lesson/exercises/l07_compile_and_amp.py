@@ -16,6 +16,7 @@ def verify_break_even(answer):
     cases = {
         "dearer to begin, cheaper for each": ((2, 0.75), (12, 0.25), 20),
         "between two whole numbers": ((3, 1.5), (11, 0.25), 7),
+        "just after a whole number": ((2, 0.75), (12.0003, 0.25), 21),
         "dearer to begin, and for each": ((2, 0.5), (12, 0.75), None),
         "cheaper to begin, but dearer for each: it wins first and loses in the end": ((12, 0.25), (2, 0.75), None),
         "cheaper in both": ((12, 0.75), (2, 0.25), 1),

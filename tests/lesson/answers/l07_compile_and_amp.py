@@ -57,6 +57,11 @@ def rounds_down(first, second):
     return max(1, int(extra / saved)) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
 
 
+def adds_nearly_one(first, second):
+    extra, saved = gains(first, second)
+    return max(1, int(extra / saved + 0.999)) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
+
+
 def takes_the_length(first, second):
     extra, saved = gains(first, second)
     return max(1, math.ceil(abs(extra / saved))) if saved else 1 if extra <= 0 else None
@@ -271,6 +276,7 @@ def with_grad_scaler(loss, weights, optimizer, scale, max_norm):
 WRONG = {
     "break-even": {
         "rounds down": rounds_down,
+        "adds nearly one, then rounds down": adds_nearly_one,
         "takes the length of the quotient": takes_the_length,
         "counts one too many": one_too_many,
         "says never where both cost the same for each": never_if_equal,
