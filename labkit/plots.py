@@ -102,6 +102,8 @@ def ratio(result):
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: undecided)")
     if max(medians) > WIDE * min(medians):
         log_axis(ax, "x", "{:g}".format)
+    else:
+        ax.locator_params("x", nbins=5)
     return figure
 
 
