@@ -88,6 +88,7 @@ FAULTS = {
         {
             **SERVED,
             "best": "best = {'plan': ('medium', 'one at a time, one queue', 6)}",
+            "offers": "offers = [best]",
             "judged": "judged = {'medium': {size: 5 * each for size, each in chosen[0]['medium'].items()}}",
         },
     ),
