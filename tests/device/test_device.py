@@ -92,6 +92,12 @@ def test_torch_does_not_advise_tf32_where_fp32_means_fp32_and_other_warnings_sta
     assert [str(each.message) for each in recwarn] == ["Something else"]
 
 
+@pytest.mark.parametrize(("named", "counted"), [(480 * 2**20, 128 * 2**20), (32 * 2**20, 32 * 2**20), (None, 2**25)])
+def test_a_cpu_s_last_cache_is_counted_up_to_what_one_program_may_hold_of_it(named, counted, monkeypatch):
+    monkeypatch.setattr(device, "last_level_cache_bytes", lambda: named)
+    assert device.cache_bytes(torch.device("cpu")) == counted
+
+
 @pytest.mark.parametrize("name", ["TMPDIR", "TORCHINDUCTOR_CACHE_DIR"])
 def test_a_folder_with_a_space_where_torch_would_compile_is_refused_by_name(name, tmp_path, monkeypatch):
     monkeypatch.setattr(packages.shutil, "which", lambda name: name)
