@@ -130,9 +130,9 @@ def pareto(rows):
         room = max(0.0, 0.1 * values.max() - np.ptp(values)) / 2
         axis.set_view_interval(values.min() - room, values.max() + room)
     ax.tick_params(labelsize=8.5)
-    ax.set_xlabel("latency p50 (ms), low is better", fontsize=9)
+    ax.set_xlabel("latency p50 (ms), lower is better", fontsize=9)
     right = rows[0].dataset.partition(": ")[2] if rows[0].dataset else ""  # such as "texts: the same nearest one"
-    ax.set_ylabel(f"{right or 'accuracy'}, high is better", fontsize=9)
+    ax.set_ylabel(f"{right or 'accuracy'}, higher is better", fontsize=9)
     if sizes.any():
         ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")
     return figure

@@ -39,6 +39,22 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_the_program_of_the_page_answers_a_picture_made_ready_as_it_says(here, capsys):
+    """A network that hands out the mean of each channel says blue of a grey picture, made ready by ImageNet's scale."""
+    given, found = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("input", ["N", 3, 32, 32]), ("scores", ["N", 3]))
+    )
+    mean = onnx.helper.make_node("ReduceMean", ["input", "sides"], ["scores"], keepdims=0)
+    sides = onnx.helper.make_tensor("sides", onnx.TensorProto.INT64, [2], [2, 3])
+    graph = onnx.helper.make_graph([mean], "means", [given], [found], [sides])
+    opset = onnx.helper.make_opsetid("", 18)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), "model-ort.onnx")
+    (program,) = re.findall(r"```python\n(.+?)```", PAGE, flags=re.DOTALL)
+    exec(program, {})  # of this repository
+    assert capsys.readouterr().out == "2\n"
+
+
 @pytest.mark.slow
 def test_each_command_of_the_page_does_what_the_page_shows(here):
     assert len(STEPS) == 8

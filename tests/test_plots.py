@@ -76,7 +76,7 @@ def test_the_pareto_picture_numbers_few_points_with_units_on_the_axes_and_their_
     assert [text.get_text() for text in ax.texts] == ["1", "2", "3", "4"]
     assert plots.numbered(rows)[2] == "m2, eager fp32"
     assert ax.lines[0].get_xydata().tolist() == [[1, 0.8], [2, 0.9], [3, 0.95]]
-    assert ax.get_xlabel() == "latency p50 (ms), low is better"
+    assert ax.get_xlabel() == "latency p50 (ms), lower is better"
     assert "at most 40 B" in ax.get_title(loc="right")
 
 

@@ -166,7 +166,7 @@ def test_both_boards_stand_on_the_front_each_under_its_own_head():
     assert "Trained to 80 % on fashion-mnist" in fast
     assert "gold Ada" not in boards
     assert "silver Ada &amp; Bob: 2.4 times as fast as the reference" in fast
-    assert "1.5 s a training" in fast
+    assert "1.5 s per training" in fast
     assert "bronze Ada &amp; Bob: 5.1 times" in order
 
 

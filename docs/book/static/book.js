@@ -64,7 +64,7 @@ function ask(asked, revealed, number) {
     : [element("label", {}, "My guess: ", element("input", { type: "number", step: "any", name: `guess-${number}`, required: true }), ` ${unit}`)];
   const show = element("button", { type: "button" }, "Show me");
   const form = element("form", { className: "guess" }, element("fieldset", {},
-    element("legend", {}, "Your guess"), ...fields, element("button", {}, "That is my guess"), show));
+    element("legend", {}, "Your guess opens what follows"), ...fields, element("button", {}, "That is my guess"), show));
   const unfold = () => folded.forEach((block) => { block.hidden = false; });
   const tell = ({ guess, verdict }) => { said.textContent = `You guessed ${guess}${options ? "" : ` ${unit}`}: ${verdict}. What was measured stands below.`; };
   form.addEventListener("submit", (event) => {
