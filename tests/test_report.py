@@ -44,7 +44,7 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
     html = page()
     heads = [
         "Answers",
-        "What failed",
+        "Claims that fail here",
         "What surprised",
         "Medals and scores",
         "Accuracy, latency and size",
@@ -188,7 +188,7 @@ def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
     for number, name in (("19", "ship_it"), ("00", "start_here"), ("04", "where_time_goes")):
         write_lesson(number, f"{number}_{name}", sentence=f"said in {number}")
         write_attempt(number, f"{number}_{name}")
-    answers = page().partition("<h2>What failed")[0]
+    answers = page().partition("<h2>Claims that fail here")[0]
     assert re.findall("So said in ([0-9]+)", answers) == ["00", "04", "19"]
 
 
