@@ -191,5 +191,5 @@ def initialize(layer):
 
 
 def decoder_large() -> Decoder:
-    """A random decoder of 76 million weights (303 MB): larger than the last cache, good for times only."""
+    """A random decoder of 76 million weights (303 MB): more than a core keeps near, good for times only."""
     return Decoder(768, 12, heads=12, groups=4, inner=2048).eval()
