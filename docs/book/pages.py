@@ -34,6 +34,7 @@ def generated(runs):
         "compression": _cards("Methods of compression", "compress"),
         "quantization": _cards("Ways of quantization", "quantize"),
         "commands": _commands(),
+        "your-own-network": _read(HERE.parent / "your-own-network.md"),
         "glossary": _glossary(),
         "reading": _reading(),
     }
