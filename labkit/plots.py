@@ -16,6 +16,7 @@ from labkit.ledger.shown import shown
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe-Ito: safe for all eyes
 GREY = "#888888"
 FEW = 12  # so many points can all carry a number
+TOO_NEAR = 14  # pixels: numbers of dots that are nearer lie on each other
 WIDE = 10  # a range of this factor wants a logarithmic axis
 FRAME = 2  # a frame around ratios ends at this factor beyond the outermost median
 
@@ -120,15 +121,13 @@ def pareto(rows):
     figure, ax = canvas(3.7, 2.5)
     ax.scatter(x, y, s=30 + 270 * sizes / largest, c=colours, alpha=0.75, lw=0)
     ax.plot(np.sort(x[best]), np.sort(y[best]), color=COLOURS[0], lw=1, zorder=0)  # a front rises everywhere
-    for number in numbered(rows):
-        place = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center"}
-        ax.annotate(f"{number}", (x[number - 1], y[number - 1]), **place, fontsize=8.5)
     ax.margins(0.15)
     if x.max() > WIDE * x.min():
         log_axis(ax, "x", "{:g}".format)
     for axis, values in ((ax.xaxis, x), (ax.yaxis, y)):  # a difference of a thousandth is not drawn as a large one
         room = max(0.0, 0.1 * values.max() - np.ptp(values)) / 2
         axis.set_view_interval(values.min() - room, values.max() + room)
+    _write_numbers(ax, {number: (x[number - 1], y[number - 1]) for number in numbered(rows)})
     ax.tick_params(labelsize=8.5)
     ax.set_xlabel("latency p50 (ms), lower is better", fontsize=9)
     right = rows[0].dataset.partition(": ")[2] if rows[0].dataset else ""  # such as "texts: the same nearest one"
@@ -136,6 +135,22 @@ def pareto(rows):
     if sizes.any():
         ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")
     return figure
+
+
+def _write_numbers(ax, points):
+    """A number above each of {number: (x, y)}; those that would lie on each other share one text."""
+    ax.get_xlim(), ax.get_ylim()  # settles the limits: pixels count
+    texts = []
+    for number, point in points.items():
+        place = ax.transData.transform(point)
+        near = next((numbers for other, _, numbers in texts if np.hypot(*(place - other)) < TOO_NEAR), None)
+        if near is None:
+            texts.append((place, point, [number]))
+        else:
+            near.append(number)
+    for _, point, numbers in texts:
+        above = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center"}
+        ax.annotate(", ".join(map(str, numbers)), point, **above, fontsize=8.5)
 
 
 def _places(rows):

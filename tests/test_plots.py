@@ -87,6 +87,11 @@ def test_the_pareto_picture_is_readable_on_a_telephone_as_it_is():
     assert min(text.get_fontsize() for text in texts) >= 8
 
 
+def test_dots_whose_numbers_would_lie_on_each_other_share_one_text():
+    ax = plots.pareto(deployments([1.0, 3.0, 3.01, 2.0], [0.8, 0.95, 0.951, 0.9])).axes[0]
+    assert [text.get_text() for text in ax.texts] == ["1", "2, 3", "4"]
+
+
 def test_among_many_points_only_the_front_is_numbered():
     ax = plots.pareto(deployments([1.0, 2.0, *range(3, 15)], [0.8, 0.9, *[0.7] * 12])).axes[0]
     assert [text.get_text() for text in ax.texts] == ["1", "2"]

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 
 from labkit import ledger
@@ -79,7 +79,7 @@ def _index(runs):
 
 
 def _answers(runs):
-    """A section with the answers of the runs that the book shows, each in a box; nothing where there are none."""
+    """A section with the answers of the runs that the book shows, each folded under its question; else nothing."""
     ran = [(lesson, runs[lesson.name].run_key) for lesson in lessons() if lesson.name in runs]
     found = [(lesson, row) for lesson, key in ran for row in ledger.find(LessonAnswer, run_key=key)]
     boxes = "\n".join(_answer(lesson, row) for lesson, row in found)
@@ -91,8 +91,9 @@ def _answer(lesson, row):
     parts = (("Because", row.because), ("Holds for", row.holds_for), ("Not for", row.not_for))
     limits = "\n".join(f"- *{label}* {_plain(text)}" for label, text in parts)
     lead = f"[The lesson](lessons/{lesson.name}.ipynb)"
-    text = f"*{_plain(lesson.question)}*\n\n**{_plain(row.sentence)}**\n\n{number}\n\n{limits}\n\n{lead}"
-    return f":::{{admonition}} {_plain(_title(lesson))}\n{text}\n:::\n"
+    text = f"**{_plain(row.sentence)}**\n\n{number}\n\n{limits}\n\n{lead}"
+    asked = f"<summary>{escape(_title(lesson))}: {escape(lesson.question)}</summary>"
+    return f"<details>\n{asked}\n\n{text}\n\n</details>\n"
 
 
 def _results(runs):
