@@ -123,11 +123,12 @@ def recorded(
 
 
 def recorded_rows(table):
-    """{"hardware, recorded date": the rows of a table measured there}, for the machines that have some."""
+    """{"hardware, instructions, recorded date": the rows of a table measured there}, for machines that have some."""
     places = {}
     for page in _pages(None):
         if rows := page["tables"][table]:
-            places.setdefault(f"{page['hardware']}, recorded {page['date']}", []).extend(rows)
+            kind = ", ".join(filter(None, (page["hardware"], page.get("instructions"))))
+            places.setdefault(f"{kind}, recorded {page['date']}", []).extend(rows)
     return places
 
 

@@ -111,7 +111,7 @@ def _timings(samples, batch, group):
     (p95, no95), (p99, no99) = quantile(samples, 0.95), quantile(samples, 0.99)
     if group > 1:
         p95 = p99 = None
-        no99 = f"p95 and p99 need single calls; a sample is the mean of {group}, too short to be timed one by one"
+        no99 = f"p95 and p99 need single calls; a sample is the mean of {group} calls, too short to be timed one by one"
     return {
         "batch": batch,
         "p50_ms": 1e3 * p50,
