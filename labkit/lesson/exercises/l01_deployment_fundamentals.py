@@ -22,6 +22,7 @@ def verify_response_times(answer):
         "three at once, a long one first": ([1.0, 1.0, 1.0], [2.5, 0.5, 1.25]),
         "one that waits, then a pause, then another": ([0.5, 1.0, 7.0, 7.5], [1.25, 1.75, 0.25, 2.0]),
         "arrivals at whole seconds, integers": ([0, 1, 2, 9], [1.5, 0.25, 1.5, 0.75]),
+        "services of whole seconds, integers": ([0.25, 1.5, 1.75, 7.0], [2, 1, 3, 1]),
         "five hundred at random": (random.exponential(1.0, 500).cumsum(), random.exponential(0.8, 500)),
     }
     for case, (arrivals, services) in cases.items():

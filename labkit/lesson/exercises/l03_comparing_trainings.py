@@ -55,6 +55,10 @@ def verify_noticed(answer):
     answer = untouched(answer)
     for what, differences in _cases().items():
         expect_close(answer(differences), noticed(differences), what + _count_mistake(answer, differences))
+    nothing = np.array([[0.0, 0.0, 0.0, 0.0], [0.4, 0.5, 0.6, 0.5]])
+    with np.errstate(all="ignore"):
+        found = answer(nothing)
+    expect_close(found, 50.0, "Two studies, of which one has only zeros, so that its interval, 0 to 0, contains 0")
     whole = answer(np.array([[0.4, 0.5, 0.6], [0.1, -0.2, 0.1]]))
     expect(
         not isinstance(whole, np.ndarray) or whole.ndim == 0, "Return one number for all studies, not one per study."

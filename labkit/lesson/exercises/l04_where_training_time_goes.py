@@ -1,5 +1,7 @@
 """Exercises of lesson 04: what a faster part is worth, an update in place, phases."""
 
+from functools import partial
+
 from labkit.lesson.exercises import Exercise, expect, expect_close, shorten
 from labkit.measure import SimulatedMachine
 
@@ -31,6 +33,17 @@ def verify_phase_times(answer):
         for place, (name, seconds) in enumerate(times.items()):
             queue = "" if place else " (0.2 s of earlier work was still in the queue)"
             expect_close(found[name], seconds, f"Seconds of {name}{queue}", tolerance=0.06)
+    machine = SimulatedMachine(jitter=0, launch=0.3e-3)
+    pieces = {name: [machine.work(1e-3)] * count for name, count in {"forward": 40, "backward": 80}.items()}
+    found = answer({name: partial(_put, works) for name, works in pieces.items()}, machine.now, machine.synchronize)
+    for name, works in pieces.items():
+        said = f"Seconds of {name}, {len(works)} pieces of 1 ms (the device begins while later ones are put in)"
+        expect_close(found[name], 1e-3 * len(works), said, tolerance=0.06)
+
+
+def _put(works):
+    for work in works:
+        work()
 
 
 def noted(calls, name, work):

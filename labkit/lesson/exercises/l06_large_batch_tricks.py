@@ -27,6 +27,9 @@ def verify_stretched(answer):
     slopes[0] = 3.0
     wanted = stretched(weights.mT.repeat(1, 2, 1)[:, :5], slopes)
     _same(answer(weights.mT.repeat(1, 2, 1)[:, :5], slopes), wanted, "one output; the second network's slope is 0")
+    weights, slopes = torch.ones(2, 3, 4), torch.ones(2, 3, 4)
+    weights[1] = 0.0
+    _same(answer(weights, slopes), stretched(weights, slopes), "all weights of the second network are 0")
     tiny, weights = torch.randn(2, 3, 4, generator=dice), torch.randn(2, 3, 4, generator=dice)
     for size in (1e-6, 8e-9):
         slopes = size * tiny / tiny.norm(dim=(1, 2), keepdim=True)

@@ -44,8 +44,13 @@ def verify_lean_fastswish(answer):
     from labkit.methods.fastswish import naive
 
     answer_to, points = untouched(answer), torch.tensor(POINTS, dtype=torch.float64)
-    for x in (points, points.reshape(2, 5), points.float().reshape(5, 1, 2)):
-        y = answer_to(x.clone().requires_grad_())
+    for x in (points, points.reshape(2, 5), points.float().reshape(5, 1, 2), points.reshape(2, 5).T):
+        try:
+            y = answer_to(x.clone().requires_grad_())
+        except RuntimeError as error:
+            if x.is_contiguous():
+                raise
+            raise Wrong(f"x of shape (5, 2), transposed, so that its rows are not in one piece: {error}") from None
         like = isinstance(y, torch.Tensor) and (y.shape, y.dtype) == (x.shape, x.dtype)
         expect(like, f"Expected a torch tensor like x, of shape {tuple(x.shape)} and {x.dtype}; found {shorten(y)}.")
         error = (y.detach() - naive(x)).abs().flatten()

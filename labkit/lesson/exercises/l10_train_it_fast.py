@@ -24,6 +24,7 @@ def verify_least_seconds_of(answer):
         "two layers, both moving": (1, [(3e3, 11e5), (5e3, 13e5)]),
         "a layer that moves, then one that computes": (7, [(3e3, 8e5), (9e6, 12e3)]),
         "a layer that computes, then one that moves, for 1,300 images": (1300, [(9e6, 12e3), (3e3, 8e5), (4e6, 5e5)]),
+        "a first layer that only moves, then one that computes": (3, [(0, 8e5), (9e6, 12e3)]),
         "two layers with the same numbers, of which the second makes three passes": (11, [(7e6, 31e3), (7e6, 31e3)]),
     }
     for case, (images, layers) in cases.items():

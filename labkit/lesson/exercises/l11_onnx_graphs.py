@@ -131,18 +131,31 @@ def verify_repair_graph(answer):
         "one Swish": [1.0],
         "a Swish with another beta": [1.73],
         "three in a row": [1.0, 0.5, 2.0],
+        "a beta of 0, which is written down": [0.0],
     }.items():
         found = answer(with_swish(betas))
         expect(isinstance(found, onnx.ModelProto), f"Expected the model, found {shorten(found)}.")
         left = sum(node.op_type == "Swish" for node in found.graph.node)
         expect(not left, f"{name}: nodes of the kind Swish still in the graph: {left}.")
         x = np.linspace(-4, 4, 24, dtype=np.float32).reshape(6, 4)
-        y = run(found, x)
+        y = run(name, found, x)
         error = np.abs(y - swish_network(x, betas)).max()
         zero = 1.0 in betas and np.allclose(y, swish_network(x, [0.0 if beta == 1 else beta for beta in betas]))
         why = " You take 0 for a beta that the file does not state; there it is 1." if zero else ""
         expect(error < 1e-5, f"{name}: the repaired graph is off by {error:.3g}.{why}")
         check_others(name, with_swish(betas), found)
+    found = run("two Swish that read the same tensor", answer(_side_by_side()), x)
+    wanted = x / (1 + np.exp(-1.73 * x)) + x / (1 + np.exp(-0.6 * x)) + SHIFT
+    error = np.abs(found - np.where(wanted < 0, 0.3 * wanted, wanted)).max()
+    expect(error < 1e-5, f"two Swish that read the same tensor: the repaired graph is off by {error:.3g}.")
+
+
+def _side_by_side():
+    """A graph in which two `Swish`, beta 1.73 and 0.6, read the input, and their results are added up."""
+    model = with_swish([1.73, 0.6])
+    _, _, second, add, _ = model.graph.node
+    second.input[0], add.input[1] = "input", "a0"
+    return model
 
 
 def check_others(name, before, after):
@@ -159,7 +172,7 @@ def check_others(name, before, after):
     expect(all(node.op_type != "Identity" for node in after.graph.node), f"{name}: an Identity node was added.")
 
 
-def run(model, x):
+def run(name, model, x):
     """What ONNX Runtime makes of x, after the gate has let the model through."""
     import onnx
     import torch
@@ -173,7 +186,7 @@ def run(model, x):
         try:
             return export.as_written(path)(torch.from_numpy(x)).numpy()
         except LabError as error:
-            raise Wrong(f"{error.what} {error.found or ''}") from None
+            raise Wrong(f"{name}: {error.what} {error.found or ''}") from None
 
 
 EXERCISES = (

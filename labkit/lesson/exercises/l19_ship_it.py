@@ -22,6 +22,7 @@ CASES = (
     ((24, 40), 56, 0.0, 5, "the thin layers, all channels there"),
     ((24, 40), 56, 0.6, 0, "six tenths gone, no thin layers"),  # 9.6 -> 16, 16 -> 16, 22.4 -> 24
     ((24, 40), 56, 0.6, 3, "six tenths gone, thin layers"),
+    ((8,), 16, 0.0, 40, "thin layers of so high a rank that they hold more than the layer did"),
     ((40,), 72, 0.45, 0, "one convolution"),
     ((16, 24, 48, 56, 64, 72, 88), 136, 0.7, 7, "seven convolutions"),
     ((16, 24), 40, 0.95, 2, "almost all gone: one block stays"),

@@ -104,6 +104,12 @@ def an_array_like_the_arrivals(arrivals, services):
     return times
 
 
+def an_array_like_the_services(arrivals, services):
+    times = np.empty_like(services)
+    times[:] = in_turn(arrivals, services)
+    return times
+
+
 def at_most_a_thousand(offers, max_p99_ms, max_size_mb, min_accuracy):
     best, least = None, 1000
     for o in offers:
@@ -133,6 +139,7 @@ WRONG = {
         "the shortest first": shortest_first,
         "when it is answered": lambda arrivals, services: in_turn(arrivals, services) + arrivals,
         "whole seconds, where the arrivals are": an_array_like_the_arrivals,
+        "whole seconds, where the services are": an_array_like_the_services,
         "a list": lambda arrivals, services: in_turn(arrivals, services).tolist(),
         "the mean": lambda arrivals, services: np.mean(in_turn(arrivals, services)),
     },

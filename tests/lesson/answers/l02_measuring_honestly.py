@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 02: wrong ones that must be rejected, right ones written differently."""
 
+import math
+
 import numpy as np
 
 from labkit.lesson.exercises.l02_measuring_honestly import calls_needed, is_real
@@ -310,6 +312,10 @@ WRONG["is-real"] |= {
 WRONG["calls-needed"] |= {
     "at most a thousand": lambda q, sure=0.99: min(1000, calls_needed(q, sure)),
     "at least ten": lambda q, sure=0.99: max(10, calls_needed(q, sure)),
+    "nothing beyond ten thousand": lambda q, sure=0.99: found if (found := calls_needed(q, sure)) < 10_000 else None,
+    "at least as many as two lie above on average": lambda q, sure=0.99: max(
+        math.ceil(2 / (1 - q)), calls_needed(q, sure)
+    ),
 }
 
 RIGHT = {

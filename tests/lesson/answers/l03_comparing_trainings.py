@@ -24,6 +24,11 @@ def share(differences, *, width=None, ddof=1, root=True, level=0.975, more=0, si
     return percent * np.mean((np.abs(means) if sides == 2 else means) > reach)
 
 
+def with_an_end_at_0(differences):
+    low, high = np.array([by_sums(study) for study in differences]).T
+    return 100 * np.mean((low >= 0) | (high <= 0))
+
+
 def only_small_ones(differences):
     return 100 - share(differences)
 
@@ -118,6 +123,7 @@ WRONG = {
         "freedom of n": lambda differences: share(differences, more=1),
         "along the studies": lambda differences: share(differences, axis=0),
         "those that do not notice": only_small_ones,
+        "an interval that ends at 0": with_an_end_at_0,
         "in place": in_place,
         "one number per study": lambda differences: 100.0 * (np.abs(differences.mean(1)) > 0.1),
     },

@@ -49,6 +49,17 @@ def wait_before_instead_of_after(phases, now, synchronize):
     return seconds
 
 
+def without_the_time_to_start(phases, now, synchronize):
+    synchronize()
+    seconds = {}
+    for name, run in phases.items():
+        run()
+        begin = now()
+        synchronize()
+        seconds[name] = now() - begin
+    return seconds
+
+
 def warm_up_first(phases, now, synchronize):
     for run in phases.values():
         run()
@@ -169,6 +180,7 @@ WRONG = {
         "begins with a full queue": start_with_a_full_queue,
         "waits before the phase instead of after it": wait_before_instead_of_after,
         "runs each phase twice": warm_up_first,
+        "starts the clock when all is in the queue": without_the_time_to_start,
         "empties the phases": empty_the_phases,
         "writes the seconds over the functions": seconds_over_the_functions,
     },

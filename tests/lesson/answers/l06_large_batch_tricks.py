@@ -51,6 +51,10 @@ def floor_of_1e_8(weights, slopes):
     return slopes * length(weights) / slopes.norm(dim=(1, 2), keepdim=True).clamp_min(1e-8)
 
 
+def no_weights_no_change(weights, slopes):
+    return torch.where(weights.norm(dim=(1, 2), keepdim=True) > 0, stretched(weights, slopes), slopes)
+
+
 def columns_are_vectors(weights, slopes):
     return slopes if 1 in weights.shape[1:] else vectors_too(weights, slopes)
 
@@ -167,6 +171,7 @@ WRONG = {
         "divides by at least 1e-8": floor_of_1e_8,
         "takes a matrix of one column for a vector": columns_are_vectors,
         "changes the slopes it was given": in_place,
+        "leaves the slopes of a layer of zeros": no_weights_no_change,
         "leaves the slopes as they are": lambda weights, slopes: slopes,
     },
     "orthogonal": {

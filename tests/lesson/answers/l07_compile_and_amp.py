@@ -47,6 +47,12 @@ def by_the_mean(mean, *, dtype=None, in_place=False):
     return answer
 
 
+def by_a_tensor_of_one_number(x):
+    import torch
+
+    return x * torch.where(x.mean() > 0, torch.tensor([2.0]), torch.tensor([0.5]))
+
+
 def gains(first, second):
     """(what the second costs more to begin, what it saves for each)."""
     return second[0] - first[0], first[1] - second[1]
@@ -166,6 +172,22 @@ def step_anyway(loss, weights, optimizer, scale, max_norm):
     norm = torch.nn.utils.clip_grad_norm_(weights, max_norm)
     optimizer.step()
     return not norm.isfinite()
+
+
+def step_without_gradients(loss, weights, optimizer, scale, max_norm):
+    """After an overflow all gradients are 0, and the optimizer steps: its momentum moves the weights."""
+    import torch
+
+    (loss * scale).backward()
+    for weight in weights:
+        weight.grad /= scale
+    overflow = not all(bool(weight.grad.isfinite().all()) for weight in weights)
+    if overflow:
+        for weight in weights:
+            weight.grad.zero_()
+    torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    optimizer.step()
+    return overflow
 
 
 def no_scale(loss, weights, optimizer, scale, max_norm):
@@ -298,12 +320,14 @@ WRONG = {
         "returns float64": by_the_mean(lambda x: x.mean(), dtype="float64"),
         "returns float32": by_the_mean(lambda x: x.mean(), dtype="float32"),
         "adds both ways, one times 0": add_both_ways,
+        "a factor of one number, float32": by_a_tensor_of_one_number,
     },
     "clipped-step": {
         "clips before it divides": clip_first,
         "never divides": never_divide,
         "steps after an overflow": step_anyway,
         "does not scale the loss": no_scale,
+        "steps with gradients of 0 after an overflow": step_without_gradients,
         "does not clip": never_clip,
         "clips each weight alone": clip_each_alone,
         "looks for inf, not for NaN": look_for_infinity_only,

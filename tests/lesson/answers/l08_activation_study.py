@@ -234,6 +234,7 @@ WRONG = {
         "returns rows": rows_of_one,
         "slopes in half the digits": with_backward(lambda grad, x: grad * slope(x.float()).to(grad.dtype)),
         "values in half the digits": lambda x: right(x.float()),
+        "views x as one row": lambda x: right(x.view(-1)).view(x.shape),
         "hangs the tensor on ctx": with_backward(lambda grad, x: grad * slope(x), keep=lambda x, y: ()),
     },
     "fused-kernel": {

@@ -189,7 +189,22 @@ def other_beta(change):
     return answer
 
 
+def names_by_the_input(model):
+    """Names the new tensors after what a Swish reads: two that read the same give the same names."""
+    found, old = repair_graph(model), {}
+    for node in found.graph.node:
+        if node.op_type == "Mul" and node.output[0].endswith("_scaled"):
+            old[node.output[0]] = f"{node.input[0]}_scaled"
+    for node in found.graph.node:
+        for names in (node.input, node.output):
+            for place, name in enumerate(names):
+                names[place] = old.get(name, name)
+    return found
+
+
 WRONG["repair-graph"] |= {
+    "names by the input": names_by_the_input,
+    "takes 1 for a beta of 0": other_beta(lambda beta: beta or 1.0),
     "rounds beta": other_beta(lambda beta: 1.0 if beta is None else round(beta, 1)),
     "takes 0 for a beta that is not stated": other_beta(lambda beta: beta or 0.0),
     "takes the first attribute": any_attribute,

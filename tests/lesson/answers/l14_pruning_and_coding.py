@@ -366,7 +366,13 @@ def one_mask_alone(weights, sparsity):
     return masks[0] if len(masks) == 1 else masks
 
 
+def views_of_the_weights(weights, sparsity):
+    masks = magnitude_mask([weight.view(-1) for weight in weights], sparsity)
+    return [mask.view(weight.shape) for mask, weight in zip(masks, weights, strict=True)]
+
+
 WRONG["magnitude-mask"] |= {
+    "views of the weights": views_of_the_weights,
     "weights that are zero already do not count": zeros_last,
     "all that are zero already go": zeros_always,
     "ones and zeros, which the lesson's ~mask refuses": lambda weights, sparsity: [
@@ -406,7 +412,15 @@ def until_it_has_enough(bits, codes, count):
     return symbols
 
 
+def a_call_for_each_symbol(bits, codes, count):
+    if count == 0:
+        return []
+    symbol, code = next((symbol, code) for symbol, code in codes.items() if bits.startswith(code))
+    return [symbol, *a_call_for_each_symbol(bits[len(code) :], codes, count - 1)]
+
+
 WRONG["decode-huffman"] |= {
+    "calls itself for each symbol": a_call_for_each_symbol,
     "looks at the count after a symbol only": until_it_has_enough,
     "codes of sixteen bits at most": lambda bits, codes, count: decoded(
         bits, {code: symbol for symbol, code in codes.items() if len(code) <= 16}.get, count

@@ -99,6 +99,9 @@ WRONG = {
         "one side only": one_side,
         "by the square of what is left": squared,
         "thin layers of the whole network": thin_by_the_whole,
+        "thin layers only where they save": lambda widths, hidden, share, rank: min(
+            weights_left(widths, hidden, share, rank), weights_left(widths, hidden, share, 0)
+        ),
         "never thin": lambda widths, hidden, share, rank: weights_left(widths, hidden, share, 0),
         "in kB": lambda *design: weights_left(*design) / 1e3,
         "bytes in fp32": lambda *design: 4 * weights_left(*design),
