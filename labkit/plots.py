@@ -100,7 +100,7 @@ def ratio(result):
         text = f"{shown(row.median, 'x')}  {row.verdict}"
         ax.text(1.02, place, text, transform=ax.get_yaxis_transform(), va="center", color=colour)
     ax.set_yticks(range(len(rows)), [row.arm for row in rows])
-    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: undecided)")
+    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"times as fast as {rows[0].baseline} (grey: not distinguishable)")
     if max(medians) > WIDE * min(medians):
         log_axis(ax, "x", "{:g}".format)
     else:

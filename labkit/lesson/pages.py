@@ -14,6 +14,7 @@ from labkit.files import artifacts, write_text
 from labkit.lesson import cards
 
 LONGEST = 250  # characters of a picture's message: more is tiring to be read aloud
+ELSEWHERE = ("#", "**Exercise", "**Try next", "**Later")  # how a text begins that speaks of other things
 
 
 def beside(sources):
@@ -41,12 +42,15 @@ def name_pictures(cells):
 
 
 def _message(cells):
-    """The first sentences of the next text, questions left out; "" where a heading or another picture comes first."""
+    """The first sentences of the next text, without questions and what leads on to code below; "" where none is near.
+
+    A heading, an exercise, the end of the lesson or another picture may come first: that text is not about this one.
+    """
     below = next((cell for cell in cells if cell.cell_type == "markdown" or _has_picture(cell)), None)
-    if below is None or below.cell_type == "code" or below.source.startswith("#"):
+    if below is None or below.cell_type == "code" or below.source.startswith(ELSEWHERE):
         return ""
     plain = re.sub(r"\[([^]]+)\]\([^)]*\)|[*`$]", r"\1", below.source.split("\n\n")[0])
-    sentences = [each for each in re.split(r"(?<=[.!?])\s+", plain) if not each.endswith("?")]
+    sentences = [each for each in re.split(r"(?<=[.!?])\s+", plain) if not each.endswith(("?", ":"))]
     return textwrap.shorten(" ".join(sentences), LONGEST, placeholder=" …")
 
 

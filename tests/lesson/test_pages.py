@@ -27,6 +27,11 @@ def test_a_picture_keeps_its_words_where_a_heading_or_another_picture_comes_firs
     assert said(*cells) == ["ms: 3.", "s: 4."]
 
 
+def test_a_text_that_leads_to_an_exercise_or_to_code_below_is_not_about_the_picture():
+    assert said(with_picture("ms: 3."), new_markdown_cell("**Exercise `x`**. Write it.")) == ["ms: 3."]
+    assert said(with_picture("ms: 3."), new_markdown_cell("Blue wins. Let us try green:")) == ["Blue wins. ms: 3."]
+
+
 def test_the_message_passes_a_cell_without_a_picture_and_is_put_there_once():
     cells = with_picture("ms: 3."), new_code_cell("claim()"), new_markdown_cell("Blue wins.")
     name_pictures(cells)
