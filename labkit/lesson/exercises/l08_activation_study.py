@@ -47,10 +47,10 @@ def verify_lean_fastswish(answer):
     for x in (points, points.reshape(2, 5), points.float().reshape(5, 1, 2), points.reshape(2, 5).T):
         try:
             y = answer_to(x.clone().requires_grad_())
-        except RuntimeError as error:
+        except RuntimeError as raised:
             if x.is_contiguous():
                 raise
-            raise Wrong(f"x of shape (5, 2), transposed, so that its rows are not in one piece: {error}") from None
+            raise Wrong(f"x of shape (5, 2), transposed, so that its rows are not in one piece: {raised}") from None
         like = isinstance(y, torch.Tensor) and (y.shape, y.dtype) == (x.shape, x.dtype)
         expect(like, f"Expected a torch tensor like x, of shape {tuple(x.shape)} and {x.dtype}; found {shorten(y)}.")
         error = (y.detach() - naive(x)).abs().flatten()
