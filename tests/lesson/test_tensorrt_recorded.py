@@ -45,6 +45,7 @@ def test_a_race_of_the_lesson_is_recorded_and_shown_by_the_lesson(images, tmp_pa
     lab = start(NAME, "quick", 0)
     files = dict.fromkeys(("fp32", "fp16", "int8"), "file.onnx")
     space = {"lab": lab, "images": images, "files": files, "no_run": None, "keep": keep, "ledger": ledger}
+    space["passed"] = {"fp32": (1.0, 100.0, "passed"), "fp16": (1.0, 99.9, "passed"), "int8": (0.9, 98.0, "refused")}
     space |= {"engines": SimpleNamespace(load=load), "compare": compare, "Plan": Plan}
     exec(cell("def race("), space)
     assert space["raced"][1024]["int8"].high < 1  # the claim int8-slower would hold
@@ -55,4 +56,8 @@ def test_a_race_of_the_lesson_is_recorded_and_shown_by_the_lesson(images, tmp_pa
     exec(cell("def recorded_races("), space)
     shown = space["recorded_races"](tmp_path / "recorded")
     assert set(shown["hardware"]) == {"A GPU"} and set(shown["batch"]) == {1, 64, 1024}
+    served = ledger.load("deployments")  # which the report draws, one picture for the largest group of one batch
+    served = served[served["batch"] == 64].set_index("model")
+    assert served["accuracy"].to_dict() == pytest.approx({"fp32": 1, "fp16": 0.999, "int8": 0.98})
+    assert (served["latency_p50_ms"] > 0).all()
     assert {"int8", "fp32"} <= set(shown["arm"]) and set(shown["baseline"]) == {"fp16"}
