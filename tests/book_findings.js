@@ -25,7 +25,7 @@
   every('a[href], button, input, select, textarea, summary').filter(shown)
     .forEach((node) => { if (!named(node)) say('control without a name', node); });
   every('[tabindex]').forEach((node) => { if (node.tabIndex > 0) say('changes the order of tabs', node); });
-  every('th').filter((node) => !shown(node) && node.innerText).forEach((node) => say('hidden heading of a table', node));
+  every('th').filter((node) => !shown(node) && node.innerText && shown(node.closest('table'))).forEach((node) => say('hidden heading of a table', node));
 
   const ids = new Set();
   every('[id]').forEach((node) => { if (ids.has(node.id)) say('name used twice', node); ids.add(node.id); });
