@@ -73,6 +73,17 @@ def expect(condition, message):
         raise Wrong(message)
 
 
+@contextlib.contextmanager
+def in_pieces(what, *tensors):
+    """For an answer to torch tensors: where it raises because one is not in one piece, `Wrong` says what that was."""
+    try:
+        yield
+    except RuntimeError as error:
+        if all(each.is_contiguous() for each in tensors):
+            raise
+        raise Wrong(f"{what}, so that its numbers are not in one piece: {error}") from None
+
+
 def expect_close(found, wanted, what, *, tolerance=1e-6):
     """Raise `Wrong` unless `found` is a number within a relative `tolerance` of `wanted`."""
     try:
