@@ -162,11 +162,9 @@ def _places(rows):
 def numbered(rows):
     """{number in the picture `pareto`: deployment}: all of a few, of many those that no other beats."""
     *_, best = _places(rows)
-    return {
-        number: f"{row.model}, {row.engine} {row.precision}"
-        for number, row in enumerate(rows, 1)
-        if best[number - 1] or len(rows) <= FEW
-    }
+    alike = len({row.model for row in rows}) < len(rows)  # where each has a name of its own, the name says enough
+    names = [f"{row.model}, {row.engine} {row.precision}" if alike else row.model for row in rows]
+    return {number: name for number, name in enumerate(names, 1) if best[number - 1] or len(rows) <= FEW}
 
 
 def front_in_words(rows):

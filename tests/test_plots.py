@@ -74,10 +74,16 @@ def test_the_pareto_picture_numbers_few_points_with_units_on_the_axes_and_their_
     rows = deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85])
     ax = plots.pareto(rows).axes[0]
     assert [text.get_text() for text in ax.texts] == ["1", "2", "3", "4"]
-    assert plots.numbered(rows)[2] == "m2, eager fp32"
+    assert plots.numbered(rows)[2] == "m2"
     assert ax.lines[0].get_xydata().tolist() == [[1, 0.8], [2, 0.9], [3, 0.95]]
     assert ax.get_xlabel() == "latency p50 (ms), lower is better"
     assert "at most 40 B" in ax.get_title(loc="right")
+
+
+def test_the_names_of_dots_say_engine_and_format_where_a_name_alone_would_stand_twice():
+    rows = deployments([1.0, 2.0], [0.8, 0.9])
+    twice = [rows[0], dataclasses.replace(rows[1], model="m1", engine="openvino")]
+    assert plots.numbered(twice) == {1: "m1, eager fp32", 2: "m1, openvino fp32"}
 
 
 def test_the_pareto_picture_is_readable_on_a_telephone_as_it_is():

@@ -336,6 +336,17 @@ def test_recorded_rows_stand_beside_own_ones_and_name_their_hardware(monkeypatch
     assert html.count("<figcaption>") == 1, "rows of other hardware are in no picture of this machine"
 
 
+def test_recorded_rows_that_measured_nothing_are_left_out_and_own_ones_say_why(monkeypatch, tmp_path):
+    monkeypatch.setattr("labkit.device.commit", lambda: "abc")
+    write_lesson()
+    ledger.add(
+        Training(run_key="r1", study="s", variant="v", model="m", dataset="d", device="cpu", reason="no such engine")
+    )
+    ledger.record("RTX 4090, Ryzen 7950X", profile="quick", folder=tmp_path / "artifacts" / "recorded")
+    monkeypatch.setattr("labkit.ledger._recorded.root", lambda: tmp_path)
+    assert page().count("no such engine") == 1
+
+
 @pytest.mark.parametrize(
     ("source", "drawn"),
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "The deployment workbook"
-author = "the authors of the course"
+author = "the workbook's authors"
 html_title = project
 html_copy_source = True  # the notebook of each page can be downloaded, as it was run
 html_sourcelink_suffix = ""

@@ -48,9 +48,10 @@ def _places(table):
 
 
 def _section(title, table, columns):
-    """One table as the template needs it: its rows by hardware."""
+    """One table as the template needs it: its rows by hardware; of others than this machine only with a number."""
     grids = [_grid(place, rows, columns.split()) for place, rows in _places(table).items() if rows]
-    return {"title": title, "grids": grids}
+    told = [grid for grid in grids if grid["place"] == "this machine" or any(numeric for _, numeric in grid["heads"])]
+    return {"title": title, "grids": told}
 
 
 def panels():
