@@ -112,7 +112,7 @@ def test_an_answer_inside_the_interval_of_the_result_stays_open(running, capsys)
     lesson.reveal("p", Interval(0.5, 3.5, 20, median=1.9))
     row = only("predictions")
     assert (row["verdict"], row["result"], row["low"], row["high"]) == ("open", "1.9", 0.5, 3.5)
-    assert "1.9 points (the run allows 0.5 to 3.5; your answer lies in it)" in capsys.readouterr().out
+    assert "1.9 points (from 0.5 to 3.5; your answer lies in it)" in capsys.readouterr().out
 
 
 def test_what_nobody_answered_is_shown_without_a_verdict(running, capsys):
@@ -200,7 +200,7 @@ def test_a_pair_that_does_not_say_how_many_samples_it_rests_on_is_refused(runnin
 def test_the_same_number_and_interval_stand_in_the_claim_and_in_the_revealed_prediction(running, capsys):
     lesson.predict("p", "How many times?", unit="x", default=2)
     lesson.reveal("p", Timed())
-    assert "1.04 x (the run allows 0.99 to 1.09)" in capsys.readouterr().out
+    assert "1.04 x (from 0.99 to 1.09)" in capsys.readouterr().out
     lesson.claim("c", "faster", Timed(), unit="x", **ABOVE_ONE)
     assert "1.04 x (from 0.99 to 1.09)" in capsys.readouterr().out
 
