@@ -149,10 +149,10 @@ def test_a_lesson_that_was_not_run_or_did_not_pass_is_shown_without_outputs_and_
         assert "cell_output" not in shown
 
 
-def test_the_first_page_begins_with_the_answers_of_the_lessons_it_shows(book):
+def test_the_first_page_has_the_answer_of_each_lesson_that_it_shows_under_its_question(book):
     first = page(book, "index")
     text = text_of(first)
-    before = text[text.index("What this machine answers") : text.index("its question")]
+    before = text[text.index("What this machine answered") : text.index("How a lesson works")]
     assert "So a <script>alert(1)</script> *sentence*" in unescape(before)
     assert "1.41 x (from 1.31 to 1.52)" in before
     for part in ("Because half the bytes are read", "Holds for large layers", "Not for small batches"):

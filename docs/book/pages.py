@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from html import escape, unescape
+from html import unescape
 from pathlib import Path
 
 from labkit import ledger
@@ -16,6 +16,7 @@ from labkit.ship.leaderboard import as_html
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "labkit"
+PARTS = {"00": "Part I: measure", "04": "Part II: train faster", "11": "Part III: deploy smaller and faster"}
 # A card's lines: a word of at most eight letters, and from the tenth column on what it says.
 _FIELD = re.compile(r"^(?=.{9}\S)(What|When|Cost|Not when|Why so|Source) +(?<=^.{9})(.+(?:\n .+)*)", flags=re.MULTILINE)
 _ARXIV = re.compile(r"(?<![\[/\w])(?:arXiv:)?(\d{4}\.\d{5})(?![\]\d])")
@@ -71,29 +72,26 @@ def _link(lesson):
 
 
 def _index(runs):
-    """index.md with the answers of the lessons that ran, the table of lessons, and all pages in their order."""
-    table = _table(["lesson", "its question"], [[_link(lesson), _plain(lesson.question)] for lesson in lessons()])
+    """index.md with the lessons in their parts, each with its question and its answer, and all pages in their order."""
+    asked = "\n".join(part for lesson in lessons() for part in _asked(lesson, runs.get(lesson.name)))
     listed = "\n".join(f"{_title(lesson)} <lessons/{lesson.name}>" for lesson in lessons())
-    page = _read(HERE / "index.md").replace("LESSONS_TABLE", table).replace("LESSONS_LIST", listed)
-    return page.replace("ANSWERS", _answers(runs))
+    return _read(HERE / "index.md").replace("LESSONS_ASKED", asked).replace("LESSONS_LIST", listed)
 
 
-def _answers(runs):
-    """A section with the answers of the runs that the book shows, each folded under its question; else nothing."""
-    ran = [(lesson, runs[lesson.name].run_key) for lesson in lessons() if lesson.name in runs]
-    found = [(lesson, row) for lesson, key in ran for row in ledger.find(LessonAnswer, run_key=key)]
-    boxes = "\n".join(_answer(lesson, row) for lesson, row in found)
-    return f"## What this machine answers\n\n{boxes}" if found else ""
+def _asked(lesson, run):
+    """A lesson's link and question, and what the run that the book shows answered, folded."""
+    if lesson.name[:2] in PARTS:
+        yield f"### {PARTS[lesson.name[:2]]}\n"
+    yield f"**{_link(lesson)}**. {_plain(lesson.question)}\n"
+    yield from map(_answer, ledger.find(LessonAnswer, run_key=run.run_key) if run else ())
 
 
-def _answer(lesson, row):
+def _answer(row):
     number = _plain(unescape(cards.card("evidence", row)))
     parts = (("Because", row.because), ("Holds for", row.holds_for), ("Not for", row.not_for))
     limits = "\n".join(f"- *{label}* {_plain(text)}" for label, text in parts)
-    lead = f"[The lesson](lessons/{lesson.name}.ipynb)"
-    text = f"**{_plain(row.sentence)}**\n\n{number}\n\n{limits}\n\n{lead}"
-    asked = f"<summary>{escape(_title(lesson))}: {escape(lesson.question)}</summary>"
-    return f"<details>\n{asked}\n\n{text}\n\n</details>\n"
+    text = f"**{_plain(row.sentence)}**\n\n{number}\n\n{limits}"
+    return f"<details>\n<summary>What this machine answered</summary>\n\n{text}\n\n</details>\n"
 
 
 def _results(runs):
@@ -150,6 +148,8 @@ def _commands():
     text = re.sub(r"^\* `--(?:help|install-completion|show-completion)`.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\*\*Options\*\*:\n\s*(?=\*\*|#|\Z)", "", text)
     text = re.sub(r"^Example: (.+)$", r"Example: `\1`", text, flags=re.MULTILINE)
+    ways = "Type `source .venv/bin/activate` once per terminal, or `.venv/bin/labkit` in place of `labkit`."
+    text = text.replace("# The command line\n", f"# The command line\n\n{ways}\n", 1)
     return text.replace("```console", "```text")
 
 

@@ -146,7 +146,7 @@ def claim(
 def answer(sentence: str, value: Any, *, because: str, holds_for: str, not_for: str, unit: str | None = None) -> None:
     """End the lesson with its one answer: a sentence to repeat aloud, its number, the cause, and how far it carries.
 
-    value      as for `claim`: a number, a `Ratio` (its unit is x unless another is given), an `Interval`, or None
+    value      as for `claim`: a number, a `Ratio` (in "x as fast" unless a unit is given), an `Interval`, or None
     because    the cause, which an experiment of this lesson has shown
     holds_for  networks, sizes and machines for which the sentence is true
     not_for    those for which it is not
@@ -158,7 +158,7 @@ def answer(sentence: str, value: Any, *, because: str, holds_for: str, not_for: 
         because=because,
         holds_for=holds_for,
         not_for=not_for,
-        unit=unit or ("x" if hasattr(value, "pairs") else None),
+        unit=unit or ("x as fast" if hasattr(value, "pairs") else None),
         reason=evidence.doubt if evidence.value is not None else verdicts.NOT_MEASURED,
         **evidence.numbers(),
     )

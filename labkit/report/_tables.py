@@ -66,7 +66,7 @@ def panels():
             groups.setdefault((row.run_key, row.device, row.threads, row.batch), []).append(row)
     largest = {}
     for about, rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0][3] or 0)):
-        if len(rows) > 1:
+        if len(rows) > 2:  # two are told in a sentence
             largest.setdefault(about[0], rows)
     return [_panel(rows) for rows in sorted(largest.values(), key=_lesson)]
 
@@ -119,7 +119,7 @@ def _unit(name):
 
 def _cell(name, value):
     """A value as text, in the unit that its column's name says."""
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, str) or (name == "floor" and not value):  # 0: nothing ran against itself
         return value or "–"
     factor, unit = _unit(name)
     return shown(value * factor, unit, digits=4 if unit in ("%", None) else 3)

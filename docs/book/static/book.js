@@ -94,7 +94,7 @@ function listGuesses(place) {
   const table = element("div", { className: "pst-scrollable-table-container", tabIndex: 0 }, element("table", { className: "table" },
     element("thead", {}, row("th", "lesson", "question", "your guess", "measured", "verdict")), element("tbody", {}, ...lines)));
   place.replaceChildren(...(all.length ? [element("p", {}, `${near} of ${judged} guesses were right or close.`), table, forget]
-    : [element("p", {}, "This browser holds no guess of yours yet.")]));
+    : [element("p", {}, "This browser holds no guess of yours yet. ", element("a", { href: "lessons/00_start_here.html" }, "Lesson 00"), " asks the first question.")]));
 }
 
 document.addEventListener("DOMContentLoaded", () => {
