@@ -50,7 +50,9 @@ def test_every_lesson_is_documented_with_its_question_and_its_minutes(lesson):
     said = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", text)
     assert said, "the first cell says how long the lesson takes: About 40 minutes"
     assert int(minutes) == sum(map(int, filter(None, said.groups())))
-    assert f"| {lesson.name[:2]} | {minutes} |" in TEACHING
+    points = sum(exercise.difficulty for exercise in lesson.exercises)
+    about = rf"\| {lesson.name[:2]} \| {minutes} \| \d+ \| \d+ \| {len(lesson.exercises)}, {points} \|"
+    assert re.search(about, TEACHING)
 
 
 @pytest.mark.parametrize(

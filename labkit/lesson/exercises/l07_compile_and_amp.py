@@ -128,7 +128,7 @@ EXERCISES = (
         task="Write from how many on the way that is dearer to begin is the cheaper one.",
         difficulty=2,
         minutes=7,
-        hint="Each row wins the difference of the two `each`. After how many is that as much as the two `fixed` differ?",
+        hint="Each row wins the difference of the two `each`. After how many do these reach that of the two `fixed`?",
         reference=break_even,
         verify=verify_break_even,
     ),
