@@ -88,7 +88,8 @@ def verify_clipped_step(answer):
         long = (slopes[0] ** 2 + 4 * slopes[1] ** 2) ** 0.5  # of all five together
         moved = [-part * min(1, max_norm / long) for part in slopes]
         found, overflowed, used = _step_taken(answer, slopes, scale, max_norm)
-        expect(not overflowed, f"{case}: nothing overflows here, and you returned {shorten(overflowed)}.")
+        no = overflowed is not None and not overflowed
+        expect(no, f"{case}: nothing overflows here, so expected False; you returned {shorten(overflowed)}.")
         expect(max(used) > 0, f"{case}: backward was never called on the loss.")
         expect_close(used[-1], scale, f"{case}: the factor with which the loss went backward")
         for number, (got, wanted) in enumerate(zip(found, moved, strict=True)):

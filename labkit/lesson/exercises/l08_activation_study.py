@@ -56,25 +56,33 @@ def verify_lean_fastswish(answer):
     check_gradient(answer, points.reshape(2, 5).requires_grad_())
     inner = torch.randn(4096, requires_grad=True) * 2  # kept by nobody else
     saved, relu = (saved_for_backward(fn, inner) for fn in (answer, torch.relu))
-    saved += _bytes_on_ctx(answer(inner), inner) if saved else 0
+    behind = _functions_behind(answer(inner))
+    own = any(isinstance(each, torch.autograd.function.BackwardCFunction) for each in behind)
+    expect(own, "Expected a torch.autograd.Function with your own backward; found only derivatives by torch.")
+    saved += _bytes_on_ctx(behind, inner) if saved else 0
     expect(saved > 0, "Nothing was saved by ctx.save_for_backward: what else hangs on ctx is not counted, nor freed.")
     expect(
         saved <= 1.07 * relu, f"You keep {saved / relu:.3g} times the bytes that ReLU keeps; 1.07 times is the limit."
     )
 
 
-def _bytes_on_ctx(y, x):
-    """Bytes of the tensors that hang on the `ctx` of the functions behind y, x itself left out."""
-    import torch
-
-    waiting, seen, places = [y.grad_fn], set(), {x.untyped_storage().data_ptr()}
-    count = 0
+def _functions_behind(y):
+    """What autograd calls on the way back from y: a list of nodes."""
+    found, waiting = [], [y.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
+        if node is not None and node not in found:
+            found.append(node)
+            waiting += [following for following, _ in node.next_functions]
+    return found
+
+
+def _bytes_on_ctx(nodes, x):
+    """Bytes of the tensors that hang on the `ctx` of these functions, x itself left out."""
+    import torch
+
+    places, count = {x.untyped_storage().data_ptr()}, 0
+    for node in nodes:
         for value in vars(node).values() if hasattr(node, "__dict__") else ():
             if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in places:
                 places.add(value.untyped_storage().data_ptr())

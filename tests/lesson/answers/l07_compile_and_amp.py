@@ -331,6 +331,7 @@ WRONG = {
         "does not clip": never_clip,
         "clips each weight alone": clip_each_alone,
         "looks for inf, not for NaN": look_for_infinity_only,
+        "returns nothing after a step": lambda *given: clip_by_own_arithmetic(*given) or None,
         "returns whether it stepped": lambda *given: not clip_to_a_scaled_norm(*given),
         "looks at the first weight": overflow_seen_by(lambda weights, loss: weights[0].grad),
         "looks at the last weight": overflow_seen_by(lambda weights, loss: weights[-1].grad),
