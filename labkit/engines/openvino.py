@@ -21,8 +21,12 @@ def check():
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`. It runs on the CPU. bf16 and fp16 are fp32 files computed in the small format."""
-    core = _only_core(packages.imported("openvino"))
+    """See `labkit.engines.load`. It runs on the CPU. bf16 and fp16 are fp32 files computed in the small format.
+
+    Batches of the example's shape have a plan of their own: for a free shape, OpenVINO prepares every call anew.
+    """
+    openvino = packages.imported("openvino")
+    core = _only_core(openvino)
     able = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     if precision.upper() not in able:
         raise Unavailable(
@@ -37,7 +41,14 @@ def load(path, example, *, precision, threads):
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
     }
-    return _served(core.compile_model(core.read_model(path), "CPU", settings))
+    model = core.read_model(path)
+    compile_it = functools.partial(core.compile_model, device_name="CPU", config=settings)
+    shape = openvino.PartialShape(example.shape)
+    if len(model.inputs) > 1 or not model.is_dynamic() or not model.inputs[0].partial_shape.compatible(shape):
+        return _served(compile_it(model))
+    fixed = model.clone()
+    fixed.reshape(shape)
+    return _served(compile_it(fixed), tuple(example.shape), lambda: compile_it(model))
 
 
 @functools.cache
@@ -50,14 +61,19 @@ def _only_core(openvino):
     return openvino.Core()
 
 
-def _served(compiled):
-    """Serve a compiled model; what it says of itself (threads, precision) is recorded, not what was asked for."""
-    request, first = compiled.create_infer_request(), compiled.outputs[0]
+def _served(compiled, only=None, for_any_shape=None):
+    """Serve a compiled model; what it says of itself (threads, precision) is recorded, not what was asked for.
+
+    only           the one shape that it takes, if it takes one only
+    for_any_shape  then compiles the model for batches of other shapes, when the first of them comes
+    """
     types = [np.dtype(port.element_type.to_dtype()) for port in compiled.inputs]
+    usual, other = compiled.create_infer_request(), functools.cache(lambda: for_any_shape().create_infer_request())
 
     def run(*batch):
         arrays = [np.ascontiguousarray(tensor.cpu().numpy(), kind) for tensor, kind in zip(batch, types, strict=True)]
-        return torch.from_numpy(request.infer(arrays, share_inputs=True)[first])
+        request = usual if only in (None, arrays[0].shape) else other()
+        return torch.from_numpy(request.infer(arrays, share_inputs=True)[0])
 
     threads, hint = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT"))
     return Served(device="cpu", threads=threads, details={"precision_hint": hint.get_type_name()}, run=run)

@@ -106,6 +106,14 @@ def test_openvino_is_told_to_compute_fp32_in_fp32(small):
     assert served.details["precision_hint"] == "f32"
 
 
+@pytest.mark.slow
+def test_openvino_answers_batches_of_the_examples_shape_and_of_others_alike(small):
+    served = engines.load("openvino", small, models.example("cnn-small", 2))
+    for count in (2, 5, 2, 1):
+        images = models.example("cnn-small", count)
+        torch.testing.assert_close(served(images), small(images).detach(), rtol=1e-4, atol=1e-5)
+
+
 DROPPED_IN_A_THREAD = """
 import gc, signal, subprocess, threading, torch
 from labkit import engines
