@@ -50,8 +50,8 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
         "Accuracy, latency and size",
         "Each lesson",
     ]
-    assert re.findall("<h2>(.*?)</h2>", html) == [*heads, "All measured rows"]
-    front, each = map(text_of, html.split("<h2>Each lesson</h2>"))
+    assert re.findall("<h2.*?>(.*?)</h2>", html) == [*heads, "All measured rows"]
+    front, each = map(text_of, html.split(">Each lesson</h2>"))
     parts = (
         "00_start_here",
         "How fast is this machine, and how would you know?",
@@ -77,7 +77,7 @@ def test_before_the_lessons_stand_what_failed_and_what_did_not_run_and_no_claim_
     rows = {"run_key": "r1", "verdict": "fails", "value": 0.9, "low": 0.8, "high": 1.0, "unit": "x"}
     ledger.add(*(Claim(**rows, claim_id=f"f{number}", sentence=f"sentence {number}") for number in range(8)))
     write_attempt(notebook="01_deployment_fundamentals", status="failed", reason="cell 2 ran longer than 5 s")
-    front = page().partition("<h2>Each lesson</h2>")[0]
+    front = page().partition(">Each lesson</h2>")[0]
     text = text_of(front)
     assert text.index("cell 2 ran longer than 5 s") < text.index("sentence 0 0.9 x (from 0.8 to 1)")
     assert "bf16 is faster 2 x" not in text
@@ -108,9 +108,9 @@ def test_a_picture_holds_one_run_with_one_batch_and_its_line_joins_nothing_else(
     drawn = re.findall(r"<figcaption>(.*?)</figcaption>.*?<ol>(.*?)</ol>", page(), flags=re.DOTALL)
     assert [title for title, _ in drawn] == ["batch 1, threads: 2", "12_quantization, batch 1, threads: 2"]
     assert re.findall(">(.*?)</li>", drawn[1][1]) == [
-        "small, eager fp32",
-        "large, eager fp32",
-        "alone at this batch, eager int8",
+        "small",
+        "large",
+        "alone at this batch",
     ]
 
 
@@ -173,7 +173,7 @@ def test_both_boards_stand_on_the_front_each_under_its_own_head():
 def test_a_decision_stands_in_its_lesson_with_the_numbers_it_rests_on():
     write_lesson()
     ledger.add(Decision(run_key="r1", text="Ship the <b>small</b> one.", because="file, in kB: 90; right, in %: 82"))
-    each = page().partition("<h2>Each lesson</h2>")[2]
+    each = page().partition(">Each lesson</h2>")[2]
     said = "Ship the &lt;b&gt;small&lt;/b&gt; one. It rests on file, in kB: 90; right, in %: 82."
     assert said in text_of(each)
 
@@ -281,7 +281,7 @@ def test_executed_notebooks_are_linked_as_pages_that_open_in_a_browser():
         cells = [nbformat.v4.new_markdown_cell(f"# {name}"), nbformat.v4.new_code_cell("a < '&'", outputs=[output])]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
         write_attempt(notebook=name, run_key=name, output=f"executed/quick/{name}.ipynb")
-    links = re.findall(r'href="([^"]+)"', page())
+    links = re.findall(r'href="([^#"]+)"', page())
     first, second = "executed/quick/00_start_here", "executed/quick/01_deployment_fundamentals"
     assert links == [f"{first}.html", f"{first}.ipynb", f"{second}.html", f"{second}.ipynb"]
     for name in (first, second):

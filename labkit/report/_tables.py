@@ -66,7 +66,7 @@ def panels():
             groups.setdefault((row.run_key, row.device, row.threads, row.batch), []).append(row)
     largest = {}
     for about, rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0][3] or 0)):
-        if len(rows) > 2:  # two are told in a sentence
+        if len(rows) > 1:
             largest.setdefault(about[0], rows)
     return [_panel(rows) for rows in sorted(largest.values(), key=_lesson)]
 
