@@ -47,6 +47,15 @@ class Tally(NamedTuple):
         said = {(*where, verdict) for (_, *where), verdict in self.verdicts.items()}
         return len(said) > len({where[:-1] for where in said})
 
+    @property
+    def contradicts(self):
+        """Whether, on one machine, it holds with one seed and fails with another."""
+        of = {
+            verdict: {tuple(where) for (_, *where), each in self.verdicts.items() if each == verdict}
+            for verdict in VERDICTS
+        }
+        return bool(of["holds"] & of["fails"])
+
 
 def _counted(number, noun):
     return f"{number} {noun}{'s' if number != 1 else ''}"

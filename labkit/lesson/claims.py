@@ -19,6 +19,8 @@ from labkit.ledger.rows import Completion, Run
 from labkit.lesson.cards import template
 from labkit.lesson.syllabus import lessons
 
+_HELD_OUT = re.compile(r"seeds 3 to 7[^;:]*: holds in (\d+) of \d+(?:, fails in (\d+))?(?:, open in (\d+))?")
+
 
 class Entry(NamedTuple):
     """One claim as the register has it.
@@ -62,8 +64,19 @@ def as_page() -> str:
         "failed": sum("fails" in claim.seen for claim in claims),
         "silent": sum(_is_silent(old) for claim in claims for old in claim.before),
     }
-    about = {"lessons": lessons(), "register": register(), "is_silent": _is_silent}
+    about = {"lessons": lessons(), "register": register(), "is_silent": _is_silent, "held_out": _held_out(claims)}
     return template("claims.md").render(**counts, **about).strip() + "\n"
+
+
+def _held_out(claims):
+    """What `seen` says of seeds 3 to 7: counts of claims, of verdicts, and of claims that came out in two ways."""
+    said = [found for claim in claims for found in _HELD_OUT.findall(claim.seen)]
+    rows = [(int(holds), int(fails or 0), int(still_open or 0)) for holds, fails, still_open in said]
+    holds, fails, still_open = map(sum, zip(*rows, strict=True))
+    changing = sum(len([count for count in row if count]) > 1 for row in rows)
+    opposite = sum(bool(row[0] and row[1]) for row in rows)
+    counts = {"claims": len(rows), "holds": holds, "fails": fails, "open": still_open}
+    return counts | {"verdicts": holds + fails + still_open, "changing": changing, "opposite": opposite}
 
 
 def _is_silent(old):

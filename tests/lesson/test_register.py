@@ -36,3 +36,19 @@ def test_an_entry_that_was_changed_names_when_and_what_became_of_the_old_rule(le
         dates = [claim.since, *(old["until"] for old in claim.before)]
         assert dates == sorted(dates, reverse=True)
         assert all(old["rule"] and old["became"] for old in claim.before)
+
+
+def test_the_page_counts_what_held_out_seeds_said_and_nothing_else(monkeypatch):
+    seen = [
+        "quick, seeds 3 to 7: holds in 3 of 5, fails in 1, open in 1; lab, seeds 0 to 4: holds in 0 of 5, fails in 5",
+        "seeds 3 to 7 of lab, Intel Xeon with AMX: holds in 4 of 5, open in 1; lab, seed 0: fails, 1 x",
+        "quick, seeds 3 to 7: holds in 5 of 5",
+        "lab, seed 0: holds, 2 x",
+    ]
+    entries = {
+        str(place): claims.Entry("s", "low > 0", date(2026, 11, 23), seen=text) for place, text in enumerate(seen)
+    }
+    monkeypatch.setattr(claims, "register", lambda: {"07_x": entries})
+    page = " ".join(claims.as_page().split())
+    assert "Seeds 3 to 7 of 3 claims" in page
+    assert "Of 15 verdicts 12 hold, 1 fail, 2 are open. 2 claims do not come out alike in all five; 1 of them" in page
