@@ -79,7 +79,7 @@ def test_before_the_lessons_stand_what_failed_and_what_did_not_run_and_no_claim_
     write_attempt(notebook="01_deployment_fundamentals", status="failed", reason="cell 2 ran longer than 5 s")
     front = page().partition(">Each lesson</h2>")[0]
     text = text_of(front)
-    assert text.index("cell 2 ran longer than 5 s") < text.index("sentence 0 0.9 x (from 0.8 to 1)")
+    assert text.index("cell 2 ran longer than 5 s") < text.index("sentence 0 0.9 x (from 0.8 to 1.0)")
     assert "bf16 is faster 2 x" not in text
     assert "10 claims: ✓ holds 1 · ✗ fails 8 · ≈ inconclusive 1." in text
     assert "<summary>2 more</summary>" in front
@@ -106,7 +106,7 @@ def test_a_picture_holds_one_run_with_one_batch_and_its_line_joins_nothing_else(
         ledger.add(Deployment(run_key=key, **about, precision="int8", model=model, batch=batch, accuracy=0.9))
     write_lesson("of-another-run", "19_ship_it")
     drawn = re.findall(r"<figcaption>(.*?)</figcaption>.*?<ol>(.*?)</ol>", page(), flags=re.DOTALL)
-    assert [title for title, _ in drawn] == ["batch 1, threads: 2", "12_quantization, batch 1, threads: 2"]
+    assert [title for title, _ in drawn] == ["batch 1, threads: 2", "12 Quantization, batch 1, threads: 2"]
     assert re.findall(">(.*?)</li>", drawn[1][1]) == [
         "small",
         "large",
@@ -204,7 +204,7 @@ def test_what_was_not_measured_is_a_dash_with_a_numbered_reason():
 def test_what_is_the_same_in_all_rows_is_said_once_and_empty_columns_are_left_out():
     write_lesson()
     text = text_of(page())
-    assert "All rows: engine eager · precision fp32 · device cpu · threads 2 · batch 1" in text
+    assert " · engine eager · precision fp32 · device cpu · threads 2 · batch 1" in text
     assert "cost per million" not in text.partition("this machine: 3 rows")[2].partition("recorded")[0]
 
 
@@ -318,8 +318,8 @@ def test_answers_given_in_the_browser_survive_a_later_headless_run():
     ledger.add(replace(run, batch_key="b"))
     html = page()
     assert "77" in text_of(html)
-    assert "00_start_here, by hand: 1 of 1 exercises passed" in html
-    assert "00_start_here, by the runner: 0 of 1 exercises passed" in html
+    assert "Exercises, by hand: 1 of 1 passed" in html
+    assert "Exercises, by the runner: 0 of 1 passed" in html
     assert "executed" in html
     assert "clicked" not in html
 

@@ -82,7 +82,9 @@ def _asked(lesson, run):
     """A lesson's link and question, and what the run that the book shows answered, folded."""
     if lesson.name[:2] in PARTS:
         yield f"### {PARTS[lesson.name[:2]]}\n"
-    yield f"**{_link(lesson)}**. {_plain(lesson.question)}\n"
+    minutes = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", _read(lesson.path))
+    total = sum(map(int, filter(None, minutes.groups()))) if minutes else None
+    yield f"**{_link(lesson)}**. {_plain(lesson.question)}{f' ({total} minutes)' if total else ''}\n"
     yield from map(_answer, ledger.find(LessonAnswer, run_key=run.run_key) if run else ())
 
 
@@ -149,7 +151,11 @@ def _commands():
     text = re.sub(r"\*\*Options\*\*:\n\s*(?=\*\*|#|\Z)", "", text)
     text = re.sub(r"^Example: (.+)$", r"Example: `\1`", text, flags=re.MULTILINE)
     ways = "Type `source .venv/bin/activate` once per terminal, or `.venv/bin/labkit` in place of `labkit`."
-    text = text.replace("# The command line\n", f"# The command line\n\n{ways}\n", 1)
+    first = "## Work through the lessons"
+    listed = _read(HERE.parent / "commands.md").partition(first)[2].partition("## Your copies")[0]
+    listed = re.sub(r" \(\[\w+\.md\]\(\w+\.md\)\)", "", listed)  # pages that the book does not have
+    head = f"# The command line\n\n{ways}\n\n{first}{listed}## All options\n"
+    text = text.replace("# The command line\n", head, 1)
     return text.replace("```console", "```text")
 
 

@@ -79,7 +79,7 @@ def quantize(
     count: Annotated[int, Option(help="How many of its training images to look at.", min=64)] = 256,
     keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
     unseen: Unseen = None,
-    loss: Annotated[float, Option(help="With auto: most points of other answers, on held-out images.")] = 0.5,
+    loss: Annotated[float, Option(help="With auto: how many of a hundred answers may change.")] = 0.5,
     labels: Annotated[bool, Option(help="With auto: count right answers lost instead, by the labels.")] = False,
     class_axis: ClassAxis = None,
     # 15 dB: a thirtieth of the power of the answers is noise

@@ -78,6 +78,9 @@ def span(row):
         low, high = (shown(float(end) + 0.0, None, digits=digits) for end in (row.low, row.high))
         if low != high:
             break
+    if ("." in low) != ("." in high) and "0" not in (low, high) and "e" not in low + high:  # 0.998 to 1.000
+        places = max(len(end.partition(".")[2]) for end in (low, high))
+        low, high = (f"{float(end):,.{places}f}" for end in (row.low, row.high))
     return f"{low} to {high}"
 
 

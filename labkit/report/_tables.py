@@ -8,12 +8,13 @@ from labkit import device, ledger
 from labkit.ledger.rows import Machine
 from labkit.ledger.shown import shown
 from labkit.lesson import pages
+from labkit.lesson.syllabus import lessons
 from labkit.report._newest import newest, whose
 
 # The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
 MEASURED = {
-    "Deployments": ("deployments", "model engine precision device threads batch accuracy latency_p50_ms latency_p95_ms "
-                    "throughput_per_s size_bytes memory_bytes cost_per_million_usd"),
+    "Deployments": ("deployments", "model dataset engine precision device threads batch accuracy latency_p50_ms "
+                    "latency_p95_ms throughput_per_s size_bytes memory_bytes cost_per_million_usd"),
     "Trainings": ("trainings", "study variant model dataset device threads batch images data_s forward_s backward_s "
                   "optimizer_s total_s accuracy memory_bytes"),
     "Ratios": ("ratios", "name arm baseline device threads batch median low high floor pairs verdict"),
@@ -73,8 +74,12 @@ def panels():
 
 def _lesson(rows):
     """The lesson that took these rows, which stands in the key of its run."""
-    found = re.search(r"\d\d_[a-z0-9_]+", rows[0].run_key)
+    found = re.search(r"\d\d_[a-z0-9_]+", rows[0].run_key or "")
     return found[0] if found else ""
+
+
+def _titled(name):
+    return next((f"{name[:2]} {each.title}" for each in lessons() if each.name == name), name)
 
 
 def _panel(rows):
@@ -82,7 +87,7 @@ def _panel(rows):
 
     buffer = io.BytesIO()
     plots.pareto(rows).savefig(buffer, format="svg", bbox_inches="tight")
-    title = f"{_lesson(rows)}, batch {rows[0].batch}, threads: {rows[0].threads}".removeprefix(", ")
+    title = f"{_titled(_lesson(rows))}, batch {rows[0].batch}, threads: {rows[0].threads}".removeprefix(", ")
     return title, pages.data_uri(buffer), plots.front_in_words(rows), plots.numbered(rows)
 
 
@@ -91,7 +96,8 @@ def _grid(place, rows, columns):
 
     Columns without a value are left out, and what is the same in all rows is said once, above them.
     """
-    values = {name: [getattr(row, name) for row in rows] for name in columns}
+    values = {"lesson": [_lesson([row])[:2] or None for row in rows]}
+    values |= {name: [getattr(row, name) for row in rows] for name in columns}
     values = {name: found for name, found in values.items() if any(value is not None for value in found)}
     same = {name for name, found in values.items() if len(found) > 1 and len(set(found)) == 1}
     listed = {name: found for name, found in values.items() if name not in same}

@@ -55,7 +55,7 @@ def _facts_of(row, layers):
         ("Size", f"{row.size_bytes / 1e3:,.1f} kB, sha256 {row.sha256}"),
         ("Engine", f"{row.engine}, {row.precision}"),
         ("Precision per layer", ", ".join(f"{count} in {kind}" for kind, count in kinds.items())),
-        ("Cost", f"{row.cost_per_million_usd:.3g} USD per million pictures, at {USD_PER_HOUR:g} USD per hour"),
+        ("Cost", f"{row.cost_per_million_usd:.3g} USD per million single calls, at {USD_PER_HOUR:g} USD per hour"),
         ("Medal", f"{row.medal or 'none'}, score {row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]"),
         ("Limits", f"tried on pictures like those of {DATASET}, moved by up to {SHIFT} pixel, with noise of deviation "
          f"{NOISE} of 255; nothing is known of photographs, other sizes, or pictures turned round; it always answers "

@@ -495,7 +495,7 @@ def test_claims_and_answers_say_what_an_interval_over_seeds_rests_on(running, ca
 def test_an_answer_that_is_a_ratio_is_counted_in_x_and_widened_by_its_floor_as_in_a_claim(running):
     lesson.answer("It is faster", Timed(), **LIMITS)
     (row,) = ledger.find(LessonAnswer)
-    assert (row.unit, row.value) == ("x", 1.04)
+    assert (row.unit, row.value) == ("x as fast", 1.04)
     assert (row.low, row.high) == pytest.approx((1.02 / 1.03, 1.06 * 1.03))
 
 
@@ -504,7 +504,7 @@ def test_an_answer_is_readable_as_plain_text_line_by_line(running, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "The answer",
         "It is <b>faster</b>",
-        "1.04 x from 0.99 to 1.09",
+        "1.04 x as fast from 0.99 to 1.09",
         "Because half the bytes",
         "Holds for large layers",
         "Not for small batches",
