@@ -43,7 +43,7 @@ lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and
 # here: where Python may not write it beside the packages, every kernel would spend ten seconds on it again.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
-	  "This workbook needs Python 3.11, 3.12 or 3.13; found %d.%d. Next: make PYTHON=python3.12 $(MAKECMDGOALS)" % v)'
+	  "This workbook needs Python 3.11, 3.12 or 3.13; found %d.%d. Next: make PYTHON=python3.12 $(MAKECMDGOALS); where no such Python is: docs/installing.md, Another Python" % v)'
 	@echo "Setting up .venv: $(if $(filter no,$(GPU)),6.0,7.5) GB on disk, once: minutes on a fast line, half an hour or more on a slow one. If it is cut short, the same"
 	@echo "command goes on. On Linux NVIDIA's libraries are part of it, under NVIDIA's terms: THIRD_PARTY.md names them. TENSORRT=no leaves"
 	@echo "TensorRT-RTX out, GPU=no 1.5 GB that no CPU needs."

@@ -53,6 +53,8 @@ function told(asked, revealed) {
   return blocks.slice(first + 1, end < 0 ? undefined : end).filter((block) => !stops(block));
 }
 
+const closed = new Map();  // {block: the questions that fold it}: two questions may have their results in one cell
+
 function ask(asked, revealed, number) {
   const [lesson, id] = [location.pathname.split("/").pop().replace(".html", ""), asked.dataset.asked];
   const key = `${lesson} ${id}`, question = asked.firstElementChild.textContent.replace(/^Predict: /, "");
@@ -65,22 +67,24 @@ function ask(asked, revealed, number) {
   const show = element("button", { type: "button" }, "Show me");
   const form = element("form", { className: "guess" }, element("fieldset", {},
     element("legend", {}, "Your guess opens what follows"), ...fields, element("button", {}, "That is my guess"), show));
-  const unfold = () => folded.forEach((block) => { block.hidden = false; });
-  const tell = ({ guess, verdict }) => { said.textContent = `You guessed ${guess}${options ? "" : ` ${unit}`}: ${verdict}. What was measured stands below.`; };
+  const fold = () => folded.forEach((block) => { closed.set(block, (closed.get(block) || new Set()).add(key)); block.hidden = true; });
+  const unfold = () => folded.forEach((block) => { closed.get(block)?.delete(key); block.hidden = closed.get(block)?.size > 0; });
+  const where = () => revealed.closest("[hidden]") ? "What was measured opens with the next question." : "What was measured stands below.";
+  const tell = ({ guess, verdict }) => { said.textContent = `You guessed ${guess}${options ? "" : ` ${unit}`}: ${verdict}. ${where()}`; };
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const guess = new FormData(form).get(`guess-${number}`);
     const { result = "" } = revealed.dataset, short = options ? result : String(Number(Number(result).toPrecision(3)));
     const own = { lesson, question, unit: options ? "" : unit, guess, result: short, verdict: verdict(guess, revealed.dataset) };
     const kept = keepGuesses({ ...guesses(), [key]: own });
+    unfold();
     tell(own);
     if (!kept) said.textContent += " Your browser keeps nothing for this page: the guess is forgotten when you leave.";
-    unfold();
   });
-  show.addEventListener("click", () => { said.textContent = "No guess made."; unfold(); });
+  show.addEventListener("click", () => { unfold(); said.textContent = `No guess made. ${where()}`; });
   asked.append(form, said);
   const earlier = guesses()[key];
-  if (earlier) tell(earlier); else folded.forEach((block) => { block.hidden = true; });
+  if (earlier) tell(earlier); else fold();
 }
 
 function listGuesses(place) {
