@@ -436,6 +436,25 @@ def test_show_me_unfolds_a_result_without_a_guess(book, chromium):
     assert "No guess made." in tab.content()
 
 
+TWO_QUESTIONS = """<!doctype html><script src="{script}"></script><article class="bd-article"><section>
+<div class="cell"><div data-asked="a"><div>Predict: A?</div></div></div>
+<div class="cell"><div data-asked="b"><div>Predict: B?</div></div></div>
+<div class="cell"><p data-revealed="a" data-result="2">two</p><p data-revealed="b" data-result="3">three</p></div>
+</section></article>"""
+
+
+@pytest.mark.browser
+def test_a_guess_opens_nothing_that_another_open_question_still_hides(book, chromium, tmp_path):
+    (tmp_path / "two.html").write_text(TWO_QUESTIONS.format(script=(book / "_static" / "book.js").as_uri()))
+    tab = chromium.new_page()
+    tab.goto((tmp_path / "two.html").as_uri())
+    for number, left in enumerate((False, True)):
+        tab.get_by_label("My guess:").nth(number).fill("2")
+        tab.get_by_label("My guess:").nth(number).press("Enter")
+        assert tab.get_by_text("three").is_visible() == left
+        assert ("opens with the next question" in tab.locator(".guess-said").nth(number).inner_text()) != left
+
+
 @pytest.mark.browser
 def test_without_scripts_nothing_is_folded_and_a_browser_that_keeps_nothing_says_so(book, chromium):
     plain = chromium.new_context(java_script_enabled=False).new_page()
