@@ -171,7 +171,9 @@ def front_in_words(rows):
     """What the picture `pareto` says, for a reader who cannot see it."""
     names, places = numbered(rows), enumerate(zip(*_places(rows), strict=True), 1)
     best = [f"{names[n]}: {shown(100 * y, '%')} right in {shown(x / 1e3, 's')}" for n, (x, y, first) in places if first]
-    return f"Accuracy against latency. Of {len(rows)} no other is better on both than {'; '.join(best)}."
+    return (
+        f"Accuracy against latency. By the numbers, of {len(rows)} no other is better on both than {'; '.join(best)}."
+    )
 
 
 def front(x, y):

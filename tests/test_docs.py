@@ -42,7 +42,9 @@ def test_every_command_is_documented(command):
 
 @pytest.mark.parametrize("lesson", syllabus.lessons(), ids=lambda lesson: lesson.name)
 def test_every_lesson_is_documented_with_its_question_and_its_minutes(lesson):
-    rows = [line for line in README.splitlines() if line.startswith(f"| `{lesson.name}` |")]
+    rows = [
+        line for line in README.splitlines() if line.startswith(f"| [`{lesson.name}`](notebooks/{lesson.name}.ipynb) |")
+    ]
     assert len(rows) == 1, f"add one line on {lesson.name} to the table of lessons in README.md"
     question, minutes = (cell.strip() for cell in rows[0].split("|")[2:4])
     text = lesson.path.read_text(encoding="utf-8")

@@ -137,7 +137,9 @@ def test_the_words_of_a_picture_hold_the_bars_and_the_lines_that_have_no_name():
 def test_the_words_of_the_front_say_which_no_other_beats_and_how_good_they_are():
     rows = deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85])
     words = plots.front_in_words(rows)
-    assert words.startswith("Accuracy against latency. Of 4 no other is better on both than m1: 80 % right in 1 ms; m2")
+    assert words.startswith(
+        "Accuracy against latency. By the numbers, of 4 no other is better on both than m1: 80 % right in 1 ms; m2"
+    )
     assert "m4" not in words
 
 
