@@ -36,7 +36,6 @@ from labkit.quantize import Calibration
 ANY = 2.0  # tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement
 TOKENS = 16  # in each text of a race
 AGREES = 98.5  # percent of the texts, the least that counts as the same search
-OF_ONE_SHAPE = {"openvino": "fp32", "openvino_bf16": "bf16"}  # opened anew for each batch of the race, and their format
 TARGETS = {1: (2, 2.8), 8: (1.2, 2.3), 32: (1.2, 2.3)}  # batch: times eager without and with instructions for bf16
 
 
@@ -122,17 +121,18 @@ class Work:
 def speed(figures, work):
     """The engines against eager fp32 in interleaved pairs, with what they keep."""
     exact, arms = text.encoded(work.rows, work.network), {"eager": work.served("eager", work.network)}
-    for name, engine, file, precision in (
-        ("onnxruntime", "onnxruntime", work.plain, "fp32"),
-        ("openvino", "openvino", work.plain, "fp32"),
-        ("int8", "onnxruntime", work.int8, "int8"),
-        ("int8_outliers_apart", "onnxruntime", work.apart, "int8"),
-        ("weights_8_bits", "onnxruntime", work.weights, "fp32"),
-        ("int8_blocks", "onnxruntime", work.blocks, "fp32"),
-        ("openvino_bf16", "openvino", work.plain, "bf16"),
-    ):
+    ways = {
+        "onnxruntime": ("onnxruntime", work.plain, "fp32"),
+        "openvino": ("openvino", work.plain, "fp32"),
+        "int8": ("onnxruntime", work.int8, "int8"),
+        "int8_outliers_apart": ("onnxruntime", work.apart, "int8"),
+        "weights_8_bits": ("onnxruntime", work.weights, "fp32"),
+        "int8_blocks": ("onnxruntime", work.blocks, "fp32"),
+        "openvino_bf16": ("openvino", work.plain, "bf16"),
+    }
+    for name, way in ways.items():
         try:
-            arms[name] = work.served(engine, file, precision)
+            arms[name] = work.served(*way)
         except Unavailable as error:
             print(f"# {name}: {error.what}")
     agreement = {}
@@ -143,8 +143,9 @@ def speed(figures, work):
         agreement[name] = quality(figures, name, exact, vectors)
     for batch, targets in list(TARGETS.items())[: 2 if work.quick else 3]:
         limits = {} if work.quick else {"at_least": targets[multiplies_bf16("cpu")]}
-        for name in arms.keys() & OF_ONE_SHAPE.keys():
-            arms[name] = work.served("openvino", work.plain, OF_ONE_SHAPE[name], random_tokens(batch))
+        for name in arms.keys() & ways.keys():
+            if ways[name][0] == "openvino":  # it has a plan for the shape that it was opened with
+                arms[name] = work.served(*ways[name], random_tokens(batch))
         ratios = race(figures, work, arms, batch)
         agree = {name: ratio for name, ratio in ratios.items() if agreement.get(name, 0) >= AGREES}
         best = max(agree, key=agree.get)

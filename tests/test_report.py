@@ -204,7 +204,7 @@ def test_what_was_not_measured_is_a_dash_with_a_numbered_reason():
 def test_what_is_the_same_in_all_rows_is_said_once_and_empty_columns_are_left_out():
     write_lesson()
     text = text_of(page())
-    assert " · engine eager · precision fp32 · device cpu · threads 2 · batch 1" in text
+    assert "All rows: dataset d · engine eager · precision fp32 · device cpu · threads 2 · batch 1" in text
     assert "cost per million" not in text.partition("this machine: 3 rows")[2].partition("recorded")[0]
 
 
@@ -281,9 +281,9 @@ def test_executed_notebooks_are_linked_as_pages_that_open_in_a_browser():
         cells = [nbformat.v4.new_markdown_cell(f"# {name}"), nbformat.v4.new_code_cell("a < '&'", outputs=[output])]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
         write_attempt(notebook=name, run_key=name, output=f"executed/quick/{name}.ipynb")
-    links = re.findall(r'href="([^#"]+)"', page())
+    links = re.findall(r'href="([^"]+)"', page())
     first, second = "executed/quick/00_start_here", "executed/quick/01_deployment_fundamentals"
-    assert links == [f"{first}.html", f"{first}.ipynb", f"{second}.html", f"{second}.ipynb"]
+    assert links == ["#lessons", "#rows", f"{first}.html", f"{first}.ipynb", f"{second}.html", f"{second}.ipynb"]
     for name in (first, second):
         shown = (artifacts() / f"{name}.html").read_text(encoding="utf-8")
         assert name.rpartition("/")[2] in shown

@@ -63,18 +63,15 @@ def _table(heads, lines):
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
-def _title(lesson):
-    return f"{lesson.name[:2]} {lesson.title}"
-
-
 def _link(lesson):
-    return f"[{_title(lesson)}](lessons/{lesson.name}.ipynb)"
+    return f"[{lesson.heading}](lessons/{lesson.name}.ipynb)"
 
 
 def _index(runs):
     """index.md with the lessons in their parts, each with its question and its answer, and all pages in their order."""
-    asked = "\n".join(part for lesson in lessons() for part in _asked(lesson, runs.get(lesson.name)))
-    listed = "\n".join(f"{_title(lesson)} <lessons/{lesson.name}>" for lesson in lessons())
+    course = lessons()
+    asked = "\n".join(part for lesson in course for part in _asked(lesson, runs.get(lesson.name)))
+    listed = "\n".join(f"{lesson.heading} <lessons/{lesson.name}>" for lesson in course)
     return _read(HERE / "index.md").replace("LESSONS_ASKED", asked).replace("LESSONS_LIST", listed)
 
 
@@ -82,9 +79,8 @@ def _asked(lesson, run):
     """A lesson's link and question, and what the run that the book shows answered, folded."""
     if lesson.name[:2] in PARTS:
         yield f"### {PARTS[lesson.name[:2]]}\n"
-    minutes = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", _read(lesson.path))
-    total = sum(map(int, filter(None, minutes.groups()))) if minutes else None
-    yield f"**{_link(lesson)}**. {_plain(lesson.question)}{f' ({total} minutes)' if total else ''}\n"
+    minutes = f" ({lesson.minutes} minutes)" if lesson.minutes else ""
+    yield f"**{_link(lesson)}**. {_plain(lesson.question)}{minutes}\n"
     yield from map(_answer, ledger.find(LessonAnswer, run_key=run.run_key) if run else ())
 
 
@@ -133,12 +129,12 @@ def _reading():
         found = [re.split(r"\*\*Further reading\.?\*\*", text, maxsplit=1)[1:] for text in texts]
         named = "\n\n".join(part.lstrip(": \n").rstrip() for rest in found for part in rest)
         if named:
-            parts.append(f"## {_title(lesson)}\n\n{_linked(named)}\n")
+            parts.append(f"## {lesson.heading}\n\n{_linked(named)}\n")
     return "\n".join(parts)
 
 
 def _commands():
-    """`labkit --help` and that of each command, by typer's own writer."""
+    """The tables of docs/commands.md; then `labkit --help` and that of each command, by typer's own writer."""
     import typer
     from typer.cli import get_docs_for_click
 
@@ -150,12 +146,9 @@ def _commands():
     text = re.sub(r"^\* `--(?:help|install-completion|show-completion)`.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\*\*Options\*\*:\n\s*(?=\*\*|#|\Z)", "", text)
     text = re.sub(r"^Example: (.+)$", r"Example: `\1`", text, flags=re.MULTILINE)
-    ways = "Type `source .venv/bin/activate` once per terminal, or `.venv/bin/labkit` in place of `labkit`."
-    first = "## Work through the lessons"
-    listed = _read(HERE.parent / "commands.md").partition(first)[2].partition("## Your copies")[0]
-    listed = re.sub(r" \(\[\w+\.md\]\(\w+\.md\)\)", "", listed)  # pages that the book does not have
-    head = f"# The command line\n\n{ways}\n\n{first}{listed}## All options\n"
-    text = text.replace("# The command line\n", head, 1)
+    by_task = _read(HERE.parent / "commands.md").partition("## Your copies")[0]
+    by_task = re.sub(r" \(\[\w+\.md\]\(\w+\.md\)\)", "", by_task)  # pages that the book does not have
+    text = text.replace("# The command line\n", f"{by_task}## All options\n", 1)
     return text.replace("```console", "```text")
 
 

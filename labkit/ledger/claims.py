@@ -50,11 +50,10 @@ class Tally(NamedTuple):
     @property
     def contradicts(self):
         """Whether, on one machine, it holds with one seed and fails with another."""
-        of = {
-            verdict: {tuple(where) for (_, *where), each in self.verdicts.items() if each == verdict}
-            for verdict in VERDICTS
+        where = {
+            asked: {place[1:] for place, verdict in self.verdicts.items() if verdict == asked} for asked in VERDICTS
         }
-        return bool(of["holds"] & of["fails"])
+        return bool(where["holds"] & where["fails"])
 
 
 def _counted(number, noun):

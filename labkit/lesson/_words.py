@@ -8,7 +8,6 @@ import os
 import random
 import threading
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -39,7 +38,6 @@ def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
             fix="change the first code cell, the one with profile and seed; or say `-p profile quick` to papermill",
         )
     _seed_everything(seed)
-    warnings.filterwarnings("ignore", "TF32 acceleration on top of oneDNN")  # torch says so where there is no such GPU
     machine = device.describe()
     lesson = begin(notebook, profile, seed)
     run = Run(

@@ -40,6 +40,11 @@ class Entry(NamedTuple):
     seen: str = ""
     before: tuple = ()
 
+    @property
+    def history(self):
+        """`before`, without changes of the second edition for which no reason was written down."""
+        return [old for old in self.before if "no reason was written down" not in old["became"]]
+
 
 @cache
 def register():
@@ -62,9 +67,9 @@ def as_page() -> str:
     counts = {
         "claims": len(claims),
         "failed": sum("fails" in claim.seen for claim in claims),
-        "silent": sum(_is_silent(old) for claim in claims for old in claim.before),
+        "silent": sum(len(claim.before) - len(claim.history) for claim in claims),
     }
-    about = {"lessons": lessons(), "register": register(), "is_silent": _is_silent, "held_out": _held_out(claims)}
+    about = {"lessons": lessons(), "register": register(), "held_out": _held_out(claims)}
     return template("claims.md").render(**counts, **about).strip() + "\n"
 
 
@@ -77,10 +82,6 @@ def _held_out(claims):
     opposite = sum(bool(row[0] and row[1]) for row in rows)
     counts = {"claims": len(rows), "holds": holds, "fails": fails, "open": still_open}
     return counts | {"verdicts": holds + fails + still_open, "changing": changing, "opposite": opposite}
-
-
-def _is_silent(old):
-    return "no reason was written down" in old["became"]
 
 
 def as_markdown(profile: str = "lab", seeds: Iterable[int] | None = None) -> str:

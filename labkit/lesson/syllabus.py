@@ -13,16 +13,22 @@ from labkit.lesson import exercises
 
 @dataclass(frozen=True)
 class LessonPage:
-    """One notebook: its path, the heading and the question of its first cell, the exercises its cells ask for."""
+    """One notebook: its path; title, question and minutes by its first cell; the exercises its cells ask for."""
 
     path: Path
     title: str
     question: str
+    minutes: int | None  # a reader's, with the exercises
     exercises: tuple
 
     @property
     def name(self):
         return self.path.stem
+
+    @property
+    def heading(self):
+        """Number and title, such as "00 Start here"."""
+        return f"{self.name[:2]} {self.title}"
 
 
 def lessons() -> list:
@@ -31,15 +37,17 @@ def lessons() -> list:
 
 
 def _read_lesson(path):
-    """A notebook's title and exercises."""
+    """A notebook as a `LessonPage`."""
     cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
     title = re.search(r"^# (.+)$", texts[0], flags=re.MULTILINE)
     question = re.search(r"^\*\*(.+\?)\*\*$", texts[0], flags=re.MULTILINE)
+    minutes = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", texts[0])
     return LessonPage(
         path=Path(path),
         title=title[1] if title else Path(path).stem,
         question=question[1] if question else "",
+        minutes=sum(map(int, filter(None, minutes.groups()))) if minutes else None,
         exercises=tuple(exercises.find(name) for text in texts for name in exercises.asked(text)),
     )
 

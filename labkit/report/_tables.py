@@ -8,7 +8,6 @@ from labkit import device, ledger
 from labkit.ledger.rows import Machine
 from labkit.ledger.shown import shown
 from labkit.lesson import pages
-from labkit.lesson.syllabus import lessons
 from labkit.report._newest import newest, whose
 
 # The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
@@ -56,7 +55,7 @@ def _section(title, table, columns):
 
 
 def panels():
-    """[(lesson and batch, the accuracy/latency/size picture as a data URI, that in words, {number: deployment})] here.
+    """[(lesson, batch and threads, the picture as a data URI, that in words, {number: deployment})] of this machine.
 
     One picture holds the rows of one run on the same threads with the same batch: only they are answers to the same
     images, taken at the same time. Of a run the largest such group is shown, of equal ones that of the smallest batch.
@@ -69,17 +68,13 @@ def panels():
     for about, rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0][3] or 0)):
         if len(rows) > 1:
             largest.setdefault(about[0], rows)
-    return [_panel(rows) for rows in sorted(largest.values(), key=_lesson)]
+    return [_panel(rows) for rows in sorted(largest.values(), key=lambda rows: _lesson(rows[0]))]
 
 
-def _lesson(rows):
-    """The lesson that took these rows, which stands in the key of its run."""
-    found = re.search(r"\d\d_[a-z0-9_]+", rows[0].run_key or "")
+def _lesson(row):
+    """The lesson that took this row, which stands in the key of its run."""
+    found = re.search(r"\d\d_[a-z0-9_]+", row.run_key or "")
     return found[0] if found else ""
-
-
-def _titled(name):
-    return next((f"{name[:2]} {each.title}" for each in lessons() if each.name == name), name)
 
 
 def _panel(rows):
@@ -87,8 +82,8 @@ def _panel(rows):
 
     buffer = io.BytesIO()
     plots.pareto(rows).savefig(buffer, format="svg", bbox_inches="tight")
-    title = f"{_titled(_lesson(rows))}, batch {rows[0].batch}, threads: {rows[0].threads}".removeprefix(", ")
-    return title, pages.data_uri(buffer), plots.front_in_words(rows), plots.numbered(rows)
+    settings = f"batch {rows[0].batch}, threads: {rows[0].threads}"
+    return _lesson(rows[0]), settings, pages.data_uri(buffer), plots.front_in_words(rows), plots.numbered(rows)
 
 
 def _grid(place, rows, columns):
@@ -96,7 +91,7 @@ def _grid(place, rows, columns):
 
     Columns without a value are left out, and what is the same in all rows is said once, above them.
     """
-    values = {"lesson": [_lesson([row])[:2] or None for row in rows]}
+    values = {"lesson": [_lesson(row)[:2] or None for row in rows]}
     values |= {name: [getattr(row, name) for row in rows] for name in columns}
     values = {name: found for name, found in values.items() if any(value is not None for value in found)}
     same = {name for name, found in values.items() if len(found) > 1 and len(set(found)) == 1}
