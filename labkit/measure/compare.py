@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -175,8 +175,8 @@ def verdict(low: float, high: float, floor: float) -> str:
 class Comparison:
     """Ratios of all arms to the first, and of the first to itself. `result["name"]` is one `rows.Ratio`."""
 
-    ratios: dict = field(default_factory=dict)
-    null: Ratio | None = None
+    ratios: dict
+    null: Ratio
 
     def __getitem__(self, arm):
         return self.ratios[arm]

@@ -1,6 +1,7 @@
 """Was the machine quiet? Load of other processes, stolen and waited time, clocks, and the samples' own shape."""
 
 import functools
+import math
 import os
 import time
 from contextlib import suppress
@@ -28,15 +29,15 @@ THROTTLES = {  # bits of NVML's clock event reasons that make a measurement doub
 
 @dataclass(frozen=True)
 class Usage:
-    """Counters of one moment, in seconds since some start; None where the system does not tell."""
+    """Counters of one moment, in seconds since some start; NaN where the system does not tell."""
 
     wall: float
     cores: int
-    busy: float | None = None  # all processes on the cores we may use
-    own: float | None = None  # this process
-    stolen: float | None = None  # by other virtual machines
-    waited: float | None = None  # this thread, ready to run but without a core
-    computed: float | None = None  # this thread
+    busy: float = math.nan  # all processes on the cores we may use
+    own: float = math.nan  # this process
+    stolen: float = math.nan  # by other virtual machines
+    waited: float = math.nan  # this thread, ready to run but without a core
+    computed: float = math.nan  # this thread
     throttle: str | None = None  # why the device slows itself down right now
     throttled: int = 0  # how often the CPU did so far
     strangers: int = 0  # other processes on the GPU
@@ -44,18 +45,16 @@ class Usage:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a window: `why` names every reason, and is None when it was quiet."""
+    """The noise of a window: `why` names every reason, and is None when it was quiet.
+
+    alone    this thread alone worked: all the time it computed, or waited for a core
+    diluted  waiting made the calls longer, which moves ratios of their times towards 1
+    """
 
     noisy: bool
     why: str | None
-    other_load: float | None
-    waited: float = 0.0  # share of the time
-    alone: bool = False  # this thread alone worked: all the time it computed, or waited for a core
-
-    @property
-    def diluted(self):
-        """True when waiting made the calls longer, which moves ratios of their times towards 1."""
-        return self.waited > WAITED or (not self.alone and (self.other_load or 0) > OTHER_LOAD)
+    alone: bool
+    diluted: bool
 
 
 def read_usage(device=None):
@@ -66,12 +65,11 @@ def read_usage(device=None):
     times = psutil.cpu_times(percpu=True)
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(len(times))
     mine = [times[core] for core in usable if core < len(times)]
-    idle = sum(t.idle + getattr(t, "iowait", 0) + getattr(t, "steal", 0) for t in mine)
-    everything = sum(sum(t) - getattr(t, "guest", 0) - getattr(t, "guest_nice", 0) for t in mine)
+    working = ("user", "nice", "system", "irq", "softirq")  # guests are among the users
     return Usage(
         wall=time.perf_counter(),
         cores=len(mine),
-        busy=everything - idle,
+        busy=sum(getattr(t, kind, 0) for t in mine for kind in working),
         own=time.process_time(),
         stolen=sum(getattr(t, "steal", 0) for t in mine),
         waited=_waited_s(),
@@ -82,22 +80,21 @@ def read_usage(device=None):
 
 
 def _waited_s():
-    """Seconds this thread was ready to run and had to wait (Linux), else None."""
+    """Seconds this thread was ready to run and had to wait (Linux), else NaN."""
     return _scheduled(Path("/proc/thread-self/schedstat"), 1)
 
 
 def computed_s(pid):
     """Seconds for which all threads of a process had a core, as long as they sleep now (Linux), else None."""
     found = [_scheduled(path, 0) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(found) if found and None not in found else None
+    return sum(found) if found and math.isfinite(sum(found)) else None
 
 
 def _scheduled(path, place):
-    """One of the kernel's counters of a thread, in seconds."""
-    try:
+    """One of the kernel's counters of a thread, in seconds; NaN where there is none."""
+    with suppress(OSError, IndexError, ValueError):
         return int(path.read_text().split()[place]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return None
+    return math.nan
 
 
 # --- the hardware's own counters; None where it has none ---
@@ -150,21 +147,12 @@ def _throttle_events():
 def noise_of(before, after, samples):
     """The `Noise` of the window between two `Usage` readings in which `samples` (seconds) were taken."""
     wall = after.wall - before.wall
-    share = {
-        name: (getattr(after, name) - getattr(before, name)) / wall
-        for name in ("busy", "own", "stolen", "waited", "computed")
-        if wall >= SHORTEST_S and getattr(after, name) is not None and getattr(before, name) is not None
-    }
-    other = None
-    if "busy" in share and "own" in share:
-        other = min(max((share["busy"] - share["own"]) / after.cores, 0.0), 1.0)
-    stolen, waited = share.get("stolen", 0) / after.cores, share.get("waited", 0)
-    alone = False
-    if {"own", "waited", "computed"} <= set(share):
-        computed = share["computed"]
-        alone = share["own"] - computed <= ALONE * computed and abs(1 - computed - waited) <= ALONE
-    found = {
-        f"other processes used {100 * (other or 0):.0f} % of the cores": (other or 0) > OTHER_LOAD,
+    wall = wall if wall >= SHORTEST_S else math.nan
+    names = ("busy", "own", "stolen", "waited", "computed")
+    busy, own, stolen, waited, computed = ((getattr(after, name) - getattr(before, name)) / wall for name in names)
+    others, stolen = min((busy - own) / after.cores, 1.0), stolen / after.cores
+    found = {  # nothing is true of a NaN
+        f"other processes used {100 * others:.0f} % of the cores": others > OTHER_LOAD,
         f"other machines took {100 * stolen:.0f} % of the cores": stolen > STOLEN,
         f"the thread waited {100 * waited:.0f} % of the time": waited > WAITED,
         "the CPU slowed down for heat": after.throttled > before.throttled,
@@ -176,4 +164,5 @@ def noise_of(before, after, samples):
         found[f"the middle half of the samples spreads over {100 * wide:.0f} % of the median"] = wide > SPREAD
         found[f"the last third took {100 * moved:+.0f} % against the first"] = abs(moved) > DRIFT
     why = "; ".join(reason for reason, so in found.items() if so) or None
-    return Noise(why is not None, why, other, waited, alone)
+    alone = own - computed <= ALONE * computed and abs(1 - computed - waited) <= ALONE
+    return Noise(why is not None, why, alone, waited > WAITED or (not alone and others > OTHER_LOAD))

@@ -9,7 +9,7 @@ from labkit import device as devices
 from labkit.errors import MeasureError
 from labkit.ledger.rows import Ceiling
 from labkit.ledger.shown import shown
-from labkit.measure.clock import Plan, clock_of, provenance
+from labkit.measure.clock import clock_of, provenance
 from labkit.measure.noise import noise_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def ceilings(
     What cannot run here is a row with a reason. On a busy machine they take up to twice the seconds, and may be low.
     """
     clock = clock_of(device)
-    share = Plan(seconds=seconds).seconds / (1 + len(precisions))
+    share = seconds / (1 + len(precisions))
     measured = [_copy_ceiling(clock, share), *(_matmul_ceiling(clock, share, name) for name in precisions)]
     where = {key: provenance(clock)[key] for key in ("device", "threads")}
     return tuple(Ceiling(run_key="", **where, **fields) for fields in measured)
@@ -63,7 +63,7 @@ def _matmul_ceiling(clock, seconds, precision):
         try:
             call = _product(size, precision, clock.device)
             best, fields = _fastest(clock, call, seconds / len(sizes))
-        except (RuntimeError, NotImplementedError) as error:
+        except RuntimeError as error:
             reason = f"torch cannot multiply {precision} here: {str(error).splitlines()[0]}"
             return {"name": f"matmul-{precision}", "reason": reason}
         longest = seconds / 2 / WORK_OF_NEXT_SIZE if size < sizes[-1] else np.inf  # so that the next size fits twice

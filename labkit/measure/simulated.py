@@ -4,7 +4,7 @@ Its true speeds are known, so a way of measuring can be checked against the trut
 a queue, so that "you forgot to synchronise" can be seen without a GPU.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -27,19 +27,20 @@ class SimulatedMachine:
     """
 
     seed: int = 0
-    jitter: float = field(default=0.01, kw_only=True)
-    drift: float = field(default=0.0, kw_only=True)
-    spikes: float = field(default=0.0, kw_only=True)
-    slow: float = field(default=0.0, kw_only=True)
-    load: float = field(default=0.0, kw_only=True)
-    launch: float | None = field(default=None, kw_only=True)
-    time: float = field(default=0.0, init=False)  # seconds
-    waited: float = field(default=0.0, init=False)  # seconds of it, because of the load
-    idle_at: float = field(default=0.0, init=False)  # when the queue will be empty
-    at_full_clock: bool = field(default=True, init=False)
+    _: KW_ONLY
+    jitter: float = 0.01
+    drift: float = 0.0
+    spikes: float = 0.0
+    slow: float = 0.0
+    load: float = 0.0
+    launch: float | None = None
 
     def __post_init__(self):
         self.random = np.random.default_rng(self.seed)
+        self.time = 0.0  # seconds
+        self.waited = 0.0  # seconds of it, because of the load
+        self.idle_at = 0.0  # when the queue will be empty
+        self.at_full_clock = True
 
     @property
     def clock(self):

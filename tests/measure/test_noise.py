@@ -16,7 +16,7 @@ def window(**after):
 
 def test_a_quiet_window_is_not_noisy():
     assert window() == noise_of(Usage(0, 2, 0, 0, 0, 0), Usage(1, 2, 1.0, 1.0, 0, 0), STEADY)
-    assert not window().noisy and window().why is None and window().other_load == 0
+    assert not window().noisy and window().why is None and not window().diluted
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,12 @@ def test_a_little_load_is_forgiven():
 
 def test_a_window_too_short_for_the_counters_says_nothing_of_the_load():
     verdict = noise_of(Usage(0.0, 2, 0.0, 0.0), Usage(0.1, 2, 0.2, 0.0), STEADY)
-    assert verdict.other_load is None and not verdict.noisy
+    assert not verdict.diluted and not verdict.noisy
 
 
 def test_unknown_counters_are_not_noise():
-    assert noise_of(Usage(0.0, 2), Usage(1.0, 2), STEADY).other_load is None
+    verdict = noise_of(Usage(0.0, 2), Usage(1.0, 2), STEADY)
+    assert not verdict.diluted and not verdict.noisy
 
 
 def test_wide_and_drifting_samples_are_noise_in_themselves():
