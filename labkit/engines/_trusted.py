@@ -5,16 +5,14 @@ and model, settings, library, GPU and driver of the row are those of today. Else
 """
 
 import hashlib
-from dataclasses import asdict
 
 from labkit import ledger
-from labkit.errors import LabError
 from labkit.files import atomic
 from labkit.ledger.rows import EngineFile
 
 
-class Untrusted(LabError):
-    """An engine file that must not be loaded: it is not what was built here, or not for this machine as it is now."""
+class Untrusted(Exception):
+    """Why an engine file must not be loaded: it is not what was built here, or not for this machine as it is now."""
 
 
 def obtain(path, build, **about):
@@ -25,7 +23,7 @@ def obtain(path, build, **about):
     try:
         return *vouched(path, **about), "reused"
     except Untrusted as error:
-        how = f"built again: {error.found}" if path.exists() else "built"
+        how = f"built again: {error}" if path.exists() else "built"
     data = build()
     return data, keep(path, data, **about), how
 
@@ -50,26 +48,18 @@ def vouched(path, **about):
     The bytes that were checked are the bytes that come back: the file is read once.
     """
     if not path.is_file():
-        raise _untrusted(path, ["there is no such file"])
+        raise Untrusted("there is no such file")
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    built = next((asdict(row) for row in ledger.find(EngineFile, file=path.name) if row.sha256 == digest), None)
-    if built is None:
-        raise _untrusted(path, [f"sha256: the file has {digest[:12]}, and none such was built here"])
+    rows = ledger.find(EngineFile, file=path.name, sha256=digest)
+    if not rows:
+        raise Untrusted(f"sha256: the file has {digest[:12]}, and none such was built here")
+    built = rows[0]
     wrong = [
-        f"{name}: built for {built[name] or 'none'}, here is {about[name] or 'none'}"
-        for name in about
-        if built[name] != about[name]
+        f"{name}: built for {getattr(built, name) or 'none'}, here is {here or 'none'}"
+        for name, here in about.items()
+        if getattr(built, name) != here
     ]
     if wrong:
-        raise _untrusted(path, wrong)
-    return data, EngineFile(**built)
-
-
-def _untrusted(path, wrong):
-    return Untrusted(
-        f"{path.name} is not loaded.",
-        expected="a file built here, of this model, for this GPU, driver and library",
-        found="; ".join(wrong),
-        fix="nothing to do: it is built again",
-    )
+        raise Untrusted("; ".join(wrong))
+    return data, built

@@ -73,7 +73,6 @@ class Built:
     """
 
     source: Source
-    settings: Settings
     plan: bytes
     kernels: tuple
     listing: tuple
@@ -103,7 +102,6 @@ def build(onnx: Any, settings: Settings | None = None) -> Built:
     listing = layers.listing(log.said("VERBOSE"))
     return Built(
         source=source,
-        settings=settings,
         plan=bytes(plan),
         kernels=tuple(map(layers.kernel, listing)),
         listing=listing,

@@ -83,15 +83,10 @@ def require_gpu(found: Any) -> None:
     if found.is_rtx and not hasattr(found.trt.ComputeCapability, target):
         raise Unavailable(
             f"TensorRT-RTX has no kernels for this GPU ({target}).",
-            expected=generations(found.trt),
+            expected=", ".join(name for name in found.trt.ComputeCapability.__members__ if name.startswith("SM")),
             found=target,
             fix=f"install the full library, {gpu_extra()}",
         )
-
-
-def generations(trt):
-    """The GPU generations that TensorRT-RTX knows, as words."""
-    return ", ".join(name for name in trt.ComputeCapability.__members__ if name.startswith("SM"))
 
 
 @functools.cache
@@ -119,44 +114,38 @@ def rejected(file, problems):
     file      its name
     problems  [(the ONNX node, its operator, what was said)]
     """
-    told = [f"{f'node {node!r} ({operator}): ' if node or operator else ''}{_meaning(said)}"
+    told = [f"{f'node {node!r} ({operator}): ' if node or operator else ''}{_read(said, file)[0]}"
             for node, operator, said in problems[:SHOWN]]  # fmt: skip
     return LabError(
         f"TensorRT rejects {file}.",
         expected="operators, types and quantization that TensorRT has",
         found="; ".join(told),
-        fix=_fix(problems[0][2], file) or "look at this node with `labkit view`, and export it another way",
+        fix=_read(problems[0][2], file)[1] or "look at this node with `labkit view`, and export it another way",
     )
 
 
 def failed(file, messages):
     """The LabError of a build that failed after parsing. `messages` are the errors TensorRT logged, oldest first."""
-    known = [message for message in messages if _known(message)]
-    chosen = (known or messages or ["no reason was given"])[0]
+    read = [_read(message, file) for message in messages] or [("no reason was given", None)]
+    meaning, fix = next(filter(all, read), read[0])  # one with a remedy, if there is one
     return LabError(
         f"TensorRT cannot build {file}.",
         expected="a network that the chosen GPUs and profile can hold",
-        found=_meaning(chosen),
-        fix=_fix(chosen, file) or "build once more with fewer targets, to see which one is too much",
+        found=meaning,
+        fix=fix or "build once more with fewer targets, to see which one is too much",
     )
 
 
-def _meaning(message):
-    """The meaning of a message; or itself, without source files, line numbers and what the missing driver adds."""
+def _read(message, file):
+    """(the meaning of a message, the remedy or None), by `messages.toml`.
+
+    One that is not there means itself, without source files, line numbers and what the missing driver adds.
+    """
+    known = next((entry for entry in _table() if re.search(entry["pattern"], message)), {})
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
     text = " ".join(re.sub(r"\(?In \w+ at \S+\)?", "", line).strip() for line in lines)
-    return _known(message).get("means") or text[:300].strip(" (") or message[:300]
-
-
-def _fix(message, file):
-    """The remedy for it, or None."""
-    new = shlex.quote(f"{Path(file).stem}-tensorrt.onnx")
-    return _known(message).get("fix", "").replace("NEW.onnx", new) or None
-
-
-def _known(message):
-    """The entry of `messages.toml` for a message; empty when there is none."""
-    return next((entry for entry in _table() if re.search(entry["pattern"], message)), {})
+    fix = known.get("fix", "").replace("NEW.onnx", shlex.quote(f"{Path(file).stem}-tensorrt.onnx"))
+    return known.get("means") or text[:300].strip(" (") or message[:300], fix or None
 
 
 @functools.cache

@@ -167,6 +167,7 @@ class Context:
         self.session = export.session(onnx_path)
         (self.input,) = self.session.get_inputs()
         self.output = self.session.get_outputs()[0]
+        self.tensors = {each.name: each for each in (self.input, self.output)}
 
     @property
     def engine(self):
@@ -190,9 +191,9 @@ class Context:
     def get_tensor_shape(self, name):
         """The shape of an input or output; -1 stands first until the input's shape is set."""
         batch = self.shape[0] if self.shape else -1
-        if name not in (self.input.name, self.output.name):
-            raise Misuse("No such tensor.", expected=f"{self.input.name} or {self.output.name}", found=name)
-        return (batch, *(self.input if name == self.input.name else self.output).shape[1:])
+        if name not in self.tensors:
+            raise Misuse("No such tensor.", expected=" or ".join(self.tensors), found=name)
+        return (batch, *self.tensors[name].shape[1:])
 
     def set_tensor_address(self, name, address):
         """Set the address, an integer, that TensorRT reads from or writes to. Returns True for a name it knows."""
@@ -200,7 +201,7 @@ class Context:
         if not isinstance(address, int):
             raise TypeError(f"set_tensor_address wants an int; found {type(address).__name__}: write int(memory)")
         self.addresses[name] = address
-        return name in (self.input.name, self.output.name)
+        return name in self.tensors
 
     def execute_async_v3(self, stream_handle):
         """Put one inference into a stream, and return at once."""
@@ -215,13 +216,13 @@ class Context:
         self.device.steps.append("execute_v2")
         if not all(isinstance(address, int) for address in bindings) or len(bindings) != 2:
             raise TypeError("execute_v2 wants [int(input), int(output)]: one address for each tensor, in order")
-        self.addresses = dict(zip((self.input.name, self.output.name), bindings, strict=True))
+        self.addresses = dict(zip(self.tensors, bindings, strict=True))
         self._require_complete()
         self._compute(self.shape, self.addresses)
         return True
 
     def _require_complete(self):
-        missing = {self.input.name, self.output.name} - set(self.addresses)
+        missing = set(self.tensors) - set(self.addresses)
         if self.shape is None or missing:
             raise Misuse(
                 "The call is not complete.",
