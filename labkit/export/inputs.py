@@ -6,19 +6,24 @@ from onnx import helper
 from labkit.errors import LabError
 
 
-def random_inputs(model, batch, seed=0):
-    """One tensor for each input of a ModelProto, the same for one seed: normal floats; integers 0 or 1, which are
+def random_inputs(model, batch):
+    """One tensor for each input of a ModelProto, the same each time: normal floats; integers 0 or 1, which are
     tokens of any vocabulary. The first dimension is the batch; any other that may vary is refused."""
     import torch
 
-    random, stored = np.random.default_rng(seed), {tensor.name for tensor in model.graph.initializer}
-    found = []
-    for value in (value for value in model.graph.input if value.name not in stored):
+    random, found = np.random.default_rng(0), []
+    for value in wanted(model):
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         shape = _shape(value, batch, dtype)
         made = random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 2, shape)
         found.append(torch.from_numpy(made.astype(dtype)))
     return tuple(found)
+
+
+def wanted(model):
+    """The inputs (ValueInfoProto) of a ModelProto that are not stored in it, and so must be given."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in stored]
 
 
 def _shape(value, batch, dtype):

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from labkit.errors import LabError
 from labkit.export.gate import parsed
-from labkit.export.inputs import dims
+from labkit.export.inputs import dims, wanted
 from labkit.export.runtime import answers, session
-from labkit.export.walk import tensors
+from labkit.export.walk import inside
 
 MEMORY, COPIES = 2**31, 8  # bytes of memory a file may take: so many, or so many times its own if that is more
 BLOCK = 512  # bytes: the unit in which the system says how much of a file lies on the disk
@@ -94,7 +94,8 @@ def _limit_memory(model, path):
 
 def _places(model):
     """Where the tensors of a model say that their bytes lie, relative to its folder."""
-    return {entry.value for tensor in tensors(model) for entry in tensor.external_data if entry.key == "location"}
+    tensors = inside(model, TensorProto)
+    return {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
 
 
 def _check(model, path):
@@ -111,7 +112,7 @@ def _check(model, path):
     if model.graph.sparse_initializer:
         raise LabError("It holds sparse tensors: few values that claim to be many.", fix="store them dense")
     onnx.load_external_data_for_model(model, str(path.parent))
-    for tensor in tensors(model):
+    for tensor in inside(model, TensorProto):
         numpy_helper.to_array(tensor)  # its bytes are as many as its shape says
 
 
@@ -126,10 +127,8 @@ def _run_once(model, path):
         if "NotImplemented" in error.found:  # another engine may be able to run it
             return
         raise RuntimeError(error.found) from error
-    stored = {tensor.name for tensor in model.graph.initializer}
-    wanted = [value for value in model.graph.input if value.name not in stored]
-    types = [helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in wanted]
-    shapes = [[side if isinstance(side, int) else 1 for side in dims(value)] for value in wanted]
+    types = [helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in wanted(model)]
+    shapes = [[side if isinstance(side, int) else 1 for side in dims(value)] for value in wanted(model)]
     try:
         answers(opened, tuple(map(np.ones, shapes, types)))
     except LabError as error:

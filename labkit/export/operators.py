@@ -11,7 +11,7 @@ import onnx
 from labkit.export.gate import checked
 from labkit.export.inputs import random_inputs
 from labkit.export.runtime import answers, session
-from labkit.export.walk import graphs
+from labkit.export.walk import inside
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,7 @@ WARM_UP = 3
 def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
     """{operator: how many nodes}, most frequent first, inner graphs included: of a path or a ModelProto."""
     model = model if isinstance(model, onnx.ModelProto) else onnx.load(model, load_external_data=False)
-    return dict(Counter(node.op_type for graph in graphs(model.graph) for node in graph.node).most_common())
+    return dict(Counter(node.op_type for node in inside(model.graph, onnx.NodeProto)).most_common())
 
 
 def nodes(model: str | Path | onnx.ModelProto) -> int:

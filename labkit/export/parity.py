@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+COSINE, TOP1 = 0.999, 0.99  # what an export must at least reach
+
+
 @dataclass(frozen=True)
 class Parity(Shown):
     """How alike two models answer; of several outputs the one that differs most counts.
@@ -40,13 +43,13 @@ class Parity(Shown):
             *([("outputs", str(self.outputs))] if self.outputs > 1 else []),
         ]
 
-    def require(self, *, cosine=0.999, top1=0.99, max_error=1.0):
-        """Itself when it is at least this much, and off by at most `max_error`; else a LabError."""
-        if self.cosine >= cosine and (self.top1 is None or self.top1 >= top1) and self.max_error <= max_error:
+    def require(self, *, max_error=1.0):
+        """Itself when it is alike, and off by at most `max_error`; else a LabError."""
+        if self.cosine >= COSINE and (self.top1 is None or self.top1 >= TOP1) and self.max_error <= max_error:
             return self
         raise LabError(
             "The exported model does not compute what the network computes.",
-            expected=f"cosine at least {cosine:g}, same answer for at least {top1:.0%}, error at most {max_error:g}",
+            expected=f"cosine at least {COSINE}, same answer for at least {TOP1:.0%}, error at most {max_error:g}",
             found=self.summary(),
             fix="was it exported in eval mode, and does its Python code branch on the values or the batch size?",
         )
@@ -69,7 +72,9 @@ def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Pari
 
 def agreement(pairs: Iterable[tuple]) -> Parity:
     """A `Parity` of [(wanted, found)]: tensors (N, ...), or lists, tuples or dicts of them where there are several."""
-    pairs = [(_outputs(wanted), _outputs(found)) for wanted, found in pairs]
+    from torch.utils._pytree import tree_leaves
+
+    pairs = [[[each for each in tree_leaves(answer) if each is not None] for answer in pair] for pair in pairs]
     for wanted, found in pairs:
         shapes = [[tuple(each.shape) for each in answers] for answers in (wanted, found)]
         if shapes[0] != shapes[1]:
@@ -84,14 +89,6 @@ def agreement(pairs: Iterable[tuple]) -> Parity:
     known = [one.top1 for one in each if one.top1 is not None]
     cosine, error = min(one.cosine for one in each), max(one.max_error for one in each)
     return Parity(cosine, error, min(known, default=None), each[0].items, count)
-
-
-def _outputs(answer):
-    """The tensors in what a module returns, in order."""
-    if hasattr(answer, "shape"):
-        return [answer]
-    parts = answer.values() if hasattr(answer, "values") else answer
-    return [tensor for part in parts if part is not None for tensor in _outputs(part)]
 
 
 def _agreement_of(pairs):

@@ -1,21 +1,15 @@
-"""Every graph and tensor of a model, also those inside branches, loops and functions."""
+"""Every node or tensor of a model, also those inside branches, loops and functions."""
+
+from google.protobuf.message import Message
+from onnx import TensorProto
 
 
-def graphs(holder):
-    """A GraphProto or FunctionProto and every graph in the attributes of its nodes, however deep."""
-    yield holder
-    for attribute in _attributes(holder):
-        for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            yield from graphs(inner)
-
-
-def tensors(model):
-    """Every TensorProto: initializers and tensors in attributes."""
-    for graph in (graph for holder in (model.graph, *model.functions) for graph in graphs(holder)):
-        yield from getattr(graph, "initializer", ())
-        for attribute in _attributes(graph):
-            yield from (*attribute.tensors, *([attribute.t] if attribute.HasField("t") else []))
-
-
-def _attributes(graph):
-    return (attribute for node in graph.node for attribute in node.attribute)
+def inside(message, kind):
+    """Yield every message of a kind in a protobuf message, however deep: a `NodeProto` or `TensorProto` of a graph."""
+    if isinstance(message, kind):
+        yield message
+    fields = () if isinstance(message, TensorProto) else message.ListFields()
+    for field, value in fields:
+        if field.message_type:
+            for part in [value] if isinstance(value, Message) else value:
+                yield from inside(part, kind)

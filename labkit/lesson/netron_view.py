@@ -24,7 +24,7 @@ from onnx import TensorProto
 from labkit.device import packages
 from labkit.errors import LabError, Unavailable
 from labkit.export.gate import parsed
-from labkit.export.walk import tensors
+from labkit.export.walk import inside
 from labkit.files import artifacts, write_text
 from labkit.lesson import cards
 
@@ -115,7 +115,7 @@ def _read_graph(path, *, largest_tensor):
     model = parsed(path)
     if not model.graph.node:
         raise LabError(f"{path.name} has nothing to draw.", expected="a graph with nodes", found="none")
-    for tensor in tensors(model):
+    for tensor in inside(model, TensorProto):
         if tensor.ByteSize() > largest_tensor and not tensor.data_location:
             _empty(tensor)
     operators = {node.op_type for node in model.graph.node}

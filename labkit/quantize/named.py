@@ -131,10 +131,10 @@ def _in_channels(images, wanted):
     if channels == 1 < wanted:
         return replace(images, images=pixels.expand(-1, wanted, -1, -1), split=f"{images.split}, grey as colour")
     if (channels, wanted) == (3, 1):
-        red, green, blue = (each.short() for each in pixels.unbind(1))
-        pixels = (38 * red + 75 * green + 15 * blue) >> 7  # 0.30, 0.59, 0.11, in 128ths: no overflow in 16 bits
+        from torchvision.transforms.v2.functional import rgb_to_grayscale
+
         mean, std = (sum(each) / len(each) for each in (images.mean, images.std))
-        return replace(images, images=pixels.byte()[:, None], mean=(mean,), std=(std,))
+        return replace(images, images=rgb_to_grayscale(pixels), mean=(mean,), std=(std,))
     if wanted not in (0, channels):
         found, expected = f"{channels} channels", f"{wanted} channels"
         raise LabError("These images do not fit the model.", expected=expected, found=found, fix="choose other images")

@@ -8,8 +8,8 @@ import onnx
 
 from labkit.engines.fidelity import ENGINE_DB
 from labkit.errors import LabError
-from labkit.export.inputs import dims
-from labkit.export.walk import graphs
+from labkit.export.inputs import dims, wanted
+from labkit.export.walk import inside
 from labkit.measure.stats import bootstrap_paired
 from labkit.quantize.numbers import sqnr_db
 from labkit.ship.order import CLASSES, SHAPE
@@ -23,18 +23,15 @@ KNOWS = 0.5  # of the pictures that the reference network gets wrong
 
 def require_plain(model):
     """The ModelProto holds nothing but a plain network of the form asked for."""
-    holders = (model.graph, *model.functions)
-    for node in (node for holder in holders for graph in graphs(holder) for node in graph.node):
+    for node in inside(model, onnx.NodeProto):
         if node.op_type in RANDOM:
             raise LabError(f"The file answers at random ({node.op_type}): a different network per call.")
         if node.op_type in BRANCHES:
             raise LabError(f"The file chooses its way by the picture ({node.op_type}): send a plain network.")
-    stored = {tensor.name for tensor in model.graph.initializer}
-    inputs = [_form(value) for value in model.graph.input if value.name not in stored]
-    outputs = [_form(value) for value in model.graph.output]
+    inputs, outputs = list(map(_form, wanted(model))), list(map(_form, model.graph.output))
     if inputs != [(onnx.TensorProto.FLOAT, SHAPE)] or outputs != [(onnx.TensorProto.FLOAT, (CLASSES,))]:
-        wanted = f"one float32 input (N, {', '.join(map(str, SHAPE))}) and one output (N, {CLASSES}), N free"
-        raise LabError(f"The file has another form: expected {wanted}.")
+        form = f"one float32 input (N, {', '.join(map(str, SHAPE))}) and one output (N, {CLASSES}), N free"
+        raise LabError(f"The file has another form: expected {form}.")
 
 
 def _form(value):

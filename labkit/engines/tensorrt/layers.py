@@ -20,11 +20,16 @@ PART = re.compile(rf", ({'|'.join(KEYS)}): (.*?)(?=, (?:{'|'.join(KEYS)}): |$)",
 # Kinds that move, convert or wait; whatever else names a node is where its arithmetic happens.
 HELPERS = ("shape_call", "signal", "wait", "memset", "reformat", "copy", "constant", "noop", "cjmp")
 GENERATED = "kgen"  # element-wise work that TensorRT writes a kernel for
-TYPES = (  # the first part found in a description, in lower case, decides
-    *(("int8", "int8"), ("fp8", "fp8"), ("e4m3", "fp8"), ("bf16", "bf16"), ("bfloat16", "bf16")),
-    *(("half", "fp16"), ("fp16", "fp16"), ("float16", "fp16"), ("int32", "int32"), ("int64", "int64")),
-    *(("bool", "bool"), ("float", "fp32"), ("fp32", "fp32")),
-)
+TYPES = {  # type: words of which one stands in its description, in lower case; the first type that fits counts
+    "int8": "int8",
+    "fp8": "fp8|e4m3",
+    "bf16": "bf16|bfloat16",
+    "fp16": "half|fp16|float16",
+    "int32": "int32",
+    "int64": "int64",
+    "bool": "bool",
+    "fp32": "float|fp32",
+}
 WIDTH = {"int8": 1, "fp8": 1, "fp16": 2, "bf16": 2, "fp32": 4}
 PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")  # carry values on, unchanged
 
@@ -95,7 +100,7 @@ def _bytes(part, types):
 def _type_name(text):
     """ "Half", or "Channel major FP16 format where channel % 8 == 0", as "fp16"."""
     text = text.lower()
-    return next((kind for part, kind in TYPES if part in text), text.strip() or "unknown")
+    return next((kind for kind, words in TYPES.items() if re.search(words, text)), text.strip() or "unknown")
 
 
 def compared(model: "onnx.ModelProto", kernels: Any, operators: Iterable[str] = HEAVY) -> "pandas.DataFrame":
@@ -143,12 +148,9 @@ def _tensor_types(graph):
 
     found = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
     found |= {tensor.name: tensor.data_type for tensor in graph.initializer}
-    return {name: _onnx_type(TensorProto.DataType.Name(number).lower()) for name, number in found.items()}
-
-
-def _onnx_type(name):
-    """ "fp32" of ONNX's "float"; integers keep their names, unsigned ones too."""
-    return name if "int" in name else _type_name(name)
+    words = {name: TensorProto.DataType.Name(number).lower() for name, number in found.items()}
+    # "fp32" of ONNX's "float"; integers keep their names, unsigned ones too
+    return {name: word if "int" in word else _type_name(word) for name, word in words.items()}
 
 
 def _requested(node, types, made_by):
