@@ -88,7 +88,6 @@ def _read_weights(path):
     import torch
     from safetensors import safe_open
     from safetensors.torch import load_file
-    from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
     path = Path(path)
     try:
@@ -109,7 +108,8 @@ def _read_weights(path):
     if not state:
         raise LabError(f"{path.name} holds no weights.", expected="names with tensors", found=type(read).__name__)
     for wrapper in WRAPPERS:
-        consume_prefix_in_state_dict_if_present(state, wrapper)
+        if all(key.startswith(wrapper) for key in state):
+            state = {key.removeprefix(wrapper): value for key, value in state.items()}
     return state, _told(about)
 
 
