@@ -73,58 +73,24 @@ class ImageSet:
         augment        crop at random from a black border of an eighth of the side, and mirror one in two
         size           resize to this many pixels a side (224 for networks made for ImageNet); None: as they are
         channels_last  lay the images out as NHWC in memory, which tensor cores prefer
-        returns        an iterable with a length; float32 (n, C, size, size) of mean 0 and deviation 1, int64 (n,)
+        yields         float32 (n, C, size, size) of mean 0 and deviation 1, int64 (n,)
         """
-        return _Batches(self, batch, device or self.images.device, seed, augment, size, drop_last, channels_last)
-
-
-@dataclass(frozen=True, eq=False)
-class _Batches:
-    """What `ImageSet.batches` returns: iterate as often as you like, each time the same batches."""
-
-    images: ImageSet
-    batch: int
-    device: torch.device
-    seed: int | None
-    augment: bool
-    size: int | None
-    drop_last: bool
-    channels_last: bool
-
-    def __len__(self):
-        return len(self.images) // self.batch if self.drop_last else -(-len(self.images) // self.batch)
-
-    def __iter__(self):
         import torch
 
-        chance = torch.Generator().manual_seed(0 if self.seed is None else self.seed)
-        for chosen in self._chosen(chance):
-            images = self.images.images[chosen].to(self.device, non_blocking=True)
-            labels = self.images.labels[chosen].to(self.device, non_blocking=True)
-            yield self.prepare(images, chance), labels
+        chance = torch.Generator().manual_seed(seed or 0)
+        order = torch.arange(len(self)) if seed is None else torch.randperm(len(self), generator=chance)
+        for chosen in order.to(self.images.device).split(batch):
+            if drop_last and len(chosen) < batch:
+                return
+            images, labels = (each[chosen].to(device, non_blocking=True) for each in (self.images, self.labels))
+            yield self.prepared(images, chance, augment=augment, size=size, channels_last=channels_last), labels
 
-    def labels(self):
-        """(N,) int64: those of all batches, in the order in which they come."""
+    def prepared(self, images, chance, *, augment, size, channels_last=False):
+        """uint8 (n, C, H, W) to the floats a network sees; chance: a torch.Generator; the others as in `batches`."""
         import torch
 
-        chance = torch.Generator().manual_seed(0 if self.seed is None else self.seed)
-        return self.images.labels[torch.cat(list(self._chosen(chance)))]
-
-    def _chosen(self, chance):
-        """Which images each batch holds, in their order."""
-        import torch
-
-        count = len(self.images)
-        order = torch.arange(count) if self.seed is None else torch.randperm(count, generator=chance)
-        order = order.to(self.images.images.device)
-        return (order[step * self.batch : (step + 1) * self.batch] for step in range(len(self)))
-
-    def prepare(self, images, chance):
-        """uint8 (n, C, H, W) on the device to the floats a network sees."""
-        import torch
-
-        if self.augment:
+        if augment:
             images = change(images, chance)
         # both are linear and the weights of a resize sum to 1, so the order does not matter: the cheap one first
-        images = resize(normalise(images, self.images.mean, self.images.std), self.size)
-        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images
+        images = resize(normalise(images, self.mean, self.std), size)
+        return images.contiguous(memory_format=torch.channels_last) if channels_last else images

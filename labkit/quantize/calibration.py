@@ -67,9 +67,10 @@ class Calibration:
             return data
         if not hasattr(data, "subset"):
             raise _refused("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
-        part = data.subset(min(count, len(data)), seed=seed).batches(batch, seed=seed, size=size)
-        images = Again(lambda: (images.cpu().numpy() for images, _ in part))
-        return cls(images, f"{data.name} {data.split}", part.labels().cpu().numpy())
+        part = data.subset(min(count, len(data)), seed=seed)
+        images = Again(lambda: (images.cpu().numpy() for images, _ in part.batches(batch, seed=seed, size=size)))
+        labels = np.concatenate([labels.cpu().numpy() for _, labels in part.batches(batch, seed=seed)])
+        return cls(images, f"{data.name} {data.split}", labels)
 
     def first(self, count):
         """The first batches, with at least `count` examples: a `Calibration`."""

@@ -83,11 +83,11 @@ class _OneByOne:
     """Single images of an ImageSet, made ready for a network; asked for by (index, seed)."""
 
     def __init__(self, data, config):
-        self.data = data
-        self.batches = data.batches(1, augment=config.augment, size=config.size)
+        self.data, self.config = data, config
 
     def __getitem__(self, place):
         index, seed = place
         chance = torch.Generator().manual_seed(seed * len(self.data) + index)
-        image = self.batches.prepare(self.data.images[index : index + 1], chance)
+        image = self.data.images[index : index + 1]
+        image = self.data.prepared(image, chance, augment=self.config.augment, size=self.config.size)
         return image[0], self.data.labels[index]

@@ -23,26 +23,25 @@ def _brief_plans(module):
     module.Plan.__init__ = brief
 
 
-def _few_images(module):
-    whole = module._Batches.__len__
-    module._Batches.__len__ = lambda self: min(
-        whole(self), whole(self) if self.seed is None else -(-IMAGES // self.batch)
-    )
+def _few(kind, most):
+    """A change of a module: a shuffled pass through its sets of this class ends when it has reached so many items."""
 
+    def change(module):
+        whole = getattr(module, kind).batches
 
-def _few_texts(module):
-    whole = module.TextSet.batches
+        def few(self, batch, *, seed=None, **others):
+            passed = whole(self, batch, seed=seed, **others)
+            return passed if seed is None else itertools.islice(passed, -(-most // batch))
 
-    def few(self, batch, *, seed=None, **others):
-        return itertools.islice(whole(self, batch, seed=seed, **others), None if seed is None else TEXTS // batch)
+        getattr(module, kind).batches = few
 
-    module.TextSet.batches = few
+    return change
 
 
 CHANGES = {
     "labkit.measure.clock": _brief_plans,
-    "labkit.data._imageset": _few_images,
-    "labkit.data._text": _few_texts,
+    "labkit.data._imageset": _few("ImageSet", IMAGES),
+    "labkit.data._text": _few("TextSet", TEXTS),
 }
 whole = importlib.machinery.SourceFileLoader.exec_module
 

@@ -110,16 +110,13 @@ def test_the_same_seed_gives_the_same_epoch_and_another_seed_another():
     def epoch(seed):
         return torch.cat([images for images, _ in some().batches(16, seed=seed, augment=True)])
 
-    again = some().batches(16, seed=1, augment=True)
     assert torch.equal(epoch(1), epoch(1))
     assert not torch.equal(epoch(1), epoch(2))
-    assert all(torch.equal(a[0], b[0]) for a, b in zip(again, again, strict=True))
 
 
 @pytest.mark.parametrize(("drop_last", "count"), [(False, 4), (True, 3)])
-def test_the_length_is_the_number_of_batches(drop_last, count):
-    batches = some().batches(16, drop_last=drop_last)
-    assert len(batches) == len(list(batches)) == count
+def test_the_last_batch_may_be_smaller_or_is_left_out(drop_last, count):
+    assert len(list(some().batches(16, drop_last=drop_last))) == count
 
 
 def test_batches_are_made_where_and_as_they_are_wanted():
