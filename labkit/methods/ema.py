@@ -7,46 +7,26 @@ Not when the schedule ends near 0: there the average lies where the weights do; 
 Source   Polyak and Juditsky 1992; as used for networks: Tarvainen and Valpola 2017, arXiv:1703.01780
 """
 
-import copy
-
-import torch
-from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from labkit.methods import Hooks
 
 
-class EMA(nn.Module):
-    """The averaged model: call it like the model, after `update(model)` behind each step.
+class Method(Hooks):
+    """In training: `TrainConfig(ema=0.999)`; the average is tested and left in place of the last weights.
 
-    model  copied; its weights are where the average starts
-    decay  0 to 1; the average reaches back about 1 / (1 - decay) steps
-    Whole numbers and running statistics are taken over as they are: they are counts, or averages already.
+    The value is the decay, 0 to 1: the average reaches back about 1 / (1 - decay) steps. It starts at the weights
+    before the first step. Whole numbers and running statistics are taken over as they are: they are counts, or
+    averages already.
     """
 
-    def __init__(self, model, decay):
-        super().__init__()
-        self.decay, self.model = decay, copy.deepcopy(model).requires_grad_(False)
-
-    def forward(self, *inputs):
-        return self.model(*inputs)
-
-    @torch.no_grad()
-    def update(self, model):
-        """Move the average towards the weights of `model`."""
-        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - self.decay)
-        if buffers := list(self.model.buffers()):
-            torch._foreach_copy_(buffers, list(model.buffers()))
-
-
-class Method(Hooks):
-    """In training: `TrainConfig(ema=0.999)`; the average is tested and left in place of the last weights."""
-
     def begin(self, model):
-        self.average = EMA(model, self.value)
+        self.average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(self.value)).requires_grad_(False)
+        self.average.update_parameters(model)  # torch's first update copies
         return model
 
     def after_update(self, model):
-        self.average.update(model)
+        self.average.update_parameters(model)
 
     def result(self, model):
         return self.average
