@@ -25,16 +25,23 @@ RECIPES = {
     "cnn-small": Recipe("cnn", "cnn", {"width": 4}, SMALL),
     "cnn-medium": Recipe("cnn", "cnn", {"width": 16}, SMALL),
     "cnn-large": Recipe("cnn", "cnn", {"width": 48}, SMALL),
-    "vgg-small": Recipe("vgg", "vgg_small", {}, SMALL),
+    "vgg-small": Recipe("vgg", "vgg", {"stacks": ((16,), (32,), (64,), (128,)), "channels": 1}, SMALL),
     "vgg-medium": Recipe(
         "vgg", "vgg", {"stacks": ((32, 32), (64, 64), (128, 128)), "hidden": 1024, "channels": 1}, SMALL
     ),
     "mobilenet-mini": Recipe("efficient", "mobilenet", {}, SMALL),
     "mobilenet-plain": Recipe("efficient", "mobilenet", {"separable": False}, SMALL),
     "shufflenet-mini": Recipe("efficient", "shufflenet", {}, SMALL),
-    "convnext-mini": Recipe("convnext", "convnext_mini", {}, SMALL),
-    "convnext-homebrew": Recipe("convnext", "convnext_homebrew", {}, IMAGENET),
-    "resnet18": Recipe("resnet", "resnet", {"depth": 18, "channels": 1, "classes": 10, "small_images": True}, SMALL),
+    "convnext-mini": Recipe(
+        "convnext",
+        "convnext",
+        {"widths": (24, 48, 96), "depths": (1, 2, 2), "channels": 1, "classes": 10, "stem": 2},
+        SMALL,
+    ),
+    "convnext-homebrew": Recipe(
+        "convnext", "convnext", {"widths": (96, 192, 384, 768), "depths": (1, 3, 9, 1), "classes": 200}, IMAGENET
+    ),
+    "resnet18": Recipe("resnet", "resnet", {"depth": 18, "channels": 1, "classes": 10}, SMALL),
     "resnet50": Recipe("resnet", "resnet", {"depth": 50}, IMAGENET),
     "efficientnet-lite0": Recipe("efficientnet", "efficientnet_lite0", {}, IMAGENET),
     "encoder-small": Recipe("encoder", "Encoder", {}, (128,)),

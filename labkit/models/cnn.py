@@ -35,13 +35,13 @@ def block(before, after, activation=nn.ReLU):
     )
 
 
-def tiny(width: int = 8, *, channels: int = 1, classes: int = 10) -> nn.Sequential:
+def tiny(width: int = 8) -> nn.Sequential:
     """The smallest useful one: each of three blocks is one convolution that halves the image, batch norm and ReLU.
 
     About a tenth of the arithmetic of `cnn(width)`, so that a training to its end takes seconds; 6,274 weights.
-    Input and output as in `cnn`.
+    Input (N, 1, H, W), output (N, 10) logits.
     """
     widths, layers = [width, 2 * width, 4 * width], []
-    for before, after in zip([channels, *widths], widths, strict=False):
+    for before, after in zip([1, *widths], widths, strict=False):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))

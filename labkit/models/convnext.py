@@ -2,6 +2,9 @@
 
 Source  Liu et al. 2022, arXiv:2201.03545. Left out here: layer scale, stochastic depth, and the norm after the stem;
         the depthwise convolution is 5x5 instead of 7x7.
+
+Of those that `labkit.models.build` knows, convnext-homebrew (224 x 224 pixels in colour) has 18,166,472 parameters with
+200 classes; convnext-mini (28 to 64 pixels, quick on a CPU) has 223,834 with 1 channel and 10 classes.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,16 +37,6 @@ def convnext(
         layers += [Block(width, activation) for _ in range(depth)]
     head = [PixelMean(), nn.LayerNorm(widths[-1], eps=1e-6), nn.Linear(widths[-1], classes)]
     return nn.Sequential(*layers, *head).apply(initialize)
-
-
-def convnext_homebrew(classes: int = 200, activation: Callable = nn.GELU) -> nn.Module:
-    """For 224 x 224 pixels in colour; 18,166,472 parameters with 200 classes."""
-    return convnext((96, 192, 384, 768), (1, 3, 9, 1), classes=classes, activation=activation)
-
-
-def convnext_mini(channels: int = 1, classes: int = 10, activation: Callable = nn.GELU) -> nn.Module:
-    """For 28 to 64 pixels, quick on a CPU; 223,834 parameters for 1 channel and 10 classes."""
-    return convnext((24, 48, 96), (1, 2, 2), channels=channels, classes=classes, activation=activation, stem=2)
 
 
 class Block(nn.Module):

@@ -9,27 +9,19 @@ from torch import nn
 from labkit.methods.surgery import replaced
 
 
-def resnet(depth, *, channels=3, classes=1000, small_images=False, activation=None):
+def resnet(depth, *, channels=None, classes=1000, activation=None):
     """An untrained ResNet.
 
-    depth         18, 34, 50, 101 or 152
-    channels      of the input images
-    small_images  start with a 3x3 convolution of stride 1 and no pooling, for about 28 to 64 pixels; the usual start
-                  (7x7, stride 2, then pooling) would leave 7 x 7 of 28 x 28 pixels before the first block
-    activation    a zero-argument factory of a module in place of ReLU
-    input         (N, channels, H, W)
-    output        (N, classes) logits
+    depth       18, 34, 50, 101 or 152
+    channels    of small images, about 28 to 64 pixels a side: the network then starts with a 3x3 convolution of stride
+                1 and no pooling; the usual start (7x7, stride 2, then pooling) would leave 7 x 7 of 28 x 28 pixels
+                before the first block. None: 3 channels, and the usual start
+    activation  a zero-argument factory of a module in place of ReLU
+    input       (N, channels, H, W)
+    output      (N, classes) logits
     """
     model = getattr(torchvision.models, f"resnet{depth}")(weights=None, num_classes=classes)
-    if small_images:
-        model.conv1, model.maxpool = _first_layer(channels, 3, stride=1), nn.Identity()
-    elif channels != 3:
-        model.conv1 = _first_layer(channels, 7, stride=2)
+    if channels is not None:
+        model.conv1, model.maxpool = nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.Identity()
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision begins
     return replaced(model, nn.ReLU, lambda old: activation()) if activation else model
-
-
-def _first_layer(channels, kernel, *, stride):
-    """(N, channels, H, W) -> (N, 64, H / stride, W / stride), with torchvision's initial weights."""
-    layer = nn.Conv2d(channels, 64, kernel, stride=stride, padding=kernel // 2, bias=False)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return layer

@@ -1,15 +1,14 @@
 """VGGs with batch norm for small images: stacks of 3x3 convolutions, a max pool in each, then linear layers.
 
-The small one is light enough to be trained dozens of times on two cores, which experiments on the batch size need. The
-medium one (1,478,826 parameters, 30 million multiply-adds for 28 x 28 pixels) is there to be compressed: four fifths of
-its weights stand in one linear layer, as in the first VGGs. Both are quickest in channels_last. The pool stands before
-the norm and the activation that end its stack, which then see a quarter of the pixels.
+The small one (98,682 parameters) is light enough to be trained dozens of times on two cores, which experiments on the
+batch size need. The medium one (1,478,826 parameters, 30 million multiply-adds for 28 x 28 pixels) is there to be
+compressed: four fifths of its weights stand in one linear layer, as in the first VGGs. Both are quickest in
+channels_last. The pool stands before the norm and the activation that end its stack, which then see a quarter of the
+pixels.
 
 Source  Simonyan and Zisserman 2014, arXiv:1409.1556; batch norm: Ioffe and Szegedy 2015, arXiv:1502.03167;
         the place of the pool: Jordan 2024, arXiv:2404.00498
 """
-
-from collections.abc import Callable
 
 from torch import nn
 
@@ -35,11 +34,3 @@ def vgg(stacks, *, hidden=None, channels=3, classes=10, activation=nn.ReLU):
     if hidden:
         layers += [nn.Linear(9 * before, hidden, bias=False), nn.BatchNorm1d(hidden), activation()]
     return nn.Sequential(*layers, nn.Linear(hidden or before, classes))
-
-
-def vgg_small(
-    width: int = 16, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU
-) -> nn.Sequential:
-    """Four convolutions of `width`, 2 `width`, 4 `width` and 8 `width` channels; 98,682 parameters by default."""
-    stacks = ((width,), (2 * width,), (4 * width,), (8 * width,))
-    return vgg(stacks, channels=channels, classes=classes, activation=activation)

@@ -9,7 +9,6 @@ from torch import nn
 from labkit import models
 from labkit.errors import LabError
 from labkit.models.cnn import tiny
-from labkit.models.convnext import convnext_mini
 from labkit.models.resnet import resnet
 
 CLASSES = {"convnext-homebrew": 200, "resnet50": 1000, "efficientnet-lite0": 1000, "encoder-small": 2, "minilm": 384}
@@ -71,11 +70,12 @@ def test_channels_last_changes_only_the_order_in_memory(name):
     assert (found - wanted).abs().max() <= 1e-4 * wanted.abs().max()
 
 
-@pytest.mark.parametrize("make", [convnext_mini, lambda channels: resnet(18, channels=channels, small_images=True)])
+@pytest.mark.parametrize("name", ["convnext-mini", "resnet18"])
 @pytest.mark.parametrize("side", [32, 64])
-def test_small_colour_images_fit_as_well(make, side):
+def test_small_colour_images_fit_as_well(name, side):
+    net, shape = models.build(name, like=(3, side, side))
     with torch.inference_mode():
-        assert make(channels=3).eval()(torch.zeros(2, 3, side, side)).shape[0] == 2
+        assert net.eval()(torch.zeros(2, *shape)).shape[0] == 2
 
 
 @pytest.mark.slow
@@ -104,14 +104,14 @@ def test_examples_follow_their_seed(name):
 
 def test_resnet_keeps_all_pixels_of_small_images_until_its_second_stage():
     def pixels(net):
-        return net.layer1(net.maxpool(net.relu(net.bn1(net.conv1(torch.zeros(1, 1, 32, 32)))))).shape[-1]
+        return net.layer1(net.maxpool(net.relu(net.bn1(net.conv1(torch.zeros(1, 3, 32, 32)))))).shape[-1]
 
-    assert pixels(resnet(18, channels=1, small_images=True)) == 32
-    assert pixels(resnet(18, channels=1)) == 8
+    assert pixels(resnet(18, channels=3)) == 32
+    assert pixels(resnet(18)) == 8
 
 
 def test_the_first_layer_of_another_number_of_channels_starts_with_torchvisions_scale():
-    weight = resnet(18, channels=1, small_images=True).conv1.weight.detach()
+    weight = resnet(18, channels=1).conv1.weight.detach()
     assert float(weight.std()) == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.1)  # Kaiming, fan out
 
 

@@ -3,7 +3,8 @@
 import torch
 from torch.nn import functional as F
 
-from labkit.models.convnext import Block, convnext, convnext_homebrew, convnext_mini
+from labkit import models
+from labkit.models.convnext import Block, convnext
 
 
 def parameters(net):
@@ -11,7 +12,7 @@ def parameters(net):
 
 
 def test_the_homebrew_has_the_18166472_parameters_of_the_published_one():
-    assert parameters(convnext_homebrew(classes=200)) == 18_166_472
+    assert parameters(models.build("convnext-homebrew")[0]) == 18_166_472
 
 
 def test_its_size_worked_by_hand():
@@ -27,8 +28,8 @@ def test_its_size_worked_by_hand():
 
 
 def test_the_small_sibling_has_as_many_as_its_docstring_says():
-    assert parameters(convnext_mini()) == 223_834
-    assert "223,834" in convnext_mini.__doc__
+    assert parameters(models.build("convnext-mini")[0]) == 223_834
+    assert "223,834" in models.convnext.__doc__
 
 
 def test_a_block_is_its_equation():
@@ -45,7 +46,7 @@ def test_a_block_is_its_equation():
 
 
 def test_channels_last_stays_channels_last_through_the_network():
-    net = convnext_mini().to(memory_format=torch.channels_last)
+    net = models.build("convnext-mini")[0].to(memory_format=torch.channels_last)
     x = torch.zeros(2, 1, 28, 28).to(memory_format=torch.channels_last)
     for layer in net[:-3]:
         x = layer(x)
