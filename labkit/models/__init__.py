@@ -1,7 +1,7 @@
 """Networks of the course, one family a file; `build` makes one by name, `example` an input for it."""
 
-import importlib
 import inspect
+import pkgutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labkit.errors import LabError, require_known
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
 
 class Recipe(NamedTuple):
-    """How a network is made: `labkit.models.<family>.<maker>(**settings)`, for inputs of `shape` without the batch."""
+    """How a network is made: by `maker`, "file:function" of labkit.models, for inputs of `shape` without the batch."""
 
-    family: str
     maker: str
     settings: dict
     shape: tuple
@@ -22,34 +21,31 @@ class Recipe(NamedTuple):
 
 SMALL, IMAGENET = (1, 28, 28), (3, 224, 224)
 RECIPES = {
-    "cnn-small": Recipe("cnn", "cnn", {"width": 4}, SMALL),
-    "cnn-medium": Recipe("cnn", "cnn", {"width": 16}, SMALL),
-    "cnn-large": Recipe("cnn", "cnn", {"width": 48}, SMALL),
-    "vgg-small": Recipe("vgg", "vgg", {"stacks": ((16,), (32,), (64,), (128,)), "channels": 1}, SMALL),
-    "vgg-medium": Recipe(
-        "vgg", "vgg", {"stacks": ((32, 32), (64, 64), (128, 128)), "hidden": 1024, "channels": 1}, SMALL
-    ),
-    "mobilenet-mini": Recipe("efficient", "mobilenet", {}, SMALL),
-    "mobilenet-plain": Recipe("efficient", "mobilenet", {"separable": False}, SMALL),
-    "shufflenet-mini": Recipe("efficient", "shufflenet", {}, SMALL),
+    "cnn-small": Recipe("cnn:cnn", {"width": 4}, SMALL),
+    "cnn-medium": Recipe("cnn:cnn", {"width": 16}, SMALL),
+    "cnn-large": Recipe("cnn:cnn", {"width": 48}, SMALL),
+    "vgg-small": Recipe("vgg:vgg", {"stacks": ((16,), (32,), (64,), (128,)), "channels": 1}, SMALL),
+    "vgg-medium": Recipe("vgg:vgg", {"stacks": ((32, 32), (64, 64), (128, 128)), "hidden": 1024, "channels": 1}, SMALL),
+    "mobilenet-mini": Recipe("efficient:mobilenet", {}, SMALL),
+    "mobilenet-plain": Recipe("efficient:mobilenet", {"separable": False}, SMALL),
+    "shufflenet-mini": Recipe("efficient:shufflenet", {}, SMALL),
     "convnext-mini": Recipe(
-        "convnext",
-        "convnext",
+        "convnext:convnext",
         {"widths": (24, 48, 96), "depths": (1, 2, 2), "channels": 1, "classes": 10, "stem": 2},
         SMALL,
     ),
     "convnext-homebrew": Recipe(
-        "convnext", "convnext", {"widths": (96, 192, 384, 768), "depths": (1, 3, 9, 1), "classes": 200}, IMAGENET
+        "convnext:convnext", {"widths": (96, 192, 384, 768), "depths": (1, 3, 9, 1), "classes": 200}, IMAGENET
     ),
-    "resnet18": Recipe("resnet", "resnet", {"depth": 18, "channels": 1, "classes": 10}, SMALL),
-    "resnet50": Recipe("resnet", "resnet", {"depth": 50}, IMAGENET),
-    "efficientnet-lite0": Recipe("efficientnet", "efficientnet_lite0", {}, IMAGENET),
-    "encoder-small": Recipe("encoder", "Encoder", {}, (128,)),
+    "resnet18": Recipe("resnet:resnet", {"depth": 18, "channels": 1, "classes": 10}, SMALL),
+    "resnet50": Recipe("resnet:resnet", {"depth": 50}, IMAGENET),
+    "efficientnet-lite0": Recipe("efficientnet:efficientnet_lite0", {}, IMAGENET),
+    "encoder-small": Recipe("encoder:Encoder", {}, (128,)),
     "decoder-small": Recipe(
-        "decoder", "Decoder", {"width": 64, "layers": 1, "heads": 2, "groups": 1, "inner": 192}, (256,)
+        "decoder:Decoder", {"width": 64, "layers": 1, "heads": 2, "groups": 1, "inner": 192}, (256,)
     ),
-    "decoder-medium": Recipe("decoder", "Decoder", {}, (256,)),
-    "minilm": Recipe("minilm", "minilm", {}, (128,)),
+    "decoder-medium": Recipe("decoder:Decoder", {}, (256,)),
+    "minilm": Recipe("minilm:minilm", {}, (128,)),
 }
 
 
@@ -76,7 +72,7 @@ def build(
         channels, height, width = like
         side = height if height == width and 28 <= height <= 64 else shape[-1]
         wishes["channels"], shape = channels, (channels, side, side)
-    maker = getattr(importlib.import_module(f"labkit.models.{recipe.family}"), recipe.maker)
+    maker = pkgutil.resolve_name(f"labkit.models.{recipe.maker}")
     if "pretrained" in inspect.signature(maker).parameters:
         wishes["pretrained"] = pretrained
     elif pretrained:
@@ -97,7 +93,7 @@ def example(name: str, batch: int, seed: int = 0, *, shape: tuple | None = None)
     import torch
 
     shape, random = shape or recipe_of(name).shape, torch.Generator().manual_seed(seed)
-    if name in RECIPES and RECIPES[name].family == "decoder":
+    if name in RECIPES and RECIPES[name].maker == "decoder:Decoder":
         return torch.randint(256, (batch, *shape), generator=random)  # bytes
     if len(shape) == 1:
         from labkit.models.encoder import random_tokens
