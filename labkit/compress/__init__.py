@@ -8,6 +8,7 @@ fit(student, train, config, device=device, hooks={"loss": Loss(Distillation(teac
 save(path, folded(network), "vgg-medium", shape=(1, 28, 28))        # one file, as small as its weights allow
 load(path).network
 """
+# ruff: noqa: F401 (what is offered here)
 
 from labkit.compress.channels import without_channels
 from labkit.compress.deep import DeepRecipe, compress_by_name, deep_compression
@@ -16,22 +17,3 @@ from labkit.compress.gradual import GradualPruning
 from labkit.compress.magnitude import apply_masks, magnitude_masks, prunable, sparsity_of
 from labkit.compress.packed import folded, load, save
 from labkit.compress.sharing import SharedWeights, share
-
-__all__ = [
-    "DeepRecipe",
-    "Distillation",
-    "GradualPruning",
-    "SharedWeights",
-    "apply_masks",
-    "compress_by_name",
-    "deep_compression",
-    "distillation_loss",
-    "folded",
-    "load",
-    "magnitude_masks",
-    "prunable",
-    "save",
-    "share",
-    "sparsity_of",
-    "without_channels",
-]

@@ -7,11 +7,10 @@ Text: the `paragraphs` of the lessons; `load("course-text")` is all of them as a
 
 Nothing heavy is imported before a set is loaded.
 """
+# ruff: noqa: F401 (what is offered here)
 
 from labkit.data._download import fetch, status
 from labkit.data._imageset import ImageSet
 from labkit.data._load import load
 from labkit.data._published import names
 from labkit.data._text import Paragraph, paragraphs
-
-__all__ = ["ImageSet", "Paragraph", "fetch", "load", "names", "paragraphs", "status"]

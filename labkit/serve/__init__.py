@@ -4,8 +4,7 @@ with running("decoder-medium", cores=[0], threads=1) as url:
     jobs = [{"at": at, "prompt": "A batch", "max_tokens": 32} for at in arrivals(100, rate=5)]
     answers = load(url, jobs, cores=[1])
 """
+# ruff: noqa: F401 (what is offered here)
 
 from labkit.serve.load import arrivals, load
 from labkit.serve.run import run, running
-
-__all__ = ["arrivals", "load", "run", "running"]

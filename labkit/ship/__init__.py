@@ -5,22 +5,19 @@ race([read_recipe("recipe.toml")], RACES["quick"])                     # trained
 board()                                                                # the leaderboard of this machine kind
 write_card(score, path, folder)                                        # one page, and a folder that runs on its own
 """
+# ruff: noqa: F401 (what is offered here)
 
 from labkit.ship.card import write_card
 from labkit.ship.judge import reference_bytes
 from labkit.ship.leaderboard import best, board
 from labkit.ship.order import FULL, LEVELS, QUICK, ExamSize, Submission
-from labkit.ship.recipe import Recipe, read_recipe, recipe_of
+from labkit.ship.recipe import read_recipe, recipe_of
 from labkit.ship.scoring import Score, keep_score, score
-
-__all__ = ["FULL", "LEVELS", "QUICK", "ExamSize", "Score", "Submission", "best", "board"]
-__all__ += ["RACES", "Race", "Raced", "Recipe", "keep_race", "race", "read_recipe", "recipe_of"]
-__all__ += ["keep_score", "reference_bytes", "score", "write_card"]
 
 
 def __getattr__(name):
     """What judges recipes is imported when it is first asked for: it needs torch."""
-    if name in ("RACES", "Race", "Raced", "keep_race", "race"):
+    if name in ("RACES", "keep_race", "race"):
         from labkit.ship import racing
 
         return getattr(racing, name)

@@ -3,10 +3,8 @@
 vectors = encoded(tokens(texts), answer)   # (N, width), in the order of the texts
 hits = course_index().search("why is a small batch slow?")
 """
+# ruff: noqa: F401 (what is offered here)
 
 from labkit.data import Paragraph, paragraphs
 from labkit.text.batches import by_length, encoded, padded
 from labkit.text.search import Index, agreement, course_index, nearest
-
-__all__ = ["Index", "Paragraph", "agreement", "by_length", "course_index", "encoded", "nearest"]
-__all__ += ["padded", "paragraphs"]

@@ -31,10 +31,8 @@ from labkit.methods.fastswish.formula import (
     slope_from_value,
     value,
 )
-from labkit.methods.recompute import Recomputed, with_recompute
+from labkit.methods.recompute import Recomputed, with_recompute  # noqa: F401 (offered here, too)
 
-__all__ = ["BOTTOM", "FORMS", "FROM_OUTPUT", "FastSwish", "K", "Recomputed", "form", "naive", "onnx_translations"]
-__all__ += ["rewrite", "slope", "with_recompute"]
 FORMS = ("naive", "rewrite", "function", "operator", "triton")  # they agree within 1e-6 in fp32
 FROM_OUTPUT = "output and a bit"  # the sixth: keeps least, but is less exact near BOTTOM
 
