@@ -14,3 +14,4 @@ from labkit.data._imageset import ImageSet
 from labkit.data._load import load
 from labkit.data._published import names
 from labkit.data._text import Paragraph, paragraphs
+from labkit.data._transforms import crop

@@ -118,14 +118,12 @@ class Exam:
 
     pictures  float32 (2 n, 1, 28, 28), normalised as in training: originals and changed copies, mixed
     labels    int64 (2 n,)
-    origin    int64 (2 n,): which of the n originals a picture comes from
-    changed   bool (2 n,): whether it is a changed copy
+    order     int64 (2 n,): which of them a picture is, of the n originals and, after these, their changed copies
     """
 
     pictures: object
     labels: object
-    origin: object
-    changed: object
+    order: object
 
     def right(self, answers):
         """(2 n, 10) answers -> (2 n,) bool: which of them are right."""
@@ -133,8 +131,7 @@ class Exam:
 
     def forms(self, values):
         """What belongs to each picture, (2 n,), as (that of the n originals, that of their n copies), by origin."""
-        order = np.argsort(self.origin + len(values) * self.changed)
-        return np.split(values[order], 2)
+        return np.split(values[np.argsort(self.order)], 2)
 
 
 def draw_exam(count: int, seed: int) -> Exam:
@@ -154,25 +151,17 @@ def draw_exam(count: int, seed: int) -> Exam:
     both = replace(drawn, images=torch.cat([drawn.images, copies]), labels=drawn.labels.repeat(2))
     [(pictures, labels)] = both.batches(2 * count)
     order = torch.randperm(2 * count, generator=chance)
-    return Exam(
-        pictures=pictures[order].numpy(),
-        labels=labels[order].numpy(),
-        origin=(order % count).numpy(),
-        changed=(order >= count).numpy(),
-    )
+    return Exam(pictures[order].numpy(), labels[order].numpy(), order.numpy())
 
 
 def _changed(images, chance):
     """Copies of uint8 images (n, 1, 28, 28), each moved by one of `MOVES` and with noise."""
     import torch
-    from torch.nn.functional import pad
 
-    _, height, width = SHAPE
-    wide = pad(images, (SHIFT,) * 4)
-    drawn = torch.randint(len(MOVES), (len(images),), generator=chance)
-    copies = torch.empty(images.shape)
-    for number, (down, right) in enumerate(MOVES):
-        these = drawn == number
-        copies[these] = wide[these, :, down : down + height, right : right + width].float()
-    copies += NOISE * torch.randn(images.shape, generator=chance)
-    return copies.round().clamp(0, 255).to(torch.uint8)
+    from labkit.data import crop
+
+    count = len(images)
+    moves = torch.tensor(MOVES)[torch.randint(len(MOVES), (count,), generator=chance)]
+    moved = crop(images, *moves.T, torch.zeros(count, dtype=torch.bool), border=(SHIFT, SHIFT))
+    noisy = moved + NOISE * torch.randn(images.shape, generator=chance)
+    return noisy.round().clamp(0, 255).to(torch.uint8)
