@@ -4,6 +4,7 @@ A score counts where it was judged. One that came with `labkit ledger merge` sta
 """
 
 import html
+import uuid
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +24,25 @@ def kind_of(machine):
     isa = (machine.cpu_isa or "no vector instructions known").split()
     where = plain(machine.gpu or machine.cpu or "CPU")
     return f"{where}, {machine.logical_cores} cores, {plain(isa[-1])}"
+
+
+def keep(kind, found, *, run_key=None, **facts):
+    """Write what a judge found, a `Score` or `Raced`, to the ledger as a row of a board; returns the row."""
+    machine = device.describe()
+    for name in ("points", "accuracy", "latency"):
+        if interval := getattr(found, name, None):
+            facts |= {name: interval.median, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    row = kind(
+        run_key=run_key or f"{kind.TABLE}-{uuid.uuid4().hex[:12]}",
+        name=found.name,
+        medal=found.medal,
+        machine_key=machine.machine_key,
+        commit=device.commit(),
+        measured_utc=ledger.now(),
+        **facts,
+    )
+    ledger.add(machine, row)
+    return row
 
 
 class Standing(NamedTuple):

@@ -5,18 +5,18 @@ race([read_recipe("recipe.toml")], RACES["quick"])     # a list of `Raced`
 
 import json
 import secrets
-import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from labkit import device, ledger
+from labkit import device
 from labkit.errors import LabError
 from labkit.ledger.rows import RaceScore
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
 from labkit.ship._child import START_S, Child, reason_of
+from labkit.ship.leaderboard import keep
 from labkit.ship.recipe import Recipe, medal_of, recipe_of
 from labkit.train.config import TrainConfig
 
@@ -71,7 +71,7 @@ class Raced:
     points    seconds of the reference recipe over those of this one, an `Interval` over the seeds; None: no score
     medal     "gold", "silver", "bronze", or None
     accuracy  mean over the seeds, an `Interval`; None when a training did not end
-    seconds, accuracies, reference_seconds  of each seed
+    seconds, accuracies  of each seed
     reason    why there is no score, or None
     """
 
@@ -82,7 +82,6 @@ class Raced:
     accuracy: Interval | None = None
     seconds: tuple = ()
     accuracies: tuple = ()
-    reference_seconds: tuple = ()
     reason: str | None = None
 
     def __str__(self):
@@ -105,7 +104,7 @@ def race(recipes: Sequence[Recipe], against: Race, *, seeds: Sequence[int] | Non
     seeds = [secrets.randbits(31) for _ in range(against.seeds)] if seeds is None else seeds
     recipes = [against.reference, *recipes]
     chance = np.random.default_rng(seeds[0])
-    found: dict[int, dict] = {place: {} for place in range(len(recipes))}
+    trained: list[list] = [[] for _ in recipes]
     failed: dict[int, str] = {}
     with ExitStack() as stack:
         children = [stack.enter_context(closing(_begun(recipe, against, len(seeds)))) for recipe in recipes]
@@ -113,17 +112,15 @@ def race(recipes: Sequence[Recipe], against: Race, *, seeds: Sequence[int] | Non
             for place in chance.permutation(len(recipes)):
                 if place not in failed:
                     try:
-                        found[place][seed] = _trained(children[place], seed, against)
+                        trained[place].append(_trained(children[place], seed, against))
                     except (LabError, OSError) as error:
                         failed[place] = reason_of(error)
     if 0 in failed:
         raise LabError("The reference recipe cannot be trained.", found=failed[0])
-    times = {place: tuple(each[0] for each in found[place].values()) for place in found}
-    rights = {place: tuple(each[1] for each in found[place].values()) for place in found}
     return [
         Raced(recipe.name, recipe, reason=failed[place])
         if place in failed
-        else _scored(recipe, against, times[place], rights[place], times[0])
+        else _scored(recipe, against, trained[place], trained[0])
         for place, recipe in enumerate(recipes)
     ]
 
@@ -145,10 +142,11 @@ def _trained(child, seed, against):
     return seconds, float(said["accuracy"])
 
 
-def _scored(recipe, against, seconds, accuracies, reference_seconds):
-    """The `Raced` of a recipe that was trained with every seed."""
+def _scored(recipe, against, trained, reference):
+    """The `Raced` of a recipe that was trained with every seed: (seconds, accuracy) of each, and of the reference's."""
+    seconds, accuracies = zip(*trained, strict=True)
     accuracy = mean_interval(accuracies)
-    seen = {"accuracy": accuracy, "seconds": seconds, "accuracies": accuracies, "reference_seconds": reference_seconds}
+    seen = {"accuracy": accuracy, "seconds": seconds, "accuracies": accuracies}
     if accuracy.median < against.accuracy:
         reached = sum(each >= against.accuracy for each in accuracies)
         reason = (
@@ -156,7 +154,7 @@ def _scored(recipe, against, seconds, accuracies, reference_seconds):
             f"{reached} of {len(accuracies)} trainings reach it."
         )
         return Raced(recipe.name, recipe, reason=reason, **seen)
-    points = mean_ratio(reference_seconds, seconds)
+    points = mean_ratio([each for each, _ in reference], seconds)
     return Raced(recipe.name, recipe, points, medal_of(points.median), **seen)
 
 
@@ -182,7 +180,7 @@ def _train(pipe):
         test, train = images.take(order[:tested]), images.take(order[tested:][: recipe.images])
         torch.manual_seed(seed)
         network, _ = models.build(recipe.network, classes=len(images.classes), like=tuple(images.images.shape[1:]))
-        config = TrainConfig(**{**asdict(recipe.config), "seed": seed % 2**20})
+        config = replace(recipe.config, seed=seed % 2**20)
         history = fit(network, train, config, device=where)
         right = accuracy(history.model or network, test, device=where, size=config.size)
         pipe.send_bytes(json.dumps({"seconds": str(history.seconds), "accuracy": str(right)}).encode())
@@ -190,8 +188,6 @@ def _train(pipe):
 
 def _all_images(dataset):
     """Training and test images together: what is split anew for each seed."""
-    from dataclasses import replace
-
     import torch
 
     from labkit.data import load
@@ -212,30 +208,17 @@ def _limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def keep_race(found: Raced, against: Race, *, run_key: str | None = None) -> RaceScore:
+def keep_race(found: Raced, against: Race) -> RaceScore:
     """Write a `Raced` to the ledger as a row of the board; returns the row."""
-    machine = device.describe()
-    figures: dict = {}
-    for name in ("points", "accuracy"):
-        interval = getattr(found, name)
-        if interval is not None:
-            figures |= {name: interval.median, f"{name}_low": interval.low, f"{name}_high": interval.high}
-    row = RaceScore(
-        run_key=run_key or f"race-{uuid.uuid4().hex[:12]}",
-        name=found.name,
+    return keep(
+        RaceScore,
+        found,
         race=against.name,
         dataset=against.dataset,
         target=against.accuracy,
-        device=str(device.kind(device.pick())),
-        medal=found.medal,
+        device=device.kind(device.pick()),
         reason=found.reason,
         seconds=float(np.mean(found.seconds)) if found.seconds else None,
         seeds=len(found.seconds),
         recipe=found.recipe.as_json(),
-        machine_key=machine.machine_key,
-        commit=device.commit(),
-        measured_utc=ledger.now(),
-        **figures,
     )
-    ledger.add(machine, row)
-    return row

@@ -2,18 +2,17 @@
 
 import hashlib
 import math
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from labkit import device, ledger
 from labkit.files import atomic
 from labkit.ledger.rows import Scored
 from labkit.measure.stats import Interval, mean_interval
 from labkit.ship.judge import judge
+from labkit.ship.leaderboard import keep
 from labkit.ship.order import LEVELS, QUICK, USD_PER_HOUR, ExamSize, Submission, file_of, medal_of
 
 DRAWS = 1000  # bootstrap resamples of a percentile
@@ -126,44 +125,21 @@ def ratio_of_p95(times: Any, others: Any) -> Interval:
     picks = np.random.default_rng(0).integers(0, rounds, (DRAWS, rounds))
     mine, theirs = np.quantile(pairs[:, picks], 0.95, axis=2)
     low, high = np.quantile(mine / theirs, [0.025, 0.975])
-    middle = np.quantile(times, 0.95) / np.quantile(others, 0.95)
+    middle = np.divide(*np.quantile(pairs, 0.95, axis=1))
     return Interval(float(low), float(high), rounds, float(middle))
 
 
 def keep_score(found: Score, *, run_key: str | None = None) -> Any:
     """Write a `Score` to the ledger as a row of the leaderboard; returns the row."""
-    machine = device.describe()
-    facts = found.facts
-    row = Scored(
-        run_key=run_key or f"submit-{uuid.uuid4().hex[:12]}",
-        name=found.name,
-        device="cpu",
-        threads=1,
-        batch=1,
-        medal=found.medal,
-        noisy=found.noisy,
-        reason="; ".join(found.reasons)[:500] or None,
-        machine_key=machine.machine_key,
-        commit=device.commit(),
-        measured_utc=ledger.now(),
-        **{name: facts.get(name) for name in ("engine", "precision", "sha256", "seed")},
-        **({} if found.refused else _figures(found)),
-    )
-    ledger.add(machine, row)
-    return row
-
-
-def _figures(found):
-    """The figures of a `Score` as fields of its row."""
-    p50, p95 = np.quantile(found.facts["times"], [0.5, 0.95]).tolist()
-    figures = {
-        "size_bytes": found.facts["size_bytes"],
-        "latency_p50_ms": 1e3 * p50,
-        "latency_p95_ms": 1e3 * p95,
-        "cost_per_million_usd": 1e6 * p50 * USD_PER_HOUR / 3600,
-        "accuracy_originals": float(np.mean(found.facts["right_before"])),
-    }
-    for name in ("points", "accuracy", "latency"):
-        interval = getattr(found, name)
-        figures |= {name: interval.median, f"{name}_low": interval.low, f"{name}_high": interval.high}
-    return figures
+    facts = {name: found.facts.get(name) for name in ("engine", "precision", "sha256", "seed")}
+    if not found.refused:
+        p50, p95 = np.quantile(found.facts["times"], [0.5, 0.95]).tolist()
+        facts |= {
+            "size_bytes": found.facts["size_bytes"],
+            "latency_p50_ms": 1e3 * p50,
+            "latency_p95_ms": 1e3 * p95,
+            "cost_per_million_usd": 1e6 * p50 * USD_PER_HOUR / 3600,
+            "accuracy_originals": float(np.mean(found.facts["right_before"])),
+        }
+    facts |= {"noisy": found.noisy, "reason": "; ".join(found.reasons)[:500] or None}
+    return keep(Scored, found, run_key=run_key, device="cpu", threads=1, batch=1, **facts)

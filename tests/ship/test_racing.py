@@ -207,7 +207,7 @@ def test_without_seeds_the_judge_draws_them():
 def test_a_recipe_that_reaches_the_target_only_now_and_then_has_no_score():
     against = small_race(accuracy=0.8)
     recipe = against.reference
-    found = racing._scored(recipe, against, (1.0, 1.0, 1.0), (0.81, 0.82, 0.7), (2.0, 2.0, 2.0))
+    found = racing._scored(recipe, against, [(1.0, 0.81), (1.0, 0.82), (1.0, 0.7)], 3 * [(2.0, 0.9)])
     assert found.points is None
     assert "2 of 3 trainings reach it" in found.reason
 
@@ -238,7 +238,8 @@ def row_of(name, points, **others):
 def test_what_was_judged_is_a_row_of_the_board(machine):
     against = RACES["quick"]
     recipe = replace(against.reference, name="Ada")
-    keep_race(racing._scored(recipe, against, (1.0, 1.1, 0.9), (0.81, 0.82, 0.83), (2.2, 2.4, 2.1)), against)
+    trained, reference = [(1.0, 0.81), (1.1, 0.82), (0.9, 0.83)], [(2.2, 0.8), (2.4, 0.8), (2.1, 0.8)]
+    keep_race(racing._scored(recipe, against, trained, reference), against)
     [(kind, [standing])] = leaderboard.board(RaceScore).items()
     assert kind.startswith(f"{100 * against.accuracy:g} % on fashion-mnist")
     assert (standing.row.medal, standing.row.seeds, standing.tries) == ("silver", 3, 1)
