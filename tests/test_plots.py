@@ -110,8 +110,8 @@ BOXES = [(0, 0.0, 4.0, "forward"), (1, 0.5, 3.0, "conv"), (2, 1.0, 2.0, "gemm"),
 
 def test_in_a_flame_chart_all_that_lies_under_a_band_has_its_colour():
     bands = {"forward": "#ff0000", "backward": "#00ff00"}
-    [boxes] = plots.flame(BOXES, label="ms", bands=bands).axes[0].collections
-    red, under, deeper, green, right, outside = boxes.get_facecolors().tolist()
+    boxes = plots.flame(BOXES, label="ms", bands=bands).axes[0].collections
+    red, under, deeper, green, right, outside = (box.get_facecolor()[0].tolist() for box in boxes)
     assert red == [1, 0, 0, 0.9]
     assert under == deeper == [1, 0, 0, 0.45]
     assert (green, right) == ([0, 1, 0, 0.9], [0, 1, 0, 0.45])
