@@ -1,7 +1,6 @@
 """Where things lie, and writes that are whole or not there at all."""
 
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -74,11 +73,6 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path, value):
-    """Write `value` as indented JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
 def sha256(path):
     """Hex digest of a file's bytes."""
     with Path(path).open("rb") as file:
@@ -89,5 +83,9 @@ def require_published(path, wanted, *, fix):
     """Raise DataError unless the file has the sha256 that it was published with."""
     found = sha256(path) if path.is_file() else "no such file"
     if found != wanted:
-        expected = f"{path} with the sha256 {wanted}"
-        raise DataError(f"{path.name} is not the published one.", expected=expected, found=found, fix=fix)
+        raise DataError(
+            f"{path.name} is not the published one.",
+            expected=f"{path} with the sha256 {wanted}",
+            found=found,
+            fix=fix,
+        )

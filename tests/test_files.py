@@ -12,8 +12,8 @@ from labkit import files
 
 def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path):
     target = tmp_path / "new" / "page.json"
-    files.write_json(target, {"größe": 1})
-    files.write_json(target, {"größe": 2})
+    files.write_text(target, '{"größe": 1}')
+    files.write_text(target, '{"größe": 2}')
     assert json.loads(target.read_text(encoding="utf-8")) == {"größe": 2}
     assert "größe" in target.read_text(encoding="utf-8")
     assert [path.name for path in target.parent.iterdir()] == ["page.json"]

@@ -11,7 +11,7 @@ from rows_made_up import write_attempt, write_lesson, write_scores
 from test_browser import CHROMIUM, QUIET, need_browser
 
 from labkit import device, ledger, report
-from labkit.files import artifacts, write_json
+from labkit.files import artifacts, write_text
 from labkit.ledger.rows import Answer, Claim, Decision, Deployment, Latency, Memory, Prediction, Ratio, Run, Training
 from labkit.lesson import pages
 
@@ -381,5 +381,5 @@ def test_a_link_never_leaves_the_folder_in_an_absolute_way(tmp_path):
 
 
 def test_a_page_can_be_written_elsewhere(tmp_path):
-    write_json(tmp_path / "other" / "x.json", {})
+    write_text(tmp_path / "other" / "x.json", "{}")
     assert report.write_report(tmp_path / "other" / "page.html").exists()

@@ -45,8 +45,8 @@ def run(notebooks, settings, *, show=None):
             with keeper.private_places(lock) as private, progress.moving:
                 for name in passed_before:
                     progress.say(f"{name}  passed before, not run again")
-                around = {"private": private, "progress": progress, "go_on": go_on}
-                with closing(_runner(settings).run(jobs, settings, **around)) as ended:
+                ended = _runner(settings).run(jobs, settings, private=private, progress=progress, go_on=go_on)
+                with closing(ended):
                     done = passed_before | {label(attempt): attempt for attempt in ended}
         finally:
             _end_stale()
@@ -74,9 +74,16 @@ def _end_stale():
     for stale in ledger.find(Attempt, status="running"):
         if outcome.is_finished(stale):
             record = ledger.find(Completion, run_key=stale.run_key)[0]
-            count = record.cell_count
-            how = {"cells_done": count, "cells_total": count, "seconds": record.seconds}
-            ledger.add(replace(stale, status="passed", finished_utc=record.finished_utc, **how))
+            ledger.add(
+                replace(
+                    stale,
+                    status="passed",
+                    cells_done=record.cell_count,
+                    cells_total=record.cell_count,
+                    seconds=record.seconds,
+                    finished_utc=record.finished_utc,
+                )
+            )
         else:
             ledger.add(replace(stale, status="interrupted", reason="the batch was stopped", output=None))
 

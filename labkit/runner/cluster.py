@@ -50,15 +50,23 @@ def run(jobs, settings, *, private, progress, go_on):
 @contextmanager
 def _connected(settings):
     """A dask client; `local` starts a worker on this machine, which only this machine can reach."""
-    what, fix = "A cluster needs the package `distributed`.", "pip install distributed, or leave out --cluster"
-    distributed = packages.imported("distributed", what=what, fix=fix)
+    distributed = packages.imported(
+        "distributed",
+        what="A cluster needs the package `distributed`.",
+        fix="pip install distributed, or leave out --cluster",
+    )
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is to be known is said here in other words
     address = settings.cluster
     with ExitStack() as opened:
         if address == "local":
-            worker = {"n_workers": 1, "threads_per_worker": settings.at_a_time(), "resources": {MACHINE: 1}}
-            here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-            address = opened.enter_context(distributed.LocalCluster(**here, **worker)).scheduler_address
+            here = distributed.LocalCluster(
+                n_workers=1,
+                threads_per_worker=settings.at_a_time(),
+                resources={MACHINE: 1},
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+            )
+            address = opened.enter_context(here).scheduler_address
         try:
             asyncio.run(_reach(address))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
@@ -84,16 +92,12 @@ async def _reach(address):
 
 def _send(client, task, settings, place):
     """Give a task to the cluster; returns its future. `place` is its number in the order of the batch."""
-    here = {
-        "cluster": None,
-        "parameters": dict(settings.parameters),
-        "seeds": () if task.seed is None else (task.seed,),
-    }
+    seeds = () if task.seed is None else (task.seed,)
     job = {
         "course": sources.course(),
         "name": task.source.name,
         "text": task.source.path.read_text(encoding="utf-8"),
-        "settings": {**vars(settings), **here},
+        "settings": vars(settings) | {"cluster": None, "seeds": seeds},
     }
     alone = task.source.measures and not settings.together
     share = 1 if alone else 1 / (settings.together or 2)
@@ -109,15 +113,20 @@ def _seen(client, before):
     if any(worker["resources"].get(MACHINE, 0) >= 1 for worker in workers):
         return time.monotonic()
     if workers or time.monotonic() - before > NO_WORKER_S:
-        found = f"{len(workers)} without --resources labkit=1" if workers else "none"
-        fix = f"{START_WORKER.format(client.scheduler.address)}; {GOES_ON}"
-        raise LabError("The cluster has no worker that can take a lesson.", found=found, fix=fix)
+        raise LabError(
+            "The cluster has no worker that can take a lesson.",
+            found=f"{len(workers)} without --resources labkit=1" if workers else "none",
+            fix=f"{START_WORKER.format(client.scheduler.address)}; {GOES_ON}",
+        )
     return before
 
 
 def _lost(error):
-    fix = f"start the scheduler and its workers again; {GOES_ON}"
-    return LabError("The scheduler went away.", found=str(error).splitlines()[0], fix=fix)
+    return LabError(
+        "The scheduler went away.",
+        found=str(error).splitlines()[0],
+        fix=f"start the scheduler and its workers again; {GOES_ON}",
+    )
 
 
 def _settled(sent, future, work):

@@ -62,8 +62,11 @@ def only_batch():
                 pass
             yield keepers
     except Timeout as taken:
-        found, fix = Path(taken.lock_file).name, "wait until it ends, or set LABKIT_ARTIFACTS to another folder"
-        raise LabError("Another batch is running on these artifacts.", found=found, fix=fix) from None
+        raise LabError(
+            "Another batch is running on these artifacts.",
+            found=Path(taken.lock_file).name,
+            fix="wait until it ends, or set LABKIT_ARTIFACTS to another folder",
+        ) from None
 
 
 @contextmanager
@@ -82,8 +85,14 @@ def private_places(lock):
     # Sockets lie in the runtime folder, and their paths must stay short.
     runtime = tempfile.mkdtemp(prefix="lk-", dir="/tmp")
     command = [sys.executable, "-P", "-m", "labkit.runner.keeper", token, str(lock), runtime, str(work)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    keeper = subprocess.Popen(command, cwd="/", start_new_session=True, **pipes)
+    keeper = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
     try:
         keeper.stdout.readline()  # it holds its lock from here on
         yield Path(runtime), work, token

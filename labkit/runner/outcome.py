@@ -4,7 +4,6 @@ import json
 from contextlib import suppress
 
 from labkit import files
-from labkit.files import artifacts
 
 
 def is_finished(attempt):
@@ -13,7 +12,7 @@ def is_finished(attempt):
     The output is published only after the run was found to count, and it carries the key of its run.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
-        page = json.loads((artifacts() / attempt.output).read_text(encoding="utf-8"))
+        page = json.loads((files.artifacts() / attempt.output).read_text(encoding="utf-8"))
         return page["metadata"]["labkit"]["run_key"] == attempt.run_key
     return False
 
@@ -34,7 +33,11 @@ def publish(work, target, reason):
     except (OSError, ValueError):
         failed.unlink(missing_ok=True)
         return None
-    note = {"cell_type": "markdown", "id": "why-it-failed", "metadata": {"tags": ["papermill-error-cell-tag"]}}
-    page["cells"].insert(0, {**note, "source": f"**This run does not count:** {reason}"})
-    files.write_json(failed, page)
+    note = {
+        "cell_type": "markdown",
+        "id": "why-it-failed",
+        "metadata": {"tags": ["papermill-error-cell-tag"]},
+        "source": f"**This run does not count:** {reason}",
+    }
+    files.write_text(failed, json.dumps(page | {"cells": [note, *page["cells"]]}))
     return failed

@@ -88,9 +88,16 @@ class _Worker:
             },
         }
         command = [sys.executable, "-P", "-m", "labkit.runner.worker", json.dumps(told)]
-        places = {"cwd": self.task.source.path.parent, "env": self._environment(), "start_new_session": True}
         with self.said.open("wb") as said, self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=log, **places)
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=log,
+                cwd=self.task.source.path.parent,
+                env=self._environment(),
+                start_new_session=True,
+            )
 
     def _environment(self):
         """The environment of the worker, which its kernel inherits."""
@@ -152,7 +159,7 @@ class _Worker:
     def _flaw(self):
         """Why the run does not count, or None."""
         if "error" not in self.state:
-            last = _last_line(self.log)
+            last = last_line(self.log)
             where = f"in code cell {self.state['started']}"
             return f"the worker {how_it_ended(self.process)} {where}{f': {last}' if last else ''}"
         reason = self.state["error"]
@@ -163,7 +170,7 @@ class _Worker:
         return grading.flaw(self.task.source.path, solved=bool(self.settings.solutions))
 
 
-def _last_line(log):
+def last_line(log):
     """The last line of a log that is not blank, or ""."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else ""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from labkit.errors import LabError
 from labkit.runner import sources
+from labkit.runner.process import how_it_ended, last_line
 
 POLL_S = 0.1
 SET_BY_DASK = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}  # for its own process
@@ -28,8 +29,12 @@ def run_task(job):
 
     course, worker = sources.course(), get_worker()
     if course != job["course"]:
-        found, fix = f"{course} on {platform.node()}", "bring both to one commit; the same command then goes on"
-        raise LabError("A worker has another version of the course.", expected=job["course"], found=found, fix=fix)
+        raise LabError(
+            "A worker has another version of the course.",
+            expected=job["course"],
+            found=f"{course} on {platform.node()}",
+            fix="bring both to one commit; the same command then goes on",
+        )
     with tempfile.TemporaryDirectory(dir=worker.local_directory, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / f"{job['name']}.ipynb").write_text(job["text"], encoding="utf-8")
@@ -51,15 +56,15 @@ def _run_apart(folder, cancelled):
     environment = {name: value for name, value in os.environ.items() if name not in SET_BY_DASK}
     environment["LABKIT_ARTIFACTS"] = str(folder / "artifacts")
     with log.open("wb") as file:
-        pipes = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
-        process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, start_new_session=True
+        )
     while process.poll() is None and not cancelled():
         time.sleep(POLL_S)
     process.kill()
     process.communicate()
     if process.returncode:
-        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise RuntimeError(said[-1] if said else f"the runner ended with exit status {process.returncode}")
+        raise RuntimeError(last_line(log) or f"the runner {how_it_ended(process)}")
 
 
 def main(folder):

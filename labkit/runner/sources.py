@@ -27,30 +27,36 @@ class Notebook:
     parameters: dict[str, Any]
 
 
-def find(names: Iterable[str] | None = None, *, folder: str | Path | None = None) -> list[Notebook]:
+def find(names: Iterable[str] | None = None) -> list[Notebook]:
     """The named notebooks, or all, as `Notebook`s in the order of the course.
 
     names  such as "01", "01_deployment_fundamentals", or a path; LabError when one does not exist or cannot be read
     """
-    folder = Path(folder or root() / "notebooks")
-    every = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
-    paths = every or notebooks() if names is None else list(dict.fromkeys(_locate(str(name), every) for name in names))
+    paths = notebooks() if names is None else list(dict.fromkeys(_locate(str(name)) for name in names))
     stems = [path.stem for path in paths]
     if not paths or len(set(stems)) < len(stems):
-        what = "Two notebooks have the same name." if paths else "There is no notebook to run."
-        raise LabError(what, expected=f"notebooks such as {folder / '00_start_here.ipynb'}", found=", ".join(stems))
+        raise LabError(
+            "Two notebooks have the same name." if paths else "There is no notebook to run.",
+            expected="notebooks such as 00_start_here",
+            found=", ".join(stems),
+        )
     return [_read(path) for path in paths]
 
 
-def _locate(name, every):
+def _locate(name):
     """The path of one notebook, by number, by name or by path."""
-    fitting = [path for path in every if name in (path.stem, path.name, path.stem.split("_")[0])]
+    every = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    fitting = [path for path in every if name in (path.stem, path.name, path.name[:2])]
     if not fitting and name.endswith(".ipynb") and Path(name).is_file():
         fitting = [Path(name).resolve()]
     if len(fitting) == 1:
         return fitting[0]
-    expected = ", ".join(path.stem for path in fitting or every) or "a path that ends in .ipynb"
-    raise LabError(f"No single notebook is called {name!r}.", expected=expected, found=name, fix="labkit list")
+    raise LabError(
+        f"No single notebook is called {name!r}.",
+        expected=", ".join(path.stem for path in fitting or every) or "a path that ends in .ipynb",
+        found=name,
+        fix="labkit list",
+    )
 
 
 def _read(path):
@@ -60,9 +66,12 @@ def _read(path):
         measures = bool(page["metadata"].get("labkit", {}).get("measures"))
         return Notebook(path.stem, path, measures, _defaults("\n".join(tagged[:1])))
     except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as error:
-        found = f"{type(error).__name__}: {error}"
-        what, fix = f"{path.name} is not a notebook.", "put the file back as it was, or leave it out"
-        raise LabError(what, expected="a file that JupyterLab wrote", found=found, fix=fix) from error
+        raise LabError(
+            f"{path.name} is not a notebook.",
+            expected="a file that JupyterLab wrote",
+            found=f"{type(error).__name__}: {error}",
+            fix="put the file back as it was, or leave it out",
+        ) from error
 
 
 def _defaults(text):
@@ -81,9 +90,12 @@ def typed(notebook, parameters):
     """The parameters as this notebook's types; LabError for an unknown name or a value that does not fit."""
     for name in parameters:
         if name not in notebook.parameters:
-            expected = ", ".join(notebook.parameters) or "nothing: it has no cell tagged `parameters`"
-            what = f"The notebook {notebook.name} has no parameter {name!r}."
-            raise LabError(what, expected=expected, found=name, fix="leave it out, or name the notebooks that have it")
+            raise LabError(
+                f"The notebook {notebook.name} has no parameter {name!r}.",
+                expected=", ".join(notebook.parameters) or "nothing: it has no cell tagged `parameters`",
+                found=name,
+                fix="leave it out, or name the notebooks that have it",
+            )
     return {name: _converted(notebook, name, value) for name, value in parameters.items()}
 
 
@@ -98,17 +110,19 @@ def _converted(notebook, name, value):
             return value
     except (ValueError, TypeError):
         pass
-    what, fix = f"The parameter {name!r} of {notebook.name} does not fit.", f"-p {name}={default}"
-    raise LabError(what, expected=f"a value like {default!r}", found=f"{value!r} ({type(value).__name__})", fix=fix)
+    raise LabError(
+        f"The parameter {name!r} of {notebook.name} does not fit.",
+        expected=f"a value like {default!r}",
+        found=f"{value!r} ({type(value).__name__})",
+        fix=f"-p {name}={default}",
+    )
 
 
 def digest(paths):
     """Hex digest of these notebooks and of the source of labkit: a resumed batch shares it with its first start."""
     package = Path(__file__).resolve().parent.parent
-    parts = [(path.stem, path) for path in paths]
-    parts += [(path.relative_to(package).as_posix(), path) for path in sorted(package.rglob("*.py"))]
-    lines = "".join(f"{sha256(path)}  {name}\n" for name, path in parts)
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+    lines = [f"{sha256(path)}  {path.name}\n" for path in (*paths, *sorted(package.rglob("*.py")))]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
 def course():

@@ -73,9 +73,12 @@ def seeds_of(text: str) -> tuple[int, ...]:
             return seeds
     except ValueError:
         pass
-    what = f"{text!r} names no seeds."
-    expected = f"one or more seeds from 0 on, at most {MOST_SEEDS:,}"
-    raise LabError(what, expected=expected, found=text, fix="--seeds 0:5 for the seeds 0 to 4, or --seeds 1,7")
+    raise LabError(
+        f"{text!r} names no seeds.",
+        expected=f"one or more seeds from 0 on, at most {MOST_SEEDS:,}",
+        found=text,
+        fix="--seeds 0:5 for the seeds 0 to 4, or --seeds 1,7",
+    )
 
 
 def listed(notebooks, settings):
@@ -86,16 +89,16 @@ def listed(notebooks, settings):
     errors     LabError when a parameter does not fit, or when seeds are given twice
     """
     if settings.seeds and "seed" in settings.parameters:
-        fix = "leave out one of the two"
-        raise LabError("The seed is given twice.", expected="seeds or a parameter `seed`", found="both", fix=fix)
-    wanted = {"profile": settings.profile, **settings.parameters}
-    if not settings.seeds:
-        return [NotebookTask(each, sources.typed(each, wanted)) for each in notebooks]
-    return [
-        NotebookTask(each, sources.typed(each, {**wanted, "seed": seed}), seed)
-        for seed in settings.seeds
-        for each in notebooks
-    ]
+        raise LabError(
+            "The seed is given twice.", expected="seeds or a parameter `seed`", fix="leave out one of the two"
+        )
+    found = []
+    for seed in settings.seeds or [None]:
+        wanted = {"profile": settings.profile, **settings.parameters}
+        if seed is not None:
+            wanted["seed"] = seed
+        found += [NotebookTask(each, sources.typed(each, wanted), seed) for each in notebooks]
+    return found
 
 
 def attempt(task, batch_key, settings):

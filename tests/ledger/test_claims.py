@@ -1,5 +1,6 @@
 """The table of claims over seeds, and what a run says otherwise than a recorded one."""
 
+import json
 import os
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ from rows_made_up import LIMITS
 
 from labkit import device, ledger
 from labkit.errors import LedgerError
-from labkit.files import write_json
+from labkit.files import write_text
 from labkit.ledger.claims import Tally, by_seed, flips
 from labkit.ledger.rows import Attempt, Claim, Completion, LessonAnswer, Machine, Run
 from labkit.lesson.claims import as_markdown
@@ -111,7 +112,7 @@ def recorded_verdicts(folder, *claims, kind=None, seed=0, answer=(1.0, 2.0)):
         "lesson_answers": [row | LIMITS | {"value": 1.5, "low": answer[0], "high": answer[1]}],
     }
     about = {"hardware": "h", "date": "2026-01-01", "commit": "c", "profile": "lab"}
-    write_json(folder / "recorded.json", about | {"tables": tables})
+    write_text(folder / "recorded.json", json.dumps(about | {"tables": tables}))
 
 
 def run_with_answer(low, high, verdicts):

@@ -8,29 +8,30 @@ from labkit.runner import sources
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
     drills.write_workbook(tmp_path, {"01_b": ["1"], "00_a": ["1"], "notes": ["1"]}, measures=["01_b"])
     return tmp_path / "notebooks"
 
 
 def test_notebooks_are_found_in_order_by_number_name_and_path(folder):
-    assert [source.name for source in sources.find(folder=folder)] == ["00_a", "01_b"]
-    assert [source.name for source in sources.find(["01", "00_a", "01_b"], folder=folder)] == ["01_b", "00_a"]
-    assert [source.name for source in sources.find([folder / "notes.ipynb"], folder=folder)] == ["notes"]
-    assert [source.measures for source in sources.find(folder=folder)] == [False, True]
+    assert [source.name for source in sources.find()] == ["00_a", "01_b"]
+    assert [source.name for source in sources.find(["01", "00_a", "01_b"])] == ["01_b", "00_a"]
+    assert [source.name for source in sources.find([folder / "notes.ipynb"])] == ["notes"]
+    assert [source.measures for source in sources.find()] == [False, True]
 
 
 @pytest.mark.parametrize("names", [["02"], ["missing.ipynb"], ["../pyproject.toml"], []])
 def test_a_notebook_that_does_not_exist_is_refused(folder, names):
     with pytest.raises(LabError):
-        sources.find(names, folder=folder)
+        sources.find(names)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": [{}], "metadata": {}}', "not json"])
 def test_a_file_that_is_no_notebook_is_named(folder, text):
     (folder / "02_c.ipynb").write_text(text)
     with pytest.raises(LabError, match=r"02_c\.ipynb is not a notebook"):
-        sources.find(["02"], folder=folder)
+        sources.find(["02"])
 
 
 def test_papermill_sees_the_same_parameters(tmp_path):
@@ -40,7 +41,7 @@ def test_papermill_sees_the_same_parameters(tmp_path):
     path = tmp_path / "notebooks" / "00_a.ipynb"
     lines = 'profile = \\"lab\\"\\nseed = 0  # a number\\nrate = -0.5\\nbudget = 60 * 10\\nprint(seed)'
     path.write_text(path.read_text().replace('profile = \\"lab\\"\\nseed = 0', lines))
-    (source,) = sources.find(folder=path.parent)
+    (source,) = sources.find([path])
     assert source.parameters == {"profile": "lab", "seed": 0, "rate": -0.5, "budget": None}
     assert list(papermill.inspect_notebook(str(path))) == list(source.parameters)
 
@@ -69,7 +70,7 @@ SOURCE = sources.Notebook("00_a", None, False, DEFAULTS)
 
 
 def test_the_digest_changes_with_a_notebook_and_not_without(folder):
-    found = sources.find(folder=folder)
+    found = sources.find()
     paths = [notebook.path for notebook in found]
     before = sources.digest(paths)
     assert sources.digest(paths) == before
