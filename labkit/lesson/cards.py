@@ -44,20 +44,24 @@ def plain(card):
     return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def template(name, **filters):
+def template(name):
     """A template of labkit/templates, in which all that is filled in is text unless it is marked as HTML."""
+    return _environment().get_template(name)
+
+
+@functools.cache
+def _environment():
     import jinja2
 
     loader = jinja2.PackageLoader("labkit", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(filters, code=_code)
-    return environment.get_template(name)
+    environment.filters.update(number=number, readable=readable, span=span, known=_known, code=_code, shown=shown)
+    return environment
 
 
-@functools.cache
 def macros():
-    """The template's macros, and its `colours` of verdicts."""
-    return template("cards.html", number=number, readable=readable, span=span, known=_known).module
+    """The macros of the cards, and their `colours` of verdicts."""
+    return template("cards.html").module
 
 
 def number(value, unit=None):

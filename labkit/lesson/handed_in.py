@@ -4,12 +4,10 @@ A folder is a student, a number at the front of a file is a lesson. A student ma
 folders `old/` and `.base/` are not looked at.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.device import usable_cores
@@ -116,13 +114,10 @@ def _cells(paths):
 
 def _write(folder, students):
     """The table for a spreadsheet, and the page, of {student: marks}."""
-    text = io.StringIO()
-    columns = [field.name for field in fields(Mark) if field.name != "answer"]
-    table = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    table.writeheader()
-    table.writerows(asdict(mark) for marks in students.values() for mark in marks)
-    page = cards.template("grades.html", badge=lambda word: cards.card("badge", word), summary=summary)
+    import pandas as pd
+
+    table = pd.DataFrame([mark for marks in students.values() for mark in marks]).convert_dtypes()
     paths = folder / "grades.csv", folder / "grades.html"
-    write_text(paths[0], text.getvalue())
-    write_text(paths[1], page.render(students=students))
+    write_text(paths[0], table.drop(columns="answer").to_csv(index=False))
+    write_text(paths[1], cards.template("grades.html").render(students=students, summary=summary))
     return paths

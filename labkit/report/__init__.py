@@ -12,7 +12,6 @@ from labkit import device, ledger
 from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
 from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, Decision, LessonAnswer, Prediction, RaceScore, Run
-from labkit.ledger.shown import shown
 from labkit.lesson import cards, pages
 from labkit.lesson.progress import progress
 from labkit.lesson.syllabus import lessons as syllabus
@@ -27,10 +26,9 @@ BY_LESSON |= {"predictions": (Prediction, how), "exercises": (Answer, how)}
 def write_report(path: str | Path | None = None) -> Path:
     """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
     path = Path(path or artifacts() / "report.html")
-    filters = {"badge": _badge, "evidence": _evidence, "readable": cards.readable, "shown": shown, "when": _when}
     lessons = _lessons(path.parent)
-    page = cards.template("report.html", **filters).render(
-        card=cards.card,
+    page = cards.template("report.html").render(
+        when=_when,
         progress=progress(),
         machine=device.describe(),
         commits=_commits(lessons),
@@ -60,7 +58,7 @@ def _lessons(folder):
     for row in _with_pages([attempts[name] for name in sorted(attempts)], folder):
         of(row["notebook"])["attempts"].append(row)
     for part, (kind, apart) in BY_LESSON.items():
-        for name, about, rows in newest(kind, apart=apart):
+        for name, about, rows in newest(kind, apart):
             of(name)[part].append((about, rows))
     return dict(sorted(lessons.items()))
 
@@ -125,16 +123,6 @@ def _book(folder):
     """A link from `folder` to the first page of the course as a book, or None where there is none."""
     first = next((place for place in (folder, artifacts() / "book") if (place / "index.html").is_file()), None)
     return pages.link(first / "index.html", folder) if first else None
-
-
-def _badge(word):
-    """A verdict or status as the cards of the lessons show it."""
-    return cards.card("badge", "fails" if word == "failed" else word, word)
-
-
-def _evidence(row):
-    """The evidence of a claim, or the reason there is none, as the cards of the lessons show it."""
-    return cards.card("evidence", row)
 
 
 def _when(text):

@@ -6,7 +6,7 @@ from labkit import ledger
 from labkit.ledger.rows import Run
 
 
-def newest(kind, *, apart=lambda run: ""):
+def newest(kind, apart):
     """[(notebook, what sets its run apart, rows)] in the order of the lessons: of each, the newest run with such rows.
 
     apart  words for a `Run`: of runs that differ in them, the newest of each is shown. With `how`, no answer of a

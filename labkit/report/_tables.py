@@ -42,7 +42,7 @@ def _places(table):
     def place_of(run):
         return known.get(run.machine_key, "this machine") + whose(run)
 
-    for _, place, rows in newest(ledger.tables()[table], apart=place_of):
+    for _, place, rows in newest(ledger.tables()[table], place_of):
         own.setdefault(place, []).extend(rows)
     return {**own, **ledger.recorded_rows(table)}
 
