@@ -17,6 +17,9 @@ from labkit.ledger.rows import EDITION, PROFILES, Completion, Machine, Run
 if TYPE_CHECKING:
     import pandas
 
+# {column of `recorded`: what a page calls it}
+WHOSE = {"hardware": "hardware", "instructions": "instructions", "profile": "profile"}
+WHOSE |= {"recorded_on": "date", "recorded_commit": "commit"}
 KEPT = ("machines", "runs", "claims", "lesson_answers", "deployments", "trainings", "ceilings", "ratios", "latencies",
         "memories")  # fmt: skip
 
@@ -57,9 +60,10 @@ def record(
 def _newest_runs(machine, profile):
     """{notebook: the newest completed run of a profile on machines of this kind}, ours alone."""
     ours = {row.machine_key for row in find(Machine) if row.title == machine.title and row.cpu_isa == machine.cpu_isa}
-    done = {row.run_key for row in find(Completion)} & {row.run_key for row in find(Run, edition=EDITION)}
-    runs = [run for run in find(Run, profile=profile, reported_by=None) if run.machine_key in ours]
-    newest = {run.notebook: run for run in sorted(runs, key=lambda run: run.started_utc) if run.run_key in done}
+    done = {row.run_key for row in find(Completion)}
+    runs = find(Run, profile=profile, edition=EDITION, reported_by=None)
+    runs = [run for run in runs if run.machine_key in ours and run.run_key in done]
+    newest = {run.notebook: run for run in sorted(runs, key=lambda run: run.started_utc)}
     if not newest:
         raise LabError(
             f"The ledger has no completed run of the profile {profile} on this machine to record.",
@@ -114,11 +118,7 @@ def recorded(
         pages = [page for page in pages if page["hardware"] in machines]
     found = [(row, page) for page in pages for row in page["tables"][table]]
     return as_frame(kind, [row for row, _ in found]).assign(
-        hardware=[page["hardware"] for _, page in found],
-        instructions=[page.get("instructions") for _, page in found],
-        profile=[page.get("profile") for _, page in found],
-        recorded_on=[page["date"] for _, page in found],
-        recorded_commit=[page["commit"] for _, page in found],
+        **{column: [page.get(key) for _, page in found] for column, key in WHOSE.items()}
     )
 
 

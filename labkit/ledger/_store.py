@@ -12,12 +12,13 @@ from typing import Any
 
 from filelock import FileLock
 
-from labkit.errors import LedgerError
+from labkit.errors import LedgerError, require_known
 from labkit.files import artifacts, atomic
 from labkit.ledger import rows
 from labkit.ledger.rows import EDITION
 
 BUSY_TIMEOUT_S = 60
+sqlite3.register_adapter(tuple, json.dumps)  # how a tuple is stored; `_decode` is the way back
 # {type of a field: (in SQLite, in pandas)}
 STORED = {
     str: ("TEXT", "object"),
@@ -52,7 +53,7 @@ def add(*new_rows, path=None):
             _ensure_table(connection, type(row))
         connection.execute("BEGIN IMMEDIATE")
         for row in new_rows:
-            values = _encoded(vars(row))
+            values = vars(row)
             same = _equal(row.KEY)  # UNIQUE does not see that None equals None
             connection.execute(f"DELETE FROM {row.TABLE} WHERE {same}", values)
             names, places = ", ".join(f'"{name}"' for name in values), ", ".join(f":{name}" for name in values)
@@ -62,19 +63,22 @@ def add(*new_rows, path=None):
 
 def find(kind, *, path=None, **wanted):
     """The rows of one class whose fields equal `wanted`, oldest first, as a list of that class; no pandas needed."""
-    names = columns(kind)
-    if unknown := sorted(wanted.keys() - names.keys()):
-        raise LedgerError(f"{kind.__name__} has no {', '.join(unknown)}.", expected=", ".join(names), found=unknown[0])
+    for name in wanted:
+        require_known(name, columns(kind), f"field of {kind.__name__}")
     with connect(path) as connection:
         _ensure_table(connection, kind)
         connection.row_factory = sqlite3.Row
         query = f"SELECT * FROM {kind.TABLE} WHERE {_equal(wanted) or 1} ORDER BY rowid"
-        stored = connection.execute(query, _encoded(wanted)).fetchall()
+        stored = connection.execute(query, wanted).fetchall()
     try:
         return [row_of(kind, dict(values)) for values in stored]
     except (ValueError, TypeError, RecursionError) as error:
-        what, found = f"The table {kind.TABLE} of the ledger is damaged.", f"{type(error).__name__}: {error}"[:200]
-        raise LedgerError(what, expected="rows that labkit wrote", found=found, fix="move the ledger away") from error
+        raise LedgerError(
+            f"The table {kind.TABLE} of the ledger is damaged.",
+            expected="rows that labkit wrote",
+            found=f"{type(error).__name__}: {error}"[:200],
+            fix="move the ledger away",
+        ) from error
 
 
 def row_of(kind, stored):
@@ -97,9 +101,7 @@ def as_frame(kind, found):
     import pandas as pd
 
     typed = {name: STORED[types[0]][1] for name, types in columns(kind).items()}
-    return pd.DataFrame(
-        {name: pd.Series([getattr(row, name) for row in found], dtype=dtype) for name, dtype in typed.items()}
-    )
+    return pd.DataFrame(map(vars, found), columns=list(typed), dtype=object).astype(typed)
 
 
 def export(folder: str | Path | None = None, *, path: str | Path | None = None) -> Any:
@@ -122,7 +124,7 @@ def connect(path=None):
     """A connection in WAL mode with full synchronisation, closed at the end."""
     path = Path(path or artifacts() / "ledger.sqlite")
     try:
-        if not _is_current(path):
+        if edition_of(path) != EDITION:
             _begin(path)
         with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous=FULL")
@@ -137,24 +139,19 @@ def connect(path=None):
 
 
 def edition_of(path):
-    """The edition of the course whose lessons the rows of a ledger name; 0 in those before the third.
+    """The edition of the course whose lessons the rows of a ledger name; 0 in those before the third, None without one.
 
     It is SQLite's user_version, read from the head of the file. A connection would not do: one that is open while
     another process sets the file aside removes, at its end, the log of the ledger that came in its place.
     """
-    with path.open("rb") as file:
-        head = file.read(64)
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except FileNotFoundError:
+        return None
     if head and not head.startswith(b"SQLite format 3\0"):
         raise sqlite3.DatabaseError("file is not a database")
     return int.from_bytes(head[60:], "big")
-
-
-def _is_current(path):
-    """Whether a ledger of this edition lies there."""
-    try:
-        return edition_of(path) == EDITION
-    except FileNotFoundError:
-        return False
 
 
 def _begin(path):
@@ -163,10 +160,11 @@ def _begin(path):
     The new file is renamed into its place when it is whole, so that no writer ever finds it half made.
     """
     with FileLock(path.with_name(".ledger.lock")):
-        if path.exists() and edition_of(path) != EDITION:
-            _set_aside(path)
-        if path.exists():  # another process made it meanwhile
+        there = edition_of(path)
+        if there == EDITION:  # another process made it meanwhile
             return
+        if there is not None:
+            _set_aside(path)
         with atomic(path) as temporary, closing(sqlite3.connect(temporary)) as made:
             made.execute(f"PRAGMA user_version={EDITION}")
             mode = made.execute("PRAGMA journal_mode=WAL").fetchone()[0]
@@ -199,8 +197,7 @@ def _ensure_table(connection, kind):
 
 def row_class(table):
     """The row class of a table name."""
-    if table not in tables():
-        raise LedgerError(f"The ledger has no table {table!r}.", expected=", ".join(sorted(tables())), found=table)
+    require_known(table, tables(), "table of the ledger")
     return tables()[table]
 
 
@@ -236,12 +233,8 @@ def _equal(names):
     return " AND ".join(f"[{name}] IS :{name}" for name in names)
 
 
-def _encoded(values):
-    """{name: value as SQLite holds it}"""
-    return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
 def _decode(value, kind):
     """The Python value of a stored one; None stays None."""
-    convert = {tuple: lambda text: tuple(json.loads(text)), bool: bool}.get(kind)
-    return convert(value) if convert and value is not None else value
+    if value is None or kind not in (tuple, bool):
+        return value
+    return bool(value) if kind is bool else tuple(json.loads(value))

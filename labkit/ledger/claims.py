@@ -68,23 +68,21 @@ def by_seed(profile="lab", seeds=None):
     """
     done = {row.run_key for row in find(Completion)}
     runs = [run for run in find(Run, profile=profile) if run.run_key in done and (not seeds or run.seed in seeds)]
-    runs.sort(key=lambda run: (run.reported_by is None, run.started_utc))
+    runs.sort(key=lambda run: (run.reported_by is None, run.started_utc), reverse=True)
     hosts = {row.run_key: row.host for row in find(Attempt)}
     kinds = {row.machine_key: (row.title, row.cpu_isa) for row in find(Machine)}
 
     def case(run):
         return run.seed, (kinds.get(run.machine_key, run.machine_key), hosts.get(run.run_key)), run.reported_by
 
-    newest = {(run.notebook, *case(run)): run for run in runs}
-    last = {run.notebook: run.run_key for run in runs}
-    claims = defaultdict(dict)
+    claims, newest, found = defaultdict(dict), defaultdict(dict), {}
     for row in find(Claim):
         claims[row.run_key][row.claim_id] = row
-    found = {}
-    for notebook, run_key in sorted(last.items()):
-        for claim, row in claims[run_key].items():
-            made = [run for run in newest.values() if run.notebook == notebook and claim in claims[run.run_key]]
-            verdicts = {case(run): claims[run.run_key][claim].verdict for run in made}
+    for run in runs:
+        newest[run.notebook].setdefault(case(run), claims[run.run_key])
+    for notebook, said in sorted(newest.items()):
+        for claim, row in next(iter(said.values())).items():
+            verdicts = {case: rows[claim].verdict for case, rows in said.items() if claim in rows}
             found[notebook, claim] = Tally(row.sentence, verdicts)
     return found
 

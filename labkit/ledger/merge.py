@@ -27,8 +27,17 @@ MOST_ROWS = 200_000
 REPORTED = "reported/"  # how the run key of a reported row begins
 NEVER_TAKEN = (Batch, EngineFile)  # what decides which batch goes on, and which machine code may be loaded
 # What reading a parcel can raise; RuntimeError: one that needs a password, or lists within lists without an end.
-_BAD_ROW = (LedgerError, ValueError, TypeError, RuntimeError, sqlite3.Error)
-_BAD_FILE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
+_BAD = (
+    LedgerError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    sqlite3.Error,
+    OSError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _PLAIN_TABLE = re.compile(r'CREATE TABLE "?\w+"? \((?:"\w+" (?:TEXT|INTEGER|REAL)|UNIQUE \([\w ,"]+\)|, )+\)')
 
 
@@ -64,7 +73,7 @@ def merge(path: str | Path, *, as_ours: str | None = None) -> Any:
             pairs = [(row, _changed(row, as_ours or _as_reported(row, path.name))) for row in _rows(place)]
             new = [(theirs, ours) for theirs, ours in pairs if known.isdisjoint((_whose(theirs), _whose(ours)))]
             notebooks = _notebooks(place, new)
-    except (*_BAD_ROW, *_BAD_FILE) as error:
+    except _BAD as error:
         raise LabError(
             f"{path.name} is no parcel that this ledger can take; nothing of it was taken.",
             expected=f"an artifacts folder of the course in edition {EDITION}, or what `labkit ledger pack` wrote",

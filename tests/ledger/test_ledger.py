@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.writers import write_rows_with_kills
 from labkit import ledger
-from labkit.errors import LedgerError
+from labkit.errors import LabError, LedgerError
 from labkit.ledger import _store, rows
 from labkit.ledger.rows import Completion, Deployment
 
@@ -148,14 +148,14 @@ def test_processes_that_find_an_older_ledger_at_once_set_it_aside_once_and_lose_
 
 def test_an_unknown_field_is_refused_and_does_not_find_every_row(path):
     ledger.add(Sample(name="x"), path=path)
-    with pytest.raises(LedgerError, match="Sample has no nonsense"):
+    with pytest.raises(LabError, match="no field of Sample 'nonsense'"):
         ledger.find(Sample, path=path, nonsense=1)
 
 
 def test_an_unknown_table_is_refused(path):
-    with pytest.raises(LedgerError, match="no table 'nonsense'"):
+    with pytest.raises(LabError, match="no table of the ledger 'nonsense'"):
         ledger.load("nonsense", path=path)
-    with pytest.raises(LedgerError, match="no table 'nonsense'"):
+    with pytest.raises(LabError, match="no table of the ledger 'nonsense'"):
         ledger.recorded("nonsense")
 
 
@@ -195,7 +195,7 @@ def test_a_ledger_that_cannot_be_opened_is_a_clear_error(tmp_path):
 FULL_DISK = """
 import resource, sys
 from labkit import ledger
-from labkit.errors import LedgerError
+from labkit.errors import LabError, LedgerError
 from labkit.ledger.rows import Claim
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 for number in range(1000):

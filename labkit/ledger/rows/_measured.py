@@ -103,9 +103,8 @@ class Memory(Measured, Shown):
     saved_bytes: int | None = None  # kept for the backward pass; each storage counted once, parameters not
 
     def facts(self):
-        names = ("peak_bytes", "tensor_bytes", "saved_bytes")
-        known = [(name, getattr(self, name)) for name in names]
-        facts = [(name.removesuffix("_bytes").replace("_", " "), shown(v, "B")) for name, v in known if v is not None]
+        counts = {"peak": self.peak_bytes, "tensor": self.tensor_bytes, "saved": self.saved_bytes}
+        facts = [(name, shown(count, "B")) for name, count in counts.items() if count is not None]
         return facts + ([("unknown", self.reason)] if self.reason else [])
 
 
