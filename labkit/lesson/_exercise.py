@@ -126,12 +126,6 @@ def _put_back():
     import numpy as np
     import torch
 
-    def numpy_state():  # as bytes: it can be compared
-        return pickle.dumps(np.random.get_state())  # noqa: NPY002
-
-    def put_numpy_state(before):
-        np.random.set_state(pickle.loads(before))  # noqa: NPY002
-
     def environment():  # without what torch.compile notes there by itself
         return {name: text for name, text in os.environ.items() if not name.startswith("TORCHINDUCTOR_")}
 
@@ -142,7 +136,10 @@ def _put_back():
 
     settings = {
         "torch's seed": (torch.initial_seed, lambda before: None),  # with the state of the random numbers, below
-        "NumPy's random numbers": (numpy_state, put_numpy_state),
+        "NumPy's random numbers": (  # as bytes: they can be compared
+            lambda: pickle.dumps(np.random.get_state()),  # noqa: NPY002
+            lambda before: np.random.set_state(pickle.loads(before)),  # noqa: NPY002
+        ),
         "Python's random numbers": (random.getstate, random.setstate),
         "torch's threads": (torch.get_num_threads, torch.set_num_threads),
         "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -164,11 +161,8 @@ def _put_back():
 
 @contextlib.contextmanager
 def _time_limit(seconds):
-    """Raise `_TooLong` inside after so many seconds of computing, in the main thread, which alone hears signals.
-
-    Not on Windows.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGPROF"):
+    """Raise `_TooLong` inside after so many seconds of computing, in the main thread, which alone hears signals."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 

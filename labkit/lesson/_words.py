@@ -64,23 +64,23 @@ def predict(
     default  the first value of the number field; it is no answer of the reader, and so it gets no verdict
     """
     with _one_at_a_time:
-        earlier = _stored_prediction(prediction_id)
-        answered = earlier is not None and earlier.source == "reader"  # the cell is run again
         row = Prediction(
             run_key=current().run_key,
             prediction_id=prediction_id,
             question=question,
             unit=unit,
-            answer=earlier.answer if answered else _as_text(default),
-            source="reader" if answered else "default",
+            answer=_as_text(default),
+            source="default",
         )
+        earlier = _stored_prediction(prediction_id)
+        if earlier and earlier.source == "reader":  # the cell is run again
+            row = replace(row, answer=earlier.answer, source="reader")
         ledger.add(row)
-    if not cards.interactive():
-        cards.show("asked", row, options)
-    else:
+    clicks = cards.interactive()
+    cards.show("asked", row, None if clicks else options)
+    if clicks:
         from labkit.lesson import widgets
 
-        cards.show("asked", row, None)
         widgets.show_question(row, options, lambda answer: _record_answer(prediction_id, answer))
 
 
@@ -88,10 +88,9 @@ def _record_answer(prediction_id, answer):
     """Keep the reader's answer; one given after the result was shown is marked as such. Returns the row."""
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
-        if row.verdict is None:
-            row = replace(row, answer=_as_text(answer), source="reader")
-        else:
-            row = replace(row, answer=_as_text(answer), source="reader, afterwards")
+        shown = row.verdict is not None
+        row = replace(row, answer=_as_text(answer), source="reader, afterwards" if shown else "reader")
+        if shown:
             row = replace(row, verdict=verdicts.of_prediction(row))
         ledger.add(row)
         return row
@@ -110,11 +109,9 @@ def reveal(
     """
     found = verdicts.weigh(result)
     if found.value is None:
-        text = None
-        reason = reason or verdicts.NOT_MEASURED
+        text, reason = None, reason or found.doubt
     else:
-        text = _as_text(found.value)
-        reason = found.doubt or verdicts.weigh(rests_on).doubt
+        text, reason = _as_text(found.value), found.doubt or (rests_on and verdicts.weigh(rests_on).doubt)
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
         if row is None:
@@ -137,8 +134,15 @@ def claim(
     """
     evidence = verdicts.weigh(value)
     verdict, reason = verdicts.of_claim(evidence, holds_if, reason)
-    found = {"unit": unit, "reason": reason, **evidence.numbers()}
-    row = Claim(run_key=current().run_key, claim_id=claim_id, sentence=sentence, verdict=verdict, **found)
+    row = Claim(
+        run_key=current().run_key,
+        claim_id=claim_id,
+        sentence=sentence,
+        verdict=verdict,
+        unit=unit,
+        reason=reason,
+        **evidence.numbers(),
+    )
     ledger.add(row)
     cards.show("claimed", row, claims.entry(current().notebook, claim_id))
 
@@ -159,7 +163,7 @@ def answer(sentence: str, value: Any, *, because: str, holds_for: str, not_for: 
         holds_for=holds_for,
         not_for=not_for,
         unit=unit or ("x as fast" if hasattr(value, "pairs") else None),
-        reason=evidence.doubt if evidence.value is not None else verdicts.NOT_MEASURED,
+        reason=evidence.doubt,
         **evidence.numbers(),
     )
     ledger.add(row)
@@ -187,11 +191,10 @@ def keep(*measured: Any, name: str = "") -> Any:
 
     name  given to rows that have none, so that two measurements of one kind stay apart
     """
-    named = {"name": name} if name else {}
     kept = []
     for row in measured:
-        fill = named if getattr(row, "name", None) == "" else {}
-        kept.append(replace(row, run_key=current().run_key, **fill))
+        named = {"name": name} if getattr(row, "name", None) == "" else {}
+        kept.append(replace(row, run_key=current().run_key, **named))
     ledger.add(*kept)
     return kept[0] if len(kept) == 1 else tuple(kept)
 

@@ -64,24 +64,33 @@ def entry(lesson, claim_id):
 def as_page() -> str:
     """The register in Markdown, as docs/claims.md has it."""
     claims = [claim for group in register().values() for claim in group.values()]
-    counts = {
-        "claims": len(claims),
-        "failed": sum("fails" in claim.seen for claim in claims),
-        "silent": sum(len(claim.before) - len(claim.history) for claim in claims),
-    }
-    about = {"lessons": lessons(), "register": register(), "held_out": _held_out(claims)}
-    return template("claims.md").render(**counts, **about).strip() + "\n"
+    page = template("claims.md").render(
+        claims=len(claims),
+        failed=sum("fails" in claim.seen for claim in claims),
+        silent=sum(len(claim.before) - len(claim.history) for claim in claims),
+        lessons=lessons(),
+        register=register(),
+        held_out=_held_out(claims),
+    )
+    return page.strip() + "\n"
 
 
 def _held_out(claims):
     """What `seen` says of seeds 3 to 7: counts of claims, of verdicts, and of claims that came out in two ways."""
+    import numpy as np
+
     said = [found for claim in claims for found in _HELD_OUT.findall(claim.seen)]
-    rows = [(int(holds), int(fails or 0), int(still_open or 0)) for holds, fails, still_open in said]
-    holds, fails, still_open = map(sum, zip(*rows, strict=True))
-    changing = sum(len([count for count in row if count]) > 1 for row in rows)
-    opposite = sum(bool(row[0] and row[1]) for row in rows)
-    counts = {"claims": len(rows), "holds": holds, "fails": fails, "open": still_open}
-    return counts | {"verdicts": holds + fails + still_open, "changing": changing, "opposite": opposite}
+    counts = np.array([[int(number or 0) for number in found] for found in said])
+    holds, fails, still_open = counts.sum(axis=0)
+    return {
+        "claims": len(counts),
+        "verdicts": counts.sum(),
+        "holds": holds,
+        "fails": fails,
+        "open": still_open,
+        "changing": np.sum(np.sum(counts > 0, axis=1) > 1),
+        "opposite": np.sum(np.all(counts[:, :2], axis=1)),
+    }
 
 
 def as_markdown(profile: str = "lab", seeds: Iterable[int] | None = None) -> str:
@@ -99,8 +108,8 @@ def as_markdown(profile: str = "lab", seeds: Iterable[int] | None = None) -> str
             fix=" or ".join([*(f"--profile {each}" for each in others), f"labkit run --profile {profile}"]),
         )
     counts = Counter(verdict for tally in found.values() for verdict in tally.verdicts.values())
-    about = {"profile": profile, "seeds": seeds, "found": found, "counts": counts}
-    return template("claims_by_seed.md", plain=_plain).render(**about).strip() + "\n"
+    page = template("claims_by_seed.md").render(profile=profile, seeds=seeds, found=found, counts=counts, plain=_plain)
+    return page.strip() + "\n"
 
 
 def _plain(words):

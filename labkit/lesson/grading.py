@@ -58,8 +58,13 @@ def _begun():
     """The process that grades."""
     own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"}
     command = [sys.executable, "-P", "-W", "ignore", "-c", GRADER]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, env=os.environ | own, **pipes)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | own,
+    )
 
 
 def grade(path, *, solved=False):
@@ -75,8 +80,11 @@ def grade(path, *, solved=False):
 
 def flaw(path, *, solved=False):
     """Why a notebook does not pass, or None: the exercises that do not, or were not graded."""
-    found = {name: found for name, found in grade(path, solved=solved).items() if found[0] != "passed"}
-    said = [f"Exercise {name!r} is {verdict}, graded apart: {message}" for name, (verdict, message) in found.items()]
+    said = [
+        f"Exercise {name!r} is {verdict}, graded apart: {message}"
+        for name, (verdict, message) in grade(path, solved=solved).items()
+        if verdict != "passed"
+    ]
     return " ".join(said) or None
 
 
@@ -91,7 +99,9 @@ def asked(path, *, solved=False):
     cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
     imports = []
     found = {}
-    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+    for cell in cells:
+        if cell["cell_type"] != "code":
+            continue
         source = re.sub("^[%!].*", "pass", "".join(cell["source"]), flags=re.MULTILINE)  # commands of IPython
         imports += _imports(source)
         for name in exercises.asked(source):

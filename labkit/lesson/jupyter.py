@@ -23,7 +23,7 @@ def command(settings_folder, lessons, arguments=()):
         f"--ServerApp.root_dir={lessons.parent}",
         f"--LabApp.default_url=/lab/tree/{lessons.name}/00_start_here.ipynb",
         f"--LabApp.app_settings_dir={settings_folder}",
-        *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
+        *(["--allow-root"] if os.geteuid() == 0 else []),
         *arguments,
     ]
 

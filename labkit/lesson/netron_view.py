@@ -28,6 +28,7 @@ from labkit.export.walk import inside
 from labkit.files import artifacts, write_text
 from labkit.lesson import cards
 
+IN_A_CELL = 520  # CSS pixels, the height of a drawing
 IN_A_NOTEBOOK = 16 * 2**10  # bytes; larger tensors would swell the saved notebook, and the graph is drawn without them
 WHOLE_MODEL = 256 * 2**20  # bytes; `labkit view` shows a model up to this size with all its weights
 IN_A_LARGE_MODEL = 2**20  # bytes per tensor, in a model above that
@@ -40,11 +41,10 @@ _MODULES = (
 )
 
 
-def show(path: str | Path, *others: str | Path, height: int = 520) -> None:
+def show(path: str | Path, *others: str | Path) -> None:
     """Show models side by side, drawn by netron.
 
-    path    an ONNX file; `others` stand to its right
-    height  of the drawing, in CSS pixels
+    path  an ONNX file; `others` stand to its right
     Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a note says what is missing. In a
     headless run the drawing is kept as a page of its own, and linked; outside a notebook nothing is shown.
     Raises  LabError for a file that is not an ONNX model
@@ -55,7 +55,7 @@ def show(path: str | Path, *others: str | Path, height: int = 520) -> None:
     if not cards.shell():
         return
     try:
-        display(HTML(page(graphs, height=height) if cards.interactive() else _linked(graphs)))
+        display(HTML(page(graphs, height=IN_A_CELL) if cards.interactive() else _linked(graphs)))
     except Unavailable as error:
         cards.show("note", error.what, error.fix)
 
@@ -75,12 +75,12 @@ def whole_page(path: str | Path, *others: str | Path) -> bytes:
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
     graphs = [_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
-    return page(graphs).encode("utf-8")
+    return page(graphs).encode()
 
 
 def open_tab(address: str) -> None:
     """Open a browser tab where there is a display; elsewhere a browser of the terminal would take its place."""
-    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+    if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open_new_tab(address)
 
 
@@ -118,8 +118,7 @@ def _read_graph(path, *, largest_tensor):
     for tensor in inside(model, TensorProto):
         if tensor.ByteSize() > largest_tensor and not tensor.data_location:
             _empty(tensor)
-    operators = {node.op_type for node in model.graph.node}
-    return Graph(path.name, model.SerializeToString(), operators)
+    return Graph(path.name, model.SerializeToString(), {node.op_type for node in model.graph.node})
 
 
 def _empty(tensor):

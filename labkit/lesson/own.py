@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from labkit.files import atomic, root, write_text
+from labkit.files import atomic, notebooks, root, write_text
 
 CONTEXT = 8  # lines around a change: most cells are shown whole
 
@@ -27,10 +27,9 @@ def renew() -> Any:
 
     returns  what to tell the reader: a line per lesson that was renewed, kept although the course changed, or taken out
     """
-    originals = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-    told = [_renew(original) for original in originals]
+    told = [_renew(original) for original in notebooks()]
     _renew_guide(Path(__file__).parent.parent / "templates" / "AGENTS.md")
-    names = {original.name for original in originals}
+    names = {original.name for original in notebooks()}
     gone = [base for base in sorted((folder() / ".base").glob("*.ipynb")) if base.name not in names]
     told += [_take_out(base) for base in gone]
     return [line for line in told if line]
@@ -126,5 +125,12 @@ def _text(path):
 
 
 def _difference(old, new):
-    names = {"fromfile": "the lesson as it was copied", "tofile": "the lesson in the course now"}
-    return "\n".join(difflib.unified_diff(old.splitlines(), new.splitlines(), **names, n=CONTEXT, lineterm="")) + "\n"
+    lines = difflib.unified_diff(
+        old.splitlines(),
+        new.splitlines(),
+        "the lesson as it was copied",
+        "the lesson in the course now",
+        n=CONTEXT,
+        lineterm="",
+    )
+    return "\n".join(lines) + "\n"

@@ -60,11 +60,10 @@ def progress() -> Progress:
     """The `Progress` of the reader of this ledger."""
     runs = sorted(find(Run, reported_by=None), key=lambda run: run.started_utc)
     lent = {row.batch_key for row in find(Batch) if json.loads(row.settings).get("solutions")}
-    own = [run for run in runs if run.batch_key not in lent]
+    own = {run.run_key for run in runs if run.batch_key not in lent}
     by_hand = {run.run_key: run.notebook for run in runs if run.batch_key is None}
     ended = {by_hand.get(row.run_key) for row in find(Completion)}
-    keys = {run.run_key for run in own}
-    solved = {row.exercise_id for row in find(Answer, verdict="passed") if row.run_key in keys}
+    solved = {row.exercise_id for row in find(Answer, verdict="passed") if row.run_key in own}
     guesses = _first_guesses(by_hand)
     steps = tuple(_step(lesson, ended, set(by_hand.values()), solved, guesses) for lesson in lessons())
     return Progress(steps, _leanings([row for _, row in guesses]))
@@ -72,11 +71,11 @@ def progress() -> Progress:
 
 def _first_guesses(by_hand):
     """[(notebook, `Prediction`)]: of each question the first answer that was given before the result was shown."""
-    order = {key: place for place, key in enumerate(by_hand)}
-    rows = [row for row in find(Prediction, source="reader") if row.run_key in order and row.verdict]
-    first = {}
-    for row in sorted(rows, key=lambda row: order[row.run_key]):
-        first.setdefault((by_hand[row.run_key], row.prediction_id), row)
+    rows, first = find(Prediction, source="reader"), {}
+    for run_key, notebook in by_hand.items():  # the oldest run first
+        for row in rows:
+            if row.run_key == run_key and row.verdict:
+                first.setdefault((notebook, row.prediction_id), row)
     return [(notebook, row) for (notebook, _), row in first.items()]
 
 

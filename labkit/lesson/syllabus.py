@@ -38,14 +38,14 @@ def lessons() -> list:
 
 def _read_lesson(path):
     """A notebook as a `LessonPage`."""
-    cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
     title = re.search(r"^# (.+)$", texts[0], flags=re.MULTILINE)
     question = re.search(r"^\*\*(.+\?)\*\*$", texts[0], flags=re.MULTILINE)
     minutes = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", texts[0])
     return LessonPage(
-        path=Path(path),
-        title=title[1] if title else Path(path).stem,
+        path=path,
+        title=title[1] if title else path.stem,
         question=question[1] if question else "",
         minutes=sum(map(int, filter(None, minutes.groups()))) if minutes else None,
         exercises=tuple(exercises.find(name) for text in texts for name in exercises.asked(text)),
@@ -76,10 +76,15 @@ def new_lesson(number: str, name: str) -> Any:
         "exercises.txt": root() / "labkit" / "lesson" / "exercises" / f"l{number}_{name}.py",
         "answers.txt": root() / "tests" / "lesson" / "answers" / f"l{number}_{name}.py",
     }
-    words = {"NAME": notebook.stem, "TITLE": name.replace("_", " ").capitalize(), "PREFIX": name.split("_")[0]}
+    words = {
+        "NAME": notebook.stem,
+        "TITLE": name.replace("_", " ").capitalize(),
+        "PREFIX": name.split("_")[0],
+        "NN": number,
+    }
     for template, target in targets.items():
         text = (templates / template).read_text(encoding="utf-8")
-        for placeholder, word in {**words, "NN": number}.items():
+        for placeholder, word in words.items():
             text = text.replace(placeholder, word)
         write_text(target, text)
     return tuple(targets.values())

@@ -13,7 +13,7 @@ NOT_MEASURED = "not measured in this run"
 
 
 class Evidence(NamedTuple):
-    """The numbers that a claim or a result rests on; all None when nothing was measured.
+    """The numbers that a claim or a result rests on; all None but `doubt` when nothing was measured.
 
     value      an option, a number, or the point estimate of an interval
     low, high  the interval that gets the verdict: a ratio of timings with its noise floor on both sides
@@ -34,12 +34,17 @@ class Evidence(NamedTuple):
         return {"value": self.value, "low": self.low, "high": self.high, "basis": self.basis}
 
 
+NOTHING = Evidence(doubt=NOT_MEASURED)
+
+
 def weigh(value):
     """The `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no evidence.
 
     Raises  LessonError for a bare pair of numbers: it does not say how many samples stand behind it
     """
-    if value is None or isinstance(value, str):
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
         return Evidence(value)
     samples = getattr(value, "pairs", getattr(value, "samples", None))
     if samples is None and isinstance(value, (tuple, list)):
@@ -50,16 +55,13 @@ def weigh(value):
         )
     if samples is None:
         number = float(value)
-        return Evidence() if math.isnan(number) else Evidence(number, number, number)
-    low = float(value.low)
-    high = float(value.high)
-    floor = getattr(value, "floor", None) or 0.0
-    floor = floor if math.isfinite(floor) else 0.0  # from too few pairs: then there is no interval to widen
+        return NOTHING if math.isnan(number) else Evidence(number, number, number)
+    low, high, floor = float(value.low), float(value.high), getattr(value, "floor", 0.0)
     if math.isnan(low) or math.isnan(high):
-        return Evidence()
+        return NOTHING
     middle = (low + high) / 2 if value.median is None else float(value.median)
-    if not math.isfinite(high - low):  # there is no interval: one number, which decides nothing
-        low = high = middle
+    if not math.isfinite(high - low):  # too few samples for an interval: one number, which decides nothing
+        low, high, floor = middle, middle, 0.0
     fewest = getattr(value, "fewest", FEWEST)
     kind = "pairs" if hasattr(value, "pairs") else "samples"
     return Evidence(
@@ -79,7 +81,7 @@ def of_prediction(row):
     return "open" if row.reason else _of_guess(row.answer, row.result, row.low, row.high)
 
 
-def _of_guess(answer, result, low=None, high=None):
+def _of_guess(answer, result, low, high):
     """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
     if result is None:
         return "open"
@@ -97,8 +99,6 @@ def _of_guess(answer, result, low=None, high=None):
 
 def of_claim(found, holds_if, reason=None):
     """(verdict, why it stays open or None) of a claim on this `Evidence`; a `reason` given keeps it open."""
-    if found.value is None:
-        return "inconclusive", reason or NOT_MEASURED
     if reason or found.doubt:
         return "inconclusive", reason or found.doubt
     widened = _of_interval(found.low, found.high, holds_if)
@@ -123,7 +123,7 @@ def _of_interval(low, high, holds_if):
 
 def _points(low, high):
     """Numbers from `low` to `high`: evenly spaced, and in equal ratios, which find 0.5 to 2 within 0.001 to 1,000."""
-    evenly = [low + (high - low) * share / 20 for share in range(21)]
-    largest = max(abs(low), abs(high))
-    ratios = [sign * largest * 10 ** (-step / 10) for sign in (1, -1) for step in range(61)]
-    return evenly + [number for number in ratios if low <= number <= high]
+    import numpy as np
+
+    ratios = np.geomspace(1, 1e-6, 61) * max(abs(low), abs(high))
+    return [*np.linspace(low, high, 21), *(number for number in (*ratios, *-ratios) if low <= number <= high)]

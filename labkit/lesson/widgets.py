@@ -24,8 +24,13 @@ def show_question(row, options, record):
         place.update(HTML(card("answered", record(value))))
 
     inputs = _choices(options, row, answer) if options else _number_field(row, answer)
-    line = {"display": "flex", "flex_flow": "row wrap", "border_left": f"4px solid {macros().blue}"}
-    display(widgets.Box(inputs, layout=widgets.Layout(padding="4px 12px", **line)))
+    layout = widgets.Layout(
+        display="flex",
+        flex_flow="row wrap",
+        padding="4px 12px",
+        border_left=f"4px solid {macros().blue}",
+    )
+    display(widgets.Box(inputs, layout=layout))
     place = display(HTML(card("answered", row)), display_id=True)
 
 

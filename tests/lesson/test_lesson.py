@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from labkit import ledger, lesson
-from labkit.errors import LessonError
+from labkit.errors import LabError, LessonError
 from labkit.ledger.rows import Answer, Ceiling, Claim, Decision, LessonAnswer, Prediction
 from labkit.lesson import _exercise, _run, _words, cards, exercises
 from labkit.lesson.exercises import Exercise, expect_close
@@ -447,7 +447,7 @@ def test_what_an_answer_changes_globally_is_put_back_and_named(task, name, capsy
 
 
 def test_an_unknown_exercise_is_refused_with_the_ones_there_are(running):
-    with pytest.raises(LessonError, match="image-bytes"):
+    with pytest.raises(LabError, match="image-bytes"):
         lesson.exercise("no-such-thing")
 
 

@@ -122,9 +122,10 @@ def test_a_lesson_that_the_course_no_longer_has_is_put_away(course):
     edit(own.folder() / FIRST, 0, source="temperature = 80")
     for name in (FIRST, SECOND):
         (course / "notebooks" / name).unlink()
+    write_original(course, "02_milk.ipynb", "print('milk')")
     told = "00_tea: no longer in the course. Yours, with its outputs, is my-lessons/old/00_tea-1.ipynb."
     assert own.renew() == [told]
-    assert sorted(path.name for path in own.folder().glob("*.ipynb")) == ["my_notes.ipynb"]
+    assert sorted(path.name for path in own.folder().glob("*.ipynb")) == ["02_milk.ipynb", "my_notes.ipynb"]
     assert own.renew() == []
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.errors import LessonError
+from labkit.errors import LessonError, require_known
 
 # The instructions of a function that does nothing but return a constant; which of them depends on the Python.
 RETURNS_A_CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
@@ -112,7 +112,7 @@ def untouched(answer):
 def _same(before, after):
     """True for two equal nested values of tuples, lists, dicts, arrays and numbers."""
     if isinstance(before, dict):
-        return list(before) == list(after) and all(_same(before[key], after[key]) for key in before)
+        return _same(list(before.items()), list(after.items()))
     if isinstance(before, (tuple, list)):
         return len(before) == len(after) and all(map(_same, before, after))
     return bool((before == after).all()) if hasattr(before, "shape") else before == after
@@ -147,9 +147,7 @@ def lessons():
 
 def find(exercise_id):
     """The exercise of that id."""
-    if exercise_id not in registry():
-        known = ", ".join(sorted(registry()))
-        raise LessonError(f"There is no exercise {exercise_id!r}.", expected=known, found=exercise_id)
+    require_known(exercise_id, registry(), "exercise")
     return registry()[exercise_id]
 
 
