@@ -79,7 +79,7 @@ def ratio(result):
 
     An interval so long that it would dwarf the others is cut off by the frame, with an arrow.
     """
-    rows = list(result.rows)
+    rows = result.rows
     medians = [1.0, *(row.median for row in rows)]
     least, most = min(medians) / FRAME, max(medians) * FRAME
     figure, ax = canvas(height=1.2 + 0.45 * len(rows))
@@ -88,12 +88,11 @@ def ratio(result):
     ax.axvline(1, color=GREY, lw=1)
     for place, row in enumerate(rows):
         colour = {"faster": COLOURS[2], "slower": COLOURS[1]}.get(row.verdict, GREY)
-        shown_part = [max(row.low, least), min(row.high, most)]
-        ax.plot(shown_part, [place, place], color=colour, lw=3, solid_capstyle="butt")
-        if row.low < least:
-            ax.plot(least, place, "<", color=colour, ms=8, clip_on=False)
-        if row.high > most:
-            ax.plot(most, place, ">", color=colour, ms=8, clip_on=False)
+        low, high = ends = np.clip([row.low, row.high], least, most)
+        ax.plot(ends, [place, place], color=colour, lw=3, solid_capstyle="butt")
+        for end, drawn, arrow in ((row.low, low, "<"), (row.high, high, ">")):
+            if end != drawn:
+                ax.plot(drawn, place, arrow, color=colour, ms=8, clip_on=False)
         ax.plot(row.median, place, "o", color=colour, ms=7)
         # beside the axes, where no interval and no line runs through it
         text = f"{shown(row.median, 'x')}  {row.verdict}"
