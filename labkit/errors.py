@@ -59,7 +59,7 @@ class Unavailable(LabError):
 
 
 def explained(error: OSError) -> LabError:
-    """An `OSError` as a `LabError` that names the file and says what to do: for the command line and the runner."""
+    """An `OSError` as a `LabError` that names the file and says what to do: for the command line."""
     places = [str(name) for name in (error.filename, error.filename2) if name is not None]
     reason = error.strerror or str(error) or type(error).__name__
     step = _STEPS.get(error.errno or 0, "mend that, and give the same command again")

@@ -64,17 +64,23 @@ def run(
     from labkit.runner import run_batch
     from labkit.runner.tasks import seeds_of
 
-    parameters = dict(map(_split_parameter, parameter))
-    solve = "both" if check_exercises else solutions
-    where = {"seeds": seeds_of(seeds) if seeds else (), "cluster": cluster}
-    how = {"profile": profile, "fresh": fresh, "solutions": solve, "strict": strict, "together": together}
-    result = run_batch(notebooks, parameters=parameters, **how, **where)
+    result = run_batch(
+        notebooks,
+        profile=profile,
+        parameters=dict(map(_split_parameter, parameter)),
+        seeds=seeds_of(seeds) if seeds else (),
+        cluster=cluster,
+        fresh=fresh,
+        solutions="both" if check_exercises else solutions,
+        strict=strict,
+        together=together,
+    )
     if against:
         flipped, compared = flips([attempt.run_key for attempt in result.attempts], against)
         for line in [*flipped, f"{len(flipped)} of {compared} recorded verdicts and answers are other ones here."]:
             echo(line)
     echo("Writing the report ...")
-    _write_report()
+    report()
     raise Exit(0 if result.ok else 1)
 
 
@@ -191,11 +197,6 @@ def report():
 
     Example: labkit report
     """
-    _write_report()
-
-
-def _write_report():
-    """Write the report and say where it is."""
     from labkit.report import write_report
 
     echo(path_of(write_report()))

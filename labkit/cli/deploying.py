@@ -100,12 +100,11 @@ def quantize(
 
     automatic = "auto" in keep
     if automatic and len(keep) > 1:
-        found = ", ".join(keep)
-        raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=found)
+        raise LabError("auto chooses the layers by itself.", expected="auto or names of nodes", found=", ".join(keep))
     require_known(unseen or "test", ("train", "test"), "split")
+    pictures = {"size": size, "mean": mean, "std": std}
     in_float = Limit(loss, min_sqnr, labels, unseen, class_axis) if automatic else keep
     settings = {"recipe": recipe, "method": method, "in_float": in_float, "weight_bits": weight_bits}
-    pictures = {"size": size, "mean": mean, "std": std}
     path = by_name(model, to, precision, data=data, count=count, pictures=pictures, **settings)
     share = path.stat().st_size / model.stat().st_size
     echo(f"{path_of(path)} ({_size(path)}, {share:.0%} of {path_of(model)})")

@@ -17,19 +17,8 @@ def run_batch(notebooks: Any = None, *, show: Callable | None = None, **settings
     settings   fields of `labkit.runner.tasks.BatchSettings`, such as profile="lab", parameters={"seed": 1}, fresh=True
     returns    `labkit.runner.batch.Result`; its `ok` says whether every notebook's last cell wrote its record
     errors     LabError for unknown notebooks, profiles or parameters, when another batch is running, and when the
-               disk is full or may not be written
+               ledger may not be written; OSError when the disk is full
     """
-    import sqlite3
-
-    from labkit.errors import LabError
     from labkit.runner import batch, tasks  # here, so that a worker and the keeper start without them
 
-    try:
-        return batch.run(notebooks, tasks.BatchSettings(**settings), show=show)
-    except (OSError, sqlite3.Error) as error:
-        raise LabError(
-            "The batch could not go on.",
-            expected="an artifacts folder that may be written, on a disk with room",
-            found=str(error),
-            fix="see to that; the same command then goes on where this one was cut short",
-        ) from error
+    return batch.run(notebooks, tasks.BatchSettings(**settings), show=show)

@@ -19,11 +19,9 @@ from labkit.runner.tasks import PROFILES, label
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a batch: one `Attempt` row per task, in order; `kept` names those that did not run again."""
+    """What became of a batch: one `Attempt` row per task, in order."""
 
-    batch_key: str
     attempts: tuple[Attempt, ...]
-    kept: tuple[str, ...]
 
     @property
     def ok(self):
@@ -50,10 +48,9 @@ def run(notebooks, settings, *, show=None):
                     done = passed_before | {label(attempt): attempt for attempt in ended}
         finally:
             _end_stale()
-        attempts = tuple(done[label(task)] for task in wanted)
-        result = Result(batch.batch_key, attempts, tuple(passed_before))
+        result = Result(tuple(done[label(task)] for task in wanted))
         ledger.add(replace(batch, status="passed" if result.ok else "failed"))
-        progress.finish(attempts)
+        progress.finish(result.attempts)
     return result
 
 

@@ -22,6 +22,7 @@ from papermill.exceptions import PapermillException
 
 from labkit import ledger
 from labkit.ledger.rows import Completion
+from labkit.lesson import exercises
 from labkit.lesson.pages import name_pictures
 from labkit.runner.process import how_it_ended
 from labkit.runner.tasks import PROFILES
@@ -46,12 +47,14 @@ class LessonEngine(NBClientEngine):
 
     @classmethod
     def execute_notebook(cls, nb, kernel_name, *, solutions=False, **options):
-        if solutions:
-            _fill_in_answers(nb)
+        for cell in nb.cells:
+            if solutions and "exercise" in cell.metadata.tags:
+                cell.source = exercises.fill(cell.source)
+                cell.metadata.tags.append("solution")
         return super().execute_notebook(nb, kernel_name, **options)
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man, kernel_name, *, start_timeout=60, config=None, **options):
+    def execute_managed_notebook(cls, nb_man, kernel_name, *, start_timeout, config=None, **options):
         run = _LessonRun(nb_man.nb, options)
         nb_man.save = partial(_save, nb_man)
         run.client = PapermillNotebookClient(
@@ -145,13 +148,3 @@ def _save(nb_man):
         part.write_text(json.dumps(nb_man.nb), encoding="utf-8")
         part.replace(path)
     nb_man.last_save_time = nb_man.now()
-
-
-def _fill_in_answers(nb):
-    """Solve the exercises of a notebook with the reference answers."""
-    from labkit.lesson import exercises
-
-    for cell in nb.cells:
-        if cell.cell_type == "code" and "exercise" in cell.metadata.tags:
-            cell.source = exercises.fill(cell.source)
-            cell.metadata.tags.append("solution")

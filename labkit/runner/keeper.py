@@ -110,19 +110,20 @@ def stoppable():
 
     Python drops an exception that a signal raises at a bad moment, such as amid an import: so the signal is noted only.
     """
-    told, numbers = [], []
+    told, before = [], {}
 
     def go_on():
         if told:
             raise KeyboardInterrupt if told[0] == signal.SIGINT else SystemExit(128 + told[0])
 
-    if threading.current_thread() is threading.main_thread():
-        numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    before = [signal.signal(number, lambda number, frame: told.append(number)) for number in numbers]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        main = threading.current_thread() is threading.main_thread()  # no other may set a handler
+        if main and signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, lambda number, frame: told.append(number))
     try:
         yield go_on
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 

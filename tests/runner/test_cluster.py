@@ -87,8 +87,7 @@ def test_what_passed_on_a_cluster_is_kept_by_a_run_here(place):
     assert [row.status for row in first.attempts] == ["passed", "failed"]
     (place / "mended").touch()
     second = run_batch(show=False)
-    assert second.ok and second.batch_key == first.batch_key and second.kept == ("00_good",)
-    assert second.attempts[0] == first.attempts[0]
+    assert second.ok and second.attempts[0] == first.attempts[0]
 
 
 def test_a_lesson_that_measures_has_its_worker_alone_with_all_its_cores(place, monkeypatch):
