@@ -100,7 +100,7 @@ def test_run_passes_its_options_on_writes_the_report_and_ends_with_the_batch(mon
 
 def test_run_passes_seeds_and_the_address_of_a_cluster_on(monkeypatch):
     calls = []
-    monkeypatch.setattr("labkit.cli.course._write_report", lambda: None)
+    monkeypatch.setattr("labkit.cli.course.report", lambda: None)
     monkeypatch.setattr(runner, "run_batch", lambda *names, **settings: calls.append(settings) or Ended(True))
     call("run", "--seeds", "0:3", "--cluster", "tcp://127.0.0.1:8786")
     call("run")
@@ -112,7 +112,7 @@ def test_run_passes_seeds_and_the_address_of_a_cluster_on(monkeypatch):
 
 def test_run_lists_what_a_recorded_run_said_otherwise(monkeypatch, tmp_path):
     monkeypatch.setattr("labkit.device.commit", lambda: "abc")
-    monkeypatch.setattr("labkit.cli.course._write_report", lambda: None)
+    monkeypatch.setattr("labkit.cli.course.report", lambda: None)
     write_lesson()
     ledger.record("Box", profile="quick", folder=tmp_path)
     ledger.add(replace(ledger.find(Claim, claim_id="c")[0], verdict="fails"))

@@ -36,17 +36,17 @@ def doctor():
 
 @app.command()
 def run(
-    notebooks: Annotated[list[str] | None, Argument(help="Numbers, names or paths; all by default.")] = None,
-    profile: Annotated[str, Option(help="quick, lab or paper.")] = "quick",
-    parameter: Annotated[list[str], Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = (),
-    seeds: Annotated[str, Option(help="Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.")] = "",
-    cluster: Annotated[str | None, Option(help="On dask workers: tcp://HOST:PORT, or local for two here.")] = None,
-    fresh: Annotated[bool, Option(help="Start over instead of resuming a batch that was cut short.")] = False,
-    solutions: Annotated[bool, Option(help="Fill the reference answers into the exercises.")] = False,
-    check_exercises: Annotated[bool, Option(help="Run each exercise as it is given, then check its answer.")] = False,
-    strict: Annotated[bool, Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
-    together: Annotated[int | None, Option(min=1, help="So many at a time; what they measure means nothing.")] = None,
-    against: Annotated[Path | None, Option(help="List what recorded runs said otherwise: artifacts/recorded.")] = None,
+    notebooks: Annotated[list[str] | None, Argument()] = None,
+    profile: str = "quick",
+    parameter: Annotated[list[str], Option("--parameter", "-p")] = (),
+    seeds: str = "",
+    cluster: str | None = None,
+    fresh: bool = False,
+    solutions: bool = False,
+    check_exercises: bool = False,
+    strict: bool = False,
+    together: Annotated[int | None, Option(min=1)] = None,
+    against: Path | None = None,
 ):
     """Execute notebooks headlessly and write artifacts/report.html.
 
@@ -57,6 +57,18 @@ def run(
     On a cluster, lessons that measure run alone on each machine; docs/cluster.md says how to start one.
 
     --against compares verdicts and answers with recorded runs of this kind of machine, profile and seed.
+
+    notebooks        Numbers, names or paths; all by default.
+    profile          quick, lab or paper.
+    parameter        NAME=VALUE, repeatable.
+    seeds            Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.
+    cluster          On dask workers: tcp://HOST:PORT, or local for two here.
+    fresh            Start over instead of resuming a batch that was cut short.
+    solutions        Fill the reference answers into the exercises.
+    check_exercises  Run each exercise as it is given, then check its answer.
+    strict           An unsolved or wrong exercise fails its notebook.
+    together         So many at a time; what they measure means nothing.
+    against          List what recorded runs said otherwise: artifacts/recorded.
 
     Example: labkit run 00 01 --profile lab --seeds 0:5
     """
@@ -133,12 +145,15 @@ def progress():
 
 @app.command("new-lesson")
 def _begin_lesson(
-    number: Annotated[str, Argument(help="Two digits, such as 20.")],
-    name: Annotated[str, Argument(help="Words joined by underscores.")],
+    number: str,
+    name: str,
 ):
     """Begin a lesson: its notebook and its exercises.
 
     They are made from a template that keeps the rules of CONTRIBUTING.md.
+
+    number  Two digits, such as 20.
+    name    Words joined by underscores.
 
     Example: labkit new-lesson 20 a_lesson_of_mine
     """
@@ -152,13 +167,15 @@ def _begin_lesson(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def lab(
     context: Context,
-    originals: Annotated[bool, Option("--originals", help="The course's own lessons, for their authors.")] = False,
+    originals: bool = False,
 ):
     """Open JupyterLab on your own copies of the lessons.
 
     They lie in my-lessons/, which no update of the course touches. A copy that you have not changed is renewed when the
     course changes; one that you have changed stays, and what is new is written beside it. Further options go to
     JupyterLab.
+
+    originals  The course's own lessons, for their authors.
 
     Example: labkit lab --port 9999
     """
@@ -175,10 +192,12 @@ def lab(
 
 
 @app.command()
-def reset(lessons: Annotated[list[str], Argument(help="Numbers or names.")]):
+def reset(lessons: list[str]):
     """Give fresh copies of lessons, and keep your old ones.
 
     The old copy goes to my-lessons/old/.
+
+    lessons  Numbers or names.
 
     Example: labkit reset 05
     """

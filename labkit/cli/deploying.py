@@ -5,52 +5,42 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Option, echo
 
 from labkit.cli.app import app, path_of
 from labkit.errors import LabError, require_known
 from labkit.ledger.shown import shown
 
-# options of `quantize` that need more than a line
-WeightBits = Annotated[str, Option(help="7, 8, or auto: 8 where this CPU has VNNI; by default as the recipe says.")]
-Pixels = Annotated[int | None, Option(min=8, help="Pixels a side of the images, where MODEL leaves them open.")]
-Mean = Annotated[
-    str | None, Option(help="What training subtracted from pixels of 0 to 1: 0.5,0.5,0.5; ImageNet's for a folder.")
-]
-Unseen = Annotated[
-    str | None,
-    Option(help="With auto: train or test, the split of --data that MODEL was not trained on. It judges the choice."),
-]
-ClassAxis = Annotated[int | None, Option(help="Axis of the output that holds classes; 1 for (N, classes).", min=1)]
-
 
 @app.command()
 def export(
-    model: Annotated[str, Argument(help="A network, a checkpoint of `labkit train`, or a .small file.")],
-    out: Annotated[Path | None, Option(help="The file to write; MODEL.onnx when none is given.")] = None,
-    weights: Annotated[
-        str | None,
-        Option(
-            help="Your file for MODEL: of the course, of torchvision, or module:function (it runs your code). Or "
-            "DEFAULT, to fetch what torchvision publishes."
-        ),
-    ] = None,
-    size: Annotated[
-        int | None, Option(min=8, help="With --weights: pixels a side; 224 where nothing says more.")
-    ] = None,
-    opset: Annotated[int | None, Option(help="Version of the operator set; the course's own by default.")] = None,
+    model: str,
+    out: Path | None = None,
+    weights: str | None = None,
+    size: Annotated[int | None, Option(min=8)] = None,
+    opset: int | None = None,
 ):
     """Write a network as an ONNX file, and compare the answers.
 
     Ends with an error when they differ.
+
+    model    A network, a checkpoint of `labkit train`, or a .small file.
+    out      The file to write; MODEL.onnx when none is given.
+    weights  Your file for MODEL: of the course, of torchvision, or module:function (it runs your code). Or DEFAULT, to
+             fetch what torchvision publishes.
+    size     With --weights: pixels a side; 224 where nothing says more.
+    opset    Version of the operator set; the course's own by default.
 
     Example: labkit export resnet18 --weights model.pth --out resnet18.onnx
     """
     from labkit.engines.deployment import export_by_name
 
     if weights is None and Path(model).suffix in (".pth", ".safetensors"):
-        fix = f"labkit export NETWORK --weights {model}"
-        raise LabError(f"{model} holds weights, and not the network.", expected="also its name", fix=fix)
+        raise LabError(
+            f"{model} holds weights, and not the network.",
+            expected="also its name",
+            fix=f"labkit export NETWORK --weights {model}",
+        )
     if weights and ":" in model:
         echo(f"Running your code: {model}")
     path, notes, found = export_by_name(model, out, opset=opset, weights=weights, size=size)
@@ -64,26 +54,24 @@ def export(
 
 @app.command()
 def quantize(
-    model: Annotated[Path, Argument(help="An ONNX file in float32.")],
-    to: Annotated[Path, Argument(help="The file to write.")],
-    precision: Annotated[
-        str, Option(help="int8; int8-blocks for transformers on CPUs; fp8, fp16 or int8+fp16 for GPUs.")
-    ] = "int8",
-    recipe: Annotated[str, Option(help="For which engine: tensorrt, onnxruntime or openvino.")] = "tensorrt",
-    method: Annotated[str, Option(help="Ranges by minmax, percentile or entropy.")] = "minmax",
-    weight_bits: WeightBits = "recipe",
-    data: Annotated[str | None, Option(help="Real images for INT8, FP8: a data set, or a folder of pictures.")] = None,
-    size: Pixels = None,
-    mean: Mean = None,
-    std: Annotated[str | None, Option(help="What training then divided by, likewise.")] = None,
-    count: Annotated[int, Option(help="How many of its training images to look at.", min=64)] = 256,
-    keep: Annotated[list[str], Option(help="A node to leave in float, repeatable; auto: find them.")] = (),
-    unseen: Unseen = None,
-    loss: Annotated[float, Option(help="With auto: how many of a hundred answers may change.")] = 0.5,
-    labels: Annotated[bool, Option(help="With auto: count right answers lost instead, by the labels.")] = False,
-    class_axis: ClassAxis = None,
+    model: Path,
+    to: Path,
+    precision: str = "int8",
+    recipe: str = "tensorrt",
+    method: str = "minmax",
+    weight_bits: str = "recipe",
+    data: str | None = None,
+    size: Annotated[int | None, Option(min=8)] = None,
+    mean: str | None = None,
+    std: str | None = None,
+    count: Annotated[int, Option(min=64)] = 256,
+    keep: list[str] = (),
+    unseen: str | None = None,
+    loss: float = 0.5,
+    labels: bool = False,
+    class_axis: Annotated[int | None, Option(min=1)] = None,
     # 15 dB: a thirtieth of the power of the answers is noise
-    min_sqnr: Annotated[float, Option(help="Least SQNR in dB of an INT8 file on test images.")] = 15.0,
+    min_sqnr: float = 15.0,
 ):
     """Write an ONNX file in smaller numbers: INT8, FP8 or FP16.
 
@@ -93,6 +81,24 @@ def quantize(
     an error. With `--keep auto` the layers that lose most stay in float: as few as `--loss` and `--min-sqnr` allow.
     They are judged on images of `--unseen`; else on more of the training images, so that a network that knows those by
     heart seems to lose less than it will. The file says on which.
+
+    model        An ONNX file in float32.
+    to           The file to write.
+    precision    int8; int8-blocks for transformers on CPUs; fp8, fp16 or int8+fp16 for GPUs.
+    recipe       For which engine: tensorrt, onnxruntime or openvino.
+    method       Ranges by minmax, percentile or entropy.
+    weight_bits  7, 8, or auto: 8 where this CPU has VNNI; by default as the recipe says.
+    data         Real images for INT8, FP8: a data set, or a folder of pictures.
+    size         Pixels a side of the images, where MODEL leaves them open.
+    mean         What training subtracted from pixels of 0 to 1: 0.5,0.5,0.5; ImageNet's for a folder.
+    std          What training then divided by, likewise.
+    count        How many of its training images to look at.
+    keep         A node to leave in float, repeatable; auto: find them.
+    unseen       With auto: train or test, the split of --data that MODEL was not trained on. It judges the choice.
+    loss         With auto: how many of a hundred answers may change.
+    labels       With auto: count right answers lost instead, by the labels.
+    class_axis   Axis of the output that holds classes; 1 for (N, classes).
+    min_sqnr     Least SQNR in dB of an INT8 file on test images.
 
     Example: labkit quantize resnet18.onnx resnet18-int8.onnx --data fashion-mnist --recipe onnxruntime --keep auto
     """
@@ -159,18 +165,26 @@ def _tell_what_is_lost(model, path, images, *, min_sqnr, axis):
 
 @app.command()
 def compress(
-    checkpoint: Annotated[str, Argument(help="A checkpoint of `labkit train`, or a network that comes trained.")],
-    out: Annotated[Path, Argument(help="The file to write; end it in .small.")],
-    sparsity: Annotated[float, Option(help="Share of the weights that goes.", min=0, max=1)] = 0.91,
-    bits: Annotated[int, Option(help="A layer has 2^bits shared weights.", min=1, max=8)] = 4,
-    epochs: Annotated[int, Option(help="Of fine-tuning after pruning; then a quarter as many.", min=1)] = 4,
-    dataset: Annotated[str | None, Option(help="Images to fine-tune on; its own by default.")] = None,
-    limit: Annotated[int | None, Option(min=1, help="Use only so many images.")] = None,
+    checkpoint: str,
+    out: Path,
+    sparsity: Annotated[float, Option(min=0, max=1)] = 0.91,
+    bits: Annotated[int, Option(min=1, max=8)] = 4,
+    epochs: Annotated[int, Option(min=1)] = 4,
+    dataset: str | None = None,
+    limit: Annotated[int | None, Option(min=1)] = None,
 ):
     """Write a trained network as one small file.
 
     It is pruned, its weights are shared, and both are healed by training; then all is Huffman-coded.
     `labkit export OUT.small` makes an ONNX file of it.
+
+    checkpoint  A checkpoint of `labkit train`, or a network that comes trained.
+    out         The file to write; end it in .small.
+    sparsity    Share of the weights that goes.
+    bits        A layer has 2^bits shared weights.
+    epochs      Of fine-tuning after pruning; then a quarter as many.
+    dataset     Images to fine-tune on; its own by default.
+    limit       Use only so many images.
 
     Example: labkit compress vgg-medium vgg.small --sparsity 0.91 --bits 4
     """
@@ -189,22 +203,25 @@ def compress(
 
 @app.command()
 def view(
-    models: Annotated[list[Path], Argument(help="ONNX files; several stand side by side.")],
-    save: Annotated[Path | None, Option(help="The page to write; in artifacts/views when not given.")] = None,
-    browser: Annotated[bool, Option(help="Open it in a browser tab, where there is a display.")] = True,
+    models: list[Path],
+    save: Path | None = None,
+    browser: bool = True,
 ):
     """Draw ONNX files with netron, offline.
 
     The page holds everything, and opens in any browser.
 
+    models   ONNX files; several stand side by side.
+    save     The page to write; in artifacts/views when not given.
+    browser  Open it in a browser tab, where there is a display.
+
     Example: labkit view model.onnx quantized.onnx
     """
-    from labkit.files import artifacts, atomic
+    from labkit.files import artifacts, write_text
     from labkit.lesson.netron_view import open_tab, whole_page
 
     target = save or artifacts() / "views" / f"{'-'.join(model.stem for model in models)}.html"
-    with atomic(target) as temporary:
-        temporary.write_bytes(whole_page(*models))
+    write_text(target, whole_page(*models))
     echo(path_of(target))
     if browser:
         open_tab(target.resolve().as_uri())
@@ -212,14 +229,18 @@ def view(
 
 @app.command()
 def build(
-    model: Annotated[Path, Argument(help="An ONNX file; its precision is that of the engine.")],
-    batch: Annotated[str, Option(help="SMALLEST:USUAL:LARGEST.")] = "1:8:64",
-    target: Annotated[list[str], Option(help="GPU generation such as SM89, repeatable; by default the one here.")] = (),
+    model: Path,
+    batch: str = "1:8:64",
+    target: list[str] = (),
 ):
     """Build a TensorRT engine, and show what each layer runs in.
 
     TensorRT-RTX needs no GPU. The engine goes to artifacts/engines. One that was built before, by this machine and for
     it, is used again.
+
+    model   An ONNX file; its precision is that of the engine.
+    batch   SMALLEST:USUAL:LARGEST.
+    target  GPU generation such as SM89, repeatable; by default the one here.
 
     Example: labkit build resnet18-int8.onnx --batch 1:8:64
     """

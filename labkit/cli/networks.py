@@ -2,15 +2,14 @@
 
 import dataclasses
 import inspect
-import re
 import tomllib
 from itertools import product
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Context, Option, echo
+from typer import Context, Option, echo
 
-from labkit.cli.app import app, path_of
+from labkit.cli.app import app, described, path_of
 from labkit.engines import PRECISIONS, names
 from labkit.errors import LabError, require_known
 from labkit.train.config import TrainConfig
@@ -18,22 +17,25 @@ from labkit.train.config import TrainConfig
 
 @app.command()
 def bench(
-    model: Annotated[
-        list[str], Argument(help="A network of the course, such as cnn-large, or an .onnx file; or more.")
-    ],
+    model: list[str],
     engine: Annotated[list[str], Option(help=f"{', '.join(names())} or all, repeatable: several race.")] = ("eager",),
-    batch: Annotated[list[int], Option(help="Images per call, repeatable.", min=1, max=999_999)] = (1,),
+    batch: Annotated[list[int], Option(min=1, max=999_999)] = (1,),
     precision: Annotated[
         str | None, Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given.")
     ] = None,
-    threads: Annotated[int | None, Option(help="CPU threads; as many as torch uses by default.", min=1)] = None,
-    seconds: Annotated[float, Option(help="Time for each batch size.")] = 3.0,
+    threads: Annotated[int | None, Option(min=1)] = None,
+    seconds: float = 3.0,
 ):
     """Measure a network's latency and throughput.
 
     The rows go to the ledger. Several engines, or files of one network, are then timed in turn, beside a second session
     of the first of them: its difference is the noise floor of the ratios. Inputs are random; what a file in INT8 keeps
     of the answers to pictures, `labkit quantize` says.
+
+    model    A network of the course, such as cnn-large, or an .onnx file; or more.
+    batch    Images per call, repeatable.
+    threads  CPU threads; as many as torch uses by default.
+    seconds  Time for each batch size.
 
     Example: labkit bench resnet18.onnx resnet18-int8.onnx --engine onnxruntime --engine openvino --batch 1
     """
@@ -67,13 +69,16 @@ def _with_noise_below(measured):
 
 @app.command()
 def search(
-    question: Annotated[str, Argument(help="What you want to know, in your own words.")],
-    count: Annotated[int, Option(help="How many paragraphs to show.", min=1, max=100)] = 5,
+    question: str,
+    count: Annotated[int, Option(min=1, max=100)] = 5,
 ):
     """Find what the course says about a question.
 
     It shows the paragraphs that come nearest. MiniLM compares meanings, so the words need not be the same. The first
     call reads the whole course, about half a minute; it is read again when a lesson has changed.
+
+    question  What you want to know, in your own words.
+    count     How many paragraphs to show.
 
     Example: labkit search "why does a small batch waste the processor?"
     """
@@ -93,24 +98,24 @@ PUBLISHED = {
 
 
 def _with_the_fields_of(config):
-    """Decorate a command: each field of a class becomes an option, with what its docstring says about the field."""
+    """Decorate a command: each field of a class becomes an option, with what its docstring says about the field.
+
+    It is named as the field and, where there is one, by the published name.
+    """
 
     def decorate(command):
-        *own, _ = inspect.signature(command).parameters.values()  # the last one collects the fields
-        command.__signature__ = inspect.Signature([*own, *_options(config)])
+        *parameters, collecting = inspect.signature(command).parameters.values()
+        for field in dataclasses.fields(config):
+            names = ["--" + field.name.replace("_", "-"), *PUBLISHED.get(field.name, ())]
+            option = Option(*names, help=described(config.__doc__)[field.name])
+            kind = Annotated[field.type, option]
+            parameters.append(
+                inspect.Parameter(field.name, collecting.KEYWORD_ONLY, default=field.default, annotation=kind)
+            )
+        command.__signature__ = inspect.Signature(parameters)
         return command
 
     return decorate
-
-
-def _options(config):
-    """A parameter for each field of a dataclass, named as the field and, where there is one, by the published name."""
-    told = dict(re.findall(r"^ {4}(\w+) {2,}(\S.*(?:\n {8,}\S.*)*)", config.__doc__, re.MULTILINE))
-    for field in dataclasses.fields(config):
-        names = ["--" + field.name.replace("_", "-"), *PUBLISHED.get(field.name, ())]
-        option = Option(*names, help=" ".join(told[field.name].split()))
-        kind = Annotated[field.type, option]
-        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
 
 
 def _read_recipe(context: Context, path: Path | None):
@@ -135,22 +140,28 @@ def _read_recipe(context: Context, path: Path | None):
 @app.command()
 @_with_the_fields_of(TrainConfig)
 def train(
-    model: Annotated[str, Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
-    dataset: Annotated[str, Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
-    limit: Annotated[int | None, Option(min=1, help="Use only so many training images.")] = None,
-    recipe: Annotated[
-        Path | None,
-        Option(is_eager=True, callback=_read_recipe, help="A TOML file of these options; those typed count more."),
-    ] = None,
-    name: Annotated[str | None, Option(help="Keeps two trainings of one network apart.")] = None,
-    profile: Annotated[str, Option(help="Which profile to write: cprofile, torch or none.")] = "cprofile",
-    resume: Annotated[bool, Option("--resume", help="Go on from the last checkpoint.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="One step, and nothing is written.")] = False,
+    model: str = "cnn-medium",
+    dataset: str = "fashion-mnist",
+    limit: Annotated[int | None, Option(min=1)] = None,
+    recipe: Annotated[Path | None, Option(is_eager=True, callback=_read_recipe)] = None,
+    name: str | None = None,
+    profile: str = "cprofile",
+    resume: bool = False,
+    dry_run: bool = False,
     **fields,
 ):
     """Train a network.
 
     Ends with a checkpoint, a profile and the validation accuracy.
+
+    model    A network of the course, such as resnet18.
+    dataset  A set of `labkit data list`, or folder:PATH.
+    limit    Use only so many training images.
+    recipe   A TOML file of these options; those typed count more.
+    name     Keeps two trainings of one network apart.
+    profile  Which profile to write: cprofile, torch or none.
+    resume   Go on from the last checkpoint.
+    dry_run  One step, and nothing is written.
 
     Example: labkit train --model cnn-large --recipe recipe.toml --optimizer lamb --name with-lamb
     """

@@ -10,16 +10,21 @@ from labkit.cli.app import app, path_of
 
 @app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(help="An ONNX file, or a recipe: a .toml file.")],
-    engine: Annotated[str, typer.Option(help="What shall run an ONNX file, such as openvino.")] = "onnxruntime",
-    name: Annotated[str, typer.Option(help="For the leaderboard; the file's own name when none is given.")] = "",
-    quick: Annotated[bool, typer.Option(help="Fewer pictures, or an easier target: a first look.")] = False,
+    file: Path,
+    engine: str = "onnxruntime",
+    name: str = "",
+    quick: bool = False,
 ):
     """Score a file, or a recipe to train with.
 
     A file is for the order of lesson 19: a process of its own opens and serves it, and the pictures are drawn
     afterwards. A recipe, of lesson 10, is trained afresh, in turn with the reference recipe, over seeds and splits that
     are drawn then. The result goes to the ledger and to the leaderboard. Ends with 1 when there is no score.
+
+    file    An ONNX file, or a recipe: a .toml file.
+    engine  What shall run an ONNX file, such as openvino.
+    name    For the leaderboard; the file's own name when none is given.
+    quick   Fewer pictures, or an easier target: a first look.
 
     Example: labkit submit vgg-int8.onnx --engine onnxruntime --name "Ada"
     """
@@ -38,13 +43,16 @@ def submit(
 
 @app.command()
 def leaderboard(
-    card: Annotated[Path | None, typer.Option(help="A folder for the best file, with its card.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also other kinds of machine, each on its own.")] = False,
+    card: Path | None = None,
+    everything: Annotated[bool, typer.Option("--all")] = False,
 ):
     """Show the submissions of lessons 10 and 19, best first.
 
     Only results of one kind of machine are compared, and of each name its newest try. Scores that came with `labkit
     ledger merge` stand below, as reported: they were not judged here.
+
+    card        A folder for the best file, with its card.
+    everything  Also other kinds of machine, each on its own.
 
     Example: labkit leaderboard --card delivery
     """

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Argument, Option, echo
 
-from labkit.cli.app import app, path_of
+from labkit.cli.app import Commands, app, path_of
 
-data_app = typer.Typer(help="Data sets: those here, and the others. Example: labkit data list", no_args_is_help=True)
-ledger_app = typer.Typer(help="The ledger of measured rows. Example: labkit ledger export", no_args_is_help=True)
+data_app = Commands(help="Data sets: those here, and the others. Example: labkit data list", no_args_is_help=True)
+ledger_app = Commands(help="The ledger of measured rows. Example: labkit ledger export", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
@@ -32,11 +31,14 @@ def _data_list():
 @data_app.command("get")
 def _data_get(
     name: str,
-    source: Annotated[Path | None, Option("--from", help="The published archive, if you have it.")] = None,
+    source: Annotated[Path | None, Option("--from")] = None,
 ):
     """Fetch a data set into data/NAME, and check its hash.
 
     It is read from its archive.
+
+    name    A set of `labkit data list`.
+    source  The published archive, if you have it.
 
     Example: labkit data get cifar10
     """
@@ -46,10 +48,12 @@ def _data_get(
 
 
 @ledger_app.command("export")
-def _ledger_export(folder: Annotated[Path | None, Option(help="Default: artifacts/export.")] = None):
+def _ledger_export(folder: Path | None = None):
     """Write every table as CSV and Parquet.
 
     Both can be rebuilt at any time.
+
+    folder  Default: artifacts/export.
 
     Example: labkit ledger export --folder tables
     """
@@ -61,13 +65,16 @@ def _ledger_export(folder: Annotated[Path | None, Option(help="Default: artifact
 
 @ledger_app.command("record")
 def _ledger_record(
-    hardware: Annotated[str | None, Argument(help="A name for people; the machine's own by default.")] = None,
-    profile: Annotated[str, Option(help="The profile whose runs are kept.")] = "lab",
+    hardware: Annotated[str | None, Argument()] = None,
+    profile: str = "lab",
 ):
     """Keep the newest run of each lesson as recorded results.
 
     They go to artifacts/recorded/HARDWARE/LESSON.json, without samples. A run of a commit with changes is not taken,
     and a file that holds more than the new run stays.
+
+    hardware  A name for people; the machine's own by default.
+    profile   The profile whose runs are kept.
 
     Example: labkit ledger record "RTX 4090, Ryzen 7950X"
     """
@@ -79,14 +86,19 @@ def _ledger_record(
 
 @ledger_app.command("claims")
 def _ledger_claims(
-    profile: Annotated[str, Option(help="The profile whose runs are counted.")] = "lab",
-    seeds: Annotated[str, Option(help="Of these alone: 3:8 for 3 to 7, on which no bound was set.")] = "",
-    out: Annotated[Path | None, Option(help="Default: artifacts/claims.md.")] = None,
-    rules: Annotated[bool, Option("--rules", help="Not your runs: each rule, its reason and its history.")] = False,
+    profile: str = "lab",
+    seeds: str = "",
+    out: Path | None = None,
+    rules: bool = False,
 ):
     """Say over how many seeds and machines each claim holds.
 
     Run the lessons with several seeds first: labkit run --profile lab --seeds 3:8
+
+    profile  The profile whose runs are counted.
+    seeds    Of these alone: 3:8 for 3 to 7, on which no bound was set.
+    out      Default: artifacts/claims.md.
+    rules    Not your runs: each rule, its reason and its history.
 
     Example: labkit ledger claims --rules --out docs/claims.md
     """
@@ -100,10 +112,12 @@ def _ledger_claims(
 
 
 @ledger_app.command("pack")
-def _ledger_pack(file: Annotated[Path, Argument(help="The zip to write.")]):
+def _ledger_pack(file: Path):
     """Write the rows and the executed notebooks as one zip.
 
     Somebody else takes it with `labkit ledger merge`.
+
+    file  The zip to write.
 
     Example: labkit ledger pack ada.zip
     """
@@ -113,11 +127,13 @@ def _ledger_pack(file: Annotated[Path, Argument(help="The zip to write.")]):
 
 
 @ledger_app.command("merge")
-def _ledger_merge(parcels: Annotated[list[Path], Argument(help="Zips, or artifacts folders.")]):
+def _ledger_merge(parcels: list[Path]):
     """Take rows, executed notebooks and scores of others.
 
     They come from other machines, seeds or students, each once, and are shown "as reported" by the parcel's name. A
     parcel that does not fit is refused whole. A score counts on the leaderboard only where it was judged.
+
+    parcels  Zips, or artifacts folders.
 
     Example: labkit ledger merge ada.zip bob.zip
     """

@@ -1,20 +1,21 @@
 """Commands for an instructor: grade, release."""
 
 from pathlib import Path
-from typing import Annotated
 
-from typer import Argument, echo
+from typer import echo
 
 from labkit.cli.app import app, path_of
 
 
 @app.command()
-def grade(folder: Annotated[Path, Argument(help="Holds a folder per student, with the notebooks handed in.")]):
+def grade(folder: Path):
     """Grade what a class handed in, FOLDER/STUDENT/NN_*.ipynb.
 
     Each answer is checked alone, in a process of its own with limits of time and memory. FOLDER/grades.csv has a line
     per student and exercise, FOLDER/grades.html the reasons. The students' code runs with your rights: docs/teaching.md
     has the line for a container.
+
+    folder  Holds a folder per student, with the notebooks handed in.
 
     Example: labkit grade handed-in
     """
@@ -25,11 +26,13 @@ def grade(folder: Annotated[Path, Argument(help="Holds a folder per student, wit
 
 
 @app.command()
-def release(folder: Annotated[Path, Argument(help="Where the student edition goes: a new folder.")]):
+def release(folder: Path):
     """Write the course without solutions, for students.
 
     An exercise that is not solved lends the results of its reference answer, not its source. docs/teaching.md says what
     that hides, and what not.
+
+    folder  Where the student edition goes: a new folder.
 
     Example: labkit release ../course-for-students
     """

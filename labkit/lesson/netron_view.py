@@ -69,13 +69,13 @@ def _linked(graphs):
     return f'<a href="../../graphs/{name}">{titles}, drawn by netron</a>'
 
 
-def whole_page(path: str | Path, *others: str | Path) -> bytes:
-    """The models side by side as one page for a browser tab: bytes to keep as a file.
+def whole_page(path: str | Path, *others: str | Path) -> str:
+    """The models side by side as one page for a browser tab.
 
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
     graphs = [_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
-    return page(graphs).encode()
+    return page(graphs)
 
 
 def open_tab(address: str) -> None:
