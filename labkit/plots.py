@@ -31,14 +31,14 @@ class Picture(Figure):
 
 def _in_words(figure):
     """What a figure shows, for a reader who cannot see it: titles, axes, texts, bars, and both ends of each line."""
-    return " ".join(filter(None, (_axes_in_words(ax) for ax in figure.axes)))
+    return " ".join(filter(None, map(_axes_in_words, figure.axes)))
 
 
 def _axes_in_words(ax):
     names = [ax.get_title(loc=side) for side in ("left", "center", "right")]
     axes = " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
-    ticks = [text.get_text() for text in (*ax.get_yticklabels(), *ax.get_xticklabels())]
-    said = [text for text in (*ticks, *(each.get_text() for each in ax.texts)) if not _a_number(text)]
+    texts = [each.get_text() for each in (*ax.get_yticklabels(), *ax.get_xticklabels(), *ax.texts)]
+    said = [text for text in texts if not _a_number(text)]
     lines = [line for line in ax.get_lines() if len(line.get_ydata())]
     # lines without names: not the straight ones, and not the dots of one row
     plain = [line for line in lines if len(line.get_ydata()) > 2 and np.ptp(line.get_ydata(orig=False)) > 0][:4]
@@ -62,7 +62,7 @@ def _a_number(text):
 
 
 def _short(value):
-    return f"{value:.3g}" if isinstance(value, (int, float, np.number)) else str(value)
+    return f"{value:.3g}"
 
 
 def canvas(width: float = 6.5, height: float = 3.2, *, columns: int = 1) -> tuple:
@@ -128,7 +128,7 @@ def pareto(rows):
     _write_numbers(ax, {number: (x[number - 1], y[number - 1]) for number in numbered(rows)})
     ax.tick_params(labelsize=8.5)
     ax.set_xlabel("latency p50 (ms), lower is better", fontsize=9)
-    right = rows[0].dataset.partition(": ")[2] if rows[0].dataset else ""  # such as "texts: the same nearest one"
+    right = rows[0].dataset.partition(": ")[2]  # such as "texts: the same nearest one"
     ax.set_ylabel(f"{right or 'accuracy'}, higher is better", fontsize=9)
     if sizes.any():
         ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")

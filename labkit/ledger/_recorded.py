@@ -2,16 +2,14 @@
 
 import functools
 import json
-import math
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import device
 from labkit.errors import LabError
 from labkit.files import artifacts, root, write_text
-from labkit.ledger._store import as_frame, find, row_class, row_of, tables
+from labkit.ledger._store import as_frame, find, now, row_class, row_of, tables
 from labkit.ledger.rows import EDITION, PROFILES, Completion, Machine, Run
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ def _new_page(run, hardware):
     return {
         "hardware": hardware,
         "instructions": _strongest(machine),
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": now()[:10],
         "profile": run.profile,
         "commit": run.commit,
         "versions": {"python": machine.python, "torch": machine.torch, "driver": machine.gpu_driver},
@@ -93,30 +91,21 @@ def _why_not(path, page):
         return f"its run is of the commit {page['commit']}: the course had changes of its own"
     if not path.exists():
         return None
-    there = json.loads(path.read_text(encoding="utf-8"))
+    there = json.loads(path.read_bytes())
     if PROFILES.index(there["profile"]) > PROFILES.index(page["profile"]):
         return f"the file holds the profile {there['profile']}"
     gone = [name for name, rows in there["tables"].items() if rows and not page["tables"].get(name)]
     return f"the file has {' and '.join(gone)}, the new run has none" if gone else None
 
 
-def recorded(
-    table: str = "deployments", *, most_different: int | None = None, folder: str | Path | None = None
-) -> "pandas.DataFrame":
+def recorded(table: str = "deployments", *, folder: str | Path | None = None) -> "pandas.DataFrame":
     """Rows of a table that were measured on other, named hardware, as a DataFrame.
 
     Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its instruction sets),
     `profile`, `recorded_on` and `recorded_commit` say whose they are.
-
-    most_different  only of so many machines: those that differ most from this one
     """
-    kind, pages = row_class(table), _pages(folder)
-    if most_different is not None:
-        here = device.describe()
-        pages.sort(key=lambda page: _difference(page, here), reverse=True)
-        machines = list(dict.fromkeys(page["hardware"] for page in pages))[:most_different]
-        pages = [page for page in pages if page["hardware"] in machines]
-    found = [(row, page) for page in pages for row in page["tables"][table]]
+    kind = row_class(table)
+    found = [(row, page) for page in _pages(folder) for row in page["tables"][table]]
     return as_frame(kind, [row for row, _ in found]).assign(
         **{column: [page.get(key) for _, page in found] for column, key in WHOSE.items()}
     )
@@ -173,15 +162,7 @@ def _pages(folder):
 @functools.cache
 def _page(path, changed_ns):
     """One recorded file as it was at that time: it is read again only after it changed."""
-    page = json.loads(path.read_text(encoding="utf-8"))
+    page = json.loads(path.read_bytes())
     for name, kind in tables().items():
         page["tables"][name] = [row_of(kind, row) for row in page["tables"].get(name, [])]
     return page
-
-
-def _difference(page, here):
-    """How much a recorded machine differs from this one: by its GPU first, then by its instructions and its cores."""
-    (there,) = page["tables"]["machines"]
-    own, other = (set((machine.cpu_isa or "").split()) for machine in (here, there))
-    cores = abs(math.log2((there.logical_cores or 1) / (here.logical_cores or 1)))
-    return there.gpu != here.gpu, len(own ^ other), cores

@@ -11,8 +11,6 @@ from labkit.ledger._store import find
 from labkit.ledger.rows import Attempt, Claim, Completion, LessonAnswer, Machine, Run
 from labkit.ledger.shown import shown
 
-VERDICTS = {"holds": "holds", "fails": "fails", "inconclusive": "open"}  # and what a table says of them
-
 
 class Tally(NamedTuple):
     """One claim over several runs.
@@ -28,10 +26,11 @@ class Tally(NamedTuple):
     def outcome(self):
         """In words, such as "holds in 4 of 5, fails in 1"."""
         counts = Counter(self.verdicts.values())
-        others = [
-            f", {VERDICTS[verdict]} in {counts[verdict]}" for verdict in ("fails", "inconclusive") if counts[verdict]
-        ]
-        return f"holds in {counts['holds']} of {len(self.verdicts)}" + "".join(others)
+        told = f"holds in {counts['holds']} of {len(self.verdicts)}"
+        for verdict, word in (("fails", "fails"), ("inconclusive", "open")):
+            if counts[verdict]:
+                told += f", {word} in {counts[verdict]}"
+        return told
 
     def extent(self):
         """Over what, such as "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
@@ -50,17 +49,15 @@ class Tally(NamedTuple):
     @property
     def contradicts(self):
         """Whether, on one machine, it holds with one seed and fails with another."""
-        where = {
-            asked: {place[1:] for place, verdict in self.verdicts.items() if verdict == asked} for asked in VERDICTS
-        }
-        return bool(where["holds"] & where["fails"])
+        said = {(*where, verdict) for (_, *where), verdict in self.verdicts.items()}
+        return any((*where, "holds") in said for *where, verdict in said if verdict == "fails")
 
 
 def _counted(number, noun):
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
-def by_seed(profile="lab", seeds=None):
+def by_seed(profile, seeds=None):
     """{(notebook, claim id): `Tally`} over the completed runs of a profile, with any seed or with these.
 
     Of each notebook, seed, machine and reporter only the newest completed run counts, and only the claims that the

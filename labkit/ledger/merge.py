@@ -41,9 +41,8 @@ _BAD = (
 _PLAIN_TABLE = re.compile(r'CREATE TABLE "?\w+"? \((?:"\w+" (?:TEXT|INTEGER|REAL)|UNIQUE \([\w ,"]+\)|, )+\)')
 
 
-def pack(path: str | Path) -> Path:
+def pack(path: Path) -> Path:
     """Write this ledger and its executed notebooks as a zip, which `merge` takes elsewhere; returns the path."""
-    path = Path(path)
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
         copy = Path(folder) / "ledger.sqlite"
         with connect() as stored:
@@ -57,7 +56,7 @@ def pack(path: str | Path) -> Path:
     return path
 
 
-def merge(path: str | Path, *, as_ours: str | None = None) -> Any:
+def merge(path: Path, *, as_ours: str | None = None) -> Any:
     """Take a parcel into this ledger; returns the rows that came: none where all of them were here.
 
     path     an artifacts folder, or a zip of one
@@ -65,7 +64,7 @@ def merge(path: str | Path, *, as_ours: str | None = None) -> Any:
              change in those that have the field. None: the rows are marked as reported, by the name of the parcel
     errors   LabError where something in it does not fit; then nothing was written
     """
-    path = Path(path).resolve()
+    path = path.resolve()
     known = {_whose(row) for kind in _kinds() for row in find(kind)}
     try:
         with ExitStack() as opened:
@@ -192,6 +191,9 @@ def _plain(text):
 
 def _notebooks(place, new):
     """{where an executed notebook shall lie: its bytes}, of the attempts whose notebook the parcel has."""
-    outputs = {ours.output: theirs.output for theirs, ours in new if isinstance(ours, Attempt) and ours.output}
-    contents = {artifacts() / ours: _content(place, theirs) for ours, theirs in outputs.items()}
-    return {target: content for target, content in contents.items() if content is not None}
+    found = {}
+    for theirs, ours in new:
+        content = _content(place, theirs.output) if isinstance(ours, Attempt) and ours.output else None
+        if content is not None:
+            found[artifacts() / ours.output] = content
+    return found

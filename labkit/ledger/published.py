@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import require_known
+from labkit.ledger._recorded import recorded
 
 if TYPE_CHECKING:
     import pandas
@@ -29,7 +30,7 @@ def table(study: str) -> "pandas.DataFrame":
 
     require_known(study, _studies(), "published table")
     known = _studies()[study]
-    frame = pd.DataFrame(known["rows"], columns=known["columns"]).convert_dtypes()  # a short row: the rest is missing
+    frame = pd.DataFrame(known["rows"], columns=known["columns"]).convert_dtypes()
     frame.attrs.update(source=known["source"], hardware=known["hardware"])
     return frame
 
@@ -43,22 +44,12 @@ def beside(own: Any, study: str, column: str) -> "pandas.DataFrame":
     import pandas as pd
 
     own, published = pd.DataFrame(own), table(study)
-    places = {"here": own}
-    if column in published:
-        places[f"published ({published.attrs['hardware']})"] = published
-    places |= _recorded(study)
+    elsewhere = recorded("trainings")
+    elsewhere = elsewhere[elsewhere["study"] == study].groupby(["hardware", "recorded_on"])
+    places = {"here": own, f"published ({published.attrs['hardware']})": published}
+    places |= {f"{hardware}, {date}": rows for (hardware, date), rows in elsewhere}
     baseline = own["variant"].iloc[0]
     return pd.concat({place: _shares(frame, column, baseline) for place, frame in places.items()}, axis=1)
-
-
-def _recorded(study):
-    """{title: rows of this study on the two machines that differ most from this one}."""
-    from labkit import ledger
-
-    frame = ledger.recorded("trainings", most_different=2)
-    frame = frame[frame["study"] == study]
-    frame = frame.assign(error=100 * (1 - frame["accuracy"]))  # as some studies give it
-    return {f"{hardware}, {date}": rows for (hardware, date), rows in frame.groupby(["hardware", "recorded_on"])}
 
 
 def _shares(frame, column, baseline):

@@ -4,7 +4,7 @@ import math
 from html import escape
 
 PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
-PREFIXED = ("", "s", "B", "J", "W", "op/s", "B/s")  # units that take such a prefix; "": the caller adds the unit
+PREFIXED = ("", "s", "B", "op/s", "B/s")  # units that take such a prefix; "": the caller adds the unit
 
 
 class Shown:
@@ -34,7 +34,7 @@ def shown(value: float | None, unit: str = "", *, digits: int = 3) -> str:
     prefix = ""
     if unit in PREFIXED and value and math.isfinite(value):
         exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 999.9 ms is 1 s
-        least = min(PREFIXES) if unit in ("s", "J", "W") else 0
+        least = min(PREFIXES) if unit == "s" else 0
         step = min(max(exponent // 3, least), 0 if unit == "s" else max(PREFIXES))  # nobody says kiloseconds
         value, prefix = value / 1000.0**step, PREFIXES[step]
     number = f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"

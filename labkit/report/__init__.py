@@ -5,7 +5,6 @@ Nothing in it is fetched from elsewhere: the styles and pictures are inside, the
 
 import math
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 from labkit import device, ledger
@@ -23,16 +22,16 @@ BY_LESSON = {"answers": (LessonAnswer, whose), "decisions": (Decision, whose), "
 BY_LESSON |= {"predictions": (Prediction, how), "exercises": (Answer, how)}
 
 
-def write_report(path: str | Path | None = None) -> Path:
+def write_report(path: Path | None = None) -> Path:
     """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
-    path = Path(path or artifacts() / "report.html")
+    path = path or artifacts() / "report.html"
     lessons = _lessons(path.parent)
     page = cards.template("report.html").render(
         when=_when,
         progress=progress(),
         machine=device.describe(),
         commits=_commits(lessons),
-        written=datetime.now(UTC).isoformat(sep=" ", timespec="minutes").replace("+00:00", " UTC"),
+        written=_when(ledger.now()),
         lessons=lessons,
         course={each.name: each for each in syllabus()},
         surprises=_surprises(lessons),

@@ -1,5 +1,6 @@
 """The tables of measured rows, by hardware, and the pictures of deployments."""
 
+import base64
 import io
 import re
 from dataclasses import asdict
@@ -7,7 +8,6 @@ from dataclasses import asdict
 from labkit import device, ledger
 from labkit.ledger.rows import Machine
 from labkit.ledger.shown import shown
-from labkit.lesson import pages
 from labkit.report._newest import newest, whose
 
 # The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
@@ -29,29 +29,26 @@ NOISY = "noisy: other work ran at the same time, or the times spread widely"
 
 
 def sections():
-    """All tables as the template needs them."""
-    return [_section(title, *about) for title, about in MEASURED.items()]
+    """All tables as the template needs them: rows by hardware; of others than this machine only with a number."""
+    found = []
+    for title, (table, columns) in MEASURED.items():
+        grids = [_grid(place, rows, columns.split()) for place, rows in _places(table).items() if rows]
+        told = [each for each in grids if each["place"] == "this machine" or any(number for _, number in each["heads"])]
+        found.append({"title": title, "grids": told})
+    return found
 
 
 def _places(table):
     """{place: its rows of a table}: this machine first, then others that a cluster had, then the recorded ones."""
-    machines = {row.machine_key: row.title for row in ledger.find(Machine)}
     here, own = device.describe().title, {"this machine": []}
-    known = {key: "this machine" if hardware == here else hardware for key, hardware in machines.items()}
+    elsewhere = {row.machine_key: row.title for row in ledger.find(Machine) if row.title != here}
 
     def place_of(run):
-        return known.get(run.machine_key, "this machine") + whose(run)
+        return elsewhere.get(run.machine_key, "this machine") + whose(run)
 
     for _, place, rows in newest(ledger.tables()[table], place_of):
         own.setdefault(place, []).extend(rows)
     return {**own, **ledger.recorded_rows(table)}
-
-
-def _section(title, table, columns):
-    """One table as the template needs it: its rows by hardware; of others than this machine only with a number."""
-    grids = [_grid(place, rows, columns.split()) for place, rows in _places(table).items() if rows]
-    told = [grid for grid in grids if grid["place"] == "this machine" or any(numeric for _, numeric in grid["heads"])]
-    return {"title": title, "grids": told}
 
 
 def panels():
@@ -82,8 +79,9 @@ def _panel(rows):
 
     buffer = io.BytesIO()
     plots.pareto(rows).savefig(buffer, format="svg", bbox_inches="tight")
+    picture = "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
     settings = f"batch {rows[0].batch}, threads: {rows[0].threads}"
-    return _lesson(rows[0]), settings, pages.data_uri(buffer), plots.front_in_words(rows), plots.numbered(rows)
+    return _lesson(rows[0]), settings, picture, plots.front_in_words(rows), plots.numbered(rows)
 
 
 def _grid(place, rows, columns):
@@ -114,15 +112,11 @@ def _remarks(row):
     return noise + (list(dict.fromkeys(reasons.split("; "))) if reasons else [])
 
 
-def _unit(name):
-    return next(((factor, unit) for ending, factor, unit in UNITS if name.endswith(ending)), (1, None))
-
-
 def _cell(name, value):
     """A value as text, in the unit that its column's name says."""
     if value is None or isinstance(value, str) or (name == "floor" and not value):  # 0: nothing ran against itself
         return value or "–"
-    factor, unit = _unit(name)
+    factor, unit = next((about for ending, *about in UNITS if name.endswith(ending)), (1, None))
     return shown(value * factor, unit, digits=4 if unit in ("%", None) else 3)
 
 

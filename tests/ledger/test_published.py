@@ -123,16 +123,6 @@ def test_what_was_recorded_elsewhere_stands_in_a_column_of_its_own(tmp_path, mon
     assert found["H200, 2026-01-01"]["all"] == 0.25
 
 
-def test_errors_recorded_elsewhere_are_those_of_the_accuracies(tmp_path, monkeypatch):
-    about = {"study": "large-batch", "model": "cnn", "dataset": "d", "device": "cpu"}
-    scores = {"small batch": 0.9, "large batch": 0.8}
-    rows = [{"run_key": "r", "variant": name, "accuracy": score, **about} for name, score in scores.items()]
-    record_elsewhere(tmp_path, rows, monkeypatch)
-    own = [{"variant": "small batch", "error": 12.0}]
-    found = published.beside(own, "large-batch", "error")
-    assert found["H200, 2026-01-01"]["large batch"] == pytest.approx(2)
-
-
 def test_an_unknown_study_is_refused_with_the_known_ones():
     with pytest.raises(LabError, match="training-phases"):
         published.table("nothing")

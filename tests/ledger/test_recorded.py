@@ -157,26 +157,6 @@ def test_columns_of_another_edition_are_ignored(tmp_path):
     assert len(ledger.recorded("ceilings", folder=tmp_path)) == 1
 
 
-def test_a_lesson_sees_the_two_machines_that_differ_most_from_the_readers(tmp_path, monkeypatch):
-    here = {"machine_key": "here", "cpu": "AMD", "logical_cores": 2, "cpu_isa": "avx2 fma"}
-    others = {
-        "same": here,
-        "more cores": here | {"logical_cores": 16},
-        "other instructions": here | {"cpu_isa": "asimd bf16"},
-        "gpu": here | {"gpu": "H100"},
-    }
-    for name, machine in others.items():
-        tables = page()["tables"] | {"machines": [machine | {"machine_key": name}]}
-        write(tmp_path, f"{name}.json", page(hardware=name, tables=tables))
-        write(tmp_path, f"{name}-another-lesson.json", page(hardware=name, tables=tables))
-    monkeypatch.setattr(device, "describe", lambda: Machine(**here))
-    found = ledger.recorded("ceilings", most_different=2, folder=tmp_path)
-    assert "gpu" in set(found["hardware"])
-    assert "same" not in set(found["hardware"])
-    assert len(found) == 4  # of two machines two lessons
-    assert len(ledger.recorded("ceilings", folder=tmp_path)) == 8
-
-
 def test_what_is_committed_can_be_read_and_is_small():
     for path in (root() / "artifacts" / "recorded").rglob("*.json"):
         assert path.stat().st_size <= 200_000

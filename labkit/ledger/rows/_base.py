@@ -5,8 +5,8 @@ from typing import dataclass_transform
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def row(table, *, key):
-    """Makes a class a row of that table: a frozen dataclass whose fields are given by name."""
+def row(table, *, key=("run_key",)):
+    """Makes a class a row of that table, by default one a run: a frozen dataclass whose fields are given by name."""
 
     def make(kind):
         kind.TABLE, kind.KEY = table, key

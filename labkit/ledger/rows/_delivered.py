@@ -1,5 +1,6 @@
 """What was built or handed in: engine files of TensorRT, and submissions to the order of the last lesson."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from labkit.ledger.rows._base import Measured, row
@@ -22,20 +23,28 @@ class EngineFile:
     built_utc: str
 
 
-@row("submissions", key=("run_key", "name"))
-class Scored(Measured):
-    """What the course said of one submission to the order of the last lesson."""
+@dataclass(frozen=True, kw_only=True)
+class Judged(Measured):
+    """What the course says of a try that somebody gave a name."""
 
-    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "latency", "size_bytes")  # as in `Claim`
     name: str
     medal: str | None = None  # "gold", "silver" or "bronze"
-    points: float | None = None  # times better than the reference network, with its interval
+    points: float | None = None  # times better than the reference, with its interval
     points_low: float | None = None
     points_high: float | None = None
-    accuracy: float | None = None  # share of the changed copies, 0 to 1
-    accuracy_originals: float | None = None  # of the same pictures as they are; no medal counts them
+    accuracy: float | None = None  # 0 to 1, with its interval
     accuracy_low: float | None = None
     accuracy_high: float | None = None
+    reported_by: str | None = None  # the parcel of somebody else that it came in; None: judged here
+
+
+@row("submissions", key=("run_key", "name"))
+class Scored(Judged):
+    """One submission to the order of the last lesson; its points are against the reference network."""
+
+    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "latency", "size_bytes")  # as in `Claim`
+    # `accuracy`: share of the changed copies
+    accuracy_originals: float | None = None  # of the same pictures as they are; no medal counts them
     latency: float | None = None  # p95 as a share of the reference network's
     latency_low: float | None = None
     latency_high: float | None = None
@@ -47,26 +56,17 @@ class Scored(Measured):
     precision: str | None = None
     sha256: str | None = None  # of the ONNX file
     seed: int | None = None  # of the pictures it was asked
-    reported_by: str | None = None  # the parcel of somebody else that it came in; None: judged here
 
 
 @row("races", key=("run_key", "name"))
-class RaceScore(Measured):
-    """What the course said of one recipe to train fast with."""
+class RaceScore(Judged):
+    """One recipe to train fast with; its points are seconds of the reference recipe over its own, over the seeds."""
 
     FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "seconds")  # as in `Claim`
-    name: str
     race: str  # "quick", "lab" or "paper"
     dataset: str
     target: float  # mean accuracy that is asked for, 0 to 1
-    medal: str | None = None  # "gold", "silver" or "bronze"
-    points: float | None = None  # seconds of the reference recipe over its own, with the interval over the seeds
-    points_low: float | None = None
-    points_high: float | None = None
-    accuracy: float | None = None  # mean over the seeds, 0 to 1
-    accuracy_low: float | None = None
-    accuracy_high: float | None = None
+    # `accuracy`: mean over the seeds
     seconds: float | None = None  # mean of its trainings
     seeds: int = 0  # trainings
     recipe: str = ""  # JSON: what it set otherwise than by default
-    reported_by: str | None = None  # as in `Scored`

@@ -9,7 +9,7 @@ PROFILES = ("quick", "lab", "paper")  # of a run; the later one measures more
 EDITION = 3  # of the course: the numbers of its lessons mean the same within one edition
 
 
-@row("runs", key=("run_key",))
+@row("runs")
 class Run(OfRun):
     """One execution of one notebook (or of one command)."""
 
@@ -24,7 +24,7 @@ class Run(OfRun):
     reported_by: str | None = None  # the parcel of somebody else that it came in (`labkit ledger merge`)
 
 
-@row("completions", key=("run_key",))
+@row("completions")
 class Completion(OfRun):
     """Written by the last cell of a notebook: the only proof that the run went to its end.
 
@@ -76,7 +76,7 @@ class Claim(WithInterval):
     verdict: str  # "holds", "fails" or "inconclusive"
 
 
-@row("lesson_answers", key=("run_key",))
+@row("lesson_answers")
 class LessonAnswer(WithInterval):
     """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how far it carries."""
 
@@ -85,7 +85,7 @@ class LessonAnswer(WithInterval):
     not_for: str
 
 
-@row("decisions", key=("run_key",))
+@row("decisions")
 class Decision(OfRun):
     """What somebody would do after a lesson, in free text, and the numbers that it rests on."""
 
@@ -112,7 +112,7 @@ class Batch:
     status: str | None = None  # "passed" or "failed"; None while running or after a kill
 
 
-@row("attempts", key=("run_key",))
+@row("attempts")
 class Attempt(OfRun):
     """One try of the runner at one notebook of a batch; the newest of a notebook and seed is the one that counts."""
 
