@@ -55,7 +55,6 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 def publish(source, target):
     """Move the finished file `source` over `target` (same file system), durably and in one step."""
-    source, target = Path(source), Path(target)
     with source.open("rb+") as file:
         os.fsync(file.fileno())
     source.chmod(0o644)  # mkstemp makes private files; what runs produce may be shared

@@ -2,7 +2,7 @@
 
 A batch (`batch`) starts a worker process for each notebook (`process`). The worker has papermill execute the notebook
 (`worker`), with an engine that believes only the completion record in the ledger (`engine`). No process is left behind
-(`keeper`), and executed notebooks are whole or not there at all (`outcome`).
+(`keeper`), and executed notebooks are whole or not there at all.
 """
 
 from collections.abc import Callable

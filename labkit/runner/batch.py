@@ -6,13 +6,14 @@ finds it in `LABKIT_RUN_KEY`. A batch is known by its settings and by the digest
 
 import json
 import uuid
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from labkit import ledger
 from labkit.errors import require_known
+from labkit.files import artifacts
 from labkit.ledger.rows import Attempt, Batch, Completion
-from labkit.runner import keeper, outcome, process, sources, tasks
+from labkit.runner import keeper, process, sources, tasks
 from labkit.runner.progress import Progress, expected_seconds
 from labkit.runner.tasks import PROFILES, label
 
@@ -63,13 +64,24 @@ def _runner(settings):
     return cluster
 
 
+def _is_finished(attempt):
+    """Whether an earlier attempt passed and its output is still there: it need not run again.
+
+    The output is published only after the run was found to count, and it carries the key of its run.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        page = json.loads((artifacts() / attempt.output).read_bytes())
+        return page["metadata"]["labkit"]["run_key"] == attempt.run_key
+    return False
+
+
 def _end_stale():
     """Settle attempts that were running when their batch was stopped or killed; this batch has the lock, none runs.
 
     An attempt whose output was published has passed.
     """
     for stale in ledger.find(Attempt, status="running"):
-        if outcome.is_finished(stale):
+        if _is_finished(stale):
             record = ledger.find(Completion, run_key=stale.run_key)[0]
             ledger.add(
                 replace(
@@ -102,7 +114,7 @@ def _begin(wanted, settings):
     earlier = sorted(ledger.find(Batch, settings=text), key=lambda row: row.started_utc)
     if earlier and earlier[-1].status != "passed" and not settings.fresh:
         passed = ledger.find(Attempt, batch_key=earlier[-1].batch_key, status="passed")
-        return earlier[-1], {label(row): row for row in passed if outcome.is_finished(row)}
+        return earlier[-1], {label(row): row for row in passed if _is_finished(row)}
     started = ledger.now()
     batch = Batch(batch_key=f"{started[:19]}-{uuid.uuid4().hex[:6]}", settings=text, started_utc=started)
     ledger.add(batch)

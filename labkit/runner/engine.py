@@ -19,6 +19,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine
 from papermill.exceptions import PapermillException
+from traitlets.config import Config
 
 from labkit import ledger
 from labkit.ledger.rows import Completion
@@ -42,26 +43,22 @@ class LessonEngine(NBClientEngine):
     solutions          fill the reference answers into the cells tagged `exercise`
     tell               called with {"total", "started", "done"}, numbers of code cells, whenever one of them changes
     execution_timeout  most seconds for one cell; None means the profile's
-    config             traitlets' settings of the kernel manager
+    kernel             traits of the kernel manager
     """
 
     @classmethod
-    def execute_notebook(cls, nb, kernel_name, *, solutions=False, **options):
-        for cell in nb.cells:
+    def execute_managed_notebook(cls, nb_man, kernel_name, *, start_timeout, kernel=None, solutions=False, **options):
+        for cell in nb_man.nb.cells:
             if solutions and "exercise" in cell.metadata.tags:
                 cell.source = exercises.fill(cell.source)
                 cell.metadata.tags.append("solution")
-        return super().execute_notebook(nb, kernel_name, **options)
-
-    @classmethod
-    def execute_managed_notebook(cls, nb_man, kernel_name, *, start_timeout, config=None, **options):
         run = _LessonRun(nb_man.nb, options)
         nb_man.save = partial(_save, nb_man)
         run.client = PapermillNotebookClient(
             nb_man,
             kernel_name=kernel_name,
             startup_timeout=start_timeout,
-            config=config,
+            config=Config({"KernelManager": kernel or {}}),
             force_raise_errors=True,
             timeout_func=run.seconds_left,
             on_cell_execute=run.cell_starts,
@@ -145,6 +142,6 @@ def _save(nb_man):
     path = nb_man.output_path
     if path and "://" not in path:
         part = Path(f"{path}.part")
-        part.write_text(json.dumps(nb_man.nb), encoding="utf-8")
+        part.write_text(json.dumps(nb_man.nb))
         part.replace(path)
     nb_man.last_save_time = nb_man.now()

@@ -9,8 +9,8 @@ import uuid
 from dataclasses import replace
 
 from labkit import device, ledger
-from labkit.files import artifacts, root
-from labkit.runner import keeper, outcome
+from labkit.files import artifacts, publish, root, write_text
+from labkit.runner import keeper
 from labkit.runner.tasks import PROFILES, label
 
 HANG_LIMIT_S = 300  # a worker keeps the notebook's deadline itself; one that hangs is killed so much later
@@ -76,11 +76,11 @@ class _Worker:
         self.attempt = replace(self.attempt, started_utc=ledger.now())
         ledger.add(self.attempt)
         told = {
-            "source": str(self.task.source.path.resolve()),
-            "work": str(self.work),
+            "input_path": _escaped(self.task.source.path.resolve()),
+            "output_path": _escaped(self.work),
             "parameters": self.task.parameters,
             "solutions": self.settings.solutions is True,
-            "cell_deadline_s": self.settings.cell_deadline_s,
+            "execution_timeout": self.settings.cell_deadline_s,
             "kernel": {
                 "connection_file": f"{self.kernel}.json",
                 "shutdown_wait_time": KERNEL_ENDS_IN_S,
@@ -142,7 +142,7 @@ class _Worker:
         reason = self._flaw()
         path = None
         try:
-            path = outcome.publish(self.work, artifacts() / self.attempt.output, reason)
+            path = _publish(self.work, artifacts() / self.attempt.output, reason)
         except OSError as error:
             reason = "; ".join(filter(None, [reason, f"the notebook could not be published: {error}"]))
         return replace(
@@ -168,6 +168,37 @@ class _Worker:
         from labkit.lesson import grading  # here: it takes a second to import
 
         return grading.flaw(self.task.source.path, solved=bool(self.settings.solutions))
+
+
+def _publish(work, target, reason):
+    """Put an executed notebook in its place; a failed one beside the good ones, the reason on top.
+
+    returns  the path, or None when there is nothing to publish
+    """
+    failed = target.with_suffix(".failed.ipynb")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if reason is None:
+        publish(work, target)
+        failed.unlink(missing_ok=True)
+        return target
+    try:
+        page = json.loads(work.read_bytes())
+    except (OSError, ValueError):
+        failed.unlink(missing_ok=True)
+        return None
+    note = {
+        "cell_type": "markdown",
+        "id": "why-it-failed",
+        "metadata": {"tags": ["papermill-error-cell-tag"]},
+        "source": f"**This run does not count:** {reason}",
+    }
+    write_text(failed, json.dumps(page | {"cells": [note, *page["cells"]]}))
+    return failed
+
+
+def _escaped(path):
+    """A path whose braces papermill does not take for names of parameters."""
+    return str(path).replace("{", "{{").replace("}", "}}")
 
 
 def last_line(log):

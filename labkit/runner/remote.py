@@ -38,7 +38,7 @@ def run_task(job):
     with tempfile.TemporaryDirectory(dir=worker.local_directory, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / f"{job['name']}.ipynb").write_text(job["text"], encoding="utf-8")
-        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        (folder / "job.json").write_text(json.dumps(job))
         _run_apart(folder, lambda: _cancelled(worker))
         return platform.node(), (folder / "parcel.zip").read_bytes()
 
@@ -73,7 +73,7 @@ def main(folder):
     from labkit.runner import run_batch
 
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    job = json.loads((folder / "job.json").read_bytes())
     try:
         run_batch([folder / f"{job['name']}.ipynb"], show=False, **job["settings"])
     except LabError as error:

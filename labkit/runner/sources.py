@@ -61,7 +61,7 @@ def _locate(name):
 
 def _read(path):
     try:
-        page = json.loads(path.read_text(encoding="utf-8"))
+        page = json.loads(path.read_bytes())
         tagged = ["".join(cell["source"]) for cell in page["cells"] if "parameters" in cell["metadata"].get("tags", [])]
         measures = bool(page["metadata"].get("labkit", {}).get("measures"))
         return Notebook(path.stem, path, measures, _defaults("\n".join(tagged[:1])))

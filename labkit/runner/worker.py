@@ -19,8 +19,7 @@ PR_SET_CHILD_SUBREAPER = 36
 def main(text):
     """Run one notebook.
 
-    text  JSON: source, work (paths of the notebook and of the file to save to), parameters, solutions,
-          cell_deadline_s, kernel (traits of the `KernelManager`)
+    text  JSON: options of `papermill.execute_notebook` and of our engine
     """
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")  # the kernel does not inherit it
     os.dup2(2, 1)  # whatever prints from here on goes to the log
@@ -42,24 +41,18 @@ def _execute(told, tell):
     # jsonschema would build a grammar for international web addresses, half of a worker's start; none is checked.
     sys.modules.setdefault("rfc3987_syntax", None)
     import papermill
-    from traitlets.config import Config
 
     from labkit.runner.engine import LessonEngine, LessonFailed
 
     papermill.engines.papermill_engines.register("labkit", LessonEngine)  # an older installation does not name it
     try:
         papermill.execute_notebook(
-            _escaped(told["source"]),
-            _escaped(told["work"]),
-            told["parameters"],
+            **told,
             engine_name="labkit",
             kernel_name="python3",
             language="python",
             progress_bar=False,
             start_timeout=START_TIMEOUT_S,
-            execution_timeout=told["cell_deadline_s"],
-            solutions=told["solutions"],
-            config=Config({"KernelManager": told["kernel"]}),
             tell=tell,
         )
     except LessonFailed as problem:
@@ -67,11 +60,6 @@ def _execute(told, tell):
     except Exception as problem:
         return f"{type(problem).__name__}: {problem}".strip().splitlines()[0]
     return None
-
-
-def _escaped(path):
-    """A path whose braces papermill does not take for names of parameters."""
-    return path.replace("{", "{{").replace("}", "}}")
 
 
 if __name__ == "__main__":
