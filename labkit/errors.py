@@ -60,7 +60,5 @@ class Unavailable(LabError):
 
 def explained(error: OSError) -> LabError:
     """An `OSError` as a `LabError` that names the file and says what to do: for the command line."""
-    places = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    reason = error.strerror or str(error) or type(error).__name__
     step = _STEPS.get(error.errno or 0, "mend that, and give the same command again")
-    return LabError("The operating system refused.", found=": ".join([*places, reason]), fix=step)
+    return LabError("The operating system refused.", found=str(error) or type(error).__name__, fix=step)

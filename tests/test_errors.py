@@ -31,7 +31,7 @@ def test_an_error_survives_the_way_between_processes():
 
 def test_an_error_of_the_operating_system_names_the_file_and_what_to_do():
     words = str(errors.explained(OSError(errno.ENOSPC, "No space left on device", "ledger.sqlite")))
-    assert "ledger.sqlite: No space left on device" in words
+    assert "No space left on device: 'ledger.sqlite'" in words
     assert "next: free some disk space" in words
     assert "next:" in str(errors.explained(OSError("something odd")))
     assert "next:" in str(errors.explained(OSError()))

@@ -108,7 +108,7 @@ def _caught():
     """The beginning of what is printed, on stderr too; what goes past Python's own streams is dropped."""
     printed, streams = _Beginning(), (1, 2)
     own = [os.dup(stream) for stream in streams]
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         for stream in streams:
             os.dup2(nowhere.fileno(), stream)
     try:

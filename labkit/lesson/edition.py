@@ -29,12 +29,11 @@ NOTE = """
 """
 
 
-def release(folder: str | Path) -> Path:
+def release(folder: Path) -> Path:
     """Write the student edition into a folder that is not there yet; returns its path.
 
     Raises  LabError where the folder is there, or the course is no checkout of git: only what git tracks is handed out
     """
-    folder = Path(folder)
     listed = subprocess.run(["git", "-C", root(), "ls-files", "-z"], capture_output=True, text=True)
     if folder.exists() or listed.returncode:
         raise LabError(

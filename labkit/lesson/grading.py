@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Timer
 
@@ -22,15 +23,13 @@ GRADER = "from labkit.lesson import _grader\n_grader.main()"
 GONE = "The notebook does not ask for it any more: its cell is gone."
 
 
-class Grader:
+class Grader(AbstractContextManager):
     """Gives verdicts on answers; each has a process of its own, forked from one that has imported the checks.
 
     A context: what it has begun ends with it.
     """
 
-    def __enter__(self):
-        self._process = None
-        return self
+    _process = None
 
     def __exit__(self, *error):
         if self._process:
@@ -90,13 +89,13 @@ def flaw(path, *, solved=False):
 
 def _of_lesson(path):
     """The ids of the exercises that the course asks for in the lesson of this number."""
-    lessons = [lesson for lesson in exercises.lessons() if lesson[1:3] == Path(path).name[:2]]
+    lessons = [lesson for lesson in exercises.lessons() if lesson[1:3] == path.name[:2]]
     return [task.id for lesson in lessons for task in exercises.of(lesson)]
 
 
 def asked(path, *, solved=False):
     """{exercise id: (lines of import before it, source of its cell)} of a notebook."""
-    cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
+    cells = json.loads(path.read_bytes())["cells"]
     imports = []
     found = {}
     for cell in cells:

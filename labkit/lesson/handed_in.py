@@ -37,13 +37,12 @@ class Mark:
     answer: str = ""
 
 
-def grade(folder: str | Path, *, tell: Callable = print) -> tuple[Path, Path]:
+def grade(folder: Path, *, tell: Callable = print) -> tuple[Path, Path]:
     """Grade a class; writes FOLDER/grades.csv and FOLDER/grades.html, returns their paths.
 
     tell  called with a line for each student who is done
     Raises  LabError where no notebook of a lesson lies in a folder of a student
     """
-    folder = Path(folder)
     students = {name: found for name in _folders(folder) if (found := _notebooks(folder / name))}
     if not students:
         raise LabError(

@@ -31,7 +31,7 @@ def command(settings_folder, lessons, arguments=()):
 def serve(lessons: Path, arguments: Sequence[str] = ()) -> int:
     """Run JupyterLab on a folder of lessons until it is stopped; returns its exit code."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
+        (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS))
         paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         environment = {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1", "PATH": paths}  # its terminals find `labkit`
         try:

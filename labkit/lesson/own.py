@@ -93,7 +93,7 @@ def _short(path):
 def _take_out(base):
     """Put away the copy of a lesson that the course no longer has."""
     copy = folder() / base.name
-    kept = _put_away(copy) if copy.exists() else None
+    kept = _put_away(copy)
     copy.unlink(missing_ok=True)
     base.unlink()
     return f"{base.stem}: no longer in the course.{_where(kept)}" if kept else None

@@ -1,6 +1,5 @@
 """An executed notebook as a readable page that fetches nothing from elsewhere."""
 
-import base64
 import os
 import re
 import textwrap
@@ -99,8 +98,3 @@ def _formula(found):
 def link(path, folder):
     """A link from a page in `folder` to `path`."""
     return Path(os.path.relpath(path, folder)).as_posix()
-
-
-def data_uri(svg):
-    """A drawn SVG as text that an <img> can hold."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.getvalue()).decode()

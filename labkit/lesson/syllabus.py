@@ -38,7 +38,7 @@ def lessons() -> list:
 
 def _read_lesson(path):
     """A notebook as a `LessonPage`."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    cells = json.loads(path.read_bytes())["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
     title = re.search(r"^# (.+)$", texts[0], flags=re.MULTILINE)
     question = re.search(r"^\*\*(.+\?)\*\*$", texts[0], flags=re.MULTILINE)
@@ -47,7 +47,7 @@ def _read_lesson(path):
         path=path,
         title=title[1] if title else path.stem,
         question=question[1] if question else "",
-        minutes=sum(map(int, filter(None, minutes.groups()))) if minutes else None,
+        minutes=int(minutes[1]) + int(minutes[2] or 0) if minutes else None,
         exercises=tuple(exercises.find(name) for text in texts for name in exercises.asked(text)),
     )
 

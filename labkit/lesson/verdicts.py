@@ -82,9 +82,7 @@ def of_prediction(row):
 
 
 def _of_guess(answer, result, low, high):
-    """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
-    if result is None:
-        return "open"
+    """ "right", "close" (numbers only) or "off"; "open" when the interval of the result allows the answer."""
     try:
         guess, truth = float(answer), float(result)
     except ValueError:
