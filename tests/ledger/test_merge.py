@@ -6,6 +6,7 @@ import sqlite3
 import zipfile
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rows_made_up import write_attempt, write_lesson
@@ -64,7 +65,7 @@ def test_rows_notebooks_and_scores_come_once_and_are_marked_as_reported(form, el
     if form == "zip":
         parcel = packed(tmp_path, monkeypatch, folder)
     elif form == "zip of the folder":
-        parcel = shutil.make_archive(tmp_path / "ada-handed-in", "zip", tmp_path, "ada")
+        parcel = Path(shutil.make_archive(tmp_path / "ada-handed-in", "zip", tmp_path, "ada"))
     came = merge(parcel)
     before = everything()
     assert merge(parcel) == []
