@@ -64,16 +64,6 @@ def _cpuinfo():
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def _first_line(command):
-    """First line a command prints, or None when it fails or prints nothing."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.strip().splitlines()
-    return lines[0] if done.returncode == 0 and lines else None
-
-
 def last_level_cache_bytes():
     """Size of the first core's largest cache (Linux), else None."""
     sizes = [path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
@@ -130,6 +120,7 @@ def _nvidia_driver():
 @functools.cache
 def commit():
     """The workbook's git commit, with `-dirty` when files differ from it; None outside a checkout."""
-    number = _first_line(["git", "-C", str(root()), "rev-parse", "--short=12", "HEAD"])
-    changed = _first_line(["git", "-C", str(root()), "status", "--porcelain", "--untracked-files=no"])
-    return f"{number}-dirty" if number and changed else number
+    command = ["git", "-C", str(root()), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return None

@@ -13,7 +13,6 @@ nor those that change from call to call, and its messages do not name the likely
 transposed output, a softmax missing or too many).
 """
 
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,11 +115,18 @@ def _checked_answer(name, fn, args, tolerance, run):
 
 def _check_overwrites(name, output, call):
     """Raise a MeasureError unless `call` writes its answer into the memory of `output` once more."""
+    import torch
+
     real = output.is_floating_point() or output.is_complex()
     wrong = (output * float("nan") if real else output == 0).to(output.dtype)
-    [right], [fake] = _leaves(output), _leaves(wrong)
-    with _overwritten(output, wrong):
+    [right], [fake], own = _leaves(output), _leaves(wrong), output.clone()
+    with torch.inference_mode():
+        output.copy_(wrong)
+    try:
         found = _leaves(call())
+    finally:
+        with torch.inference_mode():
+            output.copy_(own)
     if not _close(right.values, fake.values) and any(_close(fake.values, leaf.values) for leaf in found):
         raise MeasureError(
             f"{name!r} returns a stored result: it computes nothing when it is called again.",
@@ -128,21 +134,6 @@ def _check_overwrites(name, output, call):
             found="the memory of the last output, untouched (a cached result)",
             fix="take the cache out of what is timed",
         )
-
-
-@contextmanager
-def _overwritten(array, values):
-    """Put other values into a tensor's memory, and its own back at the end."""
-    import torch
-
-    own = array.clone()
-    with torch.inference_mode():
-        array.copy_(values)
-    try:
-        yield
-    finally:
-        with torch.inference_mode():
-            array.copy_(own)
 
 
 def _arrays(values):

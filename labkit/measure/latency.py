@@ -25,7 +25,6 @@ def latency(
     inputs: Sequence | None = None,
     batch: int = 1,
     plan: Plan | None = None,
-    name: str = "",
 ) -> Latency:
     """Time `fn()`, or `fn(*input)` over rotating inputs: a `rows.Latency`.
 
@@ -52,7 +51,6 @@ def latency(
     return Latency(
         **provenance(clock),
         **_timings(samples, batch, group),
-        name=name,
         cold_ms=1e3 * cold,
         warmup_calls=len(warmup),
         warm=warm,

@@ -33,8 +33,7 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
     with _count_tensors() as tensors:
         fn()
     saved = saved_for_backward(fn)
-    where = {key: value for key, value in provenance(clock).items() if key != "threads"}
-    return Memory(**where, batch=batch, peak_bytes=peak, tensor_bytes=tensors.peak, saved_bytes=saved)
+    return Memory(**provenance(clock), batch=batch, peak_bytes=peak, tensor_bytes=tensors.peak, saved_bytes=saved)
 
 
 def saved_for_backward(fn: Callable, *args: Any) -> int:

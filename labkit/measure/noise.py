@@ -113,27 +113,18 @@ def _gpu_handle(uuid):
     return None
 
 
-def _ask(name, uuid):
-    """The answer of NVML's function of this name for a GPU, or None."""
+def _gpu_state(uuid):
+    """{throttle, strangers} of a GPU, as far as it tells: what slows it down, other processes on it."""
     import pynvml
 
-    handle = _gpu_handle(uuid)
-    if handle is None:
-        return None
+    handle, found = _gpu_handle(uuid), {}
     with suppress(pynvml.NVMLError):
-        return getattr(pynvml, name)(handle)
-    return None
-
-
-def _gpu_state(uuid):
-    """{throttle, strangers} of a GPU: what slows it down, other processes on it."""
-    bits = _ask("nvmlDeviceGetCurrentClocksEventReasons", uuid) or 0
-    running = {process.pid for process in _ask("nvmlDeviceGetComputeRunningProcesses", uuid) or ()}
-    return {
-        "throttle": ", ".join(name for bit, name in THROTTLES.items() if bits & bit) or None,
-        # In a container the numbers are the host's, so count instead of comparing with our own.
-        "strangers": max(len(running) - 1, 0),
-    }
+        bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        found["throttle"] = ", ".join(name for bit, name in THROTTLES.items() if bits & bit) or None
+    with suppress(pynvml.NVMLError):
+        running = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        found["strangers"] = max(len(running) - 1, 0)  # in a container the numbers are the host's: none is ours
+    return found
 
 
 def _throttle_events():

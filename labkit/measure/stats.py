@@ -209,7 +209,8 @@ def mean_interval(values: Any) -> Interval:
 def mean_ratio(values: Any, others: Any) -> Interval:
     """Geometric mean of `values / others`, pair by pair and all above 0, and its 95 % `Interval` by Student's t."""
     logs = mean_interval(np.log(values) - np.log(others))
-    low, high, middle = (math.inf if log > 700 else math.exp(log) for log in (logs.low, logs.high, logs.median or 0.0))
+    with np.errstate(over="ignore"):
+        low, high, middle = np.exp([*logs, logs.mean]).tolist()
     return replace(logs, low=low, high=high, median=middle)
 
 
@@ -220,10 +221,8 @@ def spread(samples):
 
 
 def drift(samples):
-    """Median of the last third over the median of the first third, minus 1."""
+    """Median of the last third over the median of the first third, minus 1; of 3 samples or more."""
     third = len(samples) // 3
-    if third < 3:
-        return 0.0
     return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)
 
 

@@ -11,7 +11,6 @@ from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration
 
 BINS = 2048  # of a histogram of absolute values
-METHODS = ("minmax", "percentile", "entropy")
 PERCENTILE = 99.99
 
 
@@ -97,23 +96,6 @@ def activations(model, data, names=None):
         yield from zip(names, answers(opened, batch, outputs=names), strict=True)
 
 
-def ranges(histograms: dict[str, Histogram], method: str = "minmax") -> dict[str, tuple[float, float]]:
-    """{name: (low, high)}: the range that each tensor's grid shall cover.
-
-    method  minmax      all values seen: nothing saturates, and one outlier makes the grid coarse for all
-            percentile  all but the largest: 99.99 percent of the values by magnitude
-            entropy     the clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
-    """
-    require_known(method, METHODS, "calibration method")
-    found = {}
-    for name, seen in histograms.items():
-        threshold = seen.reach
-        if method != "minmax":
-            threshold = _percentile_threshold(seen) if method == "percentile" else _entropy_threshold(seen)
-        found[name] = seen.clipped(threshold)
-    return found
-
-
 def _percentile_threshold(seen, percentile=PERCENTILE):
     """The smallest bin edge with at least `percentile` percent of the absolute values below it."""
     share = np.cumsum(seen.counts) / seen.counts.sum()
@@ -152,3 +134,17 @@ def _divergence(counts, end, levels):
     if not quantized.any():
         return np.inf
     return float(rel_entr(observed / observed.sum(), quantized / quantized.sum()).sum())
+
+
+METHODS = {"minmax": lambda seen: seen.reach, "percentile": _percentile_threshold, "entropy": _entropy_threshold}
+
+
+def ranges(histograms: dict[str, Histogram], method: str = "minmax") -> dict[str, tuple[float, float]]:
+    """{name: (low, high)}: the range that each tensor's grid shall cover.
+
+    method  minmax      all values seen: nothing saturates, and one outlier makes the grid coarse for all
+            percentile  all but the largest: 99.99 percent of the values by magnitude
+            entropy     the clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
+    """
+    require_known(method, METHODS, "calibration method")
+    return {name: seen.clipped(METHODS[method](seen)) for name, seen in histograms.items()}

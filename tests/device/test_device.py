@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import os
 import warnings
 from pathlib import Path
 
@@ -67,9 +68,11 @@ def test_the_commit_is_read_from_git_or_unknown():
     assert device.commit() is None or len(device.commit().removesuffix("-dirty")) == 12
 
 
-def test_a_command_that_is_missing_or_fails_gives_none():
-    assert machine._first_line(["no-such-command"]) is None
-    assert machine._first_line(["false"]) is None
+@pytest.mark.parametrize("path", ["/nowhere", ""])
+def test_without_git_or_a_checkout_there_is_no_commit(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
+    monkeypatch.setenv("PATH", path or os.environ["PATH"])
+    assert machine.commit.__wrapped__() is None
 
 
 def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monkeypatch):

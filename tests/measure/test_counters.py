@@ -26,7 +26,7 @@ def test_a_gpu_tells_its_brakes_and_its_other_users(driver):
 
 def test_without_a_driver_nothing_is_told():
     counters._gpu_handle.cache_clear()
-    assert counters._gpu_state("no such gpu") == {"throttle": None, "strangers": 0}
+    assert counters._gpu_state("no such gpu") == {}
 
 
 def test_a_counter_the_gpu_does_not_have_is_unknown(driver, monkeypatch):
@@ -34,7 +34,7 @@ def test_a_counter_the_gpu_does_not_have_is_unknown(driver, monkeypatch):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", refuse)
-    assert counters._gpu_state("some-uuid")["throttle"] is None
+    assert counters._gpu_state("some-uuid") == {"strangers": 1}
 
 
 def test_the_last_level_cache_has_a_likely_size_or_is_unknown():

@@ -179,7 +179,7 @@ def test_two_clock_speeds_widen_the_interval_because_samples_repeat_each_other()
 
 def test_a_row_fits_the_ledger_and_shows_itself(tmp_path):
     machine = SimulatedMachine(0)
-    row = latency(machine.work(1e-3), device=machine.clock, name="work")
+    row = latency(machine.work(1e-3), device=machine.clock)
     ledger.add(row, path=tmp_path / "ledger.sqlite")
     [samples] = ledger.load("latencies", path=tmp_path / "ledger.sqlite")["samples_ms"]
     assert samples == row.samples_ms
