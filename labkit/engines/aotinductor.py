@@ -23,19 +23,18 @@ def load(model, example, *, precision, threads):
     rows = torch.cat([example] * (2 if len(example) == 1 else 1))  # from one row the export would make a fixed size
     with torch.no_grad():
         exported = torch.export.export(model, (rows,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
-    package, how = _obtain(exported, example)
-    compiled = torch._inductor.aoti_load_package(io.BytesIO(package))  # the very bytes that were vouched for
+    package = io.BytesIO(_obtain(exported, example))  # the very bytes that were vouched for
+    compiled = torch._inductor.aoti_load_package(package)
 
     def run(*batch):
         with devices.using_threads(threads):
             return compiled(*batch)
 
-    details = {"file_bytes": len(package), "how": how}
-    return Served(device=str(example.device), threads=threads, details=details, run=run)
+    return Served(device=str(example.device), threads=threads, run=run)
 
 
 def _obtain(exported, example):
-    """(bytes of the package, "reused", "built" or why it was built again)."""
+    """The bytes of the package."""
     machine = devices.describe()
     given = {"shape": list(example.shape[1:]), "dtype": str(example.dtype), "device": str(example.device)}
     about = {
@@ -54,8 +53,7 @@ def _obtain(exported, example):
         torch._inductor.aoti_compile_and_package(exported, package_path=package)
         return package.getvalue()
 
-    data, _, how = _trusted.obtain(path, build, **about)
-    return data, how
+    return _trusted.obtain(path, build, **about)[0]
 
 
 def _digest(exported):

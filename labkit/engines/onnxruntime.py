@@ -43,4 +43,4 @@ def load(path, example, *, precision, threads):
         session.run_with_iobinding(binding)
         return torch.from_dlpack(binding.get_outputs()[0])
 
-    return Served(device=str(device), threads=threads, details={"provider": provider}, run=run)
+    return Served(device=str(device), threads=threads, run=run)

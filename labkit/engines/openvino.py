@@ -62,7 +62,7 @@ def _only_core(openvino):
 
 
 def _served(compiled, only=None, for_any_shape=None):
-    """Serve a compiled model; what it says of itself (threads, precision) is recorded, not what was asked for.
+    """Serve a compiled model; the threads that it says it uses are recorded, not those that were asked for.
 
     only           the one shape that it takes, if it takes one only
     for_any_shape  then compiles the model for batches of other shapes, when the first of them comes
@@ -75,5 +75,4 @@ def _served(compiled, only=None, for_any_shape=None):
         request = usual if only in (None, arrays[0].shape) else other()
         return torch.from_numpy(request.infer(arrays, share_inputs=True)[0])
 
-    threads, hint = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "INFERENCE_PRECISION_HINT"))
-    return Served(device="cpu", threads=threads, details={"precision_hint": hint.get_type_name()}, run=run)
+    return Served(device="cpu", threads=compiled.get_property("INFERENCE_NUM_THREADS"), run=run)

@@ -1,8 +1,7 @@
 """The result of loading a model into an engine: ready to answer, with the device and threads that it really uses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -17,7 +16,6 @@ class Served:
     engine, precision  its name and one of `engines.PRECISIONS`; `engines.load` fills them in
     device     where it really runs, such as "cpu" or "cuda:0": it may differ from where the batch lies
     threads    CPU threads it may use
-    details    what else was set or chosen, such as the provider and the precision hint
     run        (tensors of a call) -> the first output as a tensor
     """
 
@@ -25,7 +23,6 @@ class Served:
     precision: str = ""
     device: str
     threads: int
-    details: Mapping[str, Any] = field(default_factory=dict)
     run: Callable = field(repr=False)
 
     def __call__(self, *batch):

@@ -102,8 +102,9 @@ def test_inductor_takes_a_module_that_is_no_sequence():
 
 @pytest.mark.slow
 def test_openvino_is_told_to_compute_fp32_in_fp32(small):
-    served = engines.load("openvino", small, models.example("cnn-small", 2))
-    assert served.details["precision_hint"] == "f32"
+    images = models.example("cnn-small", 2)
+    wanted, found = small.eval()(images).detach(), engines.load("openvino", small, images)(images)
+    assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()  # bf16 rounds to 4e-3
 
 
 @pytest.mark.slow
@@ -210,19 +211,27 @@ def test_without_a_compiler_inductor_says_what_to_install(name, small, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_a_package_of_aotinductor_is_built_once_and_one_that_was_tampered_with_is_built_again():
+def test_a_package_of_aotinductor_is_built_once_and_one_that_was_tampered_with_is_built_again(monkeypatch):
+    compile_it, built = torch._inductor.aoti_compile_and_package, []
+    monkeypatch.setattr(
+        torch._inductor,
+        "aoti_compile_and_package",
+        lambda *given, **settings: built.append(given) or compile_it(*given, **settings),
+    )
     torch.manual_seed(0)
     layer, rows = torch.nn.Linear(3, 2).eval(), torch.randn(5, 3)
     first, second = (engines.load("aotinductor", layer, rows[:1]) for _ in range(2))
-    assert (first.details["how"], second.details["how"]) == ("built", "reused")
+    assert len(built) == 1
     for count in (1, 2, 5):
-        torch.testing.assert_close(second(rows[:count]), layer(rows[:count]).detach())
+        for served in (first, second):
+            torch.testing.assert_close(served(rows[:count]), layer(rows[:count]).detach())
     (package,) = (artifacts() / "engines").glob("*.pt2")
     package.write_bytes(package.read_bytes()[:-1] + b"x")
-    assert engines.load("aotinductor", layer, rows).details["how"].startswith("built again: sha256: the file has")
+    engines.load("aotinductor", layer, rows)
+    assert len(built) == 2
     layer.weight.data += 1
     changed = engines.load("aotinductor", layer, rows)
-    assert changed.details["how"] == "built"
+    assert len(built) == 3
     torch.testing.assert_close(changed(rows), layer(rows).detach())
 
 

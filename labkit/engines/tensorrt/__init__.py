@@ -42,11 +42,8 @@ def load(path, example, *, precision, threads):
     found = library()
     require_gpu(found)
     batch = len(example)
-    engine = obtain(path, Settings(batch=(1, batch, max(batch, LARGEST_BATCH))))
-    session, device = Session(found, engine.plan), devices.pick("cuda")
+    plan = obtain(path, Settings(batch=(1, batch, max(batch, LARGEST_BATCH)))).plan
+    session, device = Session(found, plan), devices.pick("cuda")
     return Served(
-        device=str(device),
-        threads=threads,
-        details={"library": f"{found.name} {found.version}", "file_bytes": len(engine.plan), "how": engine.how},
-        run=lambda *tensors: session(*(tensor.to(device) for tensor in tensors)),
+        device=str(device), threads=threads, run=lambda *tensors: session(*(tensor.to(device) for tensor in tensors))
     )
