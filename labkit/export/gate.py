@@ -16,7 +16,6 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import TensorProto
 
 from labkit.errors import LabError
 from labkit.files import sha256
@@ -85,7 +84,7 @@ def _inspected(digest, path):
 def precision_of(model):
     """What a ModelProto holds: "int8" or "fp8" (with Q/DQ nodes, or integer products), else the type of most of its
     weights: "fp32", "fp16" or "bf16"."""
-    stored = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
+    stored = {tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     quantized = [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
     if quantized:
         read = {stored.get(name, "") for node in quantized for name in node.input}

@@ -9,19 +9,17 @@ Source   Dettmers et al. 2022 (LLM.int8), arXiv:2208.07339, section 3.2. There a
          value; here it is measured against the other channels, because networks differ in scale
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from labkit.quantize.smoothing import entering, inserted, new_value, reach, stored
-
-if TYPE_CHECKING:
-    import onnx
 
 FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in float
 
 
-def outliers_apart(model: "onnx.ModelProto", data: Any, *, times: float = 2.5) -> "onnx.ModelProto":
+def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> onnx.ModelProto:
     """A `prepared` ModelProto that computes the same, with its outliers in products of their own: a copy.
 
     Observe its ranges anew; `in_int8` leaves the new products in float. A network without outliers comes back as it is.
@@ -29,7 +27,6 @@ def outliers_apart(model: "onnx.ModelProto", data: Any, *, times: float = 2.5) -
     data   a `Calibration`: the largest value of each channel is observed on it
     times  an outlier reaches further than so many times the median channel of its tensor
     """
-    import onnx
     import onnx_ir
 
     split = onnx_ir.from_proto(model)

@@ -21,7 +21,9 @@ openvino     on a CPU: the same numbers, but only what enters the heavy operator
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import onnx
 
 from labkit import device as devices
 from labkit.errors import LabError, require_known
@@ -30,9 +32,6 @@ from labkit.export.operators import QUANTIZED
 from labkit.export.runtime import explained, notes, written
 from labkit.quantize.observed import observe, ranges
 from labkit.quantize.outliers import FLOAT
-
-if TYPE_CHECKING:
-    import onnx
 
 BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
 # ONNX Runtime's integer softmax overflows where its grid is much finer than 1/255, as over many tokens alike: an
@@ -66,7 +65,6 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=(), wei
     in_float     names of nodes to leave in float
     weight_bits  7, 8, "auto" (8 where this CPU adds their products without overflow), or "recipe": as that says
     """
-    import onnx
 
     layers_of(model, QUANTIZED, in_float)
     settings = _recipe_settings(recipe, model)
@@ -131,12 +129,11 @@ def _recipe_settings(recipe, model):
     return settings | {"activation_qType": QuantType.QUInt8, "reduce_range": True}
 
 
-def prepared(src: "str | Path | onnx.ModelProto") -> "onnx.ModelProto":
+def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """The model as the quantizer wants it: shapes inferred, batch norm folded into the convolution before it.
 
     Raises  LabError: the file is in smaller numbers already
     """
-    import onnx
 
     model = require_fp32(src)
     with tempfile.TemporaryDirectory() as folder:

@@ -8,22 +8,20 @@ Not when the channels are alike: then the weights get harder to round, and nothi
 Source   Xiao et al. 2022, arXiv:2211.10438; between convolutions: Nagel et al. 2019, arXiv:1906.04721, section 4.1
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from labkit.export.operators import QUANTIZED
 from labkit.quantize.numbers import along
 from labkit.quantize.observed import activations
 
-if TYPE_CHECKING:
-    import onnx
-
 # f(x / s) = f(x) / s for a positive factor per channel: a division moves through them to the layer before
 _PASS = ("Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 
 
-def smoothed(model: "onnx.ModelProto", data: Any, *, alpha: float = 0.5) -> "onnx.ModelProto":
+def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.ModelProto:
     """A `prepared` ModelProto that computes the same and is easier to quantize: a copy. Observe its ranges anew.
 
     data    a `Calibration`: the largest value of each channel is observed on it
@@ -31,7 +29,6 @@ def smoothed(model: "onnx.ModelProto", data: Any, *, alpha: float = 0.5) -> "onn
             outliers are large. A depthwise convolution has a grid for each channel of its weights: there it is always 1
     Where no layer before can take in the division, it becomes a node.
     """
-    import onnx
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from labkit.export.operators import HEAVY, RECURRENT
 
 if TYPE_CHECKING:
-    import onnx
     import pandas
 
 KEYS = ("Inputs", "Constants", "Outputs", "TacticName", "StreamId", "Metadata")
@@ -103,7 +104,7 @@ def _type_name(text):
     return next((kind for kind, words in TYPES.items() if re.search(words, text)), text.strip() or "unknown")
 
 
-def compared(model: "onnx.ModelProto", kernels: Any, operators: Iterable[str] = HEAVY) -> "pandas.DataFrame":
+def compared(model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HEAVY) -> "pandas.DataFrame":
     """Requested against actual precision: a DataFrame, one line per node of a ModelProto in the graph's order.
 
     operators  which nodes; None: all
@@ -112,7 +113,6 @@ def compared(model: "onnx.ModelProto", kernels: Any, operators: Iterable[str] = 
     fused      how many other ONNX nodes the same kernel computes
     other columns  node, operator, kernel (its name), kind
     """
-    import onnx
     import pandas as pd
 
     graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
@@ -144,11 +144,9 @@ def _actual(node, kernels):
 
 def _tensor_types(graph):
     """{tensor name: "fp32", "int8", ...} of everything whose type is known."""
-    from onnx import TensorProto
-
     found = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
     found |= {tensor.name: tensor.data_type for tensor in graph.initializer}
-    words = {name: TensorProto.DataType.Name(number).lower() for name, number in found.items()}
+    words = {name: onnx.TensorProto.DataType.Name(number).lower() for name, number in found.items()}
     # "fp32" of ONNX's "float"; integers keep their names, unsigned ones too
     return {name: word if "int" in word else _type_name(word) for name, word in words.items()}
 
