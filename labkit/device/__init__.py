@@ -4,7 +4,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from labkit.device import packages
@@ -86,11 +86,11 @@ def collectives(rank, size):
     return "cpu:gloo,cuda:nccl"
 
 
-def selected(device):
-    """A context in which kernels start on this device, where a machine has several GPUs."""
+def selected(tensor):
+    """A context in which kernels start where this tensor lies, on a machine with several GPUs."""
     import torch
 
-    return torch.cuda.device(device) if _is_cuda(device) else nullcontext()
+    return torch.cuda.device_of(tensor)
 
 
 def reset_peak_memory(device):

@@ -99,22 +99,17 @@ def usable_cores() -> int:
 
 def _gpu_facts():
     """Name, memory and driver of the first GPU, as far as there is one."""
+    import pynvml
     import torch
 
     if not torch.cuda.is_available():
         return {}
     properties = torch.cuda.get_device_properties(0)
-    return {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory, "gpu_driver": _nvidia_driver()}
-
-
-def _nvidia_driver():
-    """Version of the NVIDIA driver, or None when there is none."""
-    import pynvml
-
+    found = {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory}
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        return pynvml.nvmlSystemGetDriverVersion()
-    return None
+        found["gpu_driver"] = pynvml.nvmlSystemGetDriverVersion()
+    return found
 
 
 @functools.cache

@@ -74,25 +74,24 @@ def agreement(pairs: Iterable[tuple]) -> Parity:
     """A `Parity` of [(wanted, found)]: tensors (N, ...), or lists, tuples or dicts of them where there are several."""
     from torch.utils._pytree import tree_leaves
 
-    pairs = [[[each for each in tree_leaves(answer) if each is not None] for answer in pair] for pair in pairs]
-    for wanted, found in pairs:
-        shapes = [[tuple(each.shape) for each in answers] for answers in (wanted, found)]
-        if shapes[0] != shapes[1]:
+    answers = [[[each for each in tree_leaves(answer) if each is not None] for answer in pair] for pair in pairs]
+    for pair in answers:
+        wanted, found = ([tuple(each.shape) for each in answer] for answer in pair)
+        if wanted != found:
             raise LabError(
                 "The exported model answers in another shape.",
-                expected=", ".join(map(str, shapes[0])),
-                found=", ".join(map(str, shapes[1])),
+                expected=", ".join(map(str, wanted)),
+                found=", ".join(map(str, found)),
                 fix="export it with a dynamic batch dimension",
             )
-    count = len(pairs[0][0])
-    each = [_agreement_of([(wanted[place], found[place]) for wanted, found in pairs]) for place in range(count)]
+    each = [_agreement_of(output) for output in zip(*(zip(*pair, strict=True) for pair in answers), strict=True)]
     known = [one.top1 for one in each if one.top1 is not None]
     cosine, error = min(one.cosine for one in each), max(one.max_error for one in each)
-    return Parity(cosine, error, min(known, default=None), each[0].items, count)
+    return Parity(cosine, error, min(known, default=None), each[0].items, len(each))
 
 
 def _agreement_of(pairs):
-    """The `Parity` of one output."""
+    """The `Parity` of one output: [(wanted, found)]."""
     import torch
 
     a, b = (torch.cat([pair[i].double().cpu().flatten() for pair in pairs]) for i in (0, 1))

@@ -86,13 +86,12 @@ def _timed(clock, functions, calls, plan):
     before = clock.usage()
     times, computed = _time_rounds(clock, functions, calls, plan=plan, group=group)
     noise = noise_of(before, clock.usage(), times[:, 0])
+    why = noise.why
     if noise.diluted and noise.alone and clock.computed:
-        why = f"{noise.why}; so the times are those of the thread's own clock, without the waiting"
-        return computed, noise.noisy, why
-    if noise.diluted and clock.event is None:
-        why = f"{noise.why}; waiting dilutes the ratios: the true difference may be larger"
-        return times, noise.noisy, why
-    return times, noise.noisy, noise.why
+        times, why = computed, f"{why}; so the times are those of the thread's own clock, without the waiting"
+    elif noise.diluted and clock.event is None:
+        why = f"{why}; waiting dilutes the ratios: the true difference may be larger"
+    return times, noise.noisy, why
 
 
 def _group_size(clock, functions, calls, plan):

@@ -13,22 +13,12 @@ nor those that change from call to call, and its messages do not name the likely
 transposed output, a softmax missing or too many).
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from labkit.errors import MeasureError
 
 CHECKED = 3  # of the rotating inputs
 STALE = "it gives the same answer to another input, as if the result were cached"
-
-
-class _Leaf(NamedTuple):
-    """One array of an output: where it was, what it was, and its values as float64."""
-
-    place: str
-    dtype: str
-    values: Any
 
 
 def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, args: fn(*args)):
@@ -44,7 +34,7 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, args: 
     earlier = None
     for args in _tried(calls):
         found = {name: _checked_answer(name, fn, args, tolerance, run) for name, fn in arms.items()}
-        shape = tuple(found[first][0].values.shape)
+        shape = tuple(next(iter(found[first].values())).shape)
         if batch is not None and shape[:1] != (batch,):
             what = f"{first!r} does not work on a batch of {batch}."
             raise MeasureError(what, expected=f"shape ({batch}, ...)", found=f"shape {shape}")
@@ -74,12 +64,10 @@ def _reversed_copy(args):
 
     def reverse(value):
         if isinstance(value, np.ndarray):
-            return value.ravel()[::-1].reshape(value.shape).copy()
+            return np.flip(value).copy()
         if not isinstance(value, torch.Tensor):
             return value
-        with torch.no_grad():
-            copy = torch.empty_like(value).copy_(value.flatten().flip(0).reshape(value.shape))
-        return copy.requires_grad_(value.requires_grad)
+        return value.detach().flip(list(range(value.ndim))).requires_grad_(value.requires_grad)
 
     return tree_map(reverse, args)
 
@@ -94,7 +82,7 @@ def _refusal(name, first, text):
 
 
 def _checked_answer(name, fn, args, tolerance, run):
-    """The leaves of what `fn` answers, which must be the same twice, and computed."""
+    """The `_leaves` of what `fn` answers, which must be the same twice, and computed."""
     once = run(fn, args)
     found = _leaves(once)
     again = run(fn, args)
@@ -119,15 +107,15 @@ def _check_overwrites(name, output, call):
 
     real = output.is_floating_point() or output.is_complex()
     wrong = (output * float("nan") if real else output == 0).to(output.dtype)
-    [right], [fake], own = _leaves(output), _leaves(wrong), output.clone()
+    right = output.clone()
     with torch.inference_mode():
         output.copy_(wrong)
     try:
         found = _leaves(call())
     finally:
         with torch.inference_mode():
-            output.copy_(own)
-    if not _close(right.values, fake.values) and any(_close(fake.values, leaf.values) for leaf in found):
+            output.copy_(right)
+    if not _close(right, wrong) and any(_close(wrong.cpu(), leaf) for leaf in found.values()):
         raise MeasureError(
             f"{name!r} returns a stored result: it computes nothing when it is called again.",
             expected="an output made by this call",
@@ -151,12 +139,12 @@ def _arrays(values):
 
 
 def _leaves(output):
-    """The arrays and numbers of a nested output, copied: a list of `_Leaf`."""
+    """{place: a copy on the CPU} of the arrays and numbers of a nested output."""
     import torch
     from torch.utils._pytree import keystr, tree_flatten_with_path
 
     pairs, _ = tree_flatten_with_path(output)
-    found = []
+    found = {}
     for path, value in pairs:
         if value is None:
             what = "A function returns nothing, so there is no answer to compare."
@@ -167,29 +155,29 @@ def _leaves(output):
                 raise MeasureError(what, expected=expected, found=type(value).__name__)
             value = torch.from_numpy(np.array(value))
         place = f"output {keystr(path)[1:-1]}" if len(pairs) > 1 else "the output"
-        found.append(_Leaf(place, str(value.dtype).removeprefix("torch."), value.detach().cpu().double().clone()))
+        found[place] = value.detach().cpu().clone()
     return found
 
 
 def _difference(wanted, found, tolerance):
-    """In words, how `found` differs from `wanted` (lists of leaves); None when it does not."""
+    """In words, how `found` differs from `wanted` (both `_leaves`); None when it does not."""
     if len(wanted) != len(found):
         return f"{len(found)} outputs instead of {len(wanted)}"
-    for old, new in zip(wanted, found, strict=True):
+    for old, (place, new) in zip(wanted.values(), found.items(), strict=True):
         if text := _leaf_difference(old, new, tolerance):
-            return f"{new.place} {text}"
+            return f"{place} {text}"
     return None
 
 
 def _leaf_difference(wanted, found, tolerance):
-    a, b = wanted.values, found.values
-    old, new = tuple(a.shape), tuple(b.shape)
+    old, new = tuple(wanted.shape), tuple(found.shape)
     if old != new:
         if old and new and old[1:] == new[1:]:
             return f"has batch size {new[0]} instead of {old[0]} (shape {new} instead of {old})"
         return f"{'is transposed:' if sorted(old) == sorted(new) else 'has'} shape {new} instead of {old}"
     if wanted.dtype != found.dtype:
-        return f"has dtype {found.dtype} instead of {wanted.dtype}"
+        return f"has dtype {found.dtype} instead of {wanted.dtype}".replace("torch.", "")
+    a, b = wanted.double(), found.double()
     if not a.isnan().equal(b.isnan()):
         return f"has {b.isnan().sum()} NaN instead of {a.isnan().sum()}"
     if _close(a, b, tolerance):
@@ -212,4 +200,5 @@ def _largest(values):
 
 def _close(a, b, tolerance=0.0):
     """True when two tensors differ by at most this share of the largest value of `a`."""
+    a, b = a.double(), b.double()
     return a.shape == b.shape and bool(a.isclose(b, rtol=0, atol=tolerance * _largest(a), equal_nan=True).all())

@@ -11,14 +11,11 @@ Everything here is NumPy and computes what ONNX's QuantizeLinear and DequantizeL
 Source  Jacob et al. 2017, arXiv:1712.05877; Krishnamoorthi 2018, arXiv:1806.08342
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from labkit.errors import LabError
-
-if TYPE_CHECKING:
-    import torch
 
 
 def limits(bits=8, *, symmetric=True):
@@ -45,15 +42,15 @@ def scale_zero_point(low: Any, high: Any, *, bits: int = 8, symmetric: bool = Tr
     return scale.astype(np.float32), zero.astype(np.int32)
 
 
-def value_range(x: "torch.Tensor", axis: int | None = None) -> tuple:
+def value_range(x: Any, axis: int | None = None) -> tuple:
     """(low, high) of all values, or of each channel (C,) along `axis`."""
     others = None if axis is None else tuple(d for d in range(np.ndim(x)) if d != axis % np.ndim(x))
     return np.min(x, axis=others), np.max(x, axis=others)
 
 
 def quantize(
-    x: "torch.Tensor", scale: Any, zero: Any = 0, *, bits: int = 8, symmetric: bool = True, axis: int | None = None
-) -> "torch.Tensor":
+    x: Any, scale: Any, zero: Any = 0, *, bits: int = 8, symmetric: bool = True, axis: int | None = None
+) -> np.ndarray:
     """Real numbers to integers: round to the nearest grid point (ties to even), saturate at the ends.
 
     x            floats of any shape
@@ -81,8 +78,8 @@ def along(values, x, axis):
 
 
 def round_trip(
-    x: "torch.Tensor", *, bits: int = 8, symmetric: bool = True, axis: int | None = None, clip: Any = None
-) -> "torch.Tensor":
+    x: Any, *, bits: int = 8, symmetric: bool = True, axis: int | None = None, clip: Any = None
+) -> np.ndarray:
     """x as it comes back from the grid: quantized and dequantized.
 
     axis  a grid for each channel along this axis; None: one for all

@@ -21,7 +21,7 @@ PART = re.compile(rf", ({'|'.join(KEYS)}): (.*?)(?=, (?:{'|'.join(KEYS)}): |$)",
 # Kinds that move, convert or wait; whatever else names a node is where its arithmetic happens.
 HELPERS = ("shape_call", "signal", "wait", "memset", "reformat", "copy", "constant", "noop", "cjmp")
 GENERATED = "kgen"  # element-wise work that TensorRT writes a kernel for
-TYPES = {  # type: words of which one stands in its description, in lower case; the first type that fits counts
+TYPES = {  # words of which one stands in the description of a type, in lower case; the first type that fits counts
     "int8": "int8",
     "fp8": "fp8|e4m3",
     "bf16": "bf16|bfloat16",

@@ -8,6 +8,7 @@ and results are there only after the stream was waited for. It is no measure of 
 import ctypes
 import itertools
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,16 +82,12 @@ class Rehearsal:
     def memcpy_htod_async(self, target, array, stream=None):
         """Put a copy to the device into a stream, and return at once."""
         self.steps.append("memcpy_htod_async")
-        address = int(target)
-        array = _contiguous(array)
-        self.queue.append((_handle(stream), lambda: self._to_device(address, array)))
+        self.queue.append((_handle(stream), partial(self._to_device, int(target), _contiguous(array))))
 
     def memcpy_dtoh_async(self, array, source, stream=None):
         """Put a copy to the host into a stream, and return at once."""
         self.steps.append("memcpy_dtoh_async")
-        address = int(source)
-        array = _contiguous(array)
-        self.queue.append((_handle(stream), lambda: self._to_host(array, address)))
+        self.queue.append((_handle(stream), partial(self._to_host, _contiguous(array), int(source))))
 
     def Stream(self):
         """A queue of work: `.handle` for TensorRT, `.synchronize()` to wait."""
@@ -207,8 +204,8 @@ class Context:
         """Put one inference into a stream, and return at once."""
         self.device.steps.append("execute_async_v3")
         self._require_complete()
-        shape, addresses = self.shape, dict(self.addresses)  # those of now: the next call may set others
-        self.device.queue.append((stream_handle, lambda: self._compute(shape, addresses)))
+        now = self.shape, dict(self.addresses)  # the next call may set others
+        self.device.queue.append((stream_handle, partial(self._compute, *now)))
         return True
 
     def execute_v2(self, bindings):

@@ -44,9 +44,8 @@ def _wide(x):
 
 def _launch(kernel, *tensors):
     """Run a kernel over the elements of tensors that lie in memory alike; one program for each `BLOCK` of them."""
-    count, device = tensors[0].numel(), tensors[0].device
-    if count:
-        with devices.selected(device):
+    if count := tensors[0].numel():
+        with devices.selected(tensors[0]):
             kernel[(triton.cdiv(count, BLOCK),)](*tensors, count, BLOCK=BLOCK)
 
 
