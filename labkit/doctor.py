@@ -13,8 +13,8 @@ def examine() -> list[Check]:
     """All checks, in the order a reader meets them. Takes a few seconds: the engines are really imported."""
     return [
         _python(),
-        _ledger_writable(),
-        _lessons(),
+        _tried("ledger", _ledger),
+        _tried("lessons", _lessons),
         *(check(name, module="", needed=True) for name in ("torchvision", "papermill", "jupyterlab", "ipywidgets")),
         _cpu(),
         *_cpu_types(),
@@ -29,20 +29,20 @@ def _python():
     return Check("python", True, f"{sys.version.split()[0]} at {sys.executable}", needed=True)
 
 
+def _tried(name, detail):
+    try:
+        return Check(name, True, detail(), needed=True)
+    except LabError as error:
+        return Check(name, False, error.found, needed=True, fix=error.fix)
+
+
+def _ledger():
+    ledger.add(device.describe())
+    return f"writable, {shutil.disk_usage(artifacts()).free / 2**30:,.0f} GiB free"
+
+
 def _lessons():
-    try:
-        return Check("lessons", True, f"{len(notebooks())} in {root() / 'notebooks'}", needed=True)
-    except LabError as error:
-        return Check("lessons", False, error.found, needed=True, fix=error.fix)
-
-
-def _ledger_writable():
-    try:
-        ledger.add(device.describe())
-    except LabError as error:
-        return Check("ledger", False, error.what, needed=True, fix=error.fix)
-    free_gib = shutil.disk_usage(artifacts()).free / 2**30
-    return Check("ledger", True, f"writable, {free_gib:,.0f} GiB free", needed=True)
+    return f"{len(notebooks())} in {root() / 'notebooks'}"
 
 
 def _engines():

@@ -65,6 +65,6 @@ def test_number_formats_follow_the_instruction_sets(monkeypatch, flags, found):
 def test_a_ledger_that_cannot_be_written_is_reported_not_raised(monkeypatch, tmp_path):
     (tmp_path / "ledger.sqlite").write_bytes(b"not a database, but long enough to be taken for one" * 20)
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path))
-    found = doctor._ledger_writable()
+    found = doctor._tried("ledger", doctor._ledger)
     assert (found.ok, found.needed) == (False, True)
     assert "move it away" in found.fix

@@ -177,7 +177,7 @@ def test_a_labkit_without_the_course_says_so(no_course, wanted):
 
 
 def test_without_the_course_the_doctor_misses_the_lessons_and_a_notebook_of_ones_own_still_runs(no_course):
-    found = doctor._lessons()
+    found = doctor._tried("lessons", doctor._lessons)
     assert (found.ok, found.needed) == (False, True)
     (no_course / "mine.ipynb").write_text('{"cells": [], "metadata": {}}')
     assert [each.name for each in sources.find([str(no_course / "mine.ipynb")])] == ["mine"]

@@ -41,4 +41,4 @@ app = Commands(
 def path_of(path):
     """A path relative to the current folder where that is shorter."""
     path = Path(path).resolve()
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

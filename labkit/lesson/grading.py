@@ -39,7 +39,13 @@ class Grader(AbstractContextManager):
     def judge(self, exercise_id, imports, source):
         """("passed" | "wrong" | "unsolved" | "not graded", message) of a cell, as `asked` gives it."""
         if self._process is None or self._process.poll() is not None:  # an answer may have ended it
-            self._process = _begun()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-W", "ignore", "-c", GRADER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"},
+            )
         late = Timer(LIMIT_S, self._process.kill)
         late.start()
         try:
@@ -53,19 +59,6 @@ class Grader(AbstractContextManager):
             late.cancel()
 
 
-def _begun():
-    """The process that grades."""
-    own = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"}
-    command = [sys.executable, "-P", "-W", "ignore", "-c", GRADER]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | own,
-    )
-
-
 def grade(path, *, solved=False):
     """{exercise id: ("passed" | "wrong" | "unsolved" | "missing" | "not graded", message)} of a notebook.
 
@@ -74,7 +67,9 @@ def grade(path, *, solved=False):
     """
     with Grader() as grader:
         found = {name: grader.judge(name, *cell) for name, cell in asked(path, solved=solved).items()}
-    return dict.fromkeys(_of_lesson(path), ("missing", GONE)) | found
+    lesson = exercises.lessons().get(path.name[:2])
+    wanted = [task.id for task in exercises.of(lesson)] if lesson else []
+    return dict.fromkeys(wanted, ("missing", GONE)) | found
 
 
 def flaw(path, *, solved=False):
@@ -85,12 +80,6 @@ def flaw(path, *, solved=False):
         if verdict != "passed"
     ]
     return " ".join(said) or None
-
-
-def _of_lesson(path):
-    """The ids of the exercises that the course asks for in the lesson of this number."""
-    lessons = [lesson for lesson in exercises.lessons() if lesson[1:3] == path.name[:2]]
-    return [task.id for lesson in lessons for task in exercises.of(lesson)]
 
 
 def asked(path, *, solved=False):

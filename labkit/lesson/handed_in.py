@@ -78,8 +78,7 @@ def _folders(folder):
 
 def _notebooks(student):
     """{a lesson's module of exercises: the paths handed in of it}."""
-    lessons = {lesson[1:3]: lesson for lesson in exercises.lessons()}
-    found = {}
+    lessons, found = exercises.lessons(), {}
     for path in sorted([*student.glob("[0-9][0-9]*.ipynb"), *student.glob("my-lessons/[0-9][0-9]*.ipynb")]):
         if path.name[:2] in lessons:
             found.setdefault(lessons[path.name[:2]], []).append(path)

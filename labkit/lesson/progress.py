@@ -66,21 +66,21 @@ def progress() -> Progress:
     solved = {row.exercise_id for row in find(Answer, verdict="passed") if row.run_key in own}
     guesses = _first_guesses(by_hand)
     steps = tuple(_step(lesson, ended, set(by_hand.values()), solved, guesses) for lesson in lessons())
-    return Progress(steps, _leanings([row for _, row in guesses]))
+    return Progress(steps, _leanings(guesses.values()))
 
 
 def _first_guesses(by_hand):
-    """[(notebook, `Prediction`)]: of each question the first answer that was given before the result was shown."""
+    """{(notebook, question): `Prediction`}, the first answer to it that was given before the result was shown."""
     rows, first = find(Prediction, source="reader"), {}
     for run_key, notebook in by_hand.items():  # the oldest run first
         for row in rows:
             if row.run_key == run_key and row.verdict:
                 first.setdefault((notebook, row.prediction_id), row)
-    return [(notebook, row) for (notebook, _), row in first.items()]
+    return first
 
 
 def _step(lesson, ended, begun, solved, guesses):
-    own = [row for notebook, row in guesses if notebook == lesson.name]
+    own = [row for (notebook, _), row in guesses.items() if notebook == lesson.name]
     return Step(
         name=lesson.name,
         state="done" if lesson.name in ended else "begun" if lesson.name in begun else "",

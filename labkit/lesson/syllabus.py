@@ -40,9 +40,12 @@ def _read_lesson(path):
     """A notebook as a `LessonPage`."""
     cells = json.loads(path.read_bytes())["cells"]
     texts = ["".join(cell["source"]) for cell in cells]
-    title = re.search(r"^# (.+)$", texts[0], flags=re.MULTILINE)
-    question = re.search(r"^\*\*(.+\?)\*\*$", texts[0], flags=re.MULTILINE)
-    minutes = re.search(r"About (\d+) minutes(?:, and (\d+) more)?", texts[0])
+
+    def first(pattern):
+        return re.search(pattern, texts[0], flags=re.MULTILINE)
+
+    title, question = first(r"^# (.+)$"), first(r"^\*\*(.+\?)\*\*$")
+    minutes = first(r"About (\d+) minutes(?:, and (\d+) more)?")
     return LessonPage(
         path=path,
         title=title[1] if title else path.stem,

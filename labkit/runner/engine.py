@@ -140,7 +140,7 @@ class _LessonRun:
 def _save(nb_man):
     """Save the notebook whole. Papermill's own `save` checks it again, which takes longer than most cells."""
     path = nb_man.output_path
-    if path and "://" not in path:
+    if path:
         part = Path(f"{path}.part")
         part.write_text(json.dumps(nb_man.nb))
         part.replace(path)

@@ -13,7 +13,7 @@ from labkit.lesson._exercise import verdict_on
 from labkit.lesson.exercises import Exercise, Wrong
 
 ALL = exercises.registry()
-ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.lessons()]
+ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.lessons().values()]
 WRONG = {task: answers for module in ANSWERS for task, answers in module.WRONG.items()}
 RIGHT = {task: answers for module in ANSWERS for task, answers in module.RIGHT.items()}
 MISTAKES = [(task, name) for task, answers in WRONG.items() for name in answers]
@@ -32,7 +32,7 @@ def test_a_plausible_mistake_is_rejected_with_words_that_help(name, mistake):
     assert len(str(caught.value)) > 20
 
 
-@pytest.mark.parametrize("lesson", exercises.lessons())
+@pytest.mark.parametrize("lesson", exercises.lessons().values())
 def test_a_message_that_asks_for_an_array_or_a_tensor_names_the_library(lesson):
     source = Path(exercises.__file__).with_name(f"{lesson}.py").read_text(encoding="utf-8")
     asked = re.findall(r"[Ee]xpected (?:[^\"]* )?(an array|a tensor)", source)
@@ -89,5 +89,5 @@ def test_an_unknown_exercise_is_refused():
 
 
 def test_no_two_exercises_of_the_course_have_the_same_id():
-    ids = [task.id for lesson in exercises.lessons() for task in exercises.of(lesson)]
+    ids = [task.id for lesson in exercises.lessons().values() for task in exercises.of(lesson)]
     assert len(set(ids)) == len(ids)

@@ -40,23 +40,26 @@ class Latency(Measured, Shown):
     def facts(self):
         if self.p50_ms is None:
             return [("not measured", self.reason or "")]
-        interval = "no 95 % interval: too few samples"
-        if self.low_ms is not None:
-            interval = f"95 %: {shown(self.low_ms / 1e3, 's')} to {shown(self.high_ms / 1e3, 's')}"
-        tail = [(name, shown(ms / 1e3, "s")) for name, ms in (("p95", self.p95_ms), ("p99", self.p99_ms)) if ms]
-        kept = "exactly" if self.sqnr_db == float("inf") else f"{shown(self.sqnr_db)} dB"
-        return [
-            ("median", f"{shown(self.p50_ms / 1e3, 's')} ({interval})"),
-            *tail,
-            *([("missing:", self.tail_reason)] if self.tail_reason else []),
-            *([("answers as the file means:", kept)] if self.sqnr_db is not None else []),
-            *([("loaded in", shown(self.load_ms / 1e3, "s"))] if self.load_ms is not None else []),
-            ("first call", shown(self.cold_ms / 1e3, "s")),
-            ("throughput", f"{shown(self.throughput_per_s)} items/s at batch {self.batch}"),
-            ("samples", f"{len(self.samples_ms)} after {self.warmup_calls} warm-up calls"),
-            ("on", f"{self.device}, threads: {self.threads}"),
-            ("noise:", self.noise or "none seen"),
-        ]
+
+        def time(ms):
+            return None if ms is None else shown(ms / 1e3, "s")
+
+        ends = f"95 %: {time(self.low_ms)} to {time(self.high_ms)}"
+        exact = "exactly" if self.sqnr_db == float("inf") else None
+        facts = {
+            "median": f"{time(self.p50_ms)} ({ends if self.low_ms else 'no 95 % interval: too few samples'})",
+            "p95": time(self.p95_ms),
+            "p99": time(self.p99_ms),
+            "missing:": self.tail_reason,
+            "answers as the file means:": None if self.sqnr_db is None else exact or f"{shown(self.sqnr_db)} dB",
+            "loaded in": time(self.load_ms),
+            "first call": time(self.cold_ms),
+            "throughput": f"{shown(self.throughput_per_s)} items/s at batch {self.batch}",
+            "samples": f"{len(self.samples_ms)} after {self.warmup_calls} warm-up calls",
+            "on": f"{self.device}, threads: {self.threads}",
+            "noise:": self.noise or "none seen",
+        }
+        return [(label, text) for label, text in facts.items() if text]
 
 
 @row("ratios", key=("run_key", "name", "baseline", "arm", "device", "threads"))

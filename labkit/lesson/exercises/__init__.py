@@ -132,7 +132,7 @@ def shorten(value):
 @functools.cache
 def registry():
     """{exercise id: Exercise} of all lessons."""
-    return {task.id: task for lesson in lessons() for task in of(lesson)}
+    return {task.id: task for lesson in lessons().values() for task in of(lesson)}
 
 
 def of(lesson):
@@ -141,8 +141,9 @@ def of(lesson):
 
 
 def lessons():
-    """Names of the lessons' modules, in order."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if re.match(r"l\d\d_", module.name))
+    """{number of a lesson, such as "14": the name of its module}, in order."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name[1:3]: name for name in names if re.match(r"l\d\d_", name)}
 
 
 def find(exercise_id):
