@@ -39,10 +39,11 @@ def _axes_in_words(ax):
     axes = " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
     texts = [each.get_text() for each in (*ax.get_yticklabels(), *ax.get_xticklabels(), *ax.texts)]
     said = [text for text in texts if not _a_number(text)]
-    lines = [line for line in ax.get_lines() if len(line.get_ydata())]
+    lines = ax.get_lines()
+    named = [line for line in lines if _name(line) and len(line.get_ydata())]
     # lines without names: not the straight ones, and not the dots of one row
-    plain = [line for line in lines if len(line.get_ydata()) > 2 and np.ptp(line.get_ydata(orig=False)) > 0][:4]
-    for line in [line for line in lines if _name(line)] or plain:
+    plain = [line for line in lines if len(line.get_ydata()) > 2 and np.ptp(line.get_ydata(orig=False)) > 0]
+    for line in named or plain[:4]:
         x, y = (np.asarray(values) for values in line.get_data(orig=False))
         said.append(f"{_name(line)}{_short(y[0])} at {_short(x[0])}, {_short(y[-1])} at {_short(x[-1])}")
     bars = [each for each in ax.containers if 0 < len(getattr(each, "datavalues", ())) <= FEW]
@@ -141,11 +142,12 @@ def _write_numbers(ax, points):
     texts = []
     for number, point in points.items():
         place = ax.transData.transform(point)
-        near = next((numbers for other, _, numbers in texts if np.hypot(*(place - other)) < TOO_NEAR), None)
-        if near is None:
-            texts.append((place, point, [number]))
+        for other, _, numbers in texts:
+            if np.hypot(*(place - other)) < TOO_NEAR:
+                numbers.append(number)
+                break
         else:
-            near.append(number)
+            texts.append((place, point, [number]))
     for _, point, numbers in texts:
         text = ", ".join(map(str, numbers))
         ax.annotate(text, point, (0, 10), textcoords="offset points", ha="center", fontsize=8.5)

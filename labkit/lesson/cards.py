@@ -78,13 +78,14 @@ def number(value, unit=None):
 
 def span(row):
     """Both ends of a row's interval, with as many digits (3 to 6) as it takes to tell them apart: "1.031 to 1.034"."""
+    ends = float(row.low) + 0.0, float(row.high) + 0.0  # -0.0 becomes 0.0
     for digits in range(3, 7):
-        low, high = (shown(float(end) + 0.0, None, digits=digits) for end in (row.low, row.high))
+        low, high = (shown(end, None, digits=digits) for end in ends)
         if low != high:
             break
     if ("." in low) != ("." in high) and "0" not in (low, high) and "e" not in low + high:  # 0.998 to 1.000
         places = max(len(end.partition(".")[2]) for end in (low, high))
-        low, high = (f"{float(end):,.{places}f}" for end in (row.low, row.high))
+        low, high = (f"{end:,.{places}f}" for end in ends)
     return f"{low} to {high}"
 
 

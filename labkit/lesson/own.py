@@ -30,8 +30,9 @@ def renew() -> Any:
     told = [_renew(original) for original in notebooks()]
     _renew_guide(Path(__file__).parent.parent / "templates" / "AGENTS.md")
     names = {original.name for original in notebooks()}
-    gone = [base for base in sorted((folder() / ".base").glob("*.ipynb")) if base.name not in names]
-    told += [_take_out(base) for base in gone]
+    for base in sorted((folder() / ".base").glob("*.ipynb")):
+        if base.name not in names:
+            told.append(_take_out(base))
     return [line for line in told if line]
 
 
@@ -65,8 +66,7 @@ def _renew(original):
 def _renew_guide(original):
     """The page for the tools that help a student; one that the reader has changed stays as it is."""
     copy, base = folder() / original.name, _base(original.name)
-    unchanged = base.exists() and copy.exists() and copy.read_bytes() == base.read_bytes() != original.read_bytes()
-    if unchanged or not copy.exists():
+    if not copy.exists() or (base.exists() and copy.read_bytes() == base.read_bytes()):
         _copy(original)
 
 

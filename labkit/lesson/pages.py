@@ -34,7 +34,7 @@ def name_pictures(cells):
     """Put the message of each picture, which the text below it begins with, before its words."""
     for place, cell in enumerate(cells):
         said = [output.get("metadata", {}).get("image/png", {}) for output in cell.get("outputs", [])]
-        message = _message(cells[place + 1 :]) if any(said) else ""
+        message = _message(cells[place + 1 :])
         for words in filter(None, said):
             if message and not words["alt"].startswith(message):
                 words["alt"] = f"{message} {words['alt']}"

@@ -52,8 +52,10 @@ class Progress:
         near = sum(step.near for step in self.steps)
         guesses = near + sum(step.off for step in self.steps)
         told = f", {near} of {guesses} predictions near" if guesses else ""
-        lessons_done = f"{done} of {len(self.steps)} lessons run to their end"
-        return f"{lessons_done}, {solved} of {exercises} exercises solved by you{told}."
+        return (
+            f"{done} of {len(self.steps)} lessons run to their end, "
+            f"{solved} of {exercises} exercises solved by you{told}."
+        )
 
 
 def progress() -> Progress:

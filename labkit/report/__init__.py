@@ -64,17 +64,18 @@ def _lessons(folder):
 
 def _commits(lessons):
     """The commits of the course, in the order of the lessons, that the runs shown are of."""
-    keys = [row["run_key"] for lesson in lessons.values() for row in lesson["attempts"]]
     of_run = {run.run_key: run.commit for run in ledger.find(Run)}
-    return list(dict.fromkeys(of_run[key] for key in keys if of_run.get(key)))
+    found = [of_run.get(row["run_key"]) for lesson in lessons.values() for row in lesson["attempts"]]
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def _surprises(lessons):
     """[(lesson, `Prediction`)] that the reader got wrong by hand, the farthest off first."""
-    parts = [
-        (name, rows) for name, lesson in lessons.items() for about, rows in lesson["predictions"] if about == "by hand"
-    ]
-    wrong = [(name, row) for name, rows in parts for row in rows if (row.source, row.verdict) == ("reader", "off")]
+    wrong = []
+    for name, lesson in lessons.items():
+        for about, rows in lesson["predictions"]:
+            if about == "by hand":
+                wrong += [(name, row) for row in rows if (row.source, row.verdict) == ("reader", "off")]
     return sorted(wrong, key=lambda found: -_miss(found[1]))
 
 
@@ -91,12 +92,12 @@ def _miss(row):
 
 def _tallies():
     """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab"} of the largest profile."""
-    found = [(about, tally, profile) for profile in PROFILES for about, tally in by_seed(profile).items()]
-    return {
-        about: f"{tally.outcome()}: {tally.extent()}, {profile}"
-        for about, tally, profile in found
-        if len(tally.verdicts) > 1
-    }
+    found = {}
+    for profile in PROFILES:
+        for about, tally in by_seed(profile).items():
+            if len(tally.verdicts) > 1:
+                found[about] = f"{tally.outcome()}: {tally.extent()}, {profile}"
+    return found
 
 
 def _with_pages(attempts, folder):
@@ -105,11 +106,14 @@ def _with_pages(attempts, folder):
     The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A reported notebook is
     linked as a file, and has no page: it may hold anything.
     """
-    ours = {attempt: folder / f"lessons/{attempt.notebook}.html" for attempt in attempts if not attempt.reported_by}
-    in_book = {attempt: page for attempt, page in ours.items() if page.is_file()}
-    files = {attempt: artifacts() / attempt.output for attempt in attempts if attempt.output and attempt not in in_book}
-    files = {attempt: file for attempt, file in files.items() if file.is_file()}
-    beside = pages.beside([file for attempt, file in files.items() if attempt in ours])
+    in_book, files = {}, {}
+    for attempt in attempts:
+        page = folder / f"lessons/{attempt.notebook}.html"
+        if page.is_file() and not attempt.reported_by:
+            in_book[attempt] = page
+        elif attempt.output and (artifacts() / attempt.output).is_file():
+            files[attempt] = artifacts() / attempt.output
+    beside = pages.beside([file for attempt, file in files.items() if not attempt.reported_by])
     rows = []
     for attempt in attempts:
         file = files.get(attempt)
@@ -120,8 +124,10 @@ def _with_pages(attempts, folder):
 
 def _book(folder):
     """A link from `folder` to the first page of the course as a book, or None where there is none."""
-    first = next((place for place in (folder, artifacts() / "book") if (place / "index.html").is_file()), None)
-    return pages.link(first / "index.html", folder) if first else None
+    for place in (folder, artifacts() / "book"):
+        if (place / "index.html").is_file():
+            return pages.link(place / "index.html", folder)
+    return None
 
 
 def _when(text):

@@ -89,11 +89,13 @@ def _grid(place, rows, columns):
 
     Columns without a value are left out, and what is the same in all rows is said once, above them.
     """
-    values = {"lesson": [_lesson(row)[:2] or None for row in rows]}
-    values |= {name: [getattr(row, name) for row in rows] for name in columns}
-    values = {name: found for name, found in values.items() if any(value is not None for value in found)}
-    same = {name for name, found in values.items() if len(found) > 1 and len(set(found)) == 1}
-    listed = {name: found for name, found in values.items() if name not in same}
+    listed, shared = {}, []
+    for name in ("lesson", *columns):
+        found = [_lesson(row)[:2] or None if name == "lesson" else getattr(row, name) for row in rows]
+        if len(rows) > 1 and len(set(found)) == 1 and found[0] is not None:
+            shared.append(f"{_head(name)} {_cell(name, found[0])}")
+        elif any(value is not None for value in found):
+            listed[name] = found
     heads = [(_head(name), any(isinstance(value, int | float) for value in found)) for name, found in listed.items()]
     remarks, lines = [], []
     for number, row in enumerate(rows):
@@ -101,8 +103,7 @@ def _grid(place, rows, columns):
         remarks += [remark for remark in own if remark not in remarks]
         notes = ", ".join(str(remarks.index(remark) + 1) for remark in own)
         lines.append(([_cell(name, found[number]) for name, found in listed.items()], notes))
-    shared = " · ".join(f"{_head(name)} {_cell(name, found[0])}" for name, found in values.items() if name in same)
-    return {"place": place, "heads": heads, "lines": lines, "remarks": remarks, "shared": shared}
+    return {"place": place, "heads": heads, "lines": lines, "remarks": remarks, "shared": " · ".join(shared)}
 
 
 def _remarks(row):

@@ -135,7 +135,7 @@ def test_a_notebook_that_kills_its_runner_fails_with_the_reason_and_the_others_g
     with threads() as address:
         result = run_batch(cluster=address, show=False)
     assert [row.status for row in result.attempts] == ["failed", "passed"]
-    assert result.attempts[0].reason == "RuntimeError: the runner ended with exit status -9"
+    assert result.attempts[0].reason == "RuntimeError: the runner was killed by signal 9"
 
 
 def test_an_address_where_nobody_answers_is_refused_with_the_command_that_starts_a_scheduler(place, monkeypatch):

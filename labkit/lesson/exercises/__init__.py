@@ -102,8 +102,8 @@ def untouched(answer):
     def call(*arguments, **named):
         before = copy.deepcopy((arguments, named))
         found = answer(*arguments, **named)
-        kept = _same(before, (arguments, named))
-        expect(kept, "Your function changes its input in place. The caller still needs that: make a new value.")
+        if not _same(before, (arguments, named)):
+            raise Wrong("Your function changes its input in place. The caller still needs that: make a new value.")
         return found
 
     return call
