@@ -66,7 +66,7 @@ def _renew(original):
 def _renew_guide(original):
     """The page for the tools that help a student; one that the reader has changed stays as it is."""
     copy, base = folder() / original.name, _base(original.name)
-    if not copy.exists() or (base.exists() and copy.read_bytes() == base.read_bytes()):
+    if not copy.exists() or (base.exists() and copy.read_bytes() == base.read_bytes() != original.read_bytes()):
         _copy(original)
 
 
