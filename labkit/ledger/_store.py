@@ -49,10 +49,9 @@ def add(*new_rows, path=None):
     for row in new_rows:
         check_types(row)
     with connect(path) as connection:
-        for row in new_rows:
-            _ensure_table(connection, type(row))
         connection.execute("BEGIN IMMEDIATE")
         for row in new_rows:
+            _ensure_table(connection, type(row))
             values = vars(row)
             same = _equal(row.KEY)  # UNIQUE does not see that None equals None
             connection.execute(f"DELETE FROM {row.TABLE} WHERE {same}", values)

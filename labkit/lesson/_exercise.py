@@ -106,16 +106,15 @@ def _line(error):
 @contextlib.contextmanager
 def _caught():
     """The beginning of what is printed, on stderr too; what goes past Python's own streams is dropped."""
-    printed, streams = _Beginning(), (1, 2)
-    own = [os.dup(stream) for stream in streams]
+    printed, own = _Beginning(), (os.dup(1), os.dup(2))
     with Path(os.devnull).open("wb") as nowhere:
-        for stream in streams:
-            os.dup2(nowhere.fileno(), stream)
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             yield printed
     finally:
-        for stream, copy in zip(streams, own, strict=True):
+        for stream, copy in enumerate(own, start=1):
             os.dup2(copy, stream)
             os.close(copy)
 

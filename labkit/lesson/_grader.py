@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from labkit.lesson._exercise import LONGEST_S, verdict_on
 MEMORY = min(8 * 2**30, psutil.virtual_memory().total // 3)  # bytes that an answer may take
 COMPUTING_S = LONGEST_S + 20  # for an answer that does not hear the limit of its check
 WAITING_S = 3 * LONGEST_S  # on the clock, for one that hardly computes
-MOST_CHARACTERS = 4000  # of a message; more than a pipe holds would have its writer wait
+MOST_CHARACTERS = 4000  # of a message
 ENDED = "Your answer ended the process that checks it."
 ENDLESS = f"Your answer had not finished after {COMPUTING_S} seconds of computing. Does a call in it never end?"
 ASLEEP = f"Your answer had not finished after {WAITING_S} seconds, and hardly computed. What does it wait for?"
@@ -49,22 +50,21 @@ def main():
 
 def _apart(out, *cell):
     """`grade` in a copy of this process: what the answer does to its process, or takes of the machine, ends there."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.setsid()  # so that what it starts is ended with it
-        out.close()
-        resource.setrlimit(resource.RLIMIT_CPU, (COMPUTING_S, COMPUTING_S + 5))
-        _tell(write, cell)
-    os.close(write)
-    try:
-        ended = _wait(child, time.monotonic() + WAITING_S)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-    with os.fdopen(read, "rb", buffering=0) as pipe, suppress(ValueError):
-        os.set_blocking(read, False)  # something that got away may still hold the other end
-        return json.loads(pipe.read(2**16) or b"")
+    with tempfile.TemporaryFile(buffering=0) as said:
+        child = os.fork()
+        if not child:
+            os.setsid()  # so that what it starts is ended with it
+            out.close()
+            resource.setrlimit(resource.RLIMIT_CPU, (COMPUTING_S, COMPUTING_S + 5))
+            _tell(said, cell)
+        try:
+            ended = _wait(child, time.monotonic() + WAITING_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        said.seek(0)
+        with suppress(ValueError):
+            return json.loads(said.read())
     if ended is None:
         os.waitpid(child, 0)
         return "wrong", ASLEEP
@@ -73,13 +73,13 @@ def _apart(out, *cell):
     return ("not graded", STOPPED) if ended in OUTSIDE else ("wrong", ENDED)
 
 
-def _tell(write, cell):
+def _tell(said, cell):
     """Write the verdict, and end."""
     own = os.getpid()
     try:
         verdict, message = grade(*cell)
         if os.getpid() == own:  # not in a process that the answer has forked
-            os.write(write, json.dumps([verdict, message[:MOST_CHARACTERS]]).encode())
+            said.write(json.dumps([verdict, message[:MOST_CHARACTERS]]).encode())
     finally:
         os._exit(0)
 

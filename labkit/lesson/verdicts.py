@@ -46,7 +46,8 @@ def weigh(value):
         return NOTHING
     if isinstance(value, str):
         return Evidence(value)
-    samples = getattr(value, "pairs", getattr(value, "samples", None))
+    kind = "pairs" if hasattr(value, "pairs") else "samples"
+    samples = getattr(value, kind, None)
     if samples is None and isinstance(value, (tuple, list)):
         raise LessonError(
             "An interval carries the number of its samples.",
@@ -63,7 +64,6 @@ def weigh(value):
     if not math.isfinite(high - low):  # too few samples for an interval: one number, which decides nothing
         low, high, floor = middle, middle, 0.0
     fewest = getattr(value, "fewest", FEWEST)
-    kind = "pairs" if hasattr(value, "pairs") else "samples"
     return Evidence(
         value=middle,
         low=low / (1 + floor),
