@@ -1,4 +1,4 @@
-"""Commands for networks as files: export, quantize, compress, view, build."""
+"""Commands for networks as files: export, quantize, compress, build."""
 
 import re
 from functools import partial
@@ -199,32 +199,6 @@ def compress(
     over = (held["gaps"] + held["indices"]) / held["bound"] - 1
     echo(f"{path_of(out)}: gaps and indices are {over:.1%} above Shannon's bound")
     echo(f"Accuracy: {before:.4f} before, {after:.4f} after ({images:,} test images)")
-
-
-@app.command()
-def view(
-    models: list[Path],
-    save: Path | None = None,
-    browser: bool = True,
-):
-    """Draw ONNX files with netron, offline.
-
-    The page holds everything, and opens in any browser.
-
-    models   ONNX files; several stand side by side.
-    save     The page to write; in artifacts/views when not given.
-    browser  Open it in a browser tab, where there is a display.
-
-    Example: labkit view model.onnx quantized.onnx
-    """
-    from labkit.files import artifacts, write_text
-    from labkit.lesson.netron_view import open_tab, whole_page
-
-    target = save or artifacts() / "views" / f"{'-'.join(model.stem for model in models)}.html"
-    write_text(target, whole_page(*models))
-    echo(path_of(target))
-    if browser:
-        open_tab(target.resolve().as_uri())
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Commands for networks: bench, search, train."""
+"""Commands for networks: view, bench, search, train."""
 
 import dataclasses
 import inspect
@@ -13,6 +13,32 @@ from labkit.cli.app import app, described, path_of
 from labkit.engines import PRECISIONS, names
 from labkit.errors import LabError, require_known
 from labkit.train.config import TrainConfig
+
+
+@app.command()
+def view(
+    models: list[Path],
+    save: Path | None = None,
+    browser: bool = True,
+):
+    """Draw ONNX files with netron, offline.
+
+    The page holds everything, and opens in any browser.
+
+    models   ONNX files; several stand side by side.
+    save     The page to write; in artifacts/views when not given.
+    browser  Open it in a browser tab, where there is a display.
+
+    Example: labkit view model.onnx quantized.onnx
+    """
+    from labkit.files import artifacts, write_text
+    from labkit.lesson.netron_view import open_tab, whole_page
+
+    target = save or artifacts() / "views" / f"{'-'.join(model.stem for model in models)}.html"
+    write_text(target, whole_page(*models))
+    echo(path_of(target))
+    if browser:
+        open_tab(target.resolve().as_uri())
 
 
 @app.command()

@@ -4,6 +4,7 @@ Nothing in it is fetched from elsewhere: the styles and pictures are inside, the
 """
 
 import math
+from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 
@@ -49,16 +50,12 @@ def _lessons(folder):
     """{lesson: its attempts, answers, claims, predictions and exercises}, each of them as [(whose, rows)]."""
     found = ledger.find(Attempt)
     attempts = {(row.reported_by or "", row.notebook, -1 if row.seed is None else row.seed): row for row in found}
-    lessons = {}
-
-    def of(name):
-        return lessons.setdefault(name, {"attempts": [], **{part: [] for part in BY_LESSON}})
-
+    lessons = defaultdict(lambda: defaultdict(list))
     for row in _with_pages([attempts[name] for name in sorted(attempts)], folder):
-        of(row["notebook"])["attempts"].append(row)
+        lessons[row["notebook"]]["attempts"].append(row)
     for part, (kind, apart) in BY_LESSON.items():
         for name, about, rows in newest(kind, apart):
-            of(name)[part].append((about, rows))
+            lessons[name][part].append((about, rows))
     return dict(sorted(lessons.items()))
 
 
