@@ -12,7 +12,7 @@ from labkit.files import artifacts, notebooks, root
 def examine() -> list[Check]:
     """All checks, in the order a reader meets them. Takes a few seconds: the engines are really imported."""
     return [
-        _python(),
+        Check("python", True, f"{sys.version.split()[0]} at {sys.executable}", needed=True),
         _tried("ledger", _ledger),
         _tried("lessons", _lessons),
         *(check(name, module="", needed=True) for name in ("torchvision", "papermill", "jupyterlab", "ipywidgets")),
@@ -23,10 +23,6 @@ def examine() -> list[Check]:
         *_helpers(),
         *_data_sets(),
     ]
-
-
-def _python():
-    return Check("python", True, f"{sys.version.split()[0]} at {sys.executable}", needed=True)
 
 
 def _tried(name, detail):

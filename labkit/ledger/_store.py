@@ -82,8 +82,8 @@ def find(kind, *, path=None, **wanted):
 
 def row_of(kind, stored):
     """The row of {column: stored value}; a column that is not there has the field's default."""
-    known = {name: types for name, types in columns(kind).items() if name in stored}
-    return kind(**{name: _decode(stored[name], types[0]) for name, types in known.items()})
+    known = columns(kind)
+    return kind(**{name: _decode(value, known[name][0]) for name, value in stored.items() if name in known})
 
 
 def load(table="deployments", *, path=None):

@@ -44,7 +44,7 @@ class Grader(AbstractContextManager):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "2"},
+                env=os.environ | {"PYTHONPATH": Path(__file__).resolve().parents[2], "OMP_NUM_THREADS": "2"},
             )
         late = Timer(LIMIT_S, self._process.kill)
         late.start()
@@ -72,7 +72,7 @@ def grade(path, *, solved=False):
     return dict.fromkeys(wanted, ("missing", GONE)) | found
 
 
-def flaw(path, *, solved=False):
+def flaw(path, *, solved):
     """Why a notebook does not pass, or None: the exercises that do not, or were not graded."""
     said = [
         f"Exercise {name!r} is {verdict}, graded apart: {message}"

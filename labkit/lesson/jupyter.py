@@ -28,7 +28,7 @@ def command(settings_folder, lessons, arguments=()):
     ]
 
 
-def serve(lessons: Path, arguments: Sequence[str] = ()) -> int:
+def serve(lessons: Path, arguments: Sequence[str]) -> int:
     """Run JupyterLab on a folder of lessons until it is stopped; returns its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS))

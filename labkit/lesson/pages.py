@@ -6,7 +6,6 @@ import textwrap
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
 
 from labkit.device import usable_cores
 from labkit.files import artifacts, write_text
@@ -97,4 +96,4 @@ def _formula(found):
 
 def link(path, folder):
     """A link from a page in `folder` to `path`."""
-    return Path(os.path.relpath(path, folder)).as_posix()
+    return os.path.relpath(path, folder)

@@ -90,4 +90,4 @@ def new_lesson(number: str, name: str) -> Any:
         for placeholder, word in words.items():
             text = text.replace(placeholder, word)
         write_text(target, text)
-    return tuple(targets.values())
+    return targets.values()

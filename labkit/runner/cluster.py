@@ -38,7 +38,7 @@ def run(jobs, settings, *, private, progress, go_on):
         seen = time.monotonic()
         while out:
             go_on()
-            progress.tick()
+            progress.tick({})
             seen = _seen(client, seen)
             for future in [future for future in out if future.done()]:
                 attempt = _settled(out.pop(future), future, private[1])

@@ -9,7 +9,6 @@ Papermill imports this module at the end of its own import. A module that import
 
 import json
 import os
-import re
 import time
 import uuid
 from functools import partial
@@ -27,8 +26,6 @@ from labkit.lesson import exercises
 from labkit.lesson.pages import name_pictures
 from labkit.runner.process import how_it_ended
 from labkit.runner.tasks import PROFILES
-
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class LessonFailed(PapermillException):
@@ -128,8 +125,7 @@ class _LessonRun:
 
     def cell_failed(self, cell, cell_index, execute_reply):
         reply = execute_reply["content"]
-        message = f"{reply['ename']}: {COLOURS.sub('', reply['evalue'])}"
-        self.error = message.splitlines()[0].strip()
+        self.error = f"{reply['ename']}: {reply['evalue']}".splitlines()[0].strip()
 
     def cell_ended(self, cell, cell_index, execute_reply):
         if execute_reply and execute_reply["content"]["status"] == "ok":

@@ -84,7 +84,7 @@ def private_places(lock):
     work.mkdir(parents=True)
     # Sockets lie in the runtime folder, and their paths must stay short.
     runtime = tempfile.mkdtemp(prefix="lk-", dir="/tmp")
-    command = [sys.executable, "-P", "-m", "labkit.runner.keeper", token, str(lock), runtime, str(work)]
+    command = [sys.executable, "-P", "-m", "labkit.runner.keeper", token, lock, runtime, work]
     keeper = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

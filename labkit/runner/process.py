@@ -65,8 +65,8 @@ class _Worker:
         self.alone = task.source.measures and not settings.together
         self.work = work / f"{attempt.run_key.replace('/', '_')}.ipynb"
         self.said, self.log = self.work.with_suffix(".said"), self.work.with_suffix(".log")
-        self.kernel = str(runtime / uuid.uuid4().hex[:8])  # where its files begin; paths of sockets must stay short
-        self.marks = {keeper.RUN_MARK: attempt.run_key, keeper.BATCH_MARK: token, "JUPYTER_RUNTIME_DIR": str(runtime)}
+        self.kernel = runtime / uuid.uuid4().hex[:8]  # where its files begin; paths of sockets must stay short
+        self.marks = {keeper.RUN_MARK: attempt.run_key, keeper.BATCH_MARK: token, "JUPYTER_RUNTIME_DIR": runtime}
         self.state = {"total": None, "started": 0, "done": 0}
         self.process = self.begun = None
 
@@ -105,8 +105,8 @@ class _Worker:
             **os.environ,
             **self.marks,
             "LABKIT_BATCH_KEY": self.attempt.batch_key,
-            "LABKIT_ROOT": str(root().resolve()),
-            "LABKIT_ARTIFACTS": str(artifacts().resolve()),
+            "LABKIT_ROOT": root().resolve(),
+            "LABKIT_ARTIFACTS": artifacts().resolve(),
             "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one of the same name elsewhere
             "IPYTHONDIR": f"{self.kernel}-ipython",
         }

@@ -29,7 +29,7 @@ class Progress:
     """
 
     def __init__(self, show, expected, together):
-        self.expected, self.together = dict(expected), together
+        self.expected, self.together = expected, together
         self.begun = {}
         self.said = time.monotonic()
         self.took = self.foreseen = 0  # seconds of the notebooks that have ended
@@ -45,10 +45,10 @@ class Progress:
         self.begun[name] = time.monotonic()
         self.say(f"{name}  started, {self.left()}")
 
-    def tick(self, places=None):
+    def tick(self, places):
         """A moment passed. places: {label: place} of the tasks that run, such as "cell 3/20"."""
         now = time.monotonic()
-        spent = [f"{name}  {place}  {now - self.begun[name]:.0f} s" for name, place in (places or {}).items()]
+        spent = [f"{name}  {place}  {now - self.begun[name]:.0f} s" for name, place in places.items()]
         text = ", ".join([*spent, self.left()])
         if self.console.is_terminal:
             self.moving.update(text)

@@ -52,9 +52,9 @@ def _cancelled(worker):
 def _run_apart(folder, cancelled):
     """Run `main` as a process, and end it when the task was cancelled."""
     log = folder / "log"
-    command = [sys.executable, "-P", "-m", "labkit.runner.remote", str(folder)]
+    command = [sys.executable, "-P", "-m", "labkit.runner.remote", folder]
     environment = {name: value for name, value in os.environ.items() if name not in SET_BY_DASK}
-    environment["LABKIT_ARTIFACTS"] = str(folder / "artifacts")
+    environment["LABKIT_ARTIFACTS"] = folder / "artifacts"
     with log.open("wb") as file:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, start_new_session=True

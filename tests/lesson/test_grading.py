@@ -70,7 +70,7 @@ def test_what_the_kernel_would_believe_does_not_pass(tmp_path, cheat):
 @pytest.mark.slow
 def test_a_notebook_is_graded_in_a_process_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(exercises, "find", None)  # what was patched here is not patched there
-    found = grading.flaw(notebook(tmp_path, CHEATS["a patched expect"][0], WRONG + CHECK))
+    found = grading.flaw(notebook(tmp_path, CHEATS["a patched expect"][0], WRONG + CHECK), solved=False)
     assert "'image-bytes' is wrong, graded apart" in found
 
 
