@@ -48,8 +48,9 @@ def record(
     if all(done.values()):
         raise LabError(
             "No lesson was recorded.",
-            expected="a run of a commit without changes, which holds at least what the file holds",
-            found="; ".join(f"{path.stem}: {why}" for path, why in done.items()),
+            expected=f"a completed run of the profile {profile} and of a commit without changes, which holds at least "
+            "what the file holds",
+            found="; ".join(f"{path.stem}: {why}" for path, why in done.items()) or "none on this machine",
             fix=f"commit, and `labkit run --profile {profile}`; to replace a file all the same, delete it first",
         )
     return done
@@ -61,13 +62,7 @@ def _newest_runs(machine, profile):
     done = {row.run_key for row in find(Completion)}
     runs = find(Run, profile=profile, edition=EDITION, reported_by=None)
     runs = [run for run in runs if run.machine_key in ours and run.run_key in done]
-    newest = {run.notebook: run for run in sorted(runs, key=lambda run: run.started_utc)}
-    if not newest:
-        raise LabError(
-            f"The ledger has no completed run of the profile {profile} on this machine to record.",
-            fix=f"labkit run --profile {profile}",
-        )
-    return newest
+    return {run.notebook: run for run in sorted(runs, key=lambda run: run.started_utc)}
 
 
 def _new_page(run, hardware):
@@ -80,7 +75,6 @@ def _new_page(run, hardware):
         "date": now()[:10],
         "profile": run.profile,
         "commit": run.commit,
-        "versions": {"python": machine.python, "torch": machine.torch, "driver": machine.gpu_driver},
         "tables": {name: _values(row_class(name), keys) for name in KEPT},
     }
 

@@ -15,8 +15,7 @@ from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, Decision, Lesso
 from labkit.lesson import cards, pages
 from labkit.lesson.progress import progress
 from labkit.lesson.syllabus import lessons as syllabus
-from labkit.report._newest import how, newest, whose
-from labkit.report._tables import panels, sections
+from labkit.report._tables import how, newest, panels, sections, whose
 from labkit.ship import board
 
 BY_LESSON = {"answers": (LessonAnswer, whose), "decisions": (Decision, whose), "claims": (Claim, whose)}

@@ -1,14 +1,14 @@
-"""The tables of measured rows, by hardware, and the pictures of deployments."""
+"""Of each lesson the newest run; the tables of measured rows, by hardware, and the pictures of deployments."""
 
 import base64
 import io
 import re
+from collections import defaultdict
 from dataclasses import asdict
 
 from labkit import device, ledger
-from labkit.ledger.rows import Machine
+from labkit.ledger.rows import Machine, Run
 from labkit.ledger.shown import shown
-from labkit.report._newest import newest, whose
 
 # The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
 MEASURED = {
@@ -26,6 +26,29 @@ UNITS = (  # (how a column's name ends, the factor to its unit, the unit)
     ("_s", 1, "s"), ("accuracy", 100, "%"),
 )  # fmt: skip
 NOISY = "noisy: other work ran at the same time, or the times spread widely"
+
+
+def newest(kind, apart):
+    """[(notebook, what sets its run apart, rows)] in the order of the lessons: of each, the newest run with such rows.
+
+    apart  words for a `Run`: of runs that differ in them, the newest of each is shown. With `how`, no answer of a
+           reader is hidden by a later run without one
+    """
+    rows, last = defaultdict(list), {}
+    for row in ledger.find(kind):
+        rows[row.run_key].append(row)
+    for run in sorted(ledger.find(Run), key=lambda run: run.started_utc):
+        if rows[run.run_key]:
+            last[run.notebook, apart(run)] = rows[run.run_key]
+    return [(*about, last[about]) for about in sorted(last)]
+
+
+def whose(run):
+    return f", as reported by {run.reported_by}" if run.reported_by else ""
+
+
+def how(run):
+    return ("by the runner" if run.batch_key else "by hand") + whose(run)
 
 
 def sections():

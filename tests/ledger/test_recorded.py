@@ -32,14 +32,14 @@ def content(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_a_lesson_is_a_file_with_hardware_instructions_profile_date_versions_commit_and_claims(tmp_path):
+def test_a_lesson_is_a_file_with_hardware_instructions_profile_date_commit_and_claims(tmp_path):
     write_lesson("r1", sentence="old")
     write_lesson("r2", sentence="new", started="2026-01-02T10:00:00+00:00")
     write_lesson("r3", "01_deployment_fundamentals", sentence="another")
     paths = ledger.record("RTX 4090, Ryzen 7950X", profile="quick", folder=tmp_path)
     assert [path.name for path in paths] == ["00_start_here.json", "01_deployment_fundamentals.json"]
     first = content(next(iter(paths)))
-    assert {"hardware", "date", "commit", "versions", "instructions", "tables"} <= set(first)
+    assert {"hardware", "date", "commit", "instructions", "tables"} <= set(first)
     assert (first["hardware"], first["profile"]) == ("RTX 4090, Ryzen 7950X", "quick")
     assert [row["sentence"] for row in first["tables"]["claims"]] == ["new", "it is cheap"]
     assert [row["sentence"] for row in first["tables"]["lesson_answers"]] == ["So new"]
