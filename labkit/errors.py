@@ -2,10 +2,12 @@
 
 import errno
 
-_PLACE = "make it readable and writable, or write elsewhere: LABKIT_ARTIFACTS=FOLDER moves what runs produce"
 _STEPS = {  # where the operating system refuses something
     errno.ENOSPC: "free some disk space; the same command then works, or goes on",
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _PLACE),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM),
+        "make it readable and writable, or write elsewhere: LABKIT_ARTIFACTS=FOLDER moves what runs produce",
+    ),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "a file stands where a folder is needed: move it away"),
     errno.EISDIR: "a folder stands where a file is needed: move it away",
     errno.ENOENT: "check the path",

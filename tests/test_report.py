@@ -359,7 +359,7 @@ def test_recorded_rows_that_measured_nothing_are_left_out_and_own_ones_say_why(m
 def test_the_browser_draws_formulas_and_what_is_none_stays_code(tmp_path, source, drawn):
     path = tmp_path / "lesson.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(source)]), path)
-    shown = pages._page(path)
+    shown = pages.beside([path])[path].read_text(encoding="utf-8")
     assert ("</math>" in shown) == (drawn is True)
     assert ("<code>" in shown) == (drawn is False)
     assert "$" not in shown.partition("<body>")[2]
@@ -371,7 +371,7 @@ def test_a_picture_on_a_readable_page_says_its_words_and_one_without_any_says_wh
     said = {"image/png": {"alt": "seconds: 3, 4.5."}}
     outputs = [nbformat.v4.new_output("display_data", drawn, metadata=metadata) for metadata in (said, {})]
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=outputs)]), path)
-    shown = pages._page(path)
+    shown = pages.beside([path])[path].read_text(encoding="utf-8")
     assert re.findall('<img alt="(.*?)"', shown) == ["seconds: 3, 4.5.", "The text below says what to see here."]
     assert "No description has been provided" not in shown
 

@@ -102,7 +102,7 @@ def _split_parameter(text):
 
     name, equals, value = text.partition("=")
     if not equals:
-        raise LabError(f"The parameter {text!r} has no value.", expected="NAME=VALUE", found=text, fix="-p seed=1")
+        raise LabError(f"The parameter {text!r} has no value.", expected="NAME=VALUE", fix="-p seed=1")
     try:
         return name, json.loads(value)
     except ValueError:

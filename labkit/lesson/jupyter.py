@@ -16,25 +16,21 @@ SETTINGS = {
 }
 
 
-def command(settings_folder, lessons, arguments=()):
-    """The JupyterLab command line, on the first lesson of the folder `lessons`; `arguments` come last and so win."""
-    return [
-        *(sys.executable, "-m", "jupyterlab"),
-        f"--ServerApp.root_dir={lessons.parent}",
-        f"--LabApp.default_url=/lab/tree/{lessons.name}/00_start_here.ipynb",
-        f"--LabApp.app_settings_dir={settings_folder}",
-        *(["--allow-root"] if os.geteuid() == 0 else []),
-        *arguments,
-    ]
-
-
 def serve(lessons: Path, arguments: Sequence[str]) -> int:
-    """Run JupyterLab on a folder of lessons until it is stopped; returns its exit code."""
+    """Run JupyterLab on the first lesson of a folder until it is stopped; returns its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS))
         paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         environment = {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1", "PATH": paths}  # its terminals find `labkit`
+        command = [
+            *(sys.executable, "-m", "jupyterlab"),
+            f"--ServerApp.root_dir={lessons.parent}",
+            f"--LabApp.default_url=/lab/tree/{lessons.name}/00_start_here.ipynb",
+            f"--LabApp.app_settings_dir={folder}",
+            *(["--allow-root"] if os.geteuid() == 0 else []),
+            *arguments,  # the last ones win
+        ]
         try:
-            return subprocess.call(command(folder, lessons, arguments), env=environment)
+            return subprocess.call(command, env=environment)
         except KeyboardInterrupt:  # the usual way to stop the server; the signal reached it too
             return 0

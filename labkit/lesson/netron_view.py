@@ -35,10 +35,8 @@ IN_A_LARGE_MODEL = 2**20  # bytes per tensor, in a model above that
 _SHRINKS = 2**24  # bytes; more are weights, which would take seconds and hardly shrink
 _LEFT_OUT = "left out of this page"  # netron names this as the place of a tensor that is not there
 # An import names only modules that stand before it. netron knows many formats; these are what it takes for ONNX.
-_MODULES = (
-    *("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuffers", "worker"),
-    *("onnx-proto", "onnx-schema", "onnx", "grapher", "view", "browser"),
-)
+_MODULES = ("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuffers", "worker", "onnx-proto",
+            "onnx-schema", "onnx", "grapher", "view", "browser")  # fmt: skip
 
 
 def show(path: str | Path, *others: str | Path) -> None:

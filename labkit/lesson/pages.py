@@ -20,12 +20,10 @@ def beside(sources):
     pages = {source: source.with_suffix(".html") for source in sources}
     old = [source for source, page in pages.items() if not page.exists() or _changed(page) < _changed(source)]
     if len(old) < 2:
-        made = map(_page, old)
+        list(map(_write, old))
     else:  # a page takes a second or two
         with ProcessPoolExecutor(min(len(old), usable_cores()), mp_context=get_context("spawn")) as pool:
-            made = list(pool.map(_page, old))
-    for source, page in zip(old, made, strict=True):
-        write_text(pages[source], page)
+            list(pool.map(_write, old))
     return pages
 
 
@@ -60,8 +58,8 @@ def _changed(path):
     return path.stat().st_mtime
 
 
-def _page(path):
-    """An executed notebook as one HTML page; nbconvert's own full page would fetch scripts from the web."""
+def _write(path):
+    """Write an executed notebook as one HTML page; nbconvert's own full page would fetch scripts from the web."""
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
@@ -73,7 +71,8 @@ def _page(path):
                 output.metadata.setdefault("image/png", {}).setdefault("alt", "The text below says what to see here.")
     body, _ = _exporter().from_notebook_node(notebook)
     report = link(artifacts() / "report.html", path.parent)
-    return cards.template("notebook.html").render(title=path.stem, body=body, report=report)
+    page = cards.template("notebook.html").render(title=path.stem, body=body, report=report)
+    write_text(path.with_suffix(".html"), page)
 
 
 @cache

@@ -54,7 +54,6 @@ def _locate(name):
     raise LabError(
         f"No single notebook is called {name!r}.",
         expected=", ".join(path.stem for path in fitting or every) or "a path that ends in .ipynb",
-        found=name,
         fix="labkit list",
     )
 
@@ -93,7 +92,6 @@ def typed(notebook, parameters):
             raise LabError(
                 f"The notebook {notebook.name} has no parameter {name!r}.",
                 expected=", ".join(notebook.parameters) or "nothing: it has no cell tagged `parameters`",
-                found=name,
                 fix="leave it out, or name the notebooks that have it",
             )
     return {name: _converted(notebook, name, value) for name, value in parameters.items()}

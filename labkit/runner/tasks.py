@@ -76,7 +76,6 @@ def seeds_of(text: str) -> tuple[int, ...]:
     raise LabError(
         f"{text!r} names no seeds.",
         expected=f"one or more seeds from 0 on, at most {MOST_SEEDS:,}",
-        found=text,
         fix="--seeds 0:5 for the seeds 0 to 4, or --seeds 1,7",
     )
 
