@@ -72,8 +72,8 @@ def bench(
     precision, run_key = precision or network.precision, _new_run()
 
     def measured(batch):
-        settings = {"precision": precision, "threads": threads, "plan": plan}
-        row = _measure_one(engine, network.model, network.inputs(batch), **settings)
+        inputs = network.inputs(batch)
+        row = _measure_one(engine, network.model, inputs, precision=precision, threads=threads, plan=plan)
         row = replace(row, run_key=run_key, name=f"{network.name} {engine} {precision}")
         ledger.add(row)
         return row
@@ -138,7 +138,7 @@ def _on(device, tensors):
     return tuple(tensor.to(device) for tensor in tensors)
 
 
-def _measure_one(engine, network, inputs, *, precision, threads=None, plan=None):
+def _measure_one(engine, network, inputs, *, precision, threads, plan):
     """The latency of one batch size where the engine really runs, or a row with the reason.
 
     An INT8 file is answered once before it is timed: an engine that answers something else gets no number.

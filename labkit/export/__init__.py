@@ -3,12 +3,12 @@
 from labkit.export.from_torch import to_onnx
 from labkit.export.gate import checked, precision_of
 from labkit.export.inputs import random_inputs
-from labkit.export.operators import HEAVY, node_times, nodes, operator_times, operators
+from labkit.export.operators import node_times, nodes, operator_times, operators
 from labkit.export.parity import parity
 from labkit.export.runtime import as_written, session
 from labkit.export.simplify import PASSES, runtime_graph, simplify
 from labkit.export.weights import network_with
 
 __all__ = ["as_written", "checked", "parity", "precision_of", "random_inputs", "session", "to_onnx"]
-__all__ += ["HEAVY", "PASSES", "node_times", "nodes", "operator_times", "operators"]
+__all__ += ["PASSES", "node_times", "nodes", "operator_times", "operators"]
 __all__ += ["network_with", "runtime_graph", "simplify"]

@@ -64,8 +64,7 @@ def to_onnx(
             verbose=False,
             **{"input_names": names, "output_names": ["logits"], "opset_version": OPSET} | settings,
         )
-        _require_open(program.model.graph.inputs, shapes)
-        _require_any_batch(program.exported_program, shapes)
+        _require_open(program, shapes)
         program.model.metadata_props.update(notes or {})
         program.save(temporary, external_data=False)
     return Path(path)
@@ -81,9 +80,16 @@ def _read_operators_once():
         operators.get_torchlib_ops = cache(operators.get_torchlib_ops)
 
 
-def _require_open(inputs, shapes):
-    """A LabError when the exporter could not keep a side open: it then freezes it without a word."""
-    for value, sides in zip(inputs, shapes, strict=True):
+def _require_open(program, shapes):
+    """A LabError when a side that should vary is frozen, or the graph right for some batches only.
+
+    The exporter freezes a side that it cannot keep open without a word. Of code that branches on the batch the graph
+    holds one branch, and does not say for which sizes.
+    """
+    exported = program.exported_program
+    names = exported.graph_signature.user_inputs
+    nodes = [node for node in exported.graph.find_nodes(op="placeholder") if node.name in names]
+    for value, node, sides in zip(program.model.graph.inputs, nodes, shapes, strict=True):
         for side in sides:
             if isinstance(value.shape[side], int):
                 raise LabError(
@@ -92,13 +98,6 @@ def _require_open(inputs, shapes):
                     found=f"always {value.shape[side]}",
                     fix=NO_BRANCH,
                 )
-
-
-def _require_any_batch(exported, shapes):
-    """A LabError when the code branches on the batch: the graph holds one branch, and does not say for which sizes."""
-    inputs = exported.graph_signature.user_inputs
-    inputs = [node for node in exported.graph.find_nodes(op="placeholder") if node.name in inputs]
-    for node, sides in zip(inputs, shapes, strict=True):
         sizes = 0 in sides and exported.range_constraints.get(node.meta["val"].shape[0].node.expr)
         # torch.export looks at 0 and 1 apart from the others: where nothing branches, a side begins at 2 or before
         if sizes and (sizes.lower > 2 or sizes.upper < 1e6):

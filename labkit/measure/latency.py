@@ -9,7 +9,7 @@ import numpy as np
 from labkit.ledger.rows import Latency
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.noise import noise_of
-from labkit.measure.stats import FEWEST_OF_MEDIAN, Interval, is_stable, median_interval, quantile, quantile_floor
+from labkit.measure.stats import FEWEST, FEWEST_OF_MEDIAN, Interval, is_stable, median_interval, quantile
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +88,7 @@ def warm_up(clock, fn, calls, plan):
 def _sample(clock, fn, calls, plan, group):
     """Seconds a call of each sample, until precise enough, out of time, or at the most samples."""
     seconds, begin = [], clock.now()
-    next_check = max(quantile_floor(0.5), plan.min_samples)
+    next_check = max(FEWEST, plan.min_samples)
     while len(seconds) < plan.max_samples:
         taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], calls=group)
         seconds.append(taken)

@@ -72,16 +72,11 @@ def read_usage(device=None):
         busy=sum(getattr(t, kind, 0) for t in mine for kind in working),
         own=time.process_time(),
         stolen=sum(getattr(t, "steal", 0) for t in mine),
-        waited=_waited_s(),
+        waited=_scheduled(Path("/proc/thread-self/schedstat"), 1),
         computed=time.thread_time(),
         throttled=_throttle_events(),
         **(_gpu_state(gpu) if gpu else {}),
     )
-
-
-def _waited_s():
-    """Seconds this thread was ready to run and had to wait (Linux), else NaN."""
-    return _scheduled(Path("/proc/thread-self/schedstat"), 1)
 
 
 def computed_s(pid):
@@ -91,7 +86,7 @@ def computed_s(pid):
 
 
 def _scheduled(path, place):
-    """One of the kernel's counters of a thread, in seconds; NaN where there is none."""
+    """Seconds that a thread had a core (place 0), or was ready and had to wait for one (1): Linux; else NaN."""
     with suppress(OSError, IndexError, ValueError):
         return int(path.read_text().split()[place]) / 1e9
     return math.nan

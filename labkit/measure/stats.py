@@ -156,7 +156,7 @@ def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS, seed: int =
     100, and where none of them changed its interval was a point.
     """
     before, after = np.asarray(before, float), np.asarray(after, float)
-    most = max(np.abs(before).max(), np.abs(after).max())
+    most = np.abs([before, after]).max()
     values, counts = np.unique(after - before, return_counts=True)
     n, middle = len(before), float(np.mean(after - before))
     if n < FEWEST_PAIRS:

@@ -63,13 +63,12 @@ class Limit:
         axis = self._classes(exact)
         if not self.labels or axis is None:
             return None
-        expected = "the right answer to each example, as the number of an output"
+        parts = {"expected": "the right answer to each example, as the number of an output", "fix": _UNLABELLED}
         if data.labels is None:
-            raise LabError("Right answers cannot be counted.", expected=expected, found="no labels", fix=_UNLABELLED)
+            raise LabError("Right answers cannot be counted.", found="no labels", **parts)
         right = np.mean(exact.argmax(axis) == data.labels)
         most_frequent = np.bincount(data.labels.ravel()).max() / data.labels.size
         if right <= most_frequent:
             found = f"{right:.0%} right; always the same answer would be right in {most_frequent:.0%}"
-            what = "The network does not answer with these labels."
-            raise LabError(what, expected=expected, found=found, fix=_UNLABELLED)
+            raise LabError("The network does not answer with these labels.", found=found, **parts)
         return data.labels

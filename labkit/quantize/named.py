@@ -53,14 +53,14 @@ def by_name(
             found="no data",
             fix="add --data fashion-mnist, or --data FOLDER with your pictures",
         )
-    limit, write = settings.get("in_float"), static
+    in_float = settings.pop("in_float", ())
     images = partial(images_for, model, data, **(pictures or {}))
-    if isinstance(limit, Limit) and precision.startswith("int8"):
-        seen, held_out = _parts(images, count, limit)
-        settings = {name: value for name, value in settings.items() if name != "in_float"}
-        write = partial(automatic, held_out=held_out, limit=limit)
+    if isinstance(in_float, Limit) and precision.startswith("int8"):
+        seen, held_out = _parts(images, count, in_float)
+        write = partial(automatic, held_out=held_out, limit=in_float)
     else:
         seen = images(count) if data else None  # type: ignore[call-arg]
+        write = partial(static, in_float=in_float)
     if precision in ("fp8", "fp16"):
         return {"fp8": to_fp8, "fp16": to_fp16}[precision](src, dst, seen)
     if precision == "int8":

@@ -19,6 +19,7 @@ openvino     on a CPU: the same numbers, but only what enters the heavy operator
 7 bits, because a CPU without VNNI instructions adds pairs of products in int16, which weights of 8 bits overflow.
 """
 
+import copy
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,10 @@ def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=(), wei
         bits = str(7 + devices.adds_int8()) if bits == "auto" else bits
         settings["reduce_range"] = bits == "7"
     in_float = {*in_float, *left_in_float(model)}
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
     found = ranges(seen, method)
     if recipe == "onnxruntime":
         found |= {node.output[0]: SHARES for node in model.graph.node if node.op_type == "Softmax"}
-    quantized = _insert(copy, found, settings, in_float)
+    quantized = _insert(copy.deepcopy(model), found, settings, in_float)
     bits = "" if bits == "recipe" else f", weights of {bits} bits"
     about = {"quantized": f"int8, recipe {recipe}, ranges by {method}{bits}", "calibrated": seen.note}
     onnx.helper.set_model_props(quantized, notes(quantized) | about)
