@@ -139,27 +139,26 @@ def _powers(device):
 # --- as an operator of torch's own kind: torch.compile and torch.export carry it through as one node ---
 
 
-@torch.library.custom_op("labkit::fastswish", mutates_args=())
-def fastswish(x: torch.Tensor) -> torch.Tensor:
-    """FastSwish of x, any shape and float dtype."""
-    return value(x)
+def register(name, forward, backward):
+    """Make two functions operators of torch: labkit::NAME, FastSwish of x, and its gradient, labkit::NAME_backward.
 
-
-@torch.library.custom_op("labkit::fastswish_backward", mutates_args=())
-def _fastswish_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The gradient with respect to x; like x."""
-    return gradient(grad, x)
-
-
-def register(forward, backward):
-    """Tell torch the shapes of a pair of operators (fake tensors) and that one is the gradient of the other."""
-    forward.register_fake(torch.empty_like)
+    forward   x, any shape and float dtype -> like x
+    backward  grad, x -> like x
+    """
+    as_operator = torch.library.custom_op
+    forward = as_operator(f"labkit::{name}", forward, mutates_args=(), schema="(Tensor x) -> Tensor")
+    schema = "(Tensor grad, Tensor x) -> Tensor"
+    backward = as_operator(f"labkit::{name}_backward", backward, mutates_args=(), schema=schema)
+    forward.register_fake(torch.empty_like)  # the shapes
     backward.register_fake(lambda grad, x: torch.empty_like(x))
 
     def keep(ctx, inputs, output):
         ctx.save_for_backward(*inputs)
 
     forward.register_autograd(lambda ctx, grad: backward(grad, *ctx.saved_tensors), setup_context=keep)
+
+
+register("fastswish", value, gradient)
 
 
 def to_onnx(x):
@@ -172,9 +171,6 @@ def to_onnx(x):
     upper = op.Mul(x, op.HardSigmoid(x, alpha=A, beta=B))
     below = op.Mul(op.Add(x, number(3.0)), number(K))
     return op.Where(op.Less(x, number(-3.0)), op.Div(number(V), op.Sub(below, number(1.0))), upper)
-
-
-register(fastswish, _fastswish_backward)
 
 
 def onnx_translations() -> dict:

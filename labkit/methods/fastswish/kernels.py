@@ -71,19 +71,7 @@ def _dense(x):
     return x if torch.empty_like(x).stride() == x.stride() else x.contiguous()
 
 
-@torch.library.custom_op("labkit::fastswish_triton", mutates_args=())
-def fastswish_triton(x: torch.Tensor) -> torch.Tensor:
-    """`forward` as an operator."""
-    return forward(x)
-
-
-@torch.library.custom_op("labkit::fastswish_triton_backward", mutates_args=())
-def _fastswish_triton_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """`backward` as an operator."""
-    return backward(grad, x)
-
-
-register(fastswish_triton, _fastswish_triton_backward)
+register("fastswish_triton", forward, backward)
 
 
 def triton_form(x):
