@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from labkit.errors import LabError
 from labkit.methods import Hooks
-from labkit.methods.surgery import replaced
+from labkit.methods.surgery import replaced, twin
 
 
 def ghost_batch_norm(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
@@ -104,15 +104,13 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
 
 def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
     """A model like `model` with `GhostBatchNorm2d` for every `nn.BatchNorm2d`; both share weights and statistics."""
-    tensors = [*model.parameters(), *model.buffers()]
-    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
     def ghost(old):
         new = copy.copy(old)
         new.__class__, new.ghost_size = GhostBatchNorm2d, ghost_size
         return new
 
-    return replaced(twin, nn.BatchNorm2d, ghost)
+    return replaced(twin(model), nn.BatchNorm2d, ghost)
 
 
 class Method(Hooks):

@@ -7,26 +7,18 @@ Not when steps are many and batches small: the faster an average follows, the fe
 Source   Ioffe and Szegedy 2015, arXiv:1502.03167; 0.4, as in Jordan 2024, arXiv:2404.00498
 """
 
-import copy
-
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.methods import Hooks
-
-
-def _with_norm_momentum(model: nn.Module, momentum: float) -> nn.Module:
-    """A model like `model` whose batch norms have this momentum; both share weights and statistics."""
-    tensors = [*model.parameters(), *model.buffers()]
-    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
-    for layer in twin.modules():
-        if isinstance(layer, _BatchNorm):
-            layer.momentum = momentum
-    return twin
+from labkit.methods.surgery import twin
 
 
 class Method(Hooks):
-    """In training: `TrainConfig(norm_momentum=0.4)`."""
+    """In training: `TrainConfig(norm_momentum=0.4)`; the network itself keeps the momentum it had."""
 
     def begin(self, model):
-        return _with_norm_momentum(model, self.value)
+        trained = twin(model)
+        for layer in trained.modules():
+            if isinstance(layer, _BatchNorm):
+                layer.momentum = self.value
+        return trained

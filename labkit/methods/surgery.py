@@ -1,5 +1,6 @@
 """Exchange layers of a finished network for others."""
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,12 @@ def replaced(model: "nn.Module", kind: type, make: Callable) -> "nn.Module":
     Layers that `kind` holds inside are not looked at. A layer used in several places becomes one new layer there too.
     """
     return _replaced(model, kind, make, {})
+
+
+def twin(model):
+    """A copy of a model to change layers of; both share weights and statistics."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def _replaced(model, kind, make, done):

@@ -6,13 +6,13 @@ from made_up import shapes
 from torch import nn
 
 from labkit.methods.ghost_batch_norm import GhostBatchNorm2d
-from labkit.methods.norm_momentum import _with_norm_momentum
+from labkit.methods.norm_momentum import Method
 from labkit.models.cnn import cnn
 from labkit.train import TrainConfig, fit
 
 
 def test_running_averages_worked_by_hand():
-    layer = _with_norm_momentum(nn.BatchNorm2d(1), 0.4)
+    layer = Method(0.4).begin(nn.BatchNorm2d(1))
     layer.train()(torch.tensor([1.0, 3.0]).view(2, 1, 1, 1))  # mean 2, unbiased variance 2
     assert layer.running_mean.item() == pytest.approx(0.4 * 2)
     assert layer.running_var.item() == pytest.approx(0.6 * 1 + 0.4 * 2)
@@ -20,7 +20,7 @@ def test_running_averages_worked_by_hand():
 
 def test_all_kinds_of_batch_norm_have_it_and_share_their_tensors_with_the_model():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm2d(2), GhostBatchNorm2d(2, 4), nn.Linear(2, 2))
-    twin = _with_norm_momentum(model, 0.25)
+    twin = Method(0.25).begin(model)
     assert [layer.momentum for layer in twin[:3]] == [0.25] * 3
     assert [layer.momentum for layer in model[:3]] == [0.1] * 3
     pairs = zip([*model.parameters(), *model.buffers()], [*twin.parameters(), *twin.buffers()], strict=True)
