@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from labkit.models.encoder import PADDING
@@ -10,12 +12,8 @@ from labkit.models.encoder import PADDING
 
 def padded(rows: Sequence, length: int | None = None) -> torch.Tensor:
     """Rows of tokens as one (N, T) int64 tensor, filled up to the longest, or to `length` (what is longer is cut)."""
-    if length is None:
-        return pad_sequence(list(rows), batch_first=True, padding_value=PADDING)
-    filled = torch.full((len(rows), length), PADDING)
-    for place, row in enumerate(rows):
-        filled[place, : len(row)] = row[:length]
-    return filled
+    filled = pad_sequence([row[:length] for row in rows], batch_first=True, padding_value=PADDING)
+    return filled if length is None else pad(filled, (0, length - filled.shape[1]), value=PADDING)
 
 
 def by_length(lengths, size):
@@ -32,10 +30,7 @@ def encoded(rows: Sequence, answer: Callable, size: int = 32) -> torch.Tensor:
 
     answer  (N, T) tokens -> (N, width), such as a network, or a `Served` of a file with an open length
     """
-    found = [None] * len(rows)
+    batches = by_length([len(row) for row in rows], size)
     with torch.inference_mode():
-        for places in by_length([len(row) for row in rows], size):
-            numbers = answer(padded([rows[place] for place in places]))
-            for place, each in zip(places, numbers, strict=True):
-                found[place] = each
-        return torch.stack(found)
+        found = [answer(padded([rows[place] for place in places])) for places in batches]
+        return torch.cat(found)[np.argsort(np.concatenate(batches))]
