@@ -71,10 +71,8 @@ class Server:
         if host not in LOOPBACK and not self.token:
             what, fix = f"Without a token the server does not listen on {host}.", "set LABKIT_SERVE_TOKEN"
             raise LabError(what, expected="127.0.0.1, or a token that clients send", found=host, fix=fix)
-        [socket, *more] = bind_sockets(port, host)
-        for each in more:
-            each.close()
-        port = socket.getsockname()[1]
+        sockets = bind_sockets(port, host)  # all of one port
+        port = sockets[0].getsockname()[1]
         self.hosts = tuple(f"{'[::1]' if each == '::1' else each}:{port}" for each in LOOPBACK)
         paths = [("/v1/completions", Completions), ("/health", Health), ("/metrics", Metrics)]
         application = web.Application(
@@ -83,7 +81,7 @@ class Server:
         )  # fmt: skip
         how = {"idle_connection_timeout": self.limits.patience_s, "body_timeout": self.limits.patience_s}
         http = HTTPServer(application, max_body_size=BODY_BYTES, max_buffer_size=2 * BODY_BYTES, **how)
-        http.add_sockets([socket])
+        http.add_sockets(sockets)
         self.new = asyncio.Event()
         with ThreadPoolExecutor(1) as executor:
             work = asyncio.create_task(self._work(executor))
