@@ -3,7 +3,7 @@
 import copy
 import cProfile
 import re
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,13 @@ class Training:
         file = artifacts() / "profiles" / f"{self.name}.{'prof' if profile == 'cprofile' else 'json'}"
         if profile == "torch":
             profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(file)
-        with _profiled(file) if profile == "cprofile" else nullcontext():
+        profiler = cProfile.Profile() if profile == "cprofile" else None
+        with profiler or nullcontext():
             data = (self.train, self.test)
             history = fit(self.network, data, self.config, device=self.device, checkpoint=checkpoint)
+        if profiler:
+            with atomic(file) as temporary:
+                profiler.dump_stats(temporary)
         return history, checkpoint, file if profile else None
 
     def dry_run(self, steps=1):
@@ -59,15 +63,6 @@ class Training:
         few = self.train.subset(steps * self.config.batch)
         once = replace(self.config, epochs=1)
         return fit(copy.deepcopy(self.network), few, once, device=self.device)
-
-
-@contextmanager
-def _profiled(file):
-    """Write cProfile's account of the block into the file."""
-    with cProfile.Profile() as profiler:
-        yield
-    with atomic(file) as temporary:
-        profiler.dump_stats(temporary)
 
 
 def training(

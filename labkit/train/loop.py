@@ -216,14 +216,9 @@ def scripted(model: nn.Module) -> nn.Module:
         ) from None
 
 
-def accuracy(
-    model: nn.Module, data: Any, *, device: torch.device | str, batch: int = 500, size: int | None = None
-) -> float:
-    """Fraction of `data` (an ImageSet) the model gets right, 0 to 1; the model is left in eval mode.
-
-    size  of the images, as in `ImageSet.batches`
-    """
-    return float(right_answers(model, data, device=device, batch=batch, size=size).mean())
+def accuracy(model: nn.Module, data: Any, **how: Any) -> float:
+    """Fraction of `data` (an ImageSet) the model gets right, 0 to 1; how: as in `right_answers`."""
+    return float(right_answers(model, data, **how).mean())
 
 
 @torch.inference_mode()
