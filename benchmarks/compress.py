@@ -78,7 +78,7 @@ class Lab:
     def stages(self):
         """Those of deep compression. Two parts ask: the network that is only pruned is one of them."""
         self.folder = tempfile.TemporaryDirectory()  # it goes when the program ends
-        recipe = compress.DeepRecipe(**({"prune_epochs": 1} if self.quick else {}))
+        recipe = compress.DeepRecipe(**({"epochs": 1} if self.quick else {}))
         about = {"name": NAME, "shape": SHAPE, "dataset": "fashion-mnist"}
         work = {"about": about, "recipe": recipe, "loss": Distillation(self.network)}
         return compress.deep_compression(self.network, self.train, self.folder.name, **work)

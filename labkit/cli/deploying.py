@@ -190,7 +190,7 @@ def compress(
     """
     from labkit.compress import DeepRecipe, compress_by_name
 
-    recipe = DeepRecipe(sparsity=sparsity, bits=bits, prune_epochs=epochs, share_epochs=max(1, epochs // 4))
+    recipe = DeepRecipe(sparsity=sparsity, bits=bits, epochs=epochs)
     stages, before, after, images = compress_by_name(checkpoint, out, recipe, dataset=dataset, limit=limit)
     for stage in stages:
         times = stages[0].bytes / stage.bytes

@@ -31,27 +31,17 @@ from labkit.train.by_name import training
 class DeepRecipe:
     """How to compress.
 
-    sparsity       share of the weights that becomes 0, 0 to 1
-    scope          as of `magnitude_masks`
-    bits           2^bits shared values per layer, 1 to 8
-    prune_epochs   of gradual pruning; the sparsity has its final value after a third of them
-    share_epochs   of training the centroids
-    learning_rate  peak of the one-cycle schedule of the pruning
-    centroid_rate  the same of the centroids
-    augment        crop and mirror the images, as a network that learned from such images needs it
-    batch, seed    as of `TrainConfig`
+    sparsity  share of the weights that becomes 0, 0 to 1; by LAMP, see `magnitude_masks`
+    bits      2^bits shared values per layer, 1 to 8
+    epochs    of gradual pruning; the sparsity has its final value after a third of them. Then the centroids are trained
+              for a quarter as many
+    batch     as of `TrainConfig`
     """
 
     sparsity: float = 0.91
-    scope: str = "lamp"
     bits: int = 4
-    prune_epochs: int = 4
-    share_epochs: int = 1
-    learning_rate: float = 1e-3
-    centroid_rate: float = 5e-4
-    augment: bool = True
+    epochs: int = 4
     batch: int = 128
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class Stage:
         return self.path.stat().st_size
 
 
-def deep_compression(model, train, folder, *, about, recipe=None, loss=None):
+def deep_compression(model, train, folder, *, about, recipe, loss=None):
     """Compress a copy of a trained model, where it lies: a list of `Stage`, from its fp32 file to the packed one.
 
     train   an ImageSet to fine-tune on
@@ -86,14 +76,13 @@ def deep_compression(model, train, folder, *, about, recipe=None, loss=None):
     recipe  a `DeepRecipe`
     loss    as of `fit`, such as that of a teacher; None: cross-entropy
     """
-    recipe = recipe or DeepRecipe()
-    steps = len(train) // recipe.batch * recipe.prune_epochs
-    pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 3), scope=recipe.scope)
-    side = about["shape"][-1]
-    common = {"batch": recipe.batch, "seed": recipe.seed, "augment": recipe.augment, "size": side}
+    steps = len(train) // recipe.batch * recipe.epochs
+    pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 3), scope="lamp")
+    # cropped and mirrored images, as a network that learned from such images needs them
+    common = {"batch": recipe.batch, "augment": True, "size": about["shape"][-1]}
     common |= {"weight_decay": 0.0, "channels_last": True}
-    prune = TrainConfig(epochs=recipe.prune_epochs, learning_rate=recipe.learning_rate, **common)
-    share = TrainConfig(epochs=recipe.share_epochs, learning_rate=recipe.centroid_rate, **common)
+    prune = TrainConfig(epochs=recipe.epochs, learning_rate=1e-3, **common)
+    share = TrainConfig(epochs=max(1, recipe.epochs // 4), learning_rate=5e-4, **common)
     device = next(model.parameters()).device
 
     def tuned(network, config, hook):
@@ -130,7 +119,7 @@ def _written(label, network, folder, about):
 def compress_by_name(
     source: str | Path,
     out: str | Path,
-    recipe: DeepRecipe | None = None,
+    recipe: DeepRecipe,
     *,
     dataset: str | None = None,
     limit: int | None = None,

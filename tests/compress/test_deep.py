@@ -12,7 +12,7 @@ from labkit.compress.magnitude import masks_of
 from labkit.errors import LabError
 from labkit.train import TrainConfig, accuracy, fit, save_checkpoint
 
-RECIPE = DeepRecipe(sparsity=0.8, bits=3, prune_epochs=2, share_epochs=1, batch=50)
+RECIPE = DeepRecipe(sparsity=0.8, bits=3, epochs=2, batch=50)
 
 
 pytestmark = pytest.mark.slow  # the first test that comes takes a network through all stages
