@@ -43,15 +43,15 @@ def status() -> list[SetStatus]:
 def fetch(name: str, *, source: str | Path | None = None) -> Path:
     """Bring a set to this machine and check it; returns its folder. A good one that is there is left alone.
 
-    source  None: the publisher; or another http(s) address, or the path of an archive you have
+    source  None: the publisher; or the path of an archive you have
     Raises  DataError: no network, or not the published archive; nothing of it is kept
     """
     entry = published(name)
     folder = folder_of(entry)
     if entry.url is None:
         check(entry, folder, entry.files)
-    elif source is None or str(source).startswith(("http://", "https://")):
-        _download(entry, folder, str(source or entry.url))
+    elif source is None:
+        _download(entry, folder)
     else:
         archive = Path(source).expanduser()
         compare(entry, entry.archive, archive)
@@ -60,17 +60,19 @@ def fetch(name: str, *, source: str | Path | None = None) -> Path:
     return folder
 
 
-def _download(entry, folder, url):
+def _download(entry, folder):
     """Fetch the archive: temporary file, hash, three tries. A good one that is there is kept."""
     import pooch
 
     wanted = f"sha256:{entry.files[entry.archive]}"
-    keeper = pooch.create(folder, "", registry={entry.archive: wanted}, urls={entry.archive: url}, retry_if_failed=2)
+    keeper = pooch.create(
+        folder, "", registry={entry.archive: wanted}, urls={entry.archive: entry.url}, retry_if_failed=2
+    )
     shows_progress = sys.stderr.isatty()  # silent in a log file
     try:
         keeper.fetch(entry.archive, downloader=pooch.HTTPDownloader(progressbar=shows_progress, chunk_size=2**16))
     except (ValueError, OSError) as error:  # the errors of requests are OSErrors
-        what = f"The data set {entry.name} could not be fetched from {url}."
+        what = f"The data set {entry.name} could not be fetched from {entry.url}."
         expected = f"{entry.archive} ({entry.bytes:,} bytes, {wanted}) in {folder}"
         fix = f"`{entry.fix}` with a network; or `{entry.fix} --from FILE` with a {entry.archive} you have"
         found = f"{type(error).__name__}: {error}"[:400]

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     import torch
 
 
+def require_part(data, n):
+    """A set has `n` items to take."""
+    if not 0 < n <= len(data):
+        what = f"{n} items cannot be taken from {data.name} {data.split}."
+        raise DataError(what, expected=f"1 to {len(data):,}", found=f"{n}", fix="ask for fewer")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ImageSet:
     """Labelled images of one size.
@@ -50,9 +57,7 @@ class ImageSet:
         """`n` images, each class in proportion (off by at most one), the same ones for the same seed; in old order."""
         import torch
 
-        if not 0 < n <= len(self):
-            what = f"{n} images cannot be taken from {self.name} {self.split}."
-            raise DataError(what, expected=f"1 to {len(self):,}", found=f"{n}", fix="ask for fewer")
+        require_part(self, n)
         shuffled = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         labels = self.labels.cpu()[shuffled]
         by_class = labels.argsort(stable=True)

@@ -10,7 +10,7 @@ from labkit.data._imageset import ImageSet
 from labkit.data._published import check, folder_of, published
 from labkit.data._readers import cifar10, cifar100, fashion_mnist, tiny_imagenet
 from labkit.data._text import COURSE_TEXT, course_text
-from labkit.errors import DataError
+from labkit.errors import DataError, require_known
 
 READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
 
@@ -25,8 +25,7 @@ def load(name: str, split: str = "train", *, limit: int | None = None, size: int
     returns  ImageSet, or TextSet
     Raises   DataError: the set is missing or damaged; it says what to do
     """
-    if split not in ("train", "test"):
-        raise DataError(f"There is no split {split!r}.", expected="train or test", found=repr(split), fix="choose one")
+    require_known(split, ("train", "test"), "split")
     if size is not None and not name.startswith("folder:"):
         what, fix = f"The images of {name} have one size already.", "resize in batches: .batches(128, size=224)"
         raise DataError(what, expected="size only for folder:<path>", found=f"size={size}", fix=fix)

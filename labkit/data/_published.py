@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.errors import DataError
+from labkit.errors import DataError, require_known
 from labkit.files import root, sha256
 
 
@@ -47,10 +47,8 @@ def names():
 
 
 def published(name):
-    """The entry of `name`; DataError when there is none."""
-    if name not in SETS:
-        wanted = f"{', '.join(SETS)} or folder:<path>"
-        raise DataError(f"There is no data set {name!r}.", expected=wanted, found=repr(name), fix="labkit data list")
+    """The entry of `name`; LabError when there is none."""
+    require_known(name, (*SETS, "folder:<path>"), "data set")
     return SETS[name]
 
 

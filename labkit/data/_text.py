@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.errors import DataError
+from labkit.data._imageset import require_part
 from labkit.files import notebooks
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class TextSet:
 
     text: torch.Tensor
     split: str
-    length: int = 256
-    name: str = COURSE_TEXT
+    length = 256
+    name = COURSE_TEXT
     classes = range(256)
 
     def __len__(self):
@@ -73,9 +73,7 @@ class TextSet:
 
     def subset(self, n, **_):
         """The first `n` texts."""
-        if not 0 < n <= len(self):
-            what = f"{n} texts cannot be taken from {self.name} {self.split}."
-            raise DataError(what, expected=f"1 to {len(self):,}", found=f"{n}", fix="ask for fewer")
+        require_part(self, n)
         return replace(self, text=self.text[: n * self.length + 1])
 
     def batches(self, batch, *, device=None, seed=None, **_):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file
 
-from labkit.errors import DataError
+from labkit.errors import require_known
 from labkit.files import require_published, root
 from labkit.models import build
 
@@ -29,9 +29,7 @@ def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
 
 
 def _manifest_of(name):
-    """What is known of a network that comes trained, as in `trained`; DataError when there is none of the name."""
+    """What is known of a network that comes trained, as in `trained`; LabError when there is none of the name."""
     path = root() / "data" / "trained" / f"{name}.json"
-    if not path.is_file():
-        known = sorted(each.stem for each in path.parent.glob("*.json"))
-        raise DataError(f"{name} does not come trained.", expected=" or ".join(known), found=name, fix="labkit train")
+    require_known(name, sorted(each.stem for each in path.parent.glob("*.json")), "trained network")
     return json.loads(path.read_text(encoding="utf-8"))

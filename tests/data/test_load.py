@@ -54,7 +54,7 @@ def test_a_changed_file_of_fashion_mnist_is_found_on_load(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("name", "split", "settings", "part"),
     [
-        ("mnist", "train", {}, "fashion-mnist, cifar10"),
+        ("mnist", "train", {}, "fashion-mnist or cifar10"),
         ("fashion-mnist", "val", {}, "train or test"),
         ("fashion-mnist", "train", {"size": 64}, "batches"),
         ("fashion-mnist", "test", {"limit": 0}, "1 to 10,000"),

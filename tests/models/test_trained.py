@@ -8,7 +8,7 @@ import torch
 
 from labkit import models
 from labkit.data import load
-from labkit.errors import DataError
+from labkit.errors import DataError, LabError
 from labkit.files import root, sha256
 from labkit.measure import multiply_adds
 from labkit.models.trained import _manifest_of, trained
@@ -78,7 +78,7 @@ def test_missing_weights_are_named_with_the_command_that_trains_them(copied):
 
 
 def test_a_network_that_does_not_come_trained_is_refused_with_those_that_do(copied):
-    with pytest.raises(DataError, match="vgg-medium"):
+    with pytest.raises(LabError, match="vgg-medium"):
         trained("cnn-large")
     (copied / "cnn-large.json").write_text(json.dumps({**_manifest_of("vgg-medium"), "classes": 10}))
     with pytest.raises(RuntimeError):  # another network's weights
