@@ -1,6 +1,5 @@
 """The deployment card: one page that says what is delivered and how well it is known; and a folder that runs alone."""
 
-import json
 import shutil
 import sys
 from collections import Counter
@@ -13,7 +12,7 @@ import onnx
 
 from labkit import device, ledger
 from labkit.export.operators import HEAVY
-from labkit.files import write_text
+from labkit.files import write_json, write_text
 from labkit.ledger.rows import Decision
 from labkit.ledger.shown import shown
 from labkit.ship.leaderboard import kind_of
@@ -30,11 +29,8 @@ def precisions(path):
         if node.op_type == "DequantizeLinear" and node.input[0] in stored:
             stored[node.output[0]] = stored[node.input[0]]
     layers = [node for node in graph.node if node.op_type in HEAVY]
-    return [(node.name, node.op_type, _kind(node, stored)) for node in layers]
-
-
-def _kind(node, stored):
-    return next((stored[name] for name in node.input[1:2] if name in stored), "computed")
+    weights = [next(iter(node.input[1:]), "") for node in layers]
+    return [(node.name, node.op_type, stored.get(name, "computed")) for node, name in zip(layers, weights, strict=True)]
 
 
 def _facts_of(row, layers):
@@ -98,4 +94,4 @@ def _write_examples(folder):
     test = load(DATASET, "test", limit=10)
     np.save(folder / "images.npy", test.images.numpy())
     about = {"classes": test.classes, "mean": test.mean[0], "std": test.std[0], "labels": test.labels.tolist()}
-    write_text(folder / "labels.json", json.dumps(about, indent=1) + "\n")
+    write_json(folder / "labels.json", about)

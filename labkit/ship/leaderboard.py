@@ -107,18 +107,23 @@ def best() -> Any:
 
 def as_html(boards: dict) -> str:
     """The leaderboard as HTML tables; whatever a name holds, it is text there."""
-    parts = [f"<b>{html.escape(_head(*each))}</b>{_table(each[1]).to_html(index=False)}" for each in boards.items()]
+    parts = [f"<b>{html.escape(head)}</b>{table.to_html(index=False)}" for head, table in _tables(boards)]
     return "\n".join(parts) or "<p>No submission has been scored here yet.</p>"
 
 
 def as_text(boards: dict) -> str:
     """The leaderboard as lines for a terminal."""
-    parts = [f"{_head(*each)}\n{_table(each[1]).to_string(index=False)}" for each in boards.items()]
+    parts = [f"{head}\n{table.to_string(index=False)}" for head, table in _tables(boards)]
     return "\n".join(parts) or "No submission has been scored here yet."
 
 
-def _head(kind, rows):
-    return f"{'Trained to ' if isinstance(rows[0].row, RaceScore) else 'The order of lesson 19, on '}{kind}"
+def _tables(boards):
+    """The heading of each board, and its table."""
+    for kind, rows in boards.items():
+        yield (
+            f"{'Trained to ' if isinstance(rows[0].row, RaceScore) else 'The order of lesson 19, on '}{kind}",
+            _table(rows),
+        )
 
 
 def _table(rows):
@@ -132,7 +137,7 @@ def _table(rows):
             "tries": tries,
             "score (95 %)": f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]",
             "right": f"{100 * row.accuracy:.1f} %",
-            **(_of_recipe(row) if isinstance(row, RaceScore) else _of_file(row)),
+            **_own_columns(row),
             "commit": (row.commit or "-")[:8],
             "from": f"as reported by {plain(row.reported_by)}" if row.reported_by else "judged here",
         }
@@ -140,10 +145,8 @@ def _table(rows):
     )
 
 
-def _of_file(row):
+def _own_columns(row):
+    if isinstance(row, RaceScore):
+        return {"seconds": f"{row.seconds:.2f}", "trainings": row.seeds}
     size, engine = f"{row.size_bytes / 1e3:,.0f}", f"{row.engine} {row.precision}"
     return {"p95 / reference": f"{row.latency:.2f}", "kB": size, "engine": engine}
-
-
-def _of_recipe(row):
-    return {"seconds": f"{row.seconds:.2f}", "trainings": row.seeds}
