@@ -5,6 +5,8 @@ keeps keys and values, so that a token that has been read once is never read aga
 Source  Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864; Ainslie et al. 2023, arXiv:2305.13245
 """
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -123,7 +125,7 @@ class Cache:
 
     def part(self, start, stop):
         """Rows `start` to `stop` as a cache of their own, in the same memory."""
-        view = object.__new__(Cache)
+        view = copy.copy(self)
         view.keys, view.values = ([each[start:stop] for each in of] for of in (self.keys, self.values))
         view.lengths = self.lengths[start:stop]
         return view
@@ -171,9 +173,9 @@ def packed(decoder: Decoder) -> Decoder:
     return decoder.eval()
 
 
-def _rotations(longest, size, base=10_000.0):
-    """Cosines and sines (longest, size) of the angles by which place p turns pair i: p / base^(2i / size)."""
-    rates = base ** (-torch.arange(0, size, 2) / size)  # (size / 2,)
+def _rotations(longest, size):
+    """Cosines and sines (longest, size) of the angles by which place p turns pair i: p / 10,000^(2i / size)."""
+    rates = 10_000.0 ** (-torch.arange(0, size, 2) / size)  # (size / 2,)
     angles = torch.outer(torch.arange(longest), rates).repeat(1, 2)  # (longest, size)
     return angles.cos(), angles.sin()
 

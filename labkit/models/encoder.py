@@ -33,6 +33,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(Layer(width, heads, activation, epsilon) for _ in range(layers))
         self.head = UnitLength() if classes is None else nn.Linear(width, classes)
         self.apply(initialize)
+        self.tokens.weight.data[PADDING] = 0
 
     def forward(self, tokens):
         present = tokens != PADDING  # (N, T)
@@ -81,14 +82,11 @@ class UnitLength(nn.Module):
 
 
 def initialize(layer):
-    """BERT's initial weights: normal with standard deviation 0.02, no bias, zero for padding."""
+    """BERT's initial weights: normal with standard deviation 0.02, no bias."""
     if isinstance(layer, (nn.Linear, nn.Embedding)):
         nn.init.normal_(layer.weight, std=0.02)
     if isinstance(layer, nn.Linear):
         nn.init.zeros_(layer.bias)
-    if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
-        with torch.no_grad():
-            layer.weight[layer.padding_idx].zero_()
 
 
 def random_tokens(batch, length, *, generator):
