@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from typer import Option, echo
+from typer import Option
 
 from labkit.cli.app import app
 
@@ -36,4 +36,4 @@ def serve(
     from labkit.serve.server import Limits
 
     limits = Limits(rows=rows, waiting=waiting)
-    run(model, host=host, port=port, limits=limits, threads=threads, cores=core, say=echo)
+    run(model, host=host, port=port, limits=limits, threads=threads, cores=core)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from labkit import device
@@ -21,12 +21,11 @@ MODELS = ("decoder-medium", "decoder-small", "random")
 def run(
     model: str,
     *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    limits: "Limits | None" = None,
-    threads: int | None = None,
-    cores: Sequence[int] = (),
-    say: Callable = print,
+    host: str,
+    port: int,
+    limits: "Limits",
+    threads: int | None,
+    cores: Sequence[int],
 ) -> None:
     """Serve until Ctrl-C or a request to end (SIGTERM).
 
@@ -46,11 +45,13 @@ def run(
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, stop.set)
-        await server.listen(host, port, stop=stop, ready=lambda address: say(f"{model} on {address}; Ctrl-C ends it"))
+        await server.listen(
+            host, port, stop=stop, ready=lambda address: print(f"{model} on {address}; Ctrl-C ends it", flush=True)
+        )
 
     with device.using_threads(threads or device.threads()):
         asyncio.run(until_stopped())
-    say("ended")
+    print("ended", flush=True)
 
 
 def pin(cores):

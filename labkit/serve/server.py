@@ -59,8 +59,8 @@ class Server:
     token  what a client has to send as `Authorization: Bearer TOKEN`; None: none is asked for, on the loopback address
     """
 
-    def __init__(self, decoder, *, name, limits=None, token=None):
-        self.name, self.limits, self.token = name, limits or Limits(), token
+    def __init__(self, decoder, *, name, limits, token):
+        self.name, self.limits, self.token = name, limits, token
         self.longest = min(decoder.longest, self.limits.prompt + self.limits.count)
         self.scheduler = Scheduler(Writer(decoder, self.limits.rows, self.longest))
         self.inboxes, self.coming, self.hosts = {}, [], ()
@@ -212,7 +212,9 @@ class Completions(Handler):
                 if ended:
                     break
             if not streams:
-                self.write(self._answer(request.tokens, request.ended, begin) | {"usage": usage(request)})
+                given, written = len(request.prompt), len(request.tokens)
+                usage = {"prompt_tokens": given, "completion_tokens": written, "total_tokens": given + written}
+                self.write(self._answer(request.tokens, request.ended, begin) | {"usage": usage})
         except (TimeoutError, StreamClosedError):
             self.request.connection.stream.close()  # it has gone, or does not read
         finally:
@@ -233,11 +235,6 @@ class Completions(Handler):
         if self.asked in self.server.inboxes:
             self.server.inboxes[self.asked].put_nowait(GONE)
             self.server.leave(self.asked)
-
-
-def usage(request):
-    given, written = len(request.prompt), len(request.tokens)
-    return {"prompt_tokens": given, "completion_tokens": written, "total_tokens": given + written}
 
 
 def parsed(message, server):
