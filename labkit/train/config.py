@@ -20,9 +20,9 @@ _NO_GPU = {
 }
 
 
-def method(file, default=None):
-    """A field that switches on the training method of `labkit/methods/<file>.py`; at its default it is off."""
-    return field(default=default, metadata={"method": file})
+def method(file):
+    """A field that switches on the training method of `labkit/methods/<file>.py`; None: it is off."""
+    return field(default=None, metadata={"method": file})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +124,12 @@ class TrainConfig:
 
     def methods(self):
         """{field: `labkit.methods.Hooks`} of the training methods that are switched on."""
-        on = [each for each in fields(self) if "method" in each.metadata and getattr(self, each.name) != each.default]
-        files = {each.name: importlib.import_module(f"labkit.methods.{each.metadata['method']}") for each in on}
-        return {name: file.Method(getattr(self, name)) for name, file in files.items()}
+        found = {}
+        for each in fields(self):
+            if "method" in each.metadata and (value := getattr(self, each.name)) is not None:
+                file = importlib.import_module(f"labkit.methods.{each.metadata['method']}")
+                found[each.name] = file.Method(value)
+        return found
 
     def idle(self, device):
         """{switch that is on: why it does nothing on this device}."""

@@ -12,7 +12,7 @@ def test_gradual_warm_up_is_a_straight_line_that_ends_at_1():
 
 
 def test_constant_warm_up_stays_low_and_jumps():
-    assert [warmup_factor(step, 2, "constant", low=0.2) for step in range(4)] == [0.2, 0.2, 1, 1]
+    assert [warmup_factor(step, 2, "constant") for step in range(4)] == [0.1, 0.1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", ["none", "constant", "gradual"])
