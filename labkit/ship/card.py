@@ -1,5 +1,6 @@
 """The deployment card: one page that says what is delivered and how well it is known; and a folder that runs alone."""
 
+import json
 import shutil
 import sys
 from collections import Counter
@@ -12,7 +13,7 @@ import onnx
 
 from labkit import device, ledger
 from labkit.export.operators import HEAVY
-from labkit.files import write_json, write_text
+from labkit.files import write_text
 from labkit.ledger.rows import Decision
 from labkit.ledger.shown import shown
 from labkit.ship.leaderboard import kind_of
@@ -94,4 +95,4 @@ def _write_examples(folder):
     test = load(DATASET, "test", limit=10)
     np.save(folder / "images.npy", test.images.numpy())
     about = {"classes": test.classes, "mean": test.mean[0], "std": test.std[0], "labels": test.labels.tolist()}
-    write_json(folder / "labels.json", about)
+    write_text(folder / "labels.json", json.dumps(about, indent=1) + "\n")
