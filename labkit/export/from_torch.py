@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabError
+from labkit.export.gate import made_here
 from labkit.files import atomic
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def to_onnx(
         _require_open(program, shapes)
         program.model.metadata_props.update(notes or {})
         program.save(temporary, external_data=False)
-    return Path(path)
+    return made_here(Path(path))
 
 
 @cache

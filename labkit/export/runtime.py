@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from labkit import device as devices
 from labkit.device import packages
 from labkit.errors import LabError
-from labkit.export.gate import checked
+from labkit.export.gate import checked, made_here
 from labkit.files import atomic
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def written(model, path, **about):
     onnx.helper.set_model_props(model, notes(model) | about)
     with atomic(path) as temporary:
         onnx.save(model, temporary)
-    return Path(path)
+    return made_here(Path(path))
 
 
 def notes(model):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from labkit.export.gate import checked
+from labkit.export.gate import checked, made_here
 from labkit.export.runtime import explained, session, written
 from labkit.files import atomic
 
@@ -61,4 +61,4 @@ def runtime_graph(src: str | Path, dst: str | Path, level: str = "extended") -> 
     model = checked(src)  # with its weights: their own files lie beside `src` and not beside `dst`
     with atomic(dst) as temporary:
         session(model, level, optimized_model_filepath=str(temporary))
-    return Path(dst)
+    return made_here(Path(dst))

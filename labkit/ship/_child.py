@@ -30,7 +30,7 @@ ANSWER, ENGINE, AS_WRITTEN = b"A", b"E", b"W"  # how a message begins
 # Where it is safe, all children are forks of one process that has imported what takes long.
 PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 PROCESSES.set_forkserver_preload(
-    ["torch", "onnxruntime", "labkit.engines.fidelity", "labkit.export.inspection", __name__]
+    ["torch._dynamo", "onnxruntime", "labkit.engines.fidelity", "labkit.export.inspection", __name__]
 )
 
 

@@ -14,6 +14,7 @@ from sample_onnx import good_model, save, with_external
 
 from labkit.errors import LabError
 from labkit.export import as_written, checked, gate, inspection, precision_of
+from labkit.export.runtime import written
 
 
 @pytest.mark.slow
@@ -43,6 +44,16 @@ def test_a_file_is_inspected_once_however_often_it_is_read(tmp_path, monkeypatch
     checked(path)
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     assert checked(path) == good_model()
+
+
+def test_a_file_that_this_process_wrote_is_not_inspected_until_it_is_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    path = written(good_model(), tmp_path / "own.onnx")
+    model = checked(path)
+    model.doc_string = "changed"
+    onnx.save(model, path)
+    with pytest.raises(LabError, match="ended with status 1"):
+        checked(path)
 
 
 def test_a_secret_outside_the_folder_is_never_opened(tmp_path, monkeypatch):
