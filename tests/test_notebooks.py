@@ -143,7 +143,7 @@ def test_prose_states_no_measured_result(lesson):
 # folder, with every exercise as it is given. No number of such a run is read, so its measurements are brief; the first
 # lesson is run in full below, as `make run` does it. What only asks whether another tool runs a notebook takes the
 # cheapest.
-CHEAPEST = root() / "notebooks" / "00_start_here.ipynb"
+CHEAPEST = root() / "notebooks" / "02_measuring_honestly.ipynb"
 # Papermill writes the whole notebook before and after each cell unless it is told not to.
 PAPERMILL = [sys.executable, "-m", "papermill", "--no-request-save-on-cell-execute", "--no-progress-bar"]
 
