@@ -76,10 +76,10 @@ def _require_file(path):
 def _inspected(digest, path):
     """Let a fresh process inspect a file: a LabError when it is not sound. Only what passes is remembered."""
     command = [sys.executable, "-P", "-m", "labkit.export.inspection", path, str(LIMIT_S)]
-    few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread would claim memory
-    environment = {**os.environ, **few, "PYTHONPATH": os.pathsep.join(sys.path)}
+    own = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    own |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread would claim memory
     try:
-        done = subprocess.run(command, capture_output=True, timeout=PATIENCE * LIMIT_S, env=environment)
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE * LIMIT_S, env=os.environ | own)
         said, ended = done.stdout, f"the process that tried ended with status {done.returncode}"
     except subprocess.TimeoutExpired:
         said, ended = b"", "the process that tried did not end"

@@ -46,7 +46,7 @@ def node_times(path: str | Path, batch: Any, *, level: str = "all", calls: int =
 
     events = pd.DataFrame(_node_events(path, batch, level, calls)).sort_values("ts")
     events["node"] = events["name"].str.removesuffix("_kernel_time")
-    events["operator"] = [args["op_name"] for args in events["args"]]
+    events["operator"] = events["args"].str["op_name"]
     each = events.groupby(["node", "operator"], sort=False)["dur"].median() / 1e3  # of microseconds
     return each.rename("ms").reset_index()
 

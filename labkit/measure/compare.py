@@ -191,7 +191,7 @@ class Comparison:
         import pandas as pd
 
         names = ("arm", "median", "low", "high", "verdict", "floor", "pairs", "arm_ms", "noisy")
-        return pd.DataFrame([{name: getattr(row, name) for name in names} for row in self.rows])
+        return pd.DataFrame([vars(row) for row in self.rows], columns=names)
 
     def deployments(self, accuracies, *, sizes=(), **about):
         """Arms as `rows.Deployment`, which the report draws: accuracy against latency.

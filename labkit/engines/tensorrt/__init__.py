@@ -13,10 +13,10 @@ from labkit.device import packages
 from labkit.engines.served import Served
 from labkit.engines.tensorrt.builder import Settings, build
 from labkit.engines.tensorrt.layers import compared
-from labkit.engines.tensorrt.libraries import facts, gpu_extra, library, require_gpu
+from labkit.engines.tensorrt.libraries import gpu_extra, library, require_gpu
 from labkit.engines.tensorrt.trust import obtain
 
-__all__ = ["Settings", "build", "compared", "facts", "library", "obtain", "require_gpu"]
+__all__ = ["Settings", "build", "compared", "library", "obtain", "require_gpu"]
 
 RUNS, PRECISIONS, NEEDS = "onnx", ("fp32", "bf16", "fp16", "int8", "fp8"), "cuda"
 LARGEST_BATCH = 64

@@ -121,9 +121,10 @@ def compared(model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HE
     for node in graph.node:
         if operators is None or node.op_type in operators:
             kernel, asked = _actual(node, kernels), _requested(node, types, made_by)
-            about = (kernel.precision, kernel.name, kernel.kind) if kernel else ("folded away", None, None)
-            fused = max(len(kernel.nodes) - 1, 0) if kernel else 0
-            lines.append((node.name, node.op_type, asked, *about, fused))
+            about = ("folded away", None, None, 0)
+            if kernel:
+                about = (kernel.precision, kernel.name, kernel.kind, max(len(kernel.nodes) - 1, 0))
+            lines.append((node.name, node.op_type, asked, *about))
     return pd.DataFrame(lines, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"])
 
 

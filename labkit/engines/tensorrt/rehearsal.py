@@ -100,7 +100,7 @@ class Rehearsal:
         ctypes.memmove(array.ctypes.data, self.place(source, array.nbytes), array.nbytes)
 
     def place(self, address, size):
-        """The host address behind a device address with room for `size` bytes."""
+        """A device address, which is one of the host here, if it has room for `size` bytes."""
         allocation = self.memory.get(int(address))
         if allocation is None:
             raise Misuse(
@@ -112,7 +112,7 @@ class Rehearsal:
             raise Misuse(
                 "More bytes than the device memory has.", expected=f"{allocation.size} bytes or fewer", found=size
             )
-        return ctypes.addressof(allocation.buffer)
+        return int(address)
 
 
 class Allocation:
@@ -121,11 +121,11 @@ class Allocation:
     def __init__(self, device, size):
         self.device = device
         self.size = size
-        self.buffer = (ctypes.c_ubyte * size).from_buffer(bytearray([UNWRITTEN]) * size)
+        self.buffer = np.full(size, UNWRITTEN, np.uint8)
         device.memory[int(self)] = self
 
     def __int__(self):
-        return ctypes.addressof(self.buffer)
+        return self.buffer.ctypes.data
 
     def free(self):
         if self.device.memory.pop(int(self), None) is not self:
