@@ -8,6 +8,7 @@ What computes too long is killed, what takes too much memory raises here: neithe
 import contextlib
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -49,11 +50,8 @@ def main():
 
 
 def limit_computing(seconds):
-    """Let this process compute for so many seconds at most, on a Unix: a busy machine takes nothing from them."""
-    with contextlib.suppress(ImportError):  # Windows
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    """Let this process compute for so many seconds at most: a busy machine takes nothing from them."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
 def inspect(path):
@@ -75,14 +73,10 @@ def inspect(path):
 
 
 def _limit_memory(model, path):
-    """Let this process take only as much more memory as a file with its external data should need, on a Unix.
+    """Let this process take only as much more memory as a file with its external data should need.
 
     A file counts with the bytes that lie on the disk: a sparse one claims to be far larger than it is.
     """
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
     import psutil
 
     files = (path, *(path.parent / place for place in _places(model)))
