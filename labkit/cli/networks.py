@@ -201,14 +201,9 @@ def train(
         echo(f"--{switch.replace('_', '-')} has no effect here: {reason}")
     if dry_run:
         echo(f"Dry run: one step took {work.dry_run().seconds:.2f} s; nothing was written.")
-    else:
-        _train(work, resume=resume, profile=None if profile == "none" else profile)
-
-
-def _train(work, **how):
-    """Train to the end, and say what was written."""
-    history, checkpoint, written = work.run(**how)
-    if history.restored == work.config.epochs:
+        return
+    history, checkpoint, written = work.run(resume=resume, profile=None if profile == "none" else profile)
+    if history.restored == config.epochs:
         echo("Nothing was left to train: the checkpoint holds all epochs. Without --resume it starts over.")
     echo(f"{history.steps} steps in {history.seconds:.1f} s")
     echo(f"Checkpoint: {path_of(checkpoint)}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option, echo
 
 from labkit.cli.app import app, path_of
 
@@ -37,14 +37,14 @@ def submit(
     else:
         [found] = ship.score([ship.Submission(file, engine, name)], size=ship.QUICK if quick else ship.FULL)
         ship.keep_score(found)
-    typer.echo(found)
-    raise typer.Exit(1 if found.points is None else 0)
+    echo(found)
+    raise Exit(1 if found.points is None else 0)
 
 
 @app.command()
 def leaderboard(
     card: Path | None = None,
-    everything: Annotated[bool, typer.Option("--all")] = False,
+    everything: Annotated[bool, Option("--all")] = False,
 ):
     """Show the submissions of lessons 10 and 19, best first.
 
@@ -63,5 +63,5 @@ def leaderboard(
 
     if card:
         row = best()
-        typer.echo(path_of(write_card(row, file_of(row.sha256), card)))
-    typer.echo(as_text(board(RaceScore, everything=everything) | board(everything=everything)))
+        echo(path_of(write_card(row, file_of(row.sha256), card)))
+    echo(as_text(board(RaceScore, everything=everything) | board(everything=everything)))

@@ -92,7 +92,7 @@ def _why_not(path, page):
     return f"the file has {' and '.join(gone)}, the new run has none" if gone else None
 
 
-def recorded(table: str = "deployments", *, folder: str | Path | None = None) -> "pandas.DataFrame":
+def recorded(table: str, *, folder: str | Path | None = None) -> "pandas.DataFrame":
     """Rows of a table that were measured on other, named hardware, as a DataFrame.
 
     Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its instruction sets),

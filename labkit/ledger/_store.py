@@ -86,7 +86,7 @@ def row_of(kind, stored):
     return kind(**{name: _decode(value, known[name][0]) for name, value in stored.items() if name in known})
 
 
-def load(table="deployments", *, path=None):
+def load(table, *, path=None):
     """All rows of one table as a pandas DataFrame, one typed column a field; empty when there are none.
 
     Numbers that are unknown are missing (NaN or <NA>), never 0.
@@ -103,12 +103,12 @@ def as_frame(kind, found):
     return pd.DataFrame(map(vars, found), columns=list(typed), dtype=object).astype(typed)
 
 
-def export(folder: str | Path | None = None, *, path: str | Path | None = None) -> Any:
+def export(folder: Path | None = None, *, path: Path | None = None) -> Any:
     """Write each table as CSV and Parquet; both can be rebuilt from the ledger at any time.
 
     Returns the written paths.
     """
-    folder, written = Path(folder or artifacts() / "export"), []
+    folder, written = folder or artifacts() / "export", []
     for name in tables():
         frame = load(name, path=path)
         for ending, write in (("csv", frame.to_csv), ("parquet", frame.to_parquet)):

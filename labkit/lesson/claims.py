@@ -93,7 +93,7 @@ def _held_out(claims):
     }
 
 
-def as_markdown(profile: str = "lab", seeds: Iterable[int] | None = None) -> str:
+def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
     """How the claims fared over seeds and machines, in Markdown: `labkit.ledger.claims.by_seed` as a table.
 
     Raises  LedgerError when no run of the profile, with one of these seeds, is complete

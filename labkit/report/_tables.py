@@ -131,9 +131,10 @@ def _grid(place, rows, columns):
 
 def _remarks(row):
     """Why numbers of a row are missing or doubtful."""
-    noise = [row.get("noise") or NOISY] if row.get("noisy") else []
-    reasons = "; ".join(filter(None, (row.get("reason"), row.get("tail_reason"))))
-    return noise + (list(dict.fromkeys(reasons.split("; "))) if reasons else [])
+    found = [row.get("noise") or NOISY] if row.get("noisy") else []
+    for reasons in filter(None, (row.get("reason"), row.get("tail_reason"))):
+        found += reasons.split("; ")
+    return list(dict.fromkeys(found))
 
 
 def _cell(name, value):
