@@ -68,14 +68,13 @@ def _newest_runs(machine, profile):
 def _new_page(run, hardware):
     """What the file of a lesson holds."""
     (machine,) = find(Machine, machine_key=run.machine_key)
-    keys = {run.run_key, run.machine_key}
     return {
         "hardware": hardware,
         "instructions": _strongest(machine),
         "date": now()[:10],
         "profile": run.profile,
         "commit": run.commit,
-        "tables": {name: _values(row_class(name), keys) for name in KEPT},
+        "tables": {name: _values(row_class(name), {run.run_key, run.machine_key}) for name in KEPT},
     }
 
 

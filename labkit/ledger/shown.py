@@ -34,8 +34,8 @@ def shown(value: float | None, unit: str = "", *, digits: int = 3) -> str:
     prefix = ""
     if unit in PREFIXED and value and math.isfinite(value):
         exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 999.9 ms is 1 s
-        least = min(PREFIXES) if unit == "s" else 0
-        step = min(max(exponent // 3, least), 0 if unit == "s" else max(PREFIXES))  # nobody says kiloseconds
+        least, most = (min(PREFIXES), 0) if unit == "s" else (0, max(PREFIXES))  # nobody says kiloseconds
+        step = min(max(exponent // 3, least), most)
         value, prefix = value / 1000.0**step, PREFIXES[step]
     number = f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
     return f"{number} {prefix}{unit or ''}".strip()

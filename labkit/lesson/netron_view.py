@@ -72,8 +72,7 @@ def whole_page(path: str | Path, *others: str | Path) -> str:
 
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
-    graphs = [_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)]
-    return page(graphs)
+    return page([_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)])
 
 
 def open_tab(address: str) -> None:

@@ -93,7 +93,7 @@ def panels():
 
 def _lesson(row):
     """The lesson that took this row, which stands in the key of its run."""
-    found = re.search(r"\d\d_[a-z0-9_]+", row.run_key or "")
+    found = re.search(r"\d\d_[a-z0-9_]+", row.run_key)
     return found[0] if found else ""
 
 

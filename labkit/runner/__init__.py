@@ -5,15 +5,14 @@ A batch (`batch`) starts a worker process for each notebook (`process`). The wor
 (`keeper`), and executed notebooks are whole or not there at all.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 
-def run_batch(notebooks: Any = None, *, show: Callable | None = None, **settings: Any) -> Any:
+def run_batch(notebooks: Any = None, *, show: bool = True, **settings: Any) -> Any:
     """Run notebooks, or continue the newest batch of the same settings and sources that has not wholly passed.
 
     notebooks  such as ["00", "01_deployment_fundamentals", "my/own.ipynb"]; None means all of the course
-    show       None: progress on standard output; False: nothing
+    show       progress on standard output
     settings   fields of `labkit.runner.tasks.BatchSettings`, such as profile="lab", parameters={"seed": 1}, fresh=True
     returns    `labkit.runner.batch.Result`; its `ok` says whether every notebook's last cell wrote its record
     errors     LabError for unknown notebooks, profiles or parameters, when another batch is running, and when the

@@ -30,7 +30,7 @@ class Result:
         return all(attempt.status == "passed" for attempt in self.attempts)
 
 
-def run(notebooks, settings, *, show=None):
+def run(notebooks, settings, *, show):
     """The work of `labkit.runner.run_batch`; `settings` is a `BatchSettings`."""
     require_known(settings.profile, PROFILES, "profile")
     wanted = tasks.listed(sources.find(notebooks), settings)

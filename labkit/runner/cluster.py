@@ -99,8 +99,7 @@ def _send(client, task, settings, place):
         "text": task.source.path.read_text(encoding="utf-8"),
         "settings": vars(settings) | {"cluster": None, "seeds": seeds},
     }
-    alone = task.source.measures and not settings.together
-    share = 1 if alone else 1 / (settings.together or 2)
+    share = 1 if task.source.measures and not settings.together else 1 / (settings.together or 2)
     return client.submit(remote.run_task, job, resources={MACHINE: share}, priority=-place, pure=False)
 
 

@@ -23,7 +23,7 @@ def expected_seconds(tasks, profile):
 class Progress:
     """Shows how far a batch is.
 
-    show      False: nothing
+    show      whether it is shown
     expected  {label: seconds} of the tasks that are to run
     together  how many run at a time
     """
@@ -33,7 +33,7 @@ class Progress:
         self.begun = {}
         self.said = time.monotonic()
         self.took = self.foreseen = 0  # seconds of the notebooks that have ended
-        self.console = Console(quiet=show is False, markup=False, highlight=False, soft_wrap=True)
+        self.console = Console(quiet=not show, markup=False, highlight=False, soft_wrap=True)
         self.moving = self.console.status("") if self.console.is_terminal else nullcontext()  # a `with` shows it
 
     def say(self, text):

@@ -1,6 +1,5 @@
 """What a batch has to do, and how: each notebook once per seed, and the try at it that the ledger holds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from labkit import device, ledger
@@ -31,7 +30,7 @@ class BatchSettings:
     """
 
     profile: str = "quick"
-    parameters: Mapping = field(default_factory=dict)
+    parameters: dict = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     cluster: str | None = None
     fresh: bool = False

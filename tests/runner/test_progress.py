@@ -29,7 +29,7 @@ def clock(monkeypatch):
 
 
 def test_lines_tell_start_place_and_end_and_how_long_the_batch_may_still_take(clock, capsys):
-    shown = progress.Progress(None, {"00_a": 20, "01_b": 100}, 1)
+    shown = progress.Progress(True, {"00_a": 20, "01_b": 100}, 1)
     with shown.moving:
         shown.begin("00_a")
         for second in (1, 11, 12):
@@ -77,7 +77,7 @@ def test_two_at_a_time_take_half_as_long_but_no_less_than_the_longest(clock):
 def test_a_terminal_gets_a_line_that_moves(clock, capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    shown = progress.Progress(None, {"00_a": 20}, 1)
+    shown = progress.Progress(True, {"00_a": 20}, 1)
     with shown.moving:
         shown.begin("00_a")
         shown.tick({"00_a": "cell 3/5"})
