@@ -88,8 +88,8 @@ def _gpu():
     machine = device.describe()
     if machine.gpu is None:
         return Check("gpu", False, "none that torch can use: the lessons run on the CPU", fix="see the recorded rows")
-    memory = f", {machine.gpu_memory_bytes / 2**30:.0f} GiB" if machine.gpu_memory_bytes else ""
-    return Check("gpu", True, f"{machine.gpu}{memory}, driver {machine.gpu_driver or 'unknown'}")
+    memory = f"{machine.gpu_memory_bytes / 2**30:.0f} GiB"
+    return Check("gpu", True, f"{machine.gpu}, {memory}, driver {machine.gpu_driver or 'unknown'}")
 
 
 def _data_sets():

@@ -74,7 +74,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 def sha256(path):
     """Hex digest of a file's bytes."""
-    with Path(path).open("rb") as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -117,8 +117,8 @@ def recorded_rows(table):
 def pages_of(machine, folder):
     """The tables of each recorded file of machines of one kind: {name of a table: its rows}."""
     kind = machine.title, machine.cpu_isa
-    found = [page["tables"] for page in _pages(folder)]
-    return [tables for tables in found if kind in ((row.title, row.cpu_isa) for row in tables["machines"])]
+    every = (page["tables"] for page in _pages(folder))
+    return [tables for tables in every if kind in ((row.title, row.cpu_isa) for row in tables["machines"])]
 
 
 def _folder_name(hardware, machine):

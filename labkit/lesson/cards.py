@@ -53,8 +53,12 @@ def template(name):
 def _environment():
     import jinja2
 
-    loader = jinja2.PackageLoader("labkit", "templates")
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("labkit", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters.update(number=number, readable=readable, span=span, known=_known, code=_code, shown=shown)
     return environment
 

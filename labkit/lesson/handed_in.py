@@ -7,8 +7,8 @@ folders `old/` and `.base/` are not looked at.
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from labkit.device import usable_cores
 from labkit.errors import LabError
@@ -18,8 +18,7 @@ from labkit.lesson import cards, exercises, grading
 NONE = "missing", "No notebook of this lesson was handed in."
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """One exercise of one student: what came of it.
 
     points   those of its difficulty when it passed; None where it was not graded
@@ -94,8 +93,8 @@ def _student(name, handed_in, lessons, grader):
             cell = cells.get(task.id)
             verdict, reason = grader.judge(task.id, *cell) if cell else otherwise
             points = {"passed": task.difficulty, "not graded": None}.get(verdict, 0)
-            answer = cell[1] if cell else ""
-            marks.append(Mark(name, lesson[1:], task.id, verdict, points, task.difficulty, reason, answer))
+            mark = Mark(name, lesson[1:], task.id, verdict, points, task.difficulty, reason, cell[1] if cell else "")
+            marks.append(mark)
     return marks
 
 

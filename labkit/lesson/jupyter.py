@@ -21,7 +21,7 @@ def serve(lessons: Path, arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS))
         paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        environment = {**os.environ, "JUPYTER_PREFER_ENV_PATH": "1", "PATH": paths}  # its terminals find `labkit`
+        environment = os.environ | {"JUPYTER_PREFER_ENV_PATH": "1", "PATH": paths}  # its terminals find `labkit`
         command = [
             *(sys.executable, "-m", "jupyterlab"),
             f"--ServerApp.root_dir={lessons.parent}",

@@ -16,8 +16,8 @@ import os
 import re
 import sys
 import webbrowser
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onnx import TensorProto
 
@@ -88,8 +88,7 @@ def _largest_tensor(path):
 # ---- the graph: its operators, and its bytes without the large tensors
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     """A model ready to be drawn.
 
     name        the file's name
@@ -147,8 +146,9 @@ def _document(graph):
         "operators": _packed(json.dumps(used).encode()),
         "model": _packed(graph.packed),
     }
-    template = cards.template("netron.html")
-    return template.render(name=graph.name, style=netron["style"], body=netron["body"], packed=parts)
+    return cards.template("netron.html").render(
+        name=graph.name, style=netron["style"], body=netron["body"], packed=parts
+    )
 
 
 @functools.cache

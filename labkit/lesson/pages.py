@@ -71,8 +71,8 @@ def _write(path):
                 output.metadata.setdefault("image/png", {}).setdefault("alt", "The text below says what to see here.")
     body, _ = _exporter().from_notebook_node(notebook)
     report = link(artifacts() / "report.html", path.parent)
-    page = cards.template("notebook.html").render(title=path.stem, body=body, report=report)
-    write_text(path.with_suffix(".html"), page)
+    filled = cards.template("notebook.html").render(title=path.stem, body=body, report=report)
+    write_text(path.with_suffix(".html"), filled)
 
 
 @cache

@@ -7,6 +7,7 @@ passed in a run that did not fill in the reference answers. Rows of others are n
 import json
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from labkit.ledger import find
 from labkit.ledger.rows import Answer, Batch, Completion, Prediction, Run
@@ -17,8 +18,7 @@ KINDS = {"x": "how many times", "%": "per cent", "points": "points", "s": "time"
 OTHER = "counts and sizes"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What the reader did in one lesson; `near` and `off` count predictions, `state` is "done", "begun" or ""."""
 
     name: str
@@ -33,7 +33,7 @@ class Step:
 class Progress:
     """All lessons in order, and `leanings`: a sentence per kind of guess."""
 
-    steps: tuple
+    steps: list
     leanings: tuple
 
     def __bool__(self):
@@ -67,7 +67,7 @@ def progress() -> Progress:
     ended = {by_hand.get(row.run_key) for row in find(Completion)}
     solved = {row.exercise_id for row in find(Answer, verdict="passed") if row.run_key in own}
     guesses = _first_guesses(by_hand)
-    steps = tuple(_step(lesson, ended, set(by_hand.values()), solved, guesses) for lesson in lessons())
+    steps = [_step(lesson, ended, set(by_hand.values()), solved, guesses) for lesson in lessons()]
     return Progress(steps, _leanings(guesses.values()))
 
 

@@ -2,24 +2,22 @@
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.errors import LabError
 from labkit.files import notebooks, root, write_text
 from labkit.lesson import exercises
 
 
-@dataclass(frozen=True)
-class LessonPage:
+class LessonPage(NamedTuple):
     """One notebook: its path; title, question and minutes by its first cell; the exercises its cells ask for."""
 
     path: Path
     title: str
     question: str
     minutes: int | None  # a reader's, with the exercises
-    exercises: tuple
+    exercises: list
 
     @property
     def name(self):
@@ -38,8 +36,7 @@ def lessons() -> list:
 
 def _read_lesson(path):
     """A notebook as a `LessonPage`."""
-    cells = json.loads(path.read_bytes())["cells"]
-    texts = ["".join(cell["source"]) for cell in cells]
+    texts = ["".join(cell["source"]) for cell in json.loads(path.read_bytes())["cells"]]
 
     def first(pattern):
         return re.search(pattern, texts[0], flags=re.MULTILINE)
@@ -51,7 +48,7 @@ def _read_lesson(path):
         title=title[1] if title else path.stem,
         question=question[1] if question else "",
         minutes=int(minutes[1]) + int(minutes[2] or 0) if minutes else None,
-        exercises=tuple(exercises.find(name) for text in texts for name in exercises.asked(text)),
+        exercises=[exercises.find(name) for text in texts for name in exercises.asked(text)],
     )
 
 

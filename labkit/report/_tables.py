@@ -80,10 +80,10 @@ def panels():
     One picture holds the rows of one run on the same threads with the same batch: only they are answers to the same
     images, taken at the same time. Of a run the largest such group is shown, of equal ones that of the smallest batch.
     """
-    groups = {}
+    groups = defaultdict(list)
     for row in _places("deployments")["this machine"]:
         if row.accuracy and row.latency_p50_ms:
-            groups.setdefault((row.run_key, row.device, row.threads, row.batch), []).append(row)
+            groups[row.run_key, row.device, row.threads, row.batch].append(row)
     largest = {}
     for about, rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0][3] or 0)):
         if len(rows) > 1:
@@ -120,12 +120,10 @@ def _grid(place, rows, columns):
         elif any(value is not None for value in found):
             listed[name] = found
     heads = [(_head(name), any(isinstance(value, int | float) for value in found)) for name, found in listed.items()]
-    remarks, lines = [], []
+    remarks, lines = {}, []  # {remark: its number}
     for number, row in enumerate(rows):
-        own = _remarks(asdict(row))
-        remarks += [remark for remark in own if remark not in remarks]
-        notes = ", ".join(str(remarks.index(remark) + 1) for remark in own)
-        lines.append(([_cell(name, found[number]) for name, found in listed.items()], notes))
+        notes = [str(remarks.setdefault(remark, len(remarks) + 1)) for remark in _remarks(asdict(row))]
+        lines.append(([_cell(name, found[number]) for name, found in listed.items()], ", ".join(notes)))
     return {"place": place, "heads": heads, "lines": lines, "remarks": remarks, "shared": " · ".join(shared)}
 
 

@@ -22,7 +22,7 @@ from labkit.runner.tasks import PROFILES, label
 class Result:
     """What became of a batch: one `Attempt` row per task, in order."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: list[Attempt]
 
     @property
     def ok(self):
@@ -49,7 +49,7 @@ def run(notebooks, settings, *, show):
                     done = passed_before | {label(attempt): attempt for attempt in ended}
         finally:
             _end_stale()
-        result = Result(tuple(done[label(task)] for task in wanted))
+        result = Result([done[label(task)] for task in wanted])
         ledger.add(replace(batch, status="passed" if result.ok else "failed"))
         progress.finish(result.attempts)
     return result
@@ -102,13 +102,12 @@ def _begin(wanted, settings):
 
     A batch that began on a cluster may be continued on this machine, and the reverse.
     """
-    paths = dict.fromkeys(task.source.path for task in wanted)
     known = {
         "profile": settings.profile,
         "solutions": settings.solutions,
         "strict": settings.strict,
         "tasks": [(label(task), task.parameters) for task in wanted],
-        "digest": sources.digest(paths),
+        "digest": sources.digest(dict.fromkeys(task.source.path for task in wanted)),
     }
     text = json.dumps(known, sort_keys=True)
     earlier = sorted(ledger.find(Batch, settings=text), key=lambda row: row.started_utc)

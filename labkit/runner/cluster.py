@@ -137,11 +137,17 @@ def _settled(sent, future, work):
     except Exception as error:
         if future.status != "error":  # the task did not fail: nobody says any more what became of it
             raise _lost(error) from error
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        failed = replace(sent, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
+        failed = replace(
+            sent,
+            status="failed",
+            reason=f"{type(error).__name__}: {error}".splitlines()[0],
+            output=None,
+            seconds=0.0,
+            cells_done=0,
+        )
         ledger.add(failed)
         return failed
     parcel = work / "parcel.zip"
     parcel.write_bytes(content)
-    rows = merge(parcel, as_ours={"batch_key": sent.batch_key, "host": host})  # a run keeps the key it had there
-    return next(row for row in rows if isinstance(row, Attempt))
+    ours = {"batch_key": sent.batch_key, "host": host}  # a run keeps the key it had there
+    return next(row for row in merge(parcel, as_ours=ours) if isinstance(row, Attempt))

@@ -82,7 +82,7 @@ class _LessonRun:
         self.ends = time.monotonic() + self.notebook_s
         self.tell = options.get("tell") or (lambda state: None)
         self.key = os.environ.get("LABKIT_RUN_KEY") or f"papermill-{uuid.uuid4().hex[:12]}"
-        nb.metadata["labkit"] = {**nb.metadata.get("labkit", {}), "run_key": self.key}
+        nb.metadata.setdefault("labkit", {})["run_key"] = self.key
         for place in ("input_path", "output_path"):  # an executed notebook names no folder of this machine
             nb.metadata.papermill.pop(place, None)
         total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb.cells)
@@ -91,7 +91,7 @@ class _LessonRun:
 
     def execute(self):
         """Run all cells; LessonFailed when one fails, or when the last one did not write the completion record."""
-        environment = {**os.environ, "LABKIT_RUN_KEY": self.key, "LABKIT_HEADLESS": "1"}
+        environment = os.environ | {"LABKIT_RUN_KEY": self.key, "LABKIT_HEADLESS": "1"}
         try:
             self.client.execute(env=environment)
         except CellTimeoutError:

@@ -13,11 +13,13 @@ LINE_EVERY_S = 10
 
 
 def expected_seconds(tasks, profile):
-    """{label: seconds} each task may take: as long as its notebook took when it last passed in this profile."""
-    default = PROFILES[profile][-1]  # of a notebook that never passed
+    """{label: seconds} each task may take: as long as its notebook took when it last passed in this profile.
+
+    One that never passed takes what a notebook takes as a rule.
+    """
     passed = ledger.find(Attempt, profile=profile, status="passed", reported_by=None)
-    known = {row.notebook: row.seconds for row in passed}
-    return {label(task): known.get(task.notebook, default) for task in tasks}
+    took = {row.notebook: row.seconds for row in passed}
+    return {label(task): took.get(task.notebook, PROFILES[profile][-1]) for task in tasks}
 
 
 class Progress:
@@ -69,9 +71,8 @@ class Progress:
         name = label(attempt)
         self.took, self.foreseen = self.took + attempt.seconds, self.foreseen + self.expected.pop(name)
         cells = f"{attempt.cells_done}/{attempt.cells_total or '?'}"
-        where = f"on {attempt.host}" if attempt.host else None
-        parts = [name, attempt.status, cells, f"{attempt.seconds:.1f} s", where, attempt.reason]
-        self.say("  ".join(filter(None, parts)))
+        parts = [name, attempt.status, cells, f"{attempt.seconds:.1f} s", attempt.host and f"on {attempt.host}"]
+        self.say("  ".join(filter(None, [*parts, attempt.reason])))
 
     def finish(self, attempts):
         """All tasks ended: their `Attempt` rows."""

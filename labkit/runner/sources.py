@@ -4,16 +4,14 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.errors import LabError
 from labkit.files import notebooks, root, sha256
 
 
-@dataclass(frozen=True)
-class Notebook:
+class Notebook(NamedTuple):
     """One notebook, read but not run.
 
     name        file name without .ipynb
@@ -62,8 +60,12 @@ def _read(path):
     try:
         page = json.loads(path.read_bytes())
         tagged = ["".join(cell["source"]) for cell in page["cells"] if "parameters" in cell["metadata"].get("tags", [])]
-        measures = bool(page["metadata"].get("labkit", {}).get("measures"))
-        return Notebook(path.stem, path, measures, _defaults("\n".join(tagged[:1])))
+        return Notebook(
+            path.stem,
+            path,
+            bool(page["metadata"].get("labkit", {}).get("measures")),
+            _defaults("\n".join(tagged[:1])),
+        )
     except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as error:
         raise LabError(
             f"{path.name} is not a notebook.",
