@@ -60,13 +60,11 @@ class ImageSet:
         require_part(self, n)
         shuffled = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         labels = self.labels.cpu()[shuffled]
-        by_class = labels.argsort(stable=True)
-        counts = labels.bincount(minlength=len(self.classes))
-        starts = counts.cumsum(0) - counts
-        rank = torch.empty(len(self), dtype=torch.float64)
-        rank[by_class] = (torch.arange(len(self)) - starts[labels[by_class]]).double()
+        counts = labels.bincount()
+        starts = counts.cumsum(0) - counts  # of each class, where all are in order of their classes
+        rank = labels.argsort(stable=True).argsort() - starts[labels]  # of each image in its class
         # the k-th of m images of a class stands at (k + 1/2) / m of the way: the first n on that way are in proportion
-        drawn = shuffled[((rank + 0.5) / counts[labels]).argsort(stable=True)[:n]]
+        drawn = shuffled[((rank.double() + 0.5) / counts[labels]).argsort(stable=True)[:n]]
         return self.take(drawn.sort().values)
 
     def batches(self, batch, *, device=None, seed=None, augment=False, size=None, drop_last=False, channels_last=False):

@@ -13,8 +13,16 @@ import zipfile
 from labkit.data._images import read_images
 
 FASHION_CLASSES = (
-    *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
-    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+    "T-shirt/top",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
 )
 
 
