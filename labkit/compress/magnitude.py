@@ -30,10 +30,9 @@ def magnitude_masks(model, sparsity, *, scope="global"):
     scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one threshold for the
               `_lamp_scores`, which spares small layers
     """
-    weights = {name: weight.detach() for name, weight in prunable(model).items()}
-    if scope == "lamp":
-        return top_masks({name: _lamp_scores(weight) for name, weight in weights.items()}, sparsity)
-    return top_masks({name: weight.abs() for name, weight in weights.items()}, sparsity, scope=scope)
+    score_of = _lamp_scores if scope == "lamp" else torch.abs
+    scores = {name: score_of(weight.detach()) for name, weight in prunable(model).items()}
+    return top_masks(scores, sparsity, scope="global" if scope == "lamp" else scope)
 
 
 def _lamp_scores(weight):
