@@ -99,7 +99,8 @@ def _send(client, task, settings, place):
         "text": task.source.path.read_text(encoding="utf-8"),
         "settings": vars(settings) | {"cluster": None, "seeds": seeds},
     }
-    share = 1 if task.source.measures and not settings.together else 1 / (settings.together or 2)
+    alone = task.source.measures and not settings.together
+    share = 1 if alone else 1 / (settings.together or 2)
     return client.submit(remote.run_task, job, resources={MACHINE: share}, priority=-place, pure=False)
 
 
@@ -137,17 +138,11 @@ def _settled(sent, future, work):
     except Exception as error:
         if future.status != "error":  # the task did not fail: nobody says any more what became of it
             raise _lost(error) from error
-        failed = replace(
-            sent,
-            status="failed",
-            reason=f"{type(error).__name__}: {error}".splitlines()[0],
-            output=None,
-            seconds=0.0,
-            cells_done=0,
-        )
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        failed = replace(sent, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
         ledger.add(failed)
         return failed
     parcel = work / "parcel.zip"
     parcel.write_bytes(content)
-    ours = {"batch_key": sent.batch_key, "host": host}  # a run keeps the key it had there
-    return next(row for row in merge(parcel, as_ours=ours) if isinstance(row, Attempt))
+    rows = merge(parcel, as_ours={"batch_key": sent.batch_key, "host": host})  # a run keeps the key it had there
+    return next(row for row in rows if isinstance(row, Attempt))

@@ -117,8 +117,8 @@ def stoppable():
             raise KeyboardInterrupt if told[0] == signal.SIGINT else SystemExit(128 + told[0])
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        # no thread but the main one may set a handler
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) != signal.SIG_IGN:
+        main = threading.current_thread() is threading.main_thread()  # no other may set a handler
+        if main and signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, lambda number, frame: told.append(number))
     try:
         yield go_on
@@ -133,7 +133,8 @@ def main(token, lock, *folders):
         signal.signal(number, signal.SIG_IGN)
     with FileLock(lock):
         print("ready", flush=True)
-        os.read(0, 1)  # nothing is ever sent: it returns when the pipe closes
+        while os.read(0, 1024):
+            pass
         reap(BATCH_MARK, token)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
