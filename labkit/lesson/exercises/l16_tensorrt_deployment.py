@@ -243,7 +243,7 @@ EXERCISES = (
         task="Build an engine: builder, network, parser, profile, configuration, bytes.",
         difficulty=2,
         minutes=8,
-        hint="The order is that of the cell above. `parse` says by False that it failed. Return bytes(plan).",
+        hint="The order is that of the building cell. `parse` says by False that it failed. Return bytes(plan).",
         reference=build_engine,
         verify=verify_build_engine,
     ),
