@@ -9,7 +9,7 @@ from labkit.cli.app import app
 
 @app.command()
 def serve(
-    model: str = ("decoder-medium"),
+    model: str = "decoder-medium",
     host: str = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535)] = 8017,
     rows: Annotated[int, Option(min=1, max=256)] = 16,
