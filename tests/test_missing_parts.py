@@ -20,6 +20,7 @@ from labkit.engines.tensorrt import rehearsal
 from labkit.errors import LabError, Unavailable
 from labkit.files import notebooks, root
 from labkit.lesson import netron_view, syllabus
+from labkit.measure import Plan
 from labkit.methods import fastswish
 from labkit.models import minilm
 from labkit.runner import sources
@@ -71,7 +72,7 @@ def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hid
     assert missing.value.what
     assert missing.value.expected
     assert missing.value.fix
-    row = bench._measure_one(engine, model, (batch,), precision="fp32")
+    row = bench._measure_one(engine, model, (batch,), precision="fp32", threads=1, plan=Plan(seconds=0.1))
     assert row.reason.startswith(missing.value.what.rstrip("."))
     assert (row.p50_ms, row.p95_ms, row.throughput_per_s, row.cold_ms) == (None, None, None, None)
     assert engines.load("eager", model, batch)(batch).shape == (2, 4)

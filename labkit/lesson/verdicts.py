@@ -75,10 +75,11 @@ def weigh(value):
 
 
 def of_prediction(row):
-    """The verdict on a revealed prediction: "no answer" without one, "open" with a reason, else `_of_guess`."""
+    """The verdict on a prediction: "no answer" without one, "open" with a reason or no result, else `_of_guess`."""
     if row.source == "default":
         return "no answer"
-    return "open" if row.reason else _of_guess(row.answer, row.result, row.low, row.high)
+    is_open = row.reason or row.result is None
+    return "open" if is_open else _of_guess(row.answer, row.result, row.low, row.high)
 
 
 def _of_guess(answer, result, low, high):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.errors import LessonError
+from labkit.errors import LabError
 from labkit.lesson import exercises
 from labkit.lesson._exercise import verdict_on
 from labkit.lesson.exercises import Exercise, Wrong
@@ -84,7 +84,7 @@ def test_a_plain_value_is_filled_as_an_assignment():
 
 
 def test_an_unknown_exercise_is_refused():
-    with pytest.raises(LessonError, match="no exercise 'nothing'"):
+    with pytest.raises(LabError, match="no exercise 'nothing'"):
         exercises.find("nothing")
 
 
