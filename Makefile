@@ -23,7 +23,7 @@ run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write
 book: $(READY)   ## write the course as a website into artifacts/book, from what was run
 	$(BIN)/python docs/book/build.py
 
-test: $(READY)   ## run all tests, three at a time: 20 to 40 minutes on two cores
+test: $(READY)   ## run all tests, three at a time: 16 to 40 minutes on two cores
 	$(TESTS)
 
 test-fast: $(READY)  ## all but lessons, browser, kill drills and what takes seconds: about two minutes
