@@ -56,7 +56,8 @@ def test_the_profile_opens_in_pstats(own_artifacts):
     (file,) = own_artifacts.glob("profiles/*.prof")
     stats = pstats.Stats(str(file))
     names = {name for _, _, name in stats.stats}
-    assert {"fit", "backward"} <= names
+    # With Python 3.13 torch.save makes cProfile forget what has not returned by then, such as `fit`.
+    assert {"epoch", "backward"} <= names
 
 
 def test_the_torch_profile_is_a_trace_of_steps(own_artifacts):
