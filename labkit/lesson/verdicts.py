@@ -75,15 +75,16 @@ def weigh(value):
 
 
 def of_prediction(row):
-    """The verdict on a prediction: "no answer" without one, "open" with a reason or no result, else `_of_guess`."""
+    """The verdict on a revealed prediction: "no answer" without one, "open" with a reason, else `_of_guess`."""
     if row.source == "default":
         return "no answer"
-    is_open = row.reason or row.result is None
-    return "open" if is_open else _of_guess(row.answer, row.result, row.low, row.high)
+    return "open" if row.reason else _of_guess(row.answer, row.result, row.low, row.high)
 
 
-def _of_guess(answer, result, low, high):
-    """ "right", "close" (numbers only) or "off"; "open" when the interval of the result allows the answer."""
+def _of_guess(answer, result, low=None, high=None):
+    """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
+    if result is None:
+        return "open"
     try:
         guess, truth = float(answer), float(result)
     except ValueError:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from labkit.errors import require_known
+from labkit.errors import LabError, require_known
 from labkit.export.runtime import explained, written
 from labkit.quantize.ptq import layers_of, left_in_float, prepared
 
@@ -67,6 +67,8 @@ def weight_only(src: str | Path, dst: str | Path, *, bits: int = 8, block: int =
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
     from onnxruntime.quantization.onnx_model import ONNXModel
 
+    if bits not in (4, 8):
+        raise LabError("There are no kernels for weights of that many bits.", expected="8 or 4", found=bits)
     require_known(inputs, tuple(_LEVELS), "kind of inputs")
     wrapped = ONNXModel(prepared(src))
     wrapped.replace_gemm_with_matmul()  # a Gemm is a product and an addition

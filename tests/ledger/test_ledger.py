@@ -195,7 +195,7 @@ def test_a_ledger_that_cannot_be_opened_is_a_clear_error(tmp_path):
 FULL_DISK = """
 import resource, sys
 from labkit import ledger
-from labkit.errors import LabError, LedgerError
+from labkit.errors import LedgerError
 from labkit.ledger.rows import Claim
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 for number in range(1000):

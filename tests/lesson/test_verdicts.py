@@ -19,7 +19,7 @@ from labkit.measure.stats import Interval, mean_interval
     ],
 )
 def test_a_guess_is_right_within_a_tenth_and_close_within_a_quarter(answer, result, verdict):
-    assert verdicts._of_guess(answer, result, None, None) == verdict
+    assert verdicts._of_guess(answer, result) == verdict
 
 
 def test_an_answer_that_the_interval_allows_is_not_called_off():
@@ -27,6 +27,7 @@ def test_an_answer_that_the_interval_allows_is_not_called_off():
     assert verdicts._of_guess("0", "1", -0.5, 2.5) == "open"
     assert verdicts._of_guess("2.1", "2", 0.5, 3.5) == "right"
     assert verdicts._of_guess("4", "2", 0.5, 3.5) == "off"
+    assert verdicts._of_guess("4", None) == "open"
 
 
 class Timed:
