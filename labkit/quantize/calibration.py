@@ -67,10 +67,12 @@ class Calibration:
             return data
         if not hasattr(data, "subset"):
             raise _refused("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
+        import torch
+
         part = data.subset(min(count, len(data)), seed=seed)
-        images = Again(lambda: (images.cpu().numpy() for images, _ in part.batches(batch, seed=seed, size=size)))
-        labels = np.concatenate([labels.cpu().numpy() for _, labels in part.batches(batch, seed=seed)])
-        return cls(images, f"{data.name} {data.split}", labels)
+        part = part.take(torch.randperm(len(part), generator=torch.Generator().manual_seed(seed)))
+        images = Again(lambda: (images.cpu().numpy() for images, _ in part.batches(batch, size=size)))
+        return cls(images, f"{data.name} {data.split}", part.labels.cpu().numpy())
 
     def first(self, count):
         """The first batches, with at least `count` examples: a `Calibration`."""

@@ -29,9 +29,8 @@ MOST_WORDS = 4_000  # bytes
 ANSWER, ENGINE, AS_WRITTEN = b"A", b"E", b"W"  # how a message begins
 # Where it is safe, all children are forks of one process that has imported what takes long.
 PROCESSES = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-PROCESSES.set_forkserver_preload(
-    ["torch._dynamo", "onnxruntime", "labkit.engines.fidelity", "labkit.export.inspection", __name__]
-)
+PRELOADED = ["torch", "onnxruntime", "labkit.engines.fidelity", "labkit.export.inspection", __name__]
+PROCESSES.set_forkserver_preload(PRELOADED)
 
 
 class Child:

@@ -15,11 +15,12 @@ from labkit import device
 from labkit.errors import LabError
 from labkit.ledger.rows import RaceScore
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
-from labkit.ship._child import START_S, Child, reason_of
+from labkit.ship._child import PRELOADED, PROCESSES, START_S, Child, reason_of
 from labkit.ship.leaderboard import keep
 from labkit.ship.recipe import Recipe, medal_of, recipe_of
 from labkit.train.config import TrainConfig
 
+PROCESSES.set_forkserver_preload([*PRELOADED, "torch._dynamo"])  # which the first optimizer would import, in each child
 MOST_MEMORY = 8 << 30  # bytes that a training may take beyond what it began with, on a CPU
 
 
