@@ -254,7 +254,8 @@ def tiny(figures, options, batch=128):
         figures.add(f"tiny_accuracy_{way}".replace(" ", ""), right[way])
         print(f"# {mean_ratio(np.array(seconds['vanilla']), np.array(seconds[way]))} times as fast as vanilla")
         where = {"device": str(options.device), "threads": torch.get_num_threads(), "batch": batch}
-        what = {"model": "convnext-homebrew", "dataset": data.name, "images": len(data)}
+        seen = f"{data.name} at 64 x 64, {len(data):,} images, {options.epochs} epochs"
+        what = {"model": "convnext-homebrew", "dataset": seen, "images": len(data)}
         found = {"total_s": total, "accuracy": right[way]}
         rows.append(Training(study="convnext-tiny-imagenet", variant=way, **what, **where, **found))
     if options.record:
@@ -264,7 +265,7 @@ def tiny(figures, options, batch=128):
 def _tiny_images(path, split):
     """A split of the zip as an ImageSet; a subset has another sha256 than the published file, and keeps its own."""
     entry, (images, labels, classes) = published("tiny-imagenet"), tiny_imagenet(split, path)
-    about = {"name": f"{entry.name}, {len(labels):,} images", "mean": tuple(entry.mean), "std": tuple(entry.std)}
+    about = {"name": entry.name, "mean": tuple(entry.mean), "std": tuple(entry.std)}
     return ImageSet(images=images, labels=labels, classes=classes, split=split, digest=sha256(path), **about)
 
 
@@ -313,9 +314,13 @@ def _training_arm(first, steps, *, compiled=False, amp=False):
 def _record(path, rows):
     """Write the rows as recorded results of this machine, as `labkit ledger record` writes those of a lesson."""
     machine = devices.describe()
-    kept = [{name: value for name, value in vars(row).items() if value is not None} for row in rows]
-    page = {"hardware": machine.title, "instructions": machine.cpu_isa.rpartition(" ")[2]}
-    page |= {"date": time.strftime("%Y-%m-%d"), "profile": "lab", "tables": {"trainings": kept}}
+    kept = {"machines": [machine], "trainings": rows}
+    known = {
+        table: [{name: value for name, value in vars(row).items() if value is not None} for row in rows]
+        for table, rows in kept.items()
+    }
+    page = {"hardware": machine.title, "instructions": machine.cpu_isa.rpartition(" ")[2], "profile": "lab"}
+    page |= {"date": time.strftime("%Y-%m-%d"), "commit": devices.commit(), "tables": known}
     write_text(path, json.dumps(page, indent=0) + "\n")
 
 
