@@ -38,7 +38,7 @@ def _facts_of(row, layers):
     """[(heading, text)] of a card for a `rows.Scored`, whose file has these `precisions`."""
     kinds = Counter(kind for _, _, kind in layers)
     spread = f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), {shown(row.latency_p95_ms / 1e3, 's')} (p95)"
-    share = f"p95 is {row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of {REFERENCE}'s"
+    share = f"p95 is {row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of that of {REFERENCE}"
     right = f"{100 * row.accuracy:.1f} % (95 %: {100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f} %)"
     before = "" if row.accuracy_originals is None else f"; {100 * row.accuracy_originals:.1f} % as they are"
     decided = ledger.find(Decision, run_key=row.run_key)
