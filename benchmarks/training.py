@@ -283,7 +283,7 @@ def _trained_in_turns(data, test, batch, options):
             network.train()
             taken[way].append([])
         for turn, (x, y) in enumerate(data.batches(batch, device=options.device, seed=epoch, drop_last=True)):
-            for way in [*WAYS][turn % 4 :] + [*WAYS][: turn % 4]:
+            for way in [*WAYS][turn % len(WAYS) :] + [*WAYS][: turn % len(WAYS)]:
                 begin = time.perf_counter()
                 arms[way][1](x, y)
                 devices.synchronize(options.device)
