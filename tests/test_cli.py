@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from labkit import cli, ledger, runner
 from labkit.doctor import Check
 from labkit.errors import LabError
-from labkit.ledger.rows import Claim, Scored
+from labkit.ledger.rows import Claim, RaceScore, Scored
 from labkit.ship import Score
 from labkit.train import TrainConfig
 
@@ -278,3 +278,20 @@ def test_each_field_of_a_training_is_an_option_of_train_with_its_own_default_and
         assert options[field.name].default == field.default
         assert options[field.name].help
     assert {"--epochs", "--n-epochs"} <= set(options["epochs"].opts)
+
+
+def test_a_recipe_is_raced_kept_and_ends_with_1_when_it_has_no_score(monkeypatch, tmp_path):
+    from labkit.ship.racing import Raced
+
+    asked = []
+
+    def race(recipes, against):
+        asked.append((against.name, recipes[0].name, recipes[0].images))
+        return [Raced("reference", against.reference), Raced("Ada", recipes[0], reason="74 % on average.")]
+
+    monkeypatch.setattr("labkit.ship.racing.race", race)
+    (tmp_path / "mine.toml").write_text('network = "vgg-small"\nimages = 3000\n')
+    output = call("submit", str(tmp_path / "mine.toml"), "--quick", "--name", "Ada", expect=1)
+    assert asked == [("quick", "Ada", 3000)]
+    assert "Ada: no score. 74 % on average." in output
+    assert [(row.race, row.reason) for row in ledger.find(RaceScore)] == [("quick", "74 % on average.")]

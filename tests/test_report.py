@@ -155,7 +155,10 @@ def test_with_all_twenty_lessons_the_findings_fit_on_a_few_screens_and_on_a_phon
 def test_medals_stand_on_the_front_with_what_earned_them():
     write_scores()
     text = text_of(page()).replace("&#39;", "'")
-    assert "Ada &amp; Bob: 5.1 times better (geometric mean of time and bytes) than the reference (95 %: 4.9 to 5.3)" in text
+    assert (
+        "Ada &amp; Bob: 5.1 times better (geometric mean of time and bytes) than the reference (95 %: 4.9 to 5.3)"
+        in text
+    )
     assert "82 % right · p95 0.3 of the reference's · 90 kB" in text
 
 

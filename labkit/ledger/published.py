@@ -45,9 +45,10 @@ def beside(own: Any, study: str, column: str) -> "pandas.DataFrame":
 
     own, published = pd.DataFrame(own), table(study)
     elsewhere = recorded("trainings")
-    elsewhere = elsewhere[elsewhere["study"] == study].groupby(["hardware", "recorded_on"])
+    elsewhere = elsewhere[elsewhere["study"] == study].fillna({"instructions": ""})
+    elsewhere = elsewhere.groupby(["hardware", "instructions", "recorded_on"])
     places = {"here": own, f"published ({published.attrs['hardware']})": published}
-    places |= {f"{hardware}, {date}": rows for (hardware, date), rows in elsewhere}
+    places |= {", ".join(filter(None, place)): rows for place, rows in elsewhere}
     baseline = own["variant"].iloc[0]
     return pd.concat({place: _shares(frame, column, baseline) for place, frame in places.items()}, axis=1)
 

@@ -81,11 +81,16 @@ def number(value, unit=None):
 
 
 def span(row):
-    """Both ends of a row's interval, with as many digits (3 to 6) as it takes to tell them apart: "1.031 to 1.034"."""
+    """Both ends of a row's interval, with as many digits (3 to 6) as it takes to tell them apart: "1.031 to 1.034".
+
+    They are told apart from the numbers in a claim's sentence, too: beside "at least 1.1" 1.098 is not shown as 1.1.
+    """
     ends = float(row.low) + 0.0, float(row.high) + 0.0  # -0.0 becomes 0.0
+    bounds = set(map(float, re.findall(r"\d+(?:\.\d+)?", getattr(row, "sentence", ""))))
     for digits in range(3, 7):
         low, high = (shown(end, None, digits=digits) for end in ends)
-        if low != high:
+        rounded = {float(f"{end:.{digits}g}") for end in ends}
+        if low != high and not (rounded - set(ends)) & bounds:
             break
     if ("." in low) != ("." in high) and "0" not in (low, high) and "e" not in low + high:  # 0.998 to 1.000
         places = max(len(end.partition(".")[2]) for end in (low, high))

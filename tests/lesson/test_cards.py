@@ -74,6 +74,8 @@ def test_an_interval_is_given_as_many_digits_as_its_ends_differ_in():
     assert cards.span(replace(row, low=-0.0, high=12_345.4)) == "0 to 12,345"
     assert cards.span(replace(row, low=0.9981, high=1.0004)) == "0.998 to 1.000"
     assert cards.span(replace(row, low=2.07, high=6.001)) == "2.07 to 6.00"
+    assert cards.span(replace(row, sentence="at least 1.1 times", low=1.098, high=1.36)) == "1.098 to 1.36"
+    assert cards.span(replace(row, sentence="at least 1.1 times", low=1.1, high=1.36)) == "1.1 to 1.36"
 
 
 def test_a_measured_number_without_an_interval_says_so_and_a_count_does_not():

@@ -317,3 +317,11 @@ def test_a_loader_whose_processes_have_no_shared_memory_says_so(images, monkeypa
     monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", no_room)
     with pytest.raises(Unavailable, match=r"/dev/shm[\s\S]*No space left[\s\S]*0 workers"):
         trained(images, workers=2)
+
+
+@pytest.mark.parametrize(("size", "sides"), [(None, [8, 12, 16]), (24, [8, 16, 24])])
+def test_images_grow_from_the_first_size_to_the_last_by_equal_steps(size, sides):
+    model, seen = network(), []
+    model.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[-1]))
+    trained(shapes(side=16), model, epochs=3, first_size=8, size=size)
+    assert seen == [side for side in sides for _ in range(6)]  # 120 images, 20 a step
