@@ -2,7 +2,7 @@
 
     python benchmarks/speedrun.py [--quick] [--seeds 3] [--runs 3]
 
-Full: to 90 % of Fashion-MNIST, two to four minutes per seed and run on one quiet core. Quick: to 75 %, a minute per run.
+Full: to 90 % of Fashion-MNIST, two to four minutes per seed and run on a quiet core. Quick: to 75 %, a minute per run.
 Each recipe is as short as its mean accuracy allows (tried on other seeds). Each run draws other seeds: do the intervals
 of all runs say the same of the two targets?
 """
