@@ -33,9 +33,9 @@ def main():
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each recipe; an interval takes three")
     parser.add_argument("--runs", type=int, default=3, help="how often all of it is done")
     options, figures, said = parser.parse_args(), Figures(), []
+    against = RACES["quick" if options.quick else "lab"]
     for number in range(1, options.runs + 1):
-        race_of = RACES["quick" if options.quick else "lab"]
-        figures.part(f"speedrun_{number}", speedrun, race_of, options.seeds, said)
+        figures.part(f"speedrun_{number}", speedrun, against, options.seeds, said)
     figures.add("different_verdicts", len(set(said)), at_most=1)
     figures.exit()
 

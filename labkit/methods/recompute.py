@@ -3,7 +3,7 @@
 What     GELU, SiLU, HardSwish and FastSwish keep their input x for the backward pass, and the layer after them keeps
          their output y. y follows from x, so only x is kept, and y computed once more when the layer needs it
 When     training is short of memory; it works for every activation that keeps its input
-Cost     one more pass over memory a layer, in the backward pass; results stay the same bit for bit
+Cost     one more pass over memory per layer, in the backward pass; results stay the same bit for bit
 Not when the activation keeps its output (ReLU: nothing to gain), or inside torch.compile, where it is not applied
 Source   selective recomputation, Korthikanti et al. 2022, arXiv:2205.05198
 """

@@ -324,4 +324,4 @@ def test_images_grow_from_the_first_size_to_the_last_by_equal_steps(size, sides)
     model, seen = network(), []
     model.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[-1]))
     trained(shapes(side=16), model, epochs=3, first_size=8, size=size)
-    assert seen == [side for side in sides for _ in range(6)]  # 120 images, 20 a step
+    assert seen == [side for side in sides for _ in range(6)]  # 120 images, 20 per step
