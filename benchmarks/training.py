@@ -11,7 +11,6 @@ Tiny-ImageNet, or on a subset of its zip: on two cores, 45 minutes for 16,000 im
 
 import argparse
 import copy
-import json
 import time
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,8 @@ from labkit import models
 from labkit.data import ImageSet
 from labkit.data._published import published
 from labkit.data._readers import tiny_imagenet
-from labkit.files import sha256, write_text
+from labkit.files import sha256
+from labkit.ledger._recorded import page_of, write_page
 from labkit.ledger.rows import Training
 from labkit.measure import Clock, Plan, compare
 from labkit.measure.stats import mean_ratio
@@ -79,14 +79,19 @@ def step_arm(model, x, y, *, compiled=False, amp=False, channels_last=False, tf3
     def step():
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = tf32
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=amp):
-            loss = F.cross_entropy(network(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+        return one_step(network, optimizer, x, y, amp=amp)
 
     return step
+
+
+def one_step(network, optimizer, x, y, *, amp):
+    """Train on a batch; the loss."""
+    optimizer.zero_grad(set_to_none=True)
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=amp):
+        loss = F.cross_entropy(network(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
 
 
 def step(figures, options):
@@ -247,19 +252,21 @@ def tiny(figures, options, batch=128):
     taken, right = _trained_in_turns(data, test, batch, options)
     # the first step of a way compiles: it counts as long as the others
     seconds = {way: [len(times) * np.mean(times[1:]), *map(np.sum, rest)] for way, (times, *rest) in taken.items()}
+    seen = f"{data.name} at 64 x 64, {len(data):,} images, {options.epochs} epochs"
+    about = {"study": "convnext-tiny-imagenet", "model": "convnext-homebrew", "dataset": seen, "images": len(data)}
+    about |= {"device": str(options.device), "threads": torch.get_num_threads(), "batch": batch}
     rows = []
     for way in WAYS:
         total = float(np.mean(seconds[way]))
         figures.add(f"tiny_epoch_{way}".replace(" ", ""), total, unit="s")
         figures.add(f"tiny_accuracy_{way}".replace(" ", ""), right[way])
         print(f"# {mean_ratio(np.array(seconds['vanilla']), np.array(seconds[way]))} times as fast as vanilla")
-        where = {"device": str(options.device), "threads": torch.get_num_threads(), "batch": batch}
-        seen = f"{data.name} at 64 x 64, {len(data):,} images, {options.epochs} epochs"
-        what = {"model": "convnext-homebrew", "dataset": seen, "images": len(data)}
-        found = {"total_s": total, "accuracy": right[way]}
-        rows.append(Training(study="convnext-tiny-imagenet", variant=way, **what, **where, **found))
+        rows.append(Training(variant=way, total_s=total, accuracy=right[way], **about))
     if options.record:
-        _record(options.record, rows)
+        machine = devices.describe()
+        known = {"machines": [machine], "trainings": rows}
+        page = page_of(machine, known, hardware=machine.title, profile="lab", commit=devices.commit())
+        write_page(options.record, page)
 
 
 def _tiny_images(path, split):
@@ -301,28 +308,10 @@ def _training_arm(first, steps, *, compiled=False, amp=False):
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps)
 
     def train(x, y):
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=amp):
-            loss = F.cross_entropy(run(x), y)
-        loss.backward()
-        optimizer.step()
+        one_step(run, optimizer, x, y, amp=amp)
         schedule.step()
 
     return network, train
-
-
-def _record(path, rows):
-    """Write the rows as recorded results of this machine, as `labkit ledger record` writes those of a lesson."""
-    machine = devices.describe()
-    kept = {"machines": [machine], "trainings": rows}
-    known = {
-        table: [{name: value for name, value in vars(row).items() if value is not None} for row in each]
-        for table, each in kept.items()
-    }
-    isa = (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
-    page = {"hardware": machine.title, "instructions": isa, "profile": "lab"}
-    page |= {"date": time.strftime("%Y-%m-%d"), "commit": devices.commit(), "tables": known}
-    write_text(path, json.dumps(page, indent=0) + "\n")
 
 
 PARTS = {"step": step, "ghost": ghost, "lars": lars, "convnext": convnext, "tiny": tiny}

@@ -44,7 +44,7 @@ def record(
         path = place / f"{run.notebook}.json"
         done[path] = _why_not(path, page)
         if done[path] is None:
-            write_text(path, json.dumps(page, indent=0) + "\n")
+            write_page(path, page)
     if all(done.values()):
         raise LabError(
             "No lesson was recorded.",
@@ -68,14 +68,25 @@ def _newest_runs(machine, profile):
 def _new_page(run, hardware):
     """What the file of a lesson holds."""
     (machine,) = find(Machine, machine_key=run.machine_key)
+    rows = {name: _rows(row_class(name), {run.run_key, run.machine_key}) for name in KEPT}
+    return page_of(machine, rows, hardware=hardware, profile=run.profile, commit=run.commit)
+
+
+def page_of(machine, rows, *, hardware, profile, commit):
+    """What a file of recorded results holds: what was measured, {table: rows}, and where."""
     return {
         "hardware": hardware,
         "instructions": _strongest(machine),
         "date": now()[:10],
-        "profile": run.profile,
-        "commit": run.commit,
-        "tables": {name: _values(row_class(name), {run.run_key, run.machine_key}) for name in KEPT},
+        "profile": profile,
+        "commit": commit,
+        "tables": {name: [_known(row) for row in each] for name, each in rows.items()},
     }
+
+
+def write_page(path, page):
+    """Write what `page_of` gives as a file of recorded results."""
+    write_text(path, json.dumps(page, indent=0) + "\n")
 
 
 def _why_not(path, page):
@@ -132,17 +143,22 @@ def _strongest(machine):
     return (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
 
 
-def _values(kind, keys):
-    """The rows of these runs, or of this machine, as dicts without samples and without what is unknown.
+def _rows(kind, keys):
+    """The rows of these runs, or of this machine."""
+    return [row for row in find(kind) if (getattr(row, "run_key", None) or row.machine_key) in keys]
+
+
+def _known(row):
+    """A row as a dict without samples and without what is unknown.
 
     What the row of the run says (machine, commit) is not said again in each of its measurements.
     """
-    rows = [row for row in find(kind) if (getattr(row, "run_key", None) or row.machine_key) in keys]
-    again = ("machine_key", "commit") if kind not in (Machine, Run) else ()
-    return [
-        {key: value for key, value in vars(row).items() if not (value is None or key in again or type(value) is tuple)}
-        for row in rows
-    ]
+    again = () if isinstance(row, (Machine, Run)) else ("machine_key", "commit")
+    return {
+        name: value
+        for name, value in vars(row).items()
+        if value is not None and name not in again and type(value) is not tuple
+    }
 
 
 def _pages(folder):

@@ -58,6 +58,7 @@ def test_the_profile_opens_in_pstats(own_artifacts):
     names = {name for _, _, name in stats.stats}
     # With Python 3.13 torch.save makes cProfile forget what has not returned by then, such as `fit`.
     assert {"epoch", "backward"} <= names
+    assert "fit" in names or sys.version_info >= (3, 13)
 
 
 def test_the_torch_profile_is_a_trace_of_steps(own_artifacts):
