@@ -229,7 +229,7 @@ def repeats(few, options):
 
 def overhead(figures, options):
     """What `latency` costs beyond the calls themselves, for calls of a millisecond or more."""
-    work, spent = repeated(200), [0.0]
+    work, spent = repeated(400), [0.0]
 
     def call():
         begin = time.perf_counter()

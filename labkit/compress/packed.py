@@ -165,8 +165,10 @@ def _coded(array, huffman):
 
 
 def _planes(numbers):
-    """A stream of the first bytes of all numbers, then of their second bytes, and so on: equal bytes lie together."""
-    return zlib.compress(numbers.view(np.uint8).reshape(-1, 4).T.tobytes(), wbits=-15)
+    """A stream of the first bytes of all numbers, then of their second bytes, and so on, each with its own code."""
+    coder = zlib.compressobj(9, wbits=-15)
+    planes = numbers.view(np.uint8).reshape(-1, 4).T
+    return b"".join(coder.compress(plane.tobytes()) + coder.flush(zlib.Z_BLOCK) for plane in planes) + coder.flush()
 
 
 def _entropy(symbols):

@@ -113,6 +113,8 @@ def _gpu_state(uuid):
     import pynvml
 
     handle, found = _gpu_handle(uuid), {}
+    if handle is None:  # the driver does not know this GPU, and would end the process at a handle that is none
+        return found
     with suppress(pynvml.NVMLError):
         bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
         found["throttle"] = ", ".join(name for bit, name in THROTTLES.items() if bits & bit) or None
