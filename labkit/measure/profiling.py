@@ -38,10 +38,12 @@ class Profile(NamedTuple):
         """
         import pandas as pd
 
-        kind = "cpu" if all(event.device_type.name == "CPU" for event in self.profiler.events()) else "device"
+        events = self.profiler.key_averages()
+        called = [event for event in events if event.device_type.name == "CPU"]  # a kernel's time is its operator's
+        kind = "cpu" if len(called) == len(events) else "device"
         rows = [
             (event.key, event.count, getattr(event, f"self_{kind}_time_total"), getattr(event, f"{kind}_time_total"))
-            for event in self.profiler.key_averages()
+            for event in called
         ]
         frame = pd.DataFrame(rows, columns=["operator", "calls", "self_ms", "total_ms"])
         frame[["self_ms", "total_ms"]] /= 1e3  # from µs
