@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from torch import nn
 
-SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 48}  # name: channels after the first block
-
 
 def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU) -> nn.Sequential:
     """A network of three blocks with `width`, 2 `width` and 4 `width` channels.
@@ -25,14 +23,13 @@ def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callabl
 
 def block(before, after, activation=nn.ReLU):
     """(N, before, H, W) -> (N, after, ceil(H/2), ceil(W/2))."""
-    return nn.Sequential(
-        nn.Conv2d(before, after, 3, padding=1, bias=False),
-        nn.BatchNorm2d(after),
-        activation(),
-        nn.Conv2d(after, after, 3, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(after),
-        activation(),
-    )
+    return nn.Sequential(*convolution(before, after, activation), *convolution(after, after, activation, stride=2))
+
+
+def convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
+    """The layers of a convolution with its norm and activation."""
+    conv = nn.Conv2d(before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False)
+    return [conv, nn.BatchNorm2d(after), *([activation()] if activation else [])]
 
 
 def tiny(width: int = 8) -> nn.Sequential:
@@ -43,5 +40,5 @@ def tiny(width: int = 8) -> nn.Sequential:
     """
     widths, layers = [width, 2 * width, 4 * width], []
     for before, after in zip([1, *widths], widths, strict=False):
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+        layers += convolution(before, after, nn.ReLU, stride=2)
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))

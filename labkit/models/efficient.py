@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from labkit.models.cnn import convolution
+
 
 def mobilenet(
     width: int = 32, *, separable: bool = True, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU
@@ -25,8 +27,8 @@ def mobilenet(
     input       (N, channels, H, W)
     output      (N, classes) logits
     """
-    block = _separable if separable else _convolution
-    layers, before = _convolution(channels, width, activation), width
+    block = _separable if separable else convolution
+    layers, before = convolution(channels, width, activation), width
     for after, stride in ((2 * width, 2), (2 * width, 1), (4 * width, 2), (4 * width, 1)):
         layers += block(before, after, activation, stride=stride)
         before = after
@@ -35,14 +37,8 @@ def mobilenet(
 
 def _separable(before, after, activation, *, stride=1):
     """Layers (N, before, H, W) -> (N, after, H / stride, W / stride): each channel on its own, then 1x1 across."""
-    depthwise = _convolution(before, before, activation, stride=stride, groups=before)
-    return depthwise + _convolution(before, after, activation, size=1)
-
-
-def _convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
-    """The layers of a convolution with its norm and activation."""
-    conv = nn.Conv2d(before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False)
-    return [conv, nn.BatchNorm2d(after), *([activation()] if activation else [])]
+    depthwise = convolution(before, before, activation, stride=stride, groups=before)
+    return depthwise + convolution(before, after, activation, size=1)
 
 
 def shufflenet(
@@ -62,7 +58,7 @@ def shufflenet(
     input       (N, channels, H, W)
     output      (N, classes) logits
     """
-    layers, before = _convolution(channels, width // 4, activation), width // 4
+    layers, before = convolution(channels, width // 4, activation), width // 4
     for after in (width, 2 * width):
         for unit in range(units):
             layers.append(_ShuffleUnit(before, after, groups, activation, stride=1 if unit else 2))
@@ -79,10 +75,10 @@ class _ShuffleUnit(nn.Module):
     def __init__(self, before, after, groups, activation, *, stride):
         super().__init__()
         middle, self.groups, self.stride = after // 4, groups, stride
-        self.squeeze = nn.Sequential(*_convolution(before, middle, activation, size=1, groups=groups))
-        self.depthwise = nn.Sequential(*_convolution(middle, middle, stride=stride, groups=middle))
+        self.squeeze = nn.Sequential(*convolution(before, middle, activation, size=1, groups=groups))
+        self.depthwise = nn.Sequential(*convolution(middle, middle, stride=stride, groups=middle))
         new = after if stride == 1 else after - before
-        self.expand = nn.Sequential(*_convolution(middle, new, size=1, groups=groups))
+        self.expand = nn.Sequential(*convolution(middle, new, size=1, groups=groups))
         self.pool, self.activation = nn.AvgPool2d(3, stride, padding=1), activation()
 
     def forward(self, x):  # (N, before, H, W) -> (N, after, H / stride, W / stride)
