@@ -83,7 +83,7 @@ def require_published(path, wanted, *, fix):
     found = sha256(path) if path.is_file() else "no such file"
     if found != wanted:
         raise DataError(
-            f"{path.name} is not the published one.",
+            f"{path.name} is missing, or is not the published one.",
             expected=f"{path} with the sha256 {wanted}",
             found=found,
             fix=fix,

@@ -5,9 +5,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.data._published import SETS, check, compare, folder_of, published
+from labkit.data._published import SETS, check, folder_of, published
 from labkit.errors import DataError
-from labkit.files import atomic
+from labkit.files import atomic, require_published
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def fetch(name: str, *, source: str | Path | None = None) -> Path:
         _download(entry, folder)
     else:
         archive = Path(source).expanduser()
-        compare(entry, entry.archive, archive)
+        require_published(archive, entry.files[entry.archive], fix=entry.fix)
         with atomic(folder / entry.archive) as temporary:
             shutil.copyfile(archive, temporary)
     return folder

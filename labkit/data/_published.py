@@ -6,8 +6,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.errors import DataError, require_known
-from labkit.files import root, sha256
+from labkit.errors import require_known
+from labkit.files import require_published, root
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +62,5 @@ def folder_of(entry):
 def check(entry, folder, files):
     """Compare these files of the set with their published sha256; returns one sha256 that stands for them all."""
     for name in files:
-        compare(entry, name, folder / name)
+        require_published(folder / name, entry.files[name], fix=entry.fix)
     return hashlib.sha256("".join(entry.files[name] for name in files).encode()).hexdigest()
-
-
-def compare(entry, name, path):
-    """Raise DataError unless `path` is the published file `name` of the set."""
-    wanted = f"sha256 {entry.files[name]}"
-    found = f"sha256 {sha256(path)}" if path.is_file() else "no such file"
-    if found != wanted:
-        size = f"{entry.bytes:,} bytes, " if entry.bytes else ""
-        what = f"The data set {entry.name} is missing or damaged."
-        raise DataError(what, expected=f"{path}: {name} with {size}{wanted}", found=found, fix=entry.fix)
