@@ -54,6 +54,15 @@ def limit_computing(seconds):
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
+def limit_memory(more):
+    """Let this process take only so many bytes more than it has now."""
+    import psutil
+
+    most = psutil.Process().memory_info().vms + more
+    with contextlib.suppress(ValueError, OSError):  # there is a lower limit already, or the system has none
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
 def inspect(path):
     """Check a file, and call it once. From then on the memory of this process is limited.
 
@@ -77,13 +86,9 @@ def _limit_memory(model, path):
 
     A file counts with the bytes that lie on the disk: a sparse one claims to be far larger than it is.
     """
-    import psutil
-
     files = (path, *(path.parent / place for place in _places(model)))
     held = sum(BLOCK * file.stat().st_blocks for file in files if file.is_file())
-    most = psutil.Process().memory_info().vms + max(MEMORY, COPIES * held)
-    with contextlib.suppress(ValueError, OSError):  # there is a lower limit already, or the system has none
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit_memory(max(MEMORY, COPIES * held))
 
 
 def _places(model):

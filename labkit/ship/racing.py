@@ -164,6 +164,7 @@ def _train(pipe):
     import torch
 
     from labkit import models
+    from labkit.export import inspection
     from labkit.train import accuracy, fit
 
     line, dataset, tested = json.loads(pipe.recv_bytes())
@@ -171,7 +172,7 @@ def _train(pipe):
     images = _all_images(dataset)
     if device.kind(where) == "cpu":
         torch.set_num_threads(1)
-        _limit_memory()
+        inspection.limit_memory(MOST_MEMORY)  # not with a GPU, whose driver reserves far more
     torch.manual_seed(0)
     warm = models.build("cnn-small", like=tuple(images.images.shape[1:]))[0]  # libraries begin before the clock does
     fit(warm, images.subset(512), TrainConfig(batch=128), device=where)
@@ -195,18 +196,6 @@ def _all_images(dataset):
 
     train, test = load(dataset, "train"), load(dataset, "test")
     return replace(train, images=torch.cat([train.images, test.images]), labels=torch.cat([train.labels, test.labels]))
-
-
-def _limit_memory():
-    """Let this process take only so much more memory, on a Unix; not with a GPU, whose driver reserves far more."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    import psutil
-
-    most = psutil.Process().memory_info().vms + MOST_MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def keep_race(found: Raced, against: Race) -> RaceScore:

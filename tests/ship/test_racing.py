@@ -11,6 +11,7 @@ import torch
 
 from labkit import device, ledger
 from labkit.errors import LabError
+from labkit.export import inspection
 from labkit.files import artifacts
 from labkit.ledger.merge import merge, pack
 from labkit.ledger.rows import RaceScore
@@ -134,7 +135,7 @@ def splits_of(seeds, monkeypatch):
 
     monkeypatch.setattr(train, "fit", short)
     monkeypatch.setattr(train, "accuracy", lambda model, data, **how: seen.append(data) or 0.5)
-    monkeypatch.setattr(racing, "_limit_memory", lambda: None)
+    monkeypatch.setattr(inspection, "limit_memory", lambda more: None)
     with pytest.raises(EOFError):
         racing._train(Pipe([json.dumps(SMALL | {"images": 6_000}), "fashion-mnist", 2_000], *seeds))
     _, *pairs = [{image.numpy().tobytes() for image in data.images} for data in seen]
