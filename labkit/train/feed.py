@@ -22,8 +22,18 @@ class Feed:
             )
         self.data, self.config, self.device = data, config, device
         self.order = list(range(len(data)))  # of the images, with the epoch's seed; the loader's processes follow it
-        by_image = config.workers is not None or config.pin_memory
-        self.loader = _image_loader(self.data, self.order, config, device) if by_image else None
+        self.loader = None
+        if config.workers is not None or config.pin_memory:  # single images, as most training scripts use it
+            self.loader = DataLoader(
+                _OneByOne(data, config),
+                batch_size=config.batch,
+                sampler=self.order,
+                num_workers=config.workers or 0,
+                persistent_workers=bool(config.workers),
+                pin_memory=config.pin_memory and device.type != "cpu",
+                drop_last=True,
+                generator=torch.Generator(),  # its own random numbers: those of the network stay as they are
+            )
 
     def __len__(self):
         return len(self.data) // self.config.batch
@@ -63,20 +73,6 @@ def side_of(config, epoch, known):
     if config.first_size is None:
         return last
     return round(config.first_size + (last - config.first_size) * epoch / (config.epochs - 1))
-
-
-def _image_loader(data, order, config, device):
-    """torch's DataLoader over single images, as most training scripts use it."""
-    return DataLoader(
-        _OneByOne(data, config),
-        batch_size=config.batch,
-        sampler=order,
-        num_workers=config.workers or 0,
-        persistent_workers=bool(config.workers),
-        pin_memory=config.pin_memory and device.type != "cpu",
-        drop_last=True,
-        generator=torch.Generator(),  # its own random numbers: those of the network stay as they are
-    )
 
 
 class _OneByOne:

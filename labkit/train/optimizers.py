@@ -1,7 +1,6 @@
 """The optimizer a config asks for, and the learning rate of each step."""
 
 import importlib
-import math
 import pkgutil
 
 import torch
@@ -62,7 +61,7 @@ def _one_cycle(step, steps):
 
 def _between(first, last, way):
     """From `first` to `last` along half a cosine, `way` from 0 to 1."""
-    return last + (first - last) * (1 + math.cos(math.pi * way)) / 2
+    return last + (first - last) * decay_factor(way, 1, "cosine")
 
 
 def _warmed(config, step, steps):

@@ -93,19 +93,16 @@ class Losses:
 
     def _take(self, value):
         if not math.isfinite(value):
-            raise self._not_finite(value)
+            rate = self.config.learning_rate
+            before = f"{self.values[-1]:.4g} in the step before" if self.values else "it is the first step"
+            raise NotFinite(
+                f"The loss became {value} in step {len(self.values) + 1}; training has stopped.",
+                expected="a finite loss in every step",
+                found=f"{value}; {before}, with a peak learning rate of {rate:g}",
+                fix=f"try a learning rate of {rate / 10:g}, then clip 1.0, then amp bf16 in place of fp16, then a "
+                "gradual warmup; look for infinite or missing values in the images",
+            )
         self.values.append(value)
-
-    def _not_finite(self, value):
-        rate = self.config.learning_rate
-        before = f"{self.values[-1]:.4g} in the step before" if self.values else "it is the first step"
-        return NotFinite(
-            f"The loss became {value} in step {len(self.values) + 1}; training has stopped.",
-            expected="a finite loss in every step",
-            found=f"{value}; {before}, with a peak learning rate of {rate:g}",
-            fix=f"try a learning rate of {rate / 10:g}, then clip 1.0, then amp bf16 in place of fp16, then a gradual "
-            "warmup; look for infinite or missing values in the images",
-        )
 
 
 @contextmanager
