@@ -45,12 +45,11 @@ class Limits:
     patience_s: float = 10.0
 
 
-class Refused(Exception):
+class Refused(web.HTTPError):
     """A request that is answered with an error: its status and its reason."""
 
     def __init__(self, status, reason):
-        super().__init__(reason)
-        self.status, self.reason = status, reason
+        super().__init__(status, reason=reason)
 
 
 class Server:
@@ -148,20 +147,10 @@ class Handler(web.RequestHandler):
         if origin is not None and origin != f"http://{headers.get('Host')}":
             raise Refused(403, "pages of other origins are not answered")
 
-    def write_error(self, status, exc_info=None, **_):
-        error = exc_info[1] if exc_info else None
-        if isinstance(error, Refused):
-            status, reason = error.status, error.reason
-            self.set_status(status)
-            self.server.counts["refused"] += 1
-        else:
-            reason = self._reason
+    def write_error(self, status, **_):
+        self.server.counts["refused"] += status < 500
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        self.finish({"error": {"message": reason, "type": kind, "code": status}})
-
-    def log_exception(self, kind, error, trace):
-        if not isinstance(error, (Refused, web.HTTPError)):
-            super().log_exception(kind, error, trace)
+        self.finish({"error": {"message": self._reason, "type": kind, "code": status}})
 
     def set_default_headers(self):
         self.clear_header("Server")
