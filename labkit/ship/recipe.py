@@ -11,7 +11,7 @@ from typing import Any
 from labkit import models
 from labkit.errors import LabError, require_known
 from labkit.ship.order import plain
-from labkit.train.config import TrainConfig
+from labkit.train.config import TrainConfig, refusal
 
 MEDALS = {"gold": 3.0, "silver": 2.0, "bronze": 1.5}  # times as fast as the reference recipe, at least
 LARGEST = 10_000  # bytes of the file
@@ -41,11 +41,11 @@ class Recipe:
         require_known(self.network, networks(), "network")
         for name, value in {"images": self.images, **dataclasses.asdict(self.config)}.items():
             if isinstance(value, float) and not math.isfinite(value):
-                raise _refusal(f"{name} is {value}.", "a finite number")
+                raise refusal(f"{name} is {value}.", "a finite number")
             if name in MOST and value is not None and not 1 <= value <= MOST[name]:
-                raise _refusal(f"{name} is {value}.", f"1 to {MOST[name]:,}")
+                raise refusal(f"{name} is {value}.", f"1 to {MOST[name]:,}")
         if self.config.batch > self.images:
-            raise _refusal(f"{self.images} images are not one batch of {self.config.batch}.", "more images")
+            raise refusal(f"{self.images} images are not one batch of {self.config.batch}.", "more images")
 
     def as_json(self):
         """The recipe as one line: its network, its images, and what it sets otherwise than by default."""
@@ -87,7 +87,7 @@ def recipe_of(given: dict[str, Any]) -> Recipe:
         require_known(field, known, "field of a recipe")
         if not _fits(value, known[field]):
             kind = getattr(known[field], "__name__", known[field])
-            raise _refusal(f"{field} is {value!r:.60}, of type {type(value).__name__}.", f"{kind}")
+            raise refusal(f"{field} is {value!r:.60}, of type {type(value).__name__}.", f"{kind}")
     own = {field: given[field] for field in ("name", "network", "images") if field in given}
     config = {field: value for field, value in given.items() if field in _ASKED}
     return Recipe(**own, config=TrainConfig(**config))
@@ -98,7 +98,3 @@ def _fits(value, kind):
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, kind) or (isinstance(value, int) and isinstance(0.5, kind))
-
-
-def _refusal(what, expected):
-    return LabError(what, expected=expected, fix="change it in the recipe")

@@ -110,17 +110,17 @@ class TrainConfig:
             require_known(getattr(self, name), known, name)
         for name, least in _AT_LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
-                raise _refusal(f"{name} is {value}.", f"at least {least}")
+                raise refusal(f"{name} is {value}.", f"at least {least}")
         if self.batch % self.accumulate:
-            raise _refusal(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "parts of equal size")
+            raise refusal(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "parts of equal size")
         if self.update in ("loop", "fused") and self.optimizer not in optimizers.OF_TORCH:
-            raise _refusal(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
+            raise refusal(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
         if self.first_size and self.epochs == 1:
-            raise _refusal("Images cannot grow within one epoch.", "two epochs or more, or no first_size")
+            raise refusal("Images cannot grow within one epoch.", "two epochs or more, or no first_size")
         if self.first_size and (self.workers is not None or self.pin_memory):
-            raise _refusal("The DataLoader's processes know one size of image.", "first_size or the DataLoader")
+            raise refusal("The DataLoader's processes know one size of image.", "first_size or the DataLoader")
         if self.torchscript and self.compile:
-            raise _refusal("TorchScript and torch.compile exclude each other.", "one of the two")
+            raise refusal("TorchScript and torch.compile exclude each other.", "one of the two")
 
     def methods(self):
         """{field: `labkit.methods.Hooks`} of the training methods that are switched on."""
@@ -137,5 +137,6 @@ class TrainConfig:
         return {name: reason for name, reason in reasons.items() if getattr(self, name)}
 
 
-def _refusal(what, expected):
+def refusal(what, expected):
+    """The error of a setting that does not work."""
     return LabError(what, expected=expected, fix="choose another value")
