@@ -163,7 +163,7 @@ def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS, seed: int =
         return Interval(-math.inf, math.inf, n, middle, fewest=FEWEST_PAIRS)
     values, counts = np.append(values, [-most, most]), np.append(counts, [0.5, 0.5])
     means = np.random.default_rng(seed).multinomial(n, counts / (n + 1), draws) @ values / n
-    return replace(_middle_part(means, n, middle), fewest=FEWEST_PAIRS)
+    return replace(middle_part(means, n, middle), fewest=FEWEST_PAIRS)
 
 
 def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400, seed: int = 0) -> Interval:
@@ -182,10 +182,10 @@ def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400, seed:
     if rounds < FEWEST:
         return Interval(-math.inf, math.inf, rounds, float(once(np.arange(rounds))))
     found = [once(random.integers(0, rounds, rounds)) for _ in range(draws)]
-    return _middle_part(found, rounds, once(np.arange(rounds)))
+    return middle_part(found, rounds, once(np.arange(rounds)))
 
 
-def _middle_part(estimates, samples, median):
+def middle_part(estimates, samples, median):
     """The `Interval` that holds the middle 95 % of bootstrapped estimates."""
     low, high = np.quantile(estimates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(float(low), float(high), samples, float(median))

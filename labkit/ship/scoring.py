@@ -10,7 +10,7 @@ import numpy as np
 
 from labkit.files import atomic
 from labkit.ledger.rows import Scored
-from labkit.measure.stats import Interval, mean_interval
+from labkit.measure.stats import Interval, mean_interval, middle_part
 from labkit.ship.judge import judge
 from labkit.ship.leaderboard import keep
 from labkit.ship.order import LEVELS, QUICK, USD_PER_HOUR, ExamSize, Submission, file_of, medal_of
@@ -124,9 +124,7 @@ def ratio_of_p95(times: Any, others: Any) -> Interval:
     rounds = pairs.shape[1]
     picks = np.random.default_rng(0).integers(0, rounds, (DRAWS, rounds))
     mine, theirs = np.quantile(pairs[:, picks], 0.95, axis=2)
-    low, high = np.quantile(mine / theirs, [0.025, 0.975])
-    middle = np.divide(*np.quantile(pairs, 0.95, axis=1))
-    return Interval(float(low), float(high), rounds, float(middle))
+    return middle_part(mine / theirs, rounds, np.divide(*np.quantile(pairs, 0.95, axis=1)))
 
 
 def keep_score(found: Score, *, run_key: str | None = None) -> Any:
