@@ -7,7 +7,7 @@ from contextlib import suppress
 from labkit.files import atomic
 
 
-def fingerprint(top, names, about=None):
+def fingerprint(top, names, about):
     """sha256 that stands for the names, sizes and times of these files below `top`, and for whatever `about` says."""
     together = hashlib.sha256(repr(about).encode())
     for name in names:
