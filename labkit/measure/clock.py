@@ -1,5 +1,6 @@
 """The clock that times one call, and the plan that says how long to go on: every measurement is given both."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from labkit import device as devices
 from labkit import ledger
 from labkit.measure.noise import read_usage
+from labkit.measure.stats import FEWEST_OF_MEDIAN
 
 SHORTEST_S = 0.3  # the counters of other processes' load say nothing of a shorter time
 
@@ -29,10 +31,25 @@ class Plan:
     max_samples: int = 10_000
     seed: int = 0
 
-    def is_over(self, spent, half_width=None):
-        """True when the time is over after `spent` seconds, or the interval narrow enough (None: too few samples)."""
-        precise = half_width is not None and half_width <= self.precision
-        return spent >= self.seconds or (precise and spent >= SHORTEST_S)
+    def repeat(self, once, clock, *, width_of, first_check, fewest):
+        """[once(0), once(1), ...] until their interval is narrow enough or the time is over.
+
+        width_of     of what `once` returned so far -> half-width over the value; it is asked ever more seldom
+        first_check  so many are there when it is asked first
+        fewest       so many are made even when the time is over, if twice the time allows; 6 in any case
+        """
+        found, begin = [], clock.now()
+        while len(found) < self.max_samples:
+            found.append(once(len(found)))
+            precise = False
+            if len(found) >= first_check:
+                precise = width_of(found) <= self.precision
+                first_check = math.ceil(1.4 * first_check)
+            spent = clock.now() - begin
+            needed = FEWEST_OF_MEDIAN if spent >= 2 * self.seconds else fewest
+            if len(found) >= needed and (spent >= self.seconds or (precise and spent >= SHORTEST_S)):
+                break
+        return found
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
 from labkit.measure.latency import warm_up
 from labkit.measure.noise import noise_of
-from labkit.measure.stats import FEWEST, FEWEST_OF_MEDIAN, bootstrap_median
+from labkit.measure.stats import FEWEST, bootstrap_median
 
 if TYPE_CHECKING:
     import torch
@@ -108,28 +108,22 @@ def _time_rounds(clock, functions, calls, *, plan, group):
     """
     random = np.random.default_rng(plan.seed)
     computed = clock.computed or (lambda: 0.0)
-    begin, rounds, next_check = clock.now(), [], FEWEST_ROUNDS
-    while len(rounds) < plan.max_samples:
-        args = calls[len(rounds) % len(calls)]
+
+    def once(place):
         row = [None] * len(functions)
         for index in random.permutation(len(functions)):
             start = computed()
-            taken, _ = clock.time(functions[index], args, calls=group)
+            taken, _ = clock.time(functions[index], calls[place % len(calls)], calls=group)
             row[index] = taken, (computed() - start) / group
-        rounds.append(row)
-        width = None
-        if len(rounds) >= next_check:
-            width = _widest(np.array(rounds)[:, :, 0])
-            next_check = math.ceil(1.4 * next_check)
-        spent = clock.now() - begin
-        fewest = FEWEST_OF_MEDIAN if spent >= 2 * plan.seconds else FEWEST
-        if plan.is_over(spent, width) and len(rounds) >= fewest:
-            break
+        return row
+
+    rounds = plan.repeat(once, clock, width_of=_widest, first_check=FEWEST_ROUNDS, fewest=FEWEST)
     return np.moveaxis(np.array(rounds), -1, 0)
 
 
-def _widest(times):
+def _widest(rounds):
     """Half the widest interval of the ratios."""
+    times = np.array(rounds)[:, :, 0]
     intervals = [bootstrap_median(column) for column in (times[:, :1] / times[:, 1:]).T]
     return max((high - low) / 2 for low, high in intervals)
 

@@ -46,7 +46,13 @@ def latency(
     warmup, warm = warm_up(clock, fn, calls, plan)
     group = max(1, math.ceil(SHORTEST_S / max(float(np.median(warmup)), 1e-9)))
     clock.reset_peak()
-    samples = _sample(clock, fn, calls, plan, group)
+    samples = plan.repeat(
+        lambda place: clock.time(fn, calls[place % len(calls)], calls=group)[0],
+        clock,
+        width_of=_width,
+        first_check=max(FEWEST, plan.min_samples),
+        fewest=FEWEST_OF_MEDIAN,
+    )
     noise = noise_of(before, clock.usage(), samples)
     return Latency(
         **provenance(clock),
@@ -85,21 +91,10 @@ def warm_up(clock, fn, calls, plan):
     return seconds, True
 
 
-def _sample(clock, fn, calls, plan, group):
-    """Seconds a call of each sample, until precise enough, out of time, or at the most samples."""
-    seconds, begin = [], clock.now()
-    next_check = max(FEWEST, plan.min_samples)
-    while len(seconds) < plan.max_samples:
-        taken, _ = clock.time(fn, calls[len(seconds) % len(calls)], calls=group)
-        seconds.append(taken)
-        width = None
-        if len(seconds) >= next_check:
-            low, high = median_interval(seconds)
-            width = (high - low) / 2 / float(np.median(seconds))
-            next_check = math.ceil(1.3 * next_check)
-        if len(seconds) >= FEWEST_OF_MEDIAN and plan.is_over(clock.now() - begin, width):
-            break
-    return np.array(seconds)
+def _width(samples):
+    """Half the interval of the median, over the median."""
+    found = median_interval(samples)
+    return (found.high - found.low) / 2 / found.median
 
 
 def _timings(samples, batch, group):
