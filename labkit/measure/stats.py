@@ -226,9 +226,9 @@ def drift(samples):
     return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)
 
 
-def is_stable(samples, *, window=5, tolerance=0.05):
-    """The warm-up rule: the medians of the last two windows of calls differ by at most `tolerance`."""
-    if len(samples) < 2 * window:
+def is_stable(samples):
+    """The warm-up rule: the medians of the last two windows of 5 calls differ by at most 5 %."""
+    if len(samples) < 10:
         return False
-    before, now = np.median(samples[-2 * window : -window]), np.median(samples[-window:])
-    return bool(abs(now - before) <= tolerance * before)
+    before, now = np.median(samples[-10:-5]), np.median(samples[-5:])
+    return bool(abs(now - before) <= 0.05 * before)
