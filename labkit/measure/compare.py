@@ -153,7 +153,7 @@ def _ratio_row(arm, baseline_s, arm_s, shared):
         pairs=len(ratios),
         baseline_ms=1e3 * float(np.median(baseline_s)),
         arm_ms=1e3 * float(np.median(arm_s)),
-        ratios=tuple(round(float(r), 6) for r in ratios),
+        ratios=tuple(ratios.round(6).tolist()),
     )
 
 

@@ -81,13 +81,11 @@ def times_as_long(slow: Latency, fast: Latency, *, items: bool = False) -> Inter
 
 def warm_up(clock, fn, calls, plan):
     """(seconds of each warm-up call, whether they became stable)."""
-    seconds, spent, begin = [], 0.0, clock.now()
+    seconds, begin = [], clock.now()
     while not is_stable(seconds):
-        if len(seconds) >= 1 and max(spent, clock.now() - begin) > WARMUP_SHARE * plan.seconds:
+        if seconds and clock.now() - begin > WARMUP_SHARE * plan.seconds:
             return seconds, False
-        taken, _ = clock.time(fn, calls[len(seconds) % len(calls)])
-        seconds.append(taken)
-        spent += taken
+        seconds.append(clock.time(fn, calls[len(seconds) % len(calls)])[0])
     return seconds, True
 
 
@@ -99,21 +97,21 @@ def _width(samples):
 
 def _timings(samples, batch, group):
     """The fields of a `Latency` that follow from its samples (seconds a call)."""
-    p50 = float(np.median(samples))
-    low, high = (1e3 * end if math.isfinite(end) else None for end in median_interval(samples))
-    (p95, no95), (p99, no99) = quantile(samples, 0.95), quantile(samples, 0.99)
+    ms = 1e3 * np.array(samples)
+    low, high = (end if math.isfinite(end) else None for end in median_interval(ms))
+    (p95, no95), (p99, no99) = quantile(ms, 0.95), quantile(ms, 0.99)
     if group > 1:
         p95 = p99 = None
         no99 = f"p95 and p99 need single calls; a sample is the mean of {group} calls, too short to be timed one by one"
     return {
         "batch": batch,
-        "p50_ms": 1e3 * p50,
+        "p50_ms": float(np.median(ms)),
         "low_ms": low,
         "high_ms": high,
-        "p95_ms": None if p95 is None else 1e3 * p95,
-        "p99_ms": None if p99 is None else 1e3 * p99,
+        "p95_ms": p95,
+        "p99_ms": p99,
         "tail_reason": no95 or no99,
-        "throughput_per_s": batch / float(samples.mean()),  # late calls count: a thousand answers take a thousand means
-        "samples_ms": tuple(round(1e3 * float(s), 6) for s in samples),
+        "throughput_per_s": 1e3 * batch / float(ms.mean()),  # late calls count: answers take the mean
+        "samples_ms": tuple(ms.round(6).tolist()),
         "calls_per_sample": group,
     }
