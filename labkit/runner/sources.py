@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.errors import LabError
-from labkit.files import notebooks, root, sha256
+from labkit.files import notebooks, sha256
 
 
 class Notebook(NamedTuple):
@@ -43,15 +43,15 @@ def find(names: Iterable[str] | None = None) -> list[Notebook]:
 
 def _locate(name):
     """The path of one notebook, by number, by name or by path."""
-    every = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    if name.endswith(".ipynb") and Path(name).is_file():
+        return Path(name).resolve()
+    every = notebooks()
     fitting = [path for path in every if name in (path.stem, path.name, path.name[:2])]
-    if not fitting and name.endswith(".ipynb") and Path(name).is_file():
-        fitting = [Path(name).resolve()]
     if len(fitting) == 1:
         return fitting[0]
     raise LabError(
         f"No single notebook is called {name!r}.",
-        expected=", ".join(path.stem for path in fitting or every) or "a path that ends in .ipynb",
+        expected=", ".join(path.stem for path in fitting or every),
         fix="labkit list",
     )
 
