@@ -48,6 +48,11 @@ class Machine:
         """For people; machines of one kind share it, whatever is installed on them."""
         return f"{self.gpu or self.cpu}, {self.logical_cores} cores"
 
+    @property
+    def kind(self):
+        """What machines share whose results may be compared, whatever is installed on them."""
+        return self.title, self.cpu_isa
+
 
 def cpu_isa():
     """The instruction sets of `ISA_FLAGS` this CPU has, in that order."""

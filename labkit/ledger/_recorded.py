@@ -58,7 +58,7 @@ def record(
 
 def _newest_runs(machine, profile):
     """{notebook: the newest completed run of a profile on machines of this kind}, ours alone."""
-    ours = {row.machine_key for row in find(Machine) if row.title == machine.title and row.cpu_isa == machine.cpu_isa}
+    ours = {row.machine_key for row in find(Machine) if row.kind == machine.kind}
     done = {row.run_key for row in find(Completion)}
     runs = find(Run, profile=profile, edition=EDITION, reported_by=None)
     runs = [run for run in runs if run.machine_key in ours and run.run_key in done]
@@ -127,9 +127,8 @@ def recorded_rows(table):
 
 def pages_of(machine, folder):
     """The tables of each recorded file of machines of one kind: {name of a table: its rows}."""
-    kind = machine.title, machine.cpu_isa
     every = (page["tables"] for page in _pages(folder))
-    return [tables for tables in every if kind in ((row.title, row.cpu_isa) for row in tables["machines"])]
+    return [tables for tables in every if machine.kind in (row.kind for row in tables["machines"])]
 
 
 def _folder_name(hardware, machine):

@@ -43,14 +43,19 @@ class Tally(NamedTuple):
     @property
     def changes(self):
         """Whether, on one machine, another seed says otherwise."""
-        said = {(*where, verdict) for (_, *where), verdict in self.verdicts.items()}
-        return len(said) > len({where[:-1] for where in said})
+        return any(len(verdicts) > 1 for verdicts in self._by_machine())
 
     @property
     def contradicts(self):
         """Whether, on one machine, it holds with one seed and fails with another."""
-        said = {(*where, verdict) for (_, *where), verdict in self.verdicts.items()}
-        return any((*where, "holds") in said for *where, verdict in said if verdict == "fails")
+        return any({"holds", "fails"} <= verdicts for verdicts in self._by_machine())
+
+    def _by_machine(self):
+        """The different verdicts of each machine and reporter."""
+        said = defaultdict(set)
+        for (_, *where), verdict in self.verdicts.items():
+            said[*where].add(verdict)
+        return said.values()
 
 
 def _counted(number, noun):
@@ -67,7 +72,7 @@ def by_seed(profile, seeds=None):
     runs = [run for run in find(Run, profile=profile) if run.run_key in done and (not seeds or run.seed in seeds)]
     runs.sort(key=lambda run: (run.reported_by is None, run.started_utc), reverse=True)
     hosts = {row.run_key: row.host for row in find(Attempt)}
-    kinds = {row.machine_key: (row.title, row.cpu_isa) for row in find(Machine)}
+    kinds = {row.machine_key: row.kind for row in find(Machine)}
 
     def case(run):
         return run.seed, (kinds.get(run.machine_key, run.machine_key), hosts.get(run.run_key)), run.reported_by
