@@ -144,7 +144,7 @@ def bootstrap_median(samples: Any) -> Interval:
     return _of_median(samples, len(samples))
 
 
-def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS, seed: int = 0) -> Interval:
+def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval:
     """95 % bootstrap `Interval` of the mean of `after - before`, both (n,), of the same items; none below 16 items.
 
     For two models on one test set, with 1 where an image is right and 0 where not: most images are right (or wrong)
@@ -162,11 +162,11 @@ def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS, seed: int =
     if n < FEWEST_PAIRS:
         return Interval(-math.inf, math.inf, n, middle, fewest=FEWEST_PAIRS)
     values, counts = np.append(values, [-most, most]), np.append(counts, [0.5, 0.5])
-    means = np.random.default_rng(seed).multinomial(n, counts / (n + 1), draws) @ values / n
+    means = np.random.default_rng(0).multinomial(n, counts / (n + 1), draws) @ values / n
     return replace(middle_part(means, n, middle), fewest=FEWEST_PAIRS)
 
 
-def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400, seed: int = 0) -> Interval:
+def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400) -> Interval:
     """95 % percentile bootstrap `Interval` of `statistic(*medians)`: whole rounds are drawn again.
 
     For a number computed from many medians, such as the error of a fit; as each draw is a fit, there are fewer of them.
@@ -174,7 +174,7 @@ def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400, seed:
     statistic  of one array (n,) of medians for each of `samples`; -> number
     samples    arrays (n, rounds) of seconds, measured in the same rounds
     """
-    rounds, random = samples[0].shape[1], np.random.default_rng(seed)
+    rounds, random = samples[0].shape[1], np.random.default_rng(0)
 
     def once(draw):
         return statistic(*(np.median(each[:, draw], axis=1) for each in samples))
