@@ -46,23 +46,18 @@ def saved_for_backward(fn: Callable, *args: Any) -> int:
     tally = _Tally()
 
     def pack(tensor):
-        saved = _Saved(tensor)
+        def saved():
+            return tensor
+
         owner = tensor if tensor._base is None else tensor._base
         if not (owner.is_leaf and owner.requires_grad):  # a parameter, or a view of one, exists anyway
             tally.hold(tensor.untyped_storage(), saved)
         return saved
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved()):
         output = fn(*args)
     del output
     return tally.peak
-
-
-class _Saved:
-    """A saved tensor, and nothing else: it lives as long as autograd wants it."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
 
 
 class _Tally:
