@@ -34,8 +34,7 @@ def ceilings(
     clock = clock_of(device)
     share = seconds / (1 + len(precisions))
     measured = [_copy_ceiling(clock, share), *(_matmul_ceiling(clock, share, name) for name in precisions)]
-    where = {key: provenance(clock)[key] for key in ("device", "threads")}
-    return tuple(Ceiling(run_key="", **where, **fields) for fields in measured)
+    return tuple(Ceiling(**provenance(clock), **fields) for fields in measured)
 
 
 def _copy_ceiling(clock, seconds):
