@@ -59,10 +59,15 @@ def record(
 def _newest_runs(machine, profile):
     """{notebook: the newest completed run of a profile on machines of this kind}, ours alone."""
     ours = {row.machine_key for row in find(Machine) if row.kind == machine.kind}
+    runs = completed(profile=profile, edition=EDITION, reported_by=None)
+    return {run.notebook: run for run in runs if run.machine_key in ours}
+
+
+def completed(**wanted):
+    """The runs whose fields equal `wanted` and that went to their end, oldest first."""
     done = {row.run_key for row in find(Completion)}
-    runs = find(Run, profile=profile, edition=EDITION, reported_by=None)
-    runs = [run for run in runs if run.machine_key in ours and run.run_key in done]
-    return {run.notebook: run for run in sorted(runs, key=lambda run: run.started_utc)}
+    runs = [run for run in find(Run, **wanted) if run.run_key in done]
+    return sorted(runs, key=lambda run: run.started_utc)
 
 
 def _new_page(run, hardware):

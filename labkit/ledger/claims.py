@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit import device
-from labkit.ledger._recorded import pages_of
+from labkit.ledger._recorded import completed, pages_of
 from labkit.ledger._store import find
-from labkit.ledger.rows import Attempt, Claim, Completion, LessonAnswer, Machine, Run
+from labkit.ledger.rows import Attempt, Claim, LessonAnswer, Machine, Run
 from labkit.ledger.shown import shown
 
 
@@ -68,9 +68,8 @@ def by_seed(profile, seeds=None):
     Of each notebook, seed, machine and reporter only the newest completed run counts, and only the claims that the
     newest run makes: the newest of ours, where there is one.
     """
-    done = {row.run_key for row in find(Completion)}
-    runs = [run for run in find(Run, profile=profile) if run.run_key in done and (not seeds or run.seed in seeds)]
-    runs.sort(key=lambda run: (run.reported_by is None, run.started_utc), reverse=True)
+    runs = [run for run in reversed(completed(profile=profile)) if not seeds or run.seed in seeds]
+    runs.sort(key=lambda run: run.reported_by is not None)
     hosts = {row.run_key: row.host for row in find(Attempt)}
     kinds = {row.machine_key: row.kind for row in find(Machine)}
 

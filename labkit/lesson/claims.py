@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from labkit.errors import LedgerError
-from labkit.ledger import find
+from labkit.ledger import completed
 from labkit.ledger.claims import by_seed
-from labkit.ledger.rows import Completion, Run
 from labkit.lesson.cards import template
 from labkit.lesson.syllabus import lessons
 
@@ -100,8 +99,7 @@ def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
     """
     found = by_seed(profile, seeds)
     if not found:
-        done = {row.run_key for row in find(Completion)}
-        others = sorted({run.profile for run in find(Run) if run.run_key in done} - {profile})
+        others = sorted({run.profile for run in completed()} - {profile})
         raise LedgerError(
             f"No completed run of the profile {profile!r} makes a claim.",
             found=f"runs of the profile {' and '.join(others)}" if others else "no completed run",
