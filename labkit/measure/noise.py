@@ -63,7 +63,7 @@ def read_usage(device=None):
 
     gpu = devices.uuid(device)
     times = psutil.cpu_times(percpu=True)
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(len(times))
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
     mine = [times[core] for core in usable if core < len(times)]
     working = ("user", "nice", "system", "irq", "softirq")  # guests are among the users
     return Usage(
