@@ -78,6 +78,11 @@ def sha256(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def short_digest(text):
+    """16 hex digits that stand for a text: the beginning of its sha256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def require_published(path, wanted, *, fix):
     """Raise DataError unless the file has the sha256 that it was published with."""
     found = sha256(path) if path.is_file() else "no such file"

@@ -1,7 +1,6 @@
 """The machine that numbers are measured on, the words of its CPU about itself, and the commit of the workbook."""
 
 import functools
-import hashlib
 import json
 import os
 import platform
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from labkit.files import root
+from labkit.files import root, short_digest
 
 # The instruction sets that decide how fast a CPU is at fp32, bf16 and int8.
 ISA_FLAGS = (
@@ -93,8 +92,7 @@ def describe() -> Machine:
         "torch": str(torch.__version__),
         "torch_threads": torch.get_num_threads(),
     }
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    return Machine(machine_key=digest, **facts)
+    return Machine(machine_key=short_digest(json.dumps(facts, sort_keys=True)), **facts)
 
 
 def usable_cores() -> int:

@@ -12,7 +12,7 @@ import torch
 from labkit import device as devices
 from labkit.engines import _trusted, inductor
 from labkit.engines.served import Served
-from labkit.files import artifacts
+from labkit.files import artifacts, short_digest
 
 RUNS, PRECISIONS, check = "torch", ("fp32",), inductor.check  # an export leaves autocast out
 
@@ -45,7 +45,7 @@ def _obtain(exported, example):
         "gpu": machine.gpu,
         "driver": machine.gpu_driver,
     }
-    name = hashlib.sha256((about["onnx_sha256"] + about["settings"]).encode()).hexdigest()[:16]
+    name = short_digest(about["onnx_sha256"] + about["settings"])
     path = artifacts() / "engines" / f"{name}.pt2"
     package = io.BytesIO()
 

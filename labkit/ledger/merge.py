@@ -4,7 +4,6 @@ A parcel is an artifacts folder, or a zip of one: its `ledger.sqlite`, and the e
 name. It may come from a stranger. Nothing is written where it says, and only rows that fit the tables here are taken.
 """
 
-import hashlib
 import math
 import re
 import sqlite3
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabError
-from labkit.files import artifacts, atomic
+from labkit.files import artifacts, atomic, short_digest
 from labkit.ledger._store import add, check_types, columns, connect, edition_of, find, row_of, tables
 from labkit.ledger.rows import EDITION, Attempt, Batch, EngineFile
 
@@ -167,7 +166,7 @@ def _as_reported(row, source):
     changes = {name: _plain(value) for name, value in vars(row).items() if isinstance(value, str)}
     changes |= {key: REPORTED + changes[key] for key in ("run_key", "batch_key") if key in changes}
     if changes.get("output"):
-        changes["output"] = f"reported/{hashlib.sha256(changes['run_key'].encode()).hexdigest()[:16]}.ipynb"
+        changes["output"] = f"reported/{short_digest(changes['run_key'])}.ipynb"
     return changes | {"reported_by": _plain(source)}
 
 

@@ -10,7 +10,6 @@ Source   netron, https://github.com/lutzroeder/netron, MIT licence
 import base64
 import functools
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from labkit.device import packages
 from labkit.errors import LabError, Unavailable
 from labkit.export.gate import parsed
 from labkit.export.walk import inside
-from labkit.files import artifacts, write_text
+from labkit.files import artifacts, short_digest, write_text
 from labkit.lesson import cards
 
 IN_A_CELL = 520  # CSS pixels, the height of a drawing
@@ -61,7 +60,7 @@ def show(path: str | Path, *others: str | Path) -> None:
 def _linked(graphs):
     """A link to the drawing as a page in artifacts/graphs, as seen from where the runner puts the executed notebook."""
     text = page(graphs)
-    name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.html"
+    name = f"{short_digest(text)}.html"
     write_text(artifacts() / "graphs" / name, text)
     titles = cards.escape(" and ".join(graph.name for graph in graphs))
     return f'<a href="../../graphs/{name}">{titles}, drawn by netron</a>'

@@ -1,14 +1,13 @@
 """The notebooks of the course as they lie on disk: which there are, what they are, which parameters they take."""
 
 import ast
-import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.errors import LabError
-from labkit.files import notebooks, sha256
+from labkit.files import notebooks, sha256, short_digest
 
 
 class Notebook(NamedTuple):
@@ -122,7 +121,7 @@ def digest(paths):
     """Hex digest of these notebooks and of the source of labkit: a resumed batch shares it with its first start."""
     package = Path(__file__).resolve().parent.parent
     lines = [f"{sha256(path)}  {path.name}\n" for path in (*paths, *sorted(package.rglob("*.py")))]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+    return short_digest("".join(lines))
 
 
 def course():

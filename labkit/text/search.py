@@ -1,6 +1,5 @@
 """Search by meaning: texts as vectors of length 1, whose product is the cosine of the angle between them."""
 
-import hashlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from labkit import engines, export, models
 from labkit.data import Paragraph, paragraphs
-from labkit.files import artifacts, atomic
+from labkit.files import artifacts, atomic, short_digest
 from labkit.models import minilm
 from labkit.text.batches import encoded
 
@@ -44,7 +43,7 @@ def course_index() -> Index:
     """
     known, folder = paragraphs(), artifacts() / "minilm"
     made_of = "\n".join([minilm.SHA256["model.safetensors"], *(each.text for each in known)])
-    kept = folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.safetensors"
+    kept = folder / f"{short_digest(made_of)}.safetensors"
     answer = engines.load("onnxruntime", _exported(folder / "minilm.onnx"), torch.zeros(1, 2, dtype=torch.int64))
     if not kept.is_file():
         for old in folder.glob("*.safetensors"):

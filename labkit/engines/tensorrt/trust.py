@@ -3,7 +3,6 @@
 All of this is checked before TensorRT sees a byte, so it holds on a machine without a GPU too.
 """
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from labkit.engines import _trusted
 from labkit.engines.tensorrt.builder import Built, Settings, Source, build
 from labkit.engines.tensorrt.libraries import facts, library
-from labkit.files import artifacts
+from labkit.files import artifacts, short_digest
 from labkit.ledger.rows import EngineFile
 
 
@@ -39,7 +38,7 @@ def obtain(onnx: Any, settings: Settings | None = None, *, folder: str | Path | 
     source = Source.read(onnx)
     settings = settings or Settings()
     about = {"onnx_sha256": source.sha256, "settings": settings.as_json(), **facts(library())}
-    choice = hashlib.sha256(settings.as_json().encode()).hexdigest()[:6]
+    choice = short_digest(settings.as_json())[:6]
     path = Path(folder or artifacts() / "engines") / f"{Path(source.name).stem}-{source.sha256[:10]}-{choice}.engine"
     new = []
 
