@@ -1,6 +1,5 @@
 """The memory of a call: its peak, and the bytes that it keeps for the backward pass."""
 
-import contextlib
 import gc
 import weakref
 from collections import Counter
@@ -30,10 +29,8 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
     fn()
     clock.synchronize()
     peak = clock.peak_bytes()
-    with _count_tensors() as tensors:
-        fn()
-    saved = saved_for_backward(fn)
-    return Memory(**provenance(clock), batch=batch, peak_bytes=peak, tensor_bytes=tensors.peak, saved_bytes=saved)
+    tensors, saved = _tensor_bytes(fn), saved_for_backward(fn)
+    return Memory(**provenance(clock), batch=batch, peak_bytes=peak, tensor_bytes=tensors, saved_bytes=saved)
 
 
 def saved_for_backward(fn: Callable, *args: Any) -> int:
@@ -81,14 +78,13 @@ class _Tally:
             self.now -= size
 
 
-@contextlib.contextmanager
-def _count_tensors():
-    """Count the storages that operators make while the block runs: a `_Tally`, by the life of each storage."""
+def _tensor_bytes(fn):
+    """Most bytes at once of the storages that operators make in `fn()`, each as long as it lives."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    tally, seen = _Tally(), weakref.WeakSet()
+    tally = _Tally()
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -96,10 +92,9 @@ def _count_tensors():
             output = func(*args, **(kwargs or {}))
             made = {t.untyped_storage() for t in tree_leaves(output) if isinstance(t, torch.Tensor)}
             for storage in made - given:
-                if storage not in seen:
-                    seen.add(storage)
-                    tally.hold(storage, storage)
+                tally.hold(storage, storage)
             return output
 
     with Watch():
-        yield tally
+        fn()
+    return tally.peak
