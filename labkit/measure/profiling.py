@@ -5,7 +5,6 @@ Profiling slows the program down: use it to find what to change, and `labkit.mea
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.files import atomic
@@ -51,7 +50,6 @@ class Profile(NamedTuple):
         return frame.sort_values("self_ms", ascending=False, ignore_index=True).head(top)
 
     def save_trace(self, path):
-        """Write a trace file; open it at ui.perfetto.dev or in chrome://tracing. Returns the path."""
+        """Write a trace file; open it at ui.perfetto.dev or in chrome://tracing."""
         with atomic(path) as temporary:
             self.profiler.export_chrome_trace(str(temporary))
-        return Path(path)
