@@ -5,4 +5,4 @@ writer. Several notebooks may write at once; each waits its turn.
 """
 
 from labkit.ledger._recorded import completed, record, recorded, recorded_rows  # noqa: F401
-from labkit.ledger._store import add, check_types, export, find, load, now, tables  # noqa: F401
+from labkit.ledger._store import add, export, find, load, now, tables  # noqa: F401
