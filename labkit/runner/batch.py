@@ -13,7 +13,7 @@ from labkit import ledger
 from labkit.errors import require_known
 from labkit.files import artifacts
 from labkit.ledger.rows import Attempt, Batch, Completion
-from labkit.runner import keeper, process, sources, tasks
+from labkit.runner import cluster, keeper, process, sources, tasks
 from labkit.runner.progress import Progress, expected_seconds
 from labkit.runner.tasks import PROFILES, label
 
@@ -44,7 +44,8 @@ def run(notebooks, settings, *, show):
             with keeper.private_places(lock) as private, progress.moving:
                 for name in passed_before:
                     progress.say(f"{name}  passed before, not run again")
-                ended = _runner(settings).run(jobs, settings, private=private, progress=progress, go_on=go_on)
+                run_jobs = cluster.run if settings.cluster else process.run
+                ended = run_jobs(jobs, settings, private=private, progress=progress, go_on=go_on)
                 with closing(ended):
                     done = passed_before | {label(attempt): attempt for attempt in ended}
         finally:
@@ -53,15 +54,6 @@ def run(notebooks, settings, *, show):
         ledger.add(replace(batch, status="passed" if result.ok else "failed"))
         progress.finish(result.attempts)
     return result
-
-
-def _runner(settings):
-    """The module whose `run` executes the tasks."""
-    if not settings.cluster:
-        return process
-    from labkit.runner import cluster  # here: dask takes a second to import
-
-    return cluster
 
 
 def _is_finished(attempt):
