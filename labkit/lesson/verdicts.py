@@ -75,24 +75,22 @@ def weigh(value):
 
 
 def of_prediction(row):
-    """The verdict on a revealed prediction: "no answer" without one, "open" with a reason, else `_of_guess`."""
+    """The verdict on a revealed prediction: "no answer", "right", "close" (numbers only) or "off".
+
+    "open" when there is no result, or a reason to doubt it, or when its interval allows the answer.
+    """
     if row.source == "default":
         return "no answer"
-    return "open" if row.reason else _of_guess(row.answer, row.result, row.low, row.high)
-
-
-def _of_guess(answer, result, low=None, high=None):
-    """ "right", "close" (numbers only) or "off"; "open" when there is no result, or its interval allows the answer."""
-    if result is None:
+    if row.reason or row.result is None:
         return "open"
     try:
-        guess, truth = float(answer), float(result)
+        guess, truth = float(row.answer), float(row.result)
     except ValueError:
-        return "right" if answer == result else "off"
+        return "right" if row.answer == row.result else "off"
     if guess == truth:
         return "right"
     factor = math.exp(abs(math.log(guess / truth))) if guess * truth > 0 else math.inf
-    if factor > RIGHT and low is not None and low <= guess <= high:
+    if factor > RIGHT and row.low is not None and row.low <= guess <= row.high:
         return "open"
     return "right" if factor <= RIGHT else "close" if factor <= CLOSE else "off"
 

@@ -1,12 +1,20 @@
 """The verdicts on predictions and claims."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from labkit.errors import LessonError
+from labkit.ledger.rows import Prediction
 from labkit.lesson import verdicts
 from labkit.measure.stats import Interval, mean_interval
+
+
+def of_guess(answer, result, low=None, high=None):
+    """The verdict on what a reader said."""
+    row = Prediction(run_key="r", prediction_id="p", question="?", source="reader", answer=answer, result=result)
+    return verdicts.of_prediction(replace(row, low=low, high=high))
 
 
 @pytest.mark.parametrize(
@@ -19,15 +27,15 @@ from labkit.measure.stats import Interval, mean_interval
     ],
 )
 def test_a_guess_is_right_within_a_tenth_and_close_within_a_quarter(answer, result, verdict):
-    assert verdicts._of_guess(answer, result) == verdict
+    assert of_guess(answer, result) == verdict
 
 
 def test_an_answer_that_the_interval_allows_is_not_called_off():
-    assert verdicts._of_guess("3", "2", 0.5, 3.5) == "open"
-    assert verdicts._of_guess("0", "1", -0.5, 2.5) == "open"
-    assert verdicts._of_guess("2.1", "2", 0.5, 3.5) == "right"
-    assert verdicts._of_guess("4", "2", 0.5, 3.5) == "off"
-    assert verdicts._of_guess("4", None) == "open"
+    assert of_guess("3", "2", 0.5, 3.5) == "open"
+    assert of_guess("0", "1", -0.5, 2.5) == "open"
+    assert of_guess("2.1", "2", 0.5, 3.5) == "right"
+    assert of_guess("4", "2", 0.5, 3.5) == "off"
+    assert of_guess("4", None) == "open"
 
 
 class Timed:
