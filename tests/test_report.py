@@ -379,10 +379,6 @@ def test_a_picture_on_a_readable_page_says_its_words_and_one_without_any_says_wh
     assert "No description has been provided" not in shown
 
 
-def test_a_link_never_leaves_the_folder_in_an_absolute_way(tmp_path):
-    assert pages.link(tmp_path / "a" / "b.html", tmp_path / "c") == "../a/b.html"
-
-
 def test_a_page_can_be_written_elsewhere(tmp_path):
     write_text(tmp_path / "other" / "x.json", "{}")
     assert report.write_report(tmp_path / "other" / "page.html").exists()

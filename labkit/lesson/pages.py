@@ -70,7 +70,7 @@ def _write(path):
             if "image/png" in output.get("data", {}):
                 output.metadata.setdefault("image/png", {}).setdefault("alt", "The text below says what to see here.")
     body, _ = _exporter().from_notebook_node(notebook)
-    report = link(artifacts() / "report.html", path.parent)
+    report = os.path.relpath(artifacts() / "report.html", path.parent)
     filled = cards.template("notebook.html").render(title=path.stem, body=body, report=report)
     write_text(path.with_suffix(".html"), filled)
 
@@ -91,8 +91,3 @@ def _formula(found):
         return convert(found[1] or found[2], display="block" if found[1] else "inline")
     except Exception:  # it raises half a dozen kinds of its own
         return f"<code>{cards.escape(found[1] or found[2])}</code>"
-
-
-def link(path, folder):
-    """A link from a page in `folder` to `path`."""
-    return os.path.relpath(path, folder)

@@ -4,6 +4,7 @@ Nothing in it is fetched from elsewhere: the styles and pictures are inside, the
 """
 
 import math
+import os
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
@@ -105,16 +106,17 @@ def _with_pages(attempts, folder):
     in_book, files = {}, {}
     for attempt in attempts:
         page = folder / f"lessons/{attempt.notebook}.html"
+        file = artifacts() / (attempt.output or "")
         if page.is_file() and not attempt.reported_by:
             in_book[attempt] = page
-        elif attempt.output and (artifacts() / attempt.output).is_file():
-            files[attempt] = artifacts() / attempt.output
+        elif file.is_file():
+            files[attempt] = file
     beside = pages.beside([file for attempt, file in files.items() if not attempt.reported_by])
     rows = []
     for attempt in attempts:
         file = files.get(attempt)
         links = {"page": in_book.get(attempt) or beside.get(file), "notebook_file": file}
-        rows.append(asdict(attempt) | {name: path and pages.link(path, folder) for name, path in links.items()})
+        rows.append(asdict(attempt) | {name: path and os.path.relpath(path, folder) for name, path in links.items()})
     return rows
 
 
@@ -122,7 +124,7 @@ def _book(folder):
     """A link from `folder` to the first page of the course as a book, or None where there is none."""
     for place in (folder, artifacts() / "book"):
         if (place / "index.html").is_file():
-            return pages.link(place / "index.html", folder)
+            return os.path.relpath(place / "index.html", folder)
     return None
 
 
