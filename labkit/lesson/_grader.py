@@ -13,7 +13,6 @@ import resource
 import signal
 import sys
 import tempfile
-import time
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +31,8 @@ ENDED = "Your answer ended the process that checks it."
 ENDLESS = f"Your answer had not finished after {COMPUTING_S} seconds of computing. Does a call in it never end?"
 ASLEEP = f"Your answer had not finished after {WAITING_S} seconds, and hardly computed. What does it wait for?"
 STOPPED = "The grading was stopped by a signal, as a system does that has no memory left. Grade again."
-OUTSIDE = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGHUP}
+BY_SIGNAL = {signal.SIGXCPU: ("wrong", ENDLESS), signal.SIGALRM: ("wrong", ASLEEP)}
+BY_SIGNAL |= dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP), ("not graded", STOPPED))
 
 
 class _HandedIn(BaseException):
@@ -56,21 +56,17 @@ def _apart(out, *cell):
             os.setsid()  # so that what it starts is ended with it
             out.close()
             resource.setrlimit(resource.RLIMIT_CPU, (COMPUTING_S, COMPUTING_S + 5))
+            signal.alarm(WAITING_S)
             _tell(said, cell)
         try:
-            ended = _wait(child, time.monotonic() + WAITING_S)
+            _, status = os.waitpid(child, 0)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
         said.seek(0)
         with suppress(ValueError):
             return json.loads(said.read())
-    if ended is None:
-        os.waitpid(child, 0)
-        return "wrong", ASLEEP
-    if ended == -signal.SIGXCPU:
-        return "wrong", ENDLESS
-    return ("not graded", STOPPED) if ended in OUTSIDE else ("wrong", ENDED)
+    return BY_SIGNAL.get(-os.waitstatus_to_exitcode(status), ("wrong", ENDED))
 
 
 def _tell(said, cell):
@@ -82,16 +78,6 @@ def _tell(said, cell):
             said.write(json.dumps([verdict, message[:MOST_CHARACTERS]]).encode())
     finally:
         os._exit(0)
-
-
-def _wait(child, deadline):
-    """The exit status of a process, below 0 where a signal ended it; None at the deadline."""
-    while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    return None
 
 
 def grade(exercise_id, imports, source):
