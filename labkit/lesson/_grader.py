@@ -13,8 +13,7 @@ import resource
 import signal
 import sys
 import tempfile
-from contextlib import redirect_stdout, suppress
-from pathlib import Path
+from contextlib import suppress
 from types import SimpleNamespace
 
 import psutil
@@ -41,7 +40,7 @@ class _HandedIn(BaseException):
 
 def main():
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    os.dup2(2, 1)  # what answers print is dropped
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     exercises.registry()  # imported once, for all of them
     for line in sys.stdin.readlines():  # all of them: an answer that asks for input finds none
@@ -86,8 +85,7 @@ def grade(exercise_id, imports, source):
     imports  lines of import of the cells before it; one that fails here is left out
     """
     verify = exercises.find(exercise_id).verify
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-        verdict, message = verdict_on(lambda: _handed_in(exercise_id, imports, source), verify)
+    verdict, message = verdict_on(lambda: _handed_in(exercise_id, imports, source), verify)
     if "NameError" in message:
         message += " (graded alone: the cell must hold all it needs but the notebook's imports)"
     return verdict, message
