@@ -59,7 +59,7 @@ def _environment():
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, readable=readable, span=span, known=_known, code=_code, shown=shown)
+    environment.filters.update(number=number, readable=readable, span=span, code=_code, shown=shown)
     return environment
 
 
@@ -70,7 +70,7 @@ def macros():
 
 def number(value, unit=None):
     """A number with three significant digits and its unit: "1 graph", "1/122" for 0.0082 x; a dash when unknown."""
-    if not _known(value):
+    if value is None or value != value:
         return "–"
     value, (first, _, rest) = float(value) + 0.0, (unit or "").partition(" ")  # -0.0 becomes 0.0
     if first == "x" and 0 < value < 0.1:
@@ -111,8 +111,3 @@ def _code(text):
     from markupsafe import Markup
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
-
-
-def _known(value):
-    """True for a field of a row, from the ledger or from pandas, that holds something: neither None nor NaN."""
-    return value is not None and value == value
