@@ -151,7 +151,7 @@ def _read_recipe(context: Context, path: Path | None):
     known = [each.name for each in context.command.params if each.expose_value and each.name != "recipe"]
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise LabError(
             f"The recipe {path} cannot be read.",
             expected='a TOML file with lines such as epochs = 3 and schedule = "cosine"',
