@@ -123,25 +123,21 @@ PUBLISHED = {
 }
 
 
-def _with_the_fields_of(config):
-    """Decorate a command: each field of a class becomes an option, with what its docstring says about the field.
+def _with_all_settings(command):
+    """Decorate a command: each field of `TrainConfig` becomes an option, with what its docstring says about the field.
 
     It is named as the field and, where there is one, by the published name.
     """
-
-    def decorate(command):
-        *parameters, collecting = inspect.signature(command).parameters.values()
-        for field in dataclasses.fields(config):
-            names = ["--" + field.name.replace("_", "-"), *PUBLISHED.get(field.name, ())]
-            option = Option(*names, help=described(config.__doc__)[field.name])
-            kind = Annotated[field.type, option]
-            parameters.append(
-                inspect.Parameter(field.name, collecting.KEYWORD_ONLY, default=field.default, annotation=kind)
-            )
-        command.__signature__ = inspect.Signature(parameters)
-        return command
-
-    return decorate
+    *parameters, collecting = inspect.signature(command).parameters.values()
+    for field in dataclasses.fields(TrainConfig):
+        names = ["--" + field.name.replace("_", "-"), *PUBLISHED.get(field.name, ())]
+        option = Option(*names, help=described(TrainConfig.__doc__)[field.name])
+        kind = Annotated[field.type, option]
+        parameters.append(
+            inspect.Parameter(field.name, collecting.KEYWORD_ONLY, default=field.default, annotation=kind)
+        )
+    command.__signature__ = inspect.Signature(parameters)
+    return command
 
 
 def _read_recipe(context: Context, path: Path | None):
@@ -164,7 +160,7 @@ def _read_recipe(context: Context, path: Path | None):
 
 
 @app.command()
-@_with_the_fields_of(TrainConfig)
+@_with_all_settings
 def train(
     model: str = "cnn-medium",
     dataset: str = "fashion-mnist",
