@@ -53,22 +53,20 @@ def _normalized(x, ghost_size, weight, bias, eps):
 
 
 def _in_one(x, ghost_size, weight, bias, eps):
-    """The same for a compiler, which makes few passes of all ghosts of it, and would not of a loop."""
-    count, channels, height, width = x.shape
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    if x.is_contiguous(memory_format=torch.channels_last):  # channels are columns, to be summed
-        groups = wide.permute(0, 2, 3, 1).reshape(-1, ghost_size * height * width, channels)
-        where, shape = (1,), (-1,)
-    else:
-        groups, where, shape = wide.unflatten(0, (-1, ghost_size)), (1, 3, 4), (-1, 1, 1)
-    mean = groups.mean(where, keepdim=True)
-    variance = (groups - mean).square().mean(where, keepdim=True)
-    scale = (variance + eps).rsqrt() * (1 if weight is None else weight.view(shape))
-    y = groups * scale + ((0 if bias is None else bias.view(shape)) - mean * scale)
-    y = y.reshape(count, height, width, channels).permute(0, 3, 1, 2) if len(where) == 1 else y.flatten(0, 1)
-    size = groups.numel() // mean.numel()  # values under one mean
-    statistics = [each.view(-1, channels).mean(0) for each in (mean, variance * (size / max(size - 1, 1)))]
-    return y.to(x.dtype), *statistics
+    """The same for a compiler, which makes few passes of one batch norm, and would not of a loop.
+
+    The ghosts stand beside each other: to batch norm, each channel of each ghost is a channel.
+    """
+    channels, ghosts = x.shape[1], len(x) // ghost_size
+    mean, variance = x.new_zeros(2, ghosts * channels, dtype=torch.promote_types(x.dtype, torch.float32))
+    weight, bias = (each if each is None else each.repeat(ghosts) for each in (weight, bias))
+    columns = x.is_contiguous(memory_format=torch.channels_last)  # channels are columns
+    pixels = x.permute(0, 2, 3, 1) if columns else x
+    groups = pixels.reshape(ghosts, -1, channels) if columns else pixels.unflatten(0, (ghosts, -1))
+    y = F.batch_norm(groups.transpose(0, 1).flatten(1, 2), mean, variance, weight, bias, True, 1, eps)
+    y = y.unflatten(1, (ghosts, channels)).transpose(0, 1).contiguous().view(pixels.shape)
+    statistics = [each.view(ghosts, channels).mean(0) for each in (mean, variance)]
+    return y.permute(0, 3, 1, 2) if columns else y, *statistics
 
 
 class GhostBatchNorm2d(nn.BatchNorm2d):
