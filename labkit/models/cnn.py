@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from torch import nn
 
+SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 48}  # name: channels after the first block
+
 
 def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU) -> nn.Sequential:
     """A network of three blocks with `width`, 2 `width` and 4 `width` channels.
