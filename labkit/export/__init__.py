@@ -1,4 +1,5 @@
 """A network as an ONNX file: written, checked, compared with the original, looked into, simplified, run."""
+# ruff: noqa: F401 (what is offered here)
 
 from labkit.export.from_torch import to_onnx
 from labkit.export.gate import checked, precision_of
@@ -8,7 +9,3 @@ from labkit.export.parity import parity
 from labkit.export.runtime import as_written, session
 from labkit.export.simplify import PASSES, runtime_graph, simplify
 from labkit.export.weights import network_with
-
-__all__ = ["as_written", "checked", "parity", "precision_of", "random_inputs", "session", "to_onnx"]
-__all__ += ["PASSES", "node_times", "nodes", "operator_times", "operators"]
-__all__ += ["network_with", "runtime_graph", "simplify"]

@@ -11,6 +11,7 @@
 Precision lives in the file: every engine that reads ONNX then
 computes in it, and it can be verified anywhere.
 """
+# ruff: noqa: F401 (what is offered here)
 
 from labkit.quantize.automatic import automatic, float_nodes
 from labkit.quantize.calibration import Again, Calibration
@@ -24,7 +25,3 @@ from labkit.quantize.outliers import outliers_apart
 from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
 from labkit.quantize.sensitivity import all_outputs, logits, sensitivity
 from labkit.quantize.smoothing import smoothed
-
-__all__ = ["METHODS", "RECIPES", "Again", "Calibration", "Limit", "all_outputs", "automatic", "by_name", "dynamic"]
-__all__ += ["float_nodes", "images_for", "in_int8", "logits", "observe", "outliers_apart", "prepared", "ranges"]
-__all__ += ["sensitivity", "smoothed", "static", "to_compare", "to_fp8", "to_fp16", "weight_only"]
