@@ -6,6 +6,7 @@ and model, settings, library, GPU and driver of the row are those of today. Else
 
 import hashlib
 
+from labkit import device as devices
 from labkit import ledger
 from labkit.files import atomic
 from labkit.ledger.rows import EngineFile
@@ -13,6 +14,16 @@ from labkit.ledger.rows import EngineFile
 
 class Untrusted(Exception):
     """Why an engine file must not be loaded: it is not what was built here, or not for this machine as it is now."""
+
+
+def facts(library, version):
+    """What a file depends on beside its model and settings, as fields of `rows.EngineFile`: a change means a new build.
+
+    gpu, compute_capability (such as "8.9") and driver are None where there is no GPU.
+    """
+    machine = devices.describe()
+    gpu = {"gpu": machine.gpu, "compute_capability": devices.compute_capability(), "driver": machine.gpu_driver}
+    return {"library": library, "library_version": version, **gpu}
 
 
 def obtain(path, build, **about):

@@ -40,10 +40,7 @@ def _obtain(exported, example):
     about = {
         "onnx_sha256": _digest(exported),
         "settings": json.dumps({**given, "cpu": machine.cpu, "isa": machine.cpu_isa}),
-        "library": "aotinductor",
-        "library_version": machine.torch,
-        "gpu": machine.gpu,
-        "driver": machine.gpu_driver,
+        **_trusted.facts("aotinductor", machine.torch),
     }
     name = short_digest(about["onnx_sha256"] + about["settings"])
     path = artifacts() / "engines" / f"{name}.pt2"

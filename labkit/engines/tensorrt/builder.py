@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit import device as devices
 from labkit import export
 from labkit.engines.tensorrt import layers
-from labkit.engines.tensorrt.libraries import facts, failed, library, recorder, rejected
+from labkit.engines.tensorrt.libraries import failed, library, recorder, rejected
 from labkit.errors import LabError, Unavailable, require_known
 
 MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Memory", "scratch": "Max Scratch Memory"}
@@ -160,7 +161,7 @@ def _aim(found, config, targets):
     known = found.trt.ComputeCapability.__members__
     for name in targets:
         require_known(name, known, "GPU generation")
-    here = f"SM{(facts(found)['compute_capability'] or '').replace('.', '')}"
+    here = f"SM{(devices.compute_capability() or '').replace('.', '')}"
     wanted = targets or (("CURRENT",) if here in known else ())
     if wanted:
         config.num_compute_capabilities = len(wanted)

@@ -59,16 +59,6 @@ def library() -> Any:
     )
 
 
-def facts(found):
-    """The facts that an engine depends on beside its graph, as fields of `rows.EngineFile`: a change means a new build.
-
-    gpu, compute_capability (such as "8.9") and driver are None where there is no GPU.
-    """
-    machine = devices.describe()
-    gpu = {"gpu": machine.gpu, "compute_capability": devices.compute_capability(), "driver": machine.gpu_driver}
-    return {"library": found.name, "library_version": found.version, **gpu}
-
-
 def require_gpu(found: Any) -> None:
     """Raise Unavailable, with the reason, unless engines of this library can run here."""
     capability = devices.compute_capability()

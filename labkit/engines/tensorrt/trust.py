@@ -9,7 +9,7 @@ from typing import Any
 
 from labkit.engines import _trusted
 from labkit.engines.tensorrt.builder import Built, Settings, Source, build
-from labkit.engines.tensorrt.libraries import facts, library
+from labkit.engines.tensorrt.libraries import library
 from labkit.files import artifacts, short_digest
 from labkit.ledger.rows import EngineFile
 
@@ -37,7 +37,8 @@ def obtain(onnx: Any, settings: Settings | None = None, *, folder: str | Path | 
     """
     source = Source.read(onnx)
     settings = settings or Settings()
-    about = {"onnx_sha256": source.sha256, "settings": settings.as_json(), **facts(library())}
+    found = library()
+    about = {"onnx_sha256": source.sha256, "settings": settings.as_json(), **_trusted.facts(found.name, found.version)}
     choice = short_digest(settings.as_json())[:6]
     path = Path(folder or artifacts() / "engines") / f"{Path(source.name).stem}-{source.sha256[:10]}-{choice}.engine"
     new = []
