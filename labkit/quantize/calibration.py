@@ -96,11 +96,6 @@ class Calibration:
         return f"{self.count} examples of {self.source}"
 
 
-def named(batch):
-    """{name of the input: array} of a batch; the name is None where there is one input."""
-    return batch if isinstance(batch, dict) else {None: np.asarray(batch)}
-
-
 def _looked_at(data):
     """What is wrong: (what a network is calibrated with, what is here instead), or None. It counts the examples, too.
 
@@ -111,7 +106,7 @@ def _looked_at(data):
         return "where the batches come from, in words", "no source"
     early = []
     for batch in data.batches:
-        arrays = named(batch)
+        arrays = batch if isinstance(batch, dict) else {None: np.asarray(batch)}  # by input
         if not all(np.isfinite(values).all() for values in arrays.values()):
             return "finite numbers", "NaN or infinity"
         if data.count < FEWEST:

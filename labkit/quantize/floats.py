@@ -32,12 +32,14 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     data    an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest float16 stay float32.
             Without it only the weights are looked at
     """
+    from onnx.numpy_helper import to_array
     from onnxconverter_common import float16
 
     model = require_fp32(src, also=("int8",))
     seen = {} if data is None else observe(src, data)
     large = {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
-    large |= {tensor.name for tensor in model.graph.initializer if _reach(tensor) > LARGEST}
+    weights = {tensor.name: np.abs(to_array(tensor)).max(initial=0) for tensor in model.graph.initializer}
+    large |= {name for name, reach in weights.items() if reach > LARGEST}
     with explained(src, "converted to float16"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one for each weight that is smaller than the smallest float16
         converted = float16.convert_float_to_float16(
@@ -55,10 +57,3 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
 def _stays_in_float(node, large):
     """True for a node that touches a value of `large`, and for a cast, whose type is an attribute and stays."""
     return node.op_type == "Cast" or not large.isdisjoint([*node.input, *node.output])
-
-
-def _reach(tensor):
-    """The largest absolute value of a stored tensor."""
-    from onnx import numpy_helper
-
-    return np.abs(numpy_helper.to_array(tensor)).max(initial=0)
