@@ -112,20 +112,20 @@ def _recipe_settings(recipe, model):
     from onnxruntime.quantization import QuantType
 
     require_known(recipe, RECIPES, "recipe")
-    options = {"WeightSymmetric": True, "ActivationSymmetric": recipe == "tensorrt"}
+    signed = recipe == "tensorrt"  # it refuses unsigned or shifted integers
+    options = {"WeightSymmetric": True, "ActivationSymmetric": signed}
     settings = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": [], "extra_options": options}
+    settings |= {"activation_qType": QuantType.QInt8 if signed else QuantType.QUInt8, "reduce_range": not signed}
+    settings["op_types_to_quantize"] = list(QUANTIZED)
     if recipe == "onnxruntime":
         kinds = {node.op_type for node in model.graph.node}
         # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
-        between = [kind for kind in BETWEEN if not (kind == "Add" and "LayerNormalization" in kinds)]
-        settings |= {"op_types_to_quantize": [*QUANTIZED, *between]}
+        without = ("Add",) if "LayerNormalization" in kinds else ()
+        settings["op_types_to_quantize"] += [kind for kind in BETWEEN if kind not in without]
     else:
         # TensorRT refuses int32 biases; quantized outputs cost accuracy for nothing
         options |= {"QuantizeBias": False, "OpTypesToExcludeOutputQuantization": list(QUANTIZED)}
-        settings |= {"op_types_to_quantize": list(QUANTIZED)}
-    if recipe == "tensorrt":  # it refuses unsigned or shifted integers
-        return settings | {"activation_qType": QuantType.QInt8, "reduce_range": False}
-    return settings | {"activation_qType": QuantType.QUInt8, "reduce_range": True}
+    return settings
 
 
 def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
