@@ -9,7 +9,7 @@ Source   Han et al. 2016, arXiv:1510.00149
 
 import copy
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors.torch import save_model
@@ -79,10 +79,16 @@ def deep_compression(model, train, folder, *, about, recipe, loss=None):
     steps = len(train) // recipe.batch * recipe.epochs
     pruning = GradualPruning(recipe.sparsity, steps=max(1, steps // 3), scope="lamp")
     # cropped and mirrored images, as a network that learned from such images needs them
-    common = {"batch": recipe.batch, "augment": True, "size": about["shape"][-1]}
-    common |= {"weight_decay": 0.0, "channels_last": True}
-    prune = TrainConfig(epochs=recipe.epochs, learning_rate=1e-3, **common)
-    share = TrainConfig(epochs=max(1, recipe.epochs // 4), learning_rate=5e-4, **common)
+    prune = TrainConfig(
+        epochs=recipe.epochs,
+        batch=recipe.batch,
+        size=about["shape"][-1],
+        augment=True,
+        learning_rate=1e-3,
+        weight_decay=0.0,
+        channels_last=True,
+    )
+    share = replace(prune, epochs=max(1, recipe.epochs // 4), learning_rate=5e-4)
     device = next(model.parameters()).device
 
     def tuned(network, config, hook):
