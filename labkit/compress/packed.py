@@ -101,12 +101,11 @@ def save(path, network, name, *, shape, dataset="", huffman=True):
         streams["gaps"] += _coded(gaps, huffman)
         book, index = np.unique(numbers[places], return_inverse=True)
         if 0 < len(book) <= _LARGEST_CODEBOOK:
-            streams["codebooks"] += _coded(book, huffman)
             streams["indices"] += _coded(_paired(index.astype(np.uint8), len(book)), huffman)
         else:
-            streams["codebooks"] += _coded(book[:0], huffman)
             streams["values"] += _planes(numbers[places])
-            index = index[:0]
+            book, index = book[:0], index[:0]
+        streams["codebooks"] += _coded(book, huffman)
         bound += _entropy(gaps) + _entropy(index)
     streams["values"] += _planes(_bits(others))
     about = {"model": name, "classes": len((others or weights)[-1]), "shape": list(shape), "dataset": dataset}
