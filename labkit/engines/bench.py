@@ -99,8 +99,8 @@ def race(
     tolerance = ROUNDING if len(names) == 1 else ANOTHER_FILE
 
     def session(network, engine, batch):
-        settings = {"precision": precision or network.precision, "threads": threads}
-        served = engines.load(engine, network.model, batch[0], **settings)
+        held = precision or network.precision
+        served = engines.load(engine, network.model, batch[0], precision=held, threads=threads)
         there = _on(served.device, batch)  # carrying them there is not timed
         return lambda: served(*there)
 
@@ -156,6 +156,6 @@ def _measure_one(engine, network, inputs, *, precision, threads, plan):
     if alike and alike.db < fidelity.ENGINE_DB:
         reason = f"It answers something else than the file means: {alike}, expected {fidelity.ENGINE_DB:g} dB"
         return replace(missing, sqnr_db=alike.db, reason=f"{reason}. Try the recipe for {engine}")
-    where = {"inputs": [_on(served.device, inputs)], "device": served.device}  # carrying them there is not timed
-    row = measure.latency(served, **where, batch=batch, plan=plan)
+    there = _on(served.device, inputs)  # carrying them there is not timed
+    row = measure.latency(served, inputs=[there], device=served.device, batch=batch, plan=plan)
     return replace(row, threads=served.threads, load_ms=load_ms, sqnr_db=alike and alike.db)
