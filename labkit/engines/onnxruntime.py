@@ -24,12 +24,11 @@ def check():
 
 def load(path, example, *, precision, threads):
     """See `labkit.engines.load`. It runs on the GPU where its GPU package is installed, else on the CPU."""
-    providers = [PROVIDERS.get(example.device.type), PROVIDERS["cpu"]]
-    session = export.session(path, threads=threads, providers=providers)
+    wanted = PROVIDERS.get(example.device.type)
+    session = export.session(path, threads=threads, providers=[wanted, PROVIDERS["cpu"]])
     made = session.get_providers()[0]  # the best of those that were really made
-    kind = next(kind for kind, provider in PROVIDERS.items() if provider == made)
-    device = example.device if kind == example.device.type else torch.device(kind)
-    index = device.index or 0
+    device = example.device if made == wanted else torch.device("cpu")
+    kind, index = device.type, device.index or 0
     inputs = [(node.name, *TYPES[node.type]) for node in session.get_inputs()]
     first = session.get_outputs()[0].name
 
