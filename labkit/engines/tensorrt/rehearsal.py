@@ -32,17 +32,13 @@ def driver() -> Any:
     `pycuda.autoinit`, which older scripts import, would make a context of its own beside theirs.
     """
     try:
+        import pycuda.autoprimaryctx  # noqa: F401 (importing it makes the context current)
         import pycuda.driver as cuda
-
-        try:
-            import pycuda.autoprimaryctx  # noqa: F401 (importing it makes the context current)
-        except cuda.Error as error:
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
-    except (ImportError, RuntimeError) as error:  # not installed, or "libcuda.so.1: cannot open ...": no driver
+    except Exception as error:  # not installed, no driver ("libcuda.so.1: cannot open ..."), or an error of its own
         raise Unavailable(
             "pycuda is not usable here.",
             expected="the package pycuda, and an NVIDIA GPU with its driver (libcuda.so.1)",
-            found=str(error),
+            found=f"{type(error).__name__}: {error}",
             fix=gpu_extra(),
         ) from error
     return cuda
