@@ -87,15 +87,16 @@ def flow(built: Any) -> Iterator[tuple]:
     """
     for line, step in zip(built.listing, built.kernels, strict=True):
         parts = dict.fromkeys(KEYS, "") | dict(PART.findall(line))
-        sides = zip((parts[key] for key in KEYS[:3]), (step.inputs, step.constants, step.outputs), strict=True)
-        yield step.name.split("_myl0")[0].removeprefix("__myl_"), *(_bytes(part, types) for part, types in sides)
+        yield step.name.split("_myl0")[0].removeprefix("__myl_"), *(_bytes(parts[key]) for key in KEYS[:3])
 
 
-def _bytes(part, types):
+def _bytes(part):
     """{tensor: bytes} of one part of a line; a side that varies, the batch, counts once."""
-    found = re.findall(r"Name: (.*?), Dimensions: \[([-\d,]*)\]", part)
-    counts = [math.prod(int(side) for side in shape.split(",") if side and int(side) > 0) for _, shape in found]
-    return {name: n * WIDTH.get(kind, 4) for (name, _), n, kind in zip(found, counts, types, strict=True)}
+    found = {}
+    for name, shape, kind in re.findall(r"Name: (.*?), Dimensions: \[([-\d,]*)\].*?Datatype: ([^,}]*)", part):
+        sides = [int(side) for side in shape.split(",") if side]
+        found[name] = WIDTH.get(_type_name(kind), 4) * math.prod(side for side in sides if side > 0)
+    return found
 
 
 def _type_name(text):
