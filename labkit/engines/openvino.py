@@ -2,7 +2,6 @@
 
 import functools
 
-import numpy as np
 import torch
 
 from labkit.device import packages
@@ -67,12 +66,12 @@ def _served(compiled, only=None, for_any_shape=None):
     only           the one shape that it takes, if it takes one only
     for_any_shape  then compiles the model for batches of other shapes, when the first of them comes
     """
-    types = [np.dtype(port.element_type.to_dtype()) for port in compiled.inputs]
+    names = [port.any_name for port in compiled.inputs]
     usual, other = compiled.create_infer_request(), functools.cache(lambda: for_any_shape().create_infer_request())
 
     def run(*batch):
-        arrays = [np.ascontiguousarray(tensor.cpu().numpy(), kind) for tensor, kind in zip(batch, types, strict=True)]
-        request = usual if only in (None, arrays[0].shape) else other()
+        arrays = {name: tensor.cpu().numpy() for name, tensor in zip(names, batch, strict=True)}
+        request = usual if only in (None, batch[0].shape) else other()
         return torch.from_numpy(request.infer(arrays, share_inputs=True)[0])
 
     return Served(device="cpu", threads=compiled.get_property("INFERENCE_NUM_THREADS"), run=run)
