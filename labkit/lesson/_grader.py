@@ -13,7 +13,9 @@ import resource
 import signal
 import sys
 import tempfile
-from contextlib import suppress
+import time
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -30,8 +32,7 @@ ENDED = "Your answer ended the process that checks it."
 ENDLESS = f"Your answer had not finished after {COMPUTING_S} seconds of computing. Does a call in it never end?"
 ASLEEP = f"Your answer had not finished after {WAITING_S} seconds, and hardly computed. What does it wait for?"
 STOPPED = "The grading was stopped by a signal, as a system does that has no memory left. Grade again."
-BY_SIGNAL = {signal.SIGXCPU: ("wrong", ENDLESS), signal.SIGALRM: ("wrong", ASLEEP)}
-BY_SIGNAL |= dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP), ("not graded", STOPPED))
+OUTSIDE = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGHUP}
 
 
 class _HandedIn(BaseException):
@@ -40,10 +41,10 @@ class _HandedIn(BaseException):
 
 def main():
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what answers print is dropped
+    os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     exercises.registry()  # imported once, for all of them
-    for line in sys.stdin.readlines():  # all of them: an answer that asks for input finds none
+    for line in sys.stdin:
         print(json.dumps(_apart(out, *json.loads(line))), file=out, flush=True)
 
 
@@ -55,17 +56,21 @@ def _apart(out, *cell):
             os.setsid()  # so that what it starts is ended with it
             out.close()
             resource.setrlimit(resource.RLIMIT_CPU, (COMPUTING_S, COMPUTING_S + 5))
-            signal.alarm(WAITING_S)
             _tell(said, cell)
         try:
-            _, status = os.waitpid(child, 0)
+            ended = _wait(child, time.monotonic() + WAITING_S)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
         said.seek(0)
         with suppress(ValueError):
             return json.loads(said.read())
-    return BY_SIGNAL.get(-os.waitstatus_to_exitcode(status), ("wrong", ENDED))
+    if ended is None:
+        os.waitpid(child, 0)
+        return "wrong", ASLEEP
+    if ended == -signal.SIGXCPU:
+        return "wrong", ENDLESS
+    return ("not graded", STOPPED) if ended in OUTSIDE else ("wrong", ENDED)
 
 
 def _tell(said, cell):
@@ -79,13 +84,24 @@ def _tell(said, cell):
         os._exit(0)
 
 
+def _wait(child, deadline):
+    """The exit status of a process, below 0 where a signal ended it; None at the deadline."""
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return None
+
+
 def grade(exercise_id, imports, source):
     """("passed" | "wrong" | "unsolved", message) of the source of one exercise cell.
 
     imports  lines of import of the cells before it; one that fails here is left out
     """
     verify = exercises.find(exercise_id).verify
-    verdict, message = verdict_on(lambda: _handed_in(exercise_id, imports, source), verify)
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        verdict, message = verdict_on(lambda: _handed_in(exercise_id, imports, source), verify)
     if "NameError" in message:
         message += " (graded alone: the cell must hold all it needs but the notebook's imports)"
     return verdict, message

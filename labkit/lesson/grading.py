@@ -11,37 +11,52 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import Timer
 
 from labkit.lesson import exercises
 
-LIMIT_S = 300  # for each answer; the process keeps a shorter limit, unless it was stopped
+LIMIT_S = 300  # for one answer and, at first, the imports; the process keeps a shorter limit, unless it was stopped
 STOPPED = "The grading was stopped, by a signal or because it took too long. Grade again."
 GRADER = "from labkit.lesson import _grader\n_grader.main()"
 GONE = "The notebook does not ask for it any more: its cell is gone."
 
 
-def judge(cells):
-    """{exercise id: ("passed" | "wrong" | "unsolved" | "not graded", message)} of cells, as `asked` gives them.
+class Grader(AbstractContextManager):
+    """Gives verdicts on answers; each has a process of its own, forked from one that has imported the checks.
 
-    Each answer has a process of its own, forked from one that has imported the checks.
+    A context: what it has begun ends with it.
     """
-    if not cells:
-        return {}
-    lines = [json.dumps([name, *cell]) for name, cell in cells.items()]
-    try:
-        said = subprocess.run(
-            [sys.executable, "-P", "-W", "ignore", "-c", GRADER],
-            input="\n".join(lines).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": Path(__file__).resolve().parents[2], "OMP_NUM_THREADS": "2"},
-            timeout=LIMIT_S * len(cells),
-        ).stdout
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
-    verdicts = [tuple(json.loads(line)) for line in said.split(b"\n")[:-1]]  # an answer may have ended the process
-    return dict.fromkeys(cells, ("not graded", STOPPED)) | dict(zip(cells, verdicts, strict=False))
+
+    _process = None
+
+    def __exit__(self, *error):
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+
+    def judge(self, exercise_id, imports, source):
+        """("passed" | "wrong" | "unsolved" | "not graded", message) of a cell, as `asked` gives it."""
+        if self._process is None or self._process.poll() is not None:  # an answer may have ended it
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-W", "ignore", "-c", GRADER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": Path(__file__).resolve().parents[2], "OMP_NUM_THREADS": "2"},
+            )
+        late = Timer(LIMIT_S, self._process.kill)
+        late.start()
+        try:
+            self._process.stdin.write(json.dumps([exercise_id, imports, source]).encode() + b"\n")
+            self._process.stdin.flush()
+            return tuple(json.loads(self._process.stdout.readline()))
+        except (OSError, ValueError):
+            self._process.wait()
+            return "not graded", STOPPED
+        finally:
+            late.cancel()
 
 
 def grade(path, *, solved=False):
@@ -50,7 +65,8 @@ def grade(path, *, solved=False):
     path    the notebook as the student handed it in
     solved  fill in the reference answers first
     """
-    found = judge(asked(path, solved=solved))
+    with Grader() as grader:
+        found = {name: grader.judge(name, *cell) for name, cell in asked(path, solved=solved).items()}
     lesson = exercises.lessons().get(path.name[:2])
     wanted = [task.id for task in exercises.of(lesson)] if lesson else []
     return dict.fromkeys(wanted, ("missing", GONE)) | found

@@ -7,7 +7,6 @@ folders `old/` and `.base/` are not looked at.
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,12 +50,17 @@ def grade(folder: Path, *, tell: Callable = print) -> tuple[Path, Path]:
             found=f"{', '.join(_folders(folder)) or 'no folder'} in {folder}, without a notebook of a lesson",
             fix="put what each student handed in into a folder with the student's name",
         )
-    lessons, marks = sorted(set().union(*students.values())), {}
+    lessons, waiting, marks = sorted(set().union(*students.values())), iter(students), {}
+
+    def work(_):
+        with grading.Grader() as grader:
+            for name in waiting:
+                marks[name] = _student(name, students[name], lessons, grader)
+                tell(summary(marks[name]))
+
     with ThreadPoolExecutor(usable_cores()) as pool:
-        for own in pool.map(_student, students, students.values(), repeat(lessons)):
-            marks[own[0].student] = own
-            tell(summary(own))
-    return _write(folder, marks)
+        list(pool.map(work, range(usable_cores())))
+    return _write(folder, {name: marks[name] for name in students})
 
 
 def summary(marks):
@@ -80,19 +84,17 @@ def _notebooks(student):
     return found
 
 
-def _student(name, handed_in, lessons):
+def _student(name, handed_in, lessons, grader):
     """The marks of one student in all lessons that anybody handed in."""
-    cells, otherwise, marks = {}, {}, []
+    marks = []
     for lesson in lessons:
-        asked, otherwise[lesson] = _cells(handed_in.get(lesson, ()))
-        cells |= asked
-    judged = grading.judge(cells)
-    for lesson in lessons:
+        cells, otherwise = _cells(handed_in.get(lesson, ()))
         for task in exercises.of(lesson):
-            verdict, reason = judged.get(task.id, otherwise[lesson])
+            cell = cells.get(task.id)
+            verdict, reason = grader.judge(task.id, *cell) if cell else otherwise
             points = {"passed": task.difficulty, "not graded": None}.get(verdict, 0)
-            _, answer = cells.get(task.id, ("", ""))
-            marks.append(Mark(name, lesson[1:], task.id, verdict, points, task.difficulty, reason, answer))
+            mark = Mark(name, lesson[1:], task.id, verdict, points, task.difficulty, reason, cell[1] if cell else "")
+            marks.append(mark)
     return marks
 
 
