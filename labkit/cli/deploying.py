@@ -1,5 +1,6 @@
 """Commands for networks as files: export, quantize, compress, build."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -219,7 +220,7 @@ def build(
     """
     from labkit.engines.tensorrt import Settings, compared, obtain
 
-    batches = tuple(int(each) if each.isdecimal() else 0 for each in batch.split(":"))
+    batches = tuple(int(each) if re.fullmatch("[0-9]+", each) else 0 for each in batch.split(":"))
     engine = obtain(model, Settings(batch=batches, targets=tuple(target)))
     row = engine.row
     echo(f"{path_of(engine.path)} ({_size(engine.path)}, {engine.how}, {row.library} {row.library_version})")
