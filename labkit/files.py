@@ -83,12 +83,12 @@ def short_digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def require_published(path, wanted, *, fix):
+def require_published(path, wanted, *, fix, what=None):
     """Raise DataError unless the file has the sha256 that it was published with."""
     found = sha256(path) if path.is_file() else "no such file"
     if found != wanted:
         raise DataError(
-            f"{path.name} is missing, or is not the published one.",
+            what or f"{path.name} is missing, or is not the published one.",
             expected=f"{path} with the sha256 {wanted}",
             found=found,
             fix=fix,

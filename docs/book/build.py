@@ -51,7 +51,7 @@ def sphinx(sources, built, **settings):
     # jsonschema would build a grammar for international web addresses, which takes seconds; none is checked here.
     sys.modules.setdefault("rfc3987_syntax", None)
     what, fix = "Sphinx is not installed: the book cannot be built.", "pip install -e '.[book]'"
-    Sphinx = packages.imported("sphinx.application", package="sphinx", what=what, fix=fix).Sphinx
+    Sphinx = packages.imported("sphinx.application", what=what, fix=fix).Sphinx
     options = {"status": None, "warning": io.StringIO(), "parallel": device.usable_cores()}
     app = Sphinx(sources, HERE, built, built.with_name("doctrees"), "html", confoverrides=settings, **options)
     app.build()

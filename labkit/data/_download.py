@@ -54,7 +54,7 @@ def fetch(name: str, *, source: str | Path | None = None) -> Path:
         _download(entry, folder)
     else:
         archive = Path(source).expanduser()
-        require_published(archive, entry.files[entry.archive], fix=entry.fix)
+        require_published(archive, entry.files[entry.archive], fix=entry.fix, what=entry.damaged)
         with atomic(folder / entry.archive) as temporary:
             shutil.copyfile(archive, temporary)
     return folder

@@ -1,7 +1,8 @@
 """Engine files are programs: an engine runs what is in them. So only those are loaded that this machine built itself.
 
 The ledger holds a row for each file that was built here. A file is loaded when its bytes have the sha256 of such a row,
-and model, settings, library, GPU and driver of the row are those of today. Else it is built again.
+and model, settings, library, GPU, its compute capability and driver of the row are those of today. Else it is built
+again.
 """
 
 import hashlib

@@ -62,7 +62,7 @@ def merge(path: Path, *, as_ours: str | None = None) -> Any:
         raise LabError(
             f"{path.name} is no parcel that this ledger can take; nothing of it was taken.",
             expected=f"an artifacts folder of the course in edition {EDITION}, or what `labkit ledger pack` wrote",
-            found=" ".join(str(error).split())[:300] or type(error).__name__,
+            found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
             fix="ask for it again, packed with the same version of the course",
         ) from error
     with ExitStack() as whole:

@@ -32,6 +32,8 @@ class Profile(NamedTuple):
     def operators(self, top=15):
         """A DataFrame of the operators that took longest themselves, per call; times in ms.
 
+        A kernel that no operator started, as in a CUDA graph, is in no row.
+
         self_ms    in the operator, without those it calls: of the device when kernels ran there, else of the CPU
         total_ms   with those it calls
         """

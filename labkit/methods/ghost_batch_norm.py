@@ -53,7 +53,7 @@ def _normalized(x, ghost_size, weight, bias, eps):
 
 
 def _in_one(x, ghost_size, weight, bias, eps):
-    """The same for a compiler, which makes few passes of one batch norm, and would not of a loop.
+    """The same for a compiler, which makes few passes of one batch norm, but many of a loop.
 
     The ghosts stand beside each other: to batch norm, each channel of each ghost is a channel.
     """

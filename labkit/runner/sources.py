@@ -41,7 +41,7 @@ def find(names: Iterable[str] | None = None) -> list[Notebook]:
 
 
 def _locate(name):
-    """The path of one notebook, by number, by name or by path."""
+    """The path of one notebook: a file that is there, or a lesson by number or name."""
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name).resolve()
     every = notebooks()

@@ -148,7 +148,7 @@ class Handler(web.RequestHandler):
             raise Refused(403, "pages of other origins are not answered")
 
     def write_error(self, status, **_):
-        self.server.counts["refused"] += status < 500
+        self.server.counts["refused"] += status < 500  # a server that ends (503) refuses nobody
         kind = "server_error" if status >= 500 else "invalid_request_error"
         self.finish({"error": {"message": self._reason, "type": kind, "code": status}})
 

@@ -142,7 +142,8 @@ def of(lesson):
 
 def lessons():
     """{number of a lesson, such as "14": the name of its module}, in order."""
-    return {module.name[1:3]: module.name for module in pkgutil.iter_modules(__path__)}  # sorted by name
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name[1:3]: name for name in names if re.match(r"l\d\d_", name)}
 
 
 def find(exercise_id):
