@@ -7,7 +7,7 @@ from pathlib import Path
 
 from labkit.data._published import SETS, check, folder_of, published
 from labkit.errors import DataError
-from labkit.files import atomic, require_published
+from labkit.files import atomic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def fetch(name: str, *, source: str | Path | None = None) -> Path:
         _download(entry, folder)
     else:
         archive = Path(source).expanduser()
-        require_published(archive, entry.files[entry.archive], fix=entry.fix, what=entry.damaged)
+        entry.require(entry.archive, archive)
         with atomic(folder / entry.archive) as temporary:
             shutil.copyfile(archive, temporary)
     return folder

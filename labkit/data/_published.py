@@ -31,15 +31,15 @@ class Published:
         """The one command that brings a good copy."""
         return f"labkit data get {self.name}" if self.url else f"git restore data/{self.name}"
 
-    @property
-    def damaged(self):
-        """What is said of a file that is not the published one."""
-        return f"The data set {self.name} is missing or damaged."
-
     def needed(self, split):
         """Names of the files that a split is read from."""
         prefix = {"train": "train-", "test": "t10k-"}[split]
         return [name for name in self.files if self.url or name.startswith(prefix)]
+
+    def require(self, name, path):
+        """Raise DataError unless `path` is the published file `name` of the set."""
+        what = f"The data set {self.name} is missing or damaged."
+        require_published(path, self.files[name], fix=self.fix, what=what)
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
@@ -67,5 +67,5 @@ def folder_of(entry):
 def check(entry, folder, files):
     """Compare these files of the set with their published sha256; returns one sha256 that stands for them all."""
     for name in files:
-        require_published(folder / name, entry.files[name], fix=entry.fix, what=entry.damaged)
+        entry.require(name, folder / name)
     return hashlib.sha256("".join(entry.files[name] for name in files).encode()).hexdigest()

@@ -81,8 +81,8 @@ def test_the_student_edition_cannot_fill_in_solutions_and_says_so(folder):
 
 @pytest.mark.course
 @pytest.mark.timeout(1200)
-def test_a_lesson_of_the_student_edition_runs_to_its_end(folder, tmp_path, brief):
-    lesson = "03_comparing_trainings"  # later cells use what is lent
+@pytest.mark.parametrize("lesson", ["00_start_here", "03_comparing_trainings"])  # later cells use what is lent
+def test_a_lesson_of_the_student_edition_runs_to_its_end(lesson, folder, tmp_path, brief):
     words = ("-m", "papermill", "--no-request-save-on-cell-execute", "--no-progress-bar", "-p", "profile", "quick")
     notebook = folder / "notebooks" / f"{lesson}.ipynb"
     done = python(folder, *words, str(notebook), str(tmp_path / "out.ipynb"))
