@@ -7,12 +7,14 @@ JOBS    ?= 3
 TENSORRT ?= yes
 # `make lab GPU=no` leaves out what PyTorch for Linux brings and starts without: 1.5 of 7.5 GB. docs/installing.md says what goes.
 GPU ?= yes
+# of pyproject.toml; what an NVIDIA GPU or only a comparison needs is left out
+EXTRAS  := lab engines compress language cluster tables book dev
 UV      := uv==0.13.8
 BIN     := .venv/bin
 READY   := .venv/.ready
 TESTS    = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: run book test test-fast lab lint lock clean help
+.PHONY: run book test test-fast test-release lab lint lock clean help
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
@@ -23,11 +25,14 @@ run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write
 book: $(READY)   ## write the course as a website into artifacts/book, from what was run
 	$(BIN)/python docs/book/build.py
 
-test: $(READY)   ## run all tests, three at a time: 16 to 40 minutes on two cores
+test: $(READY)   ## run the tests, three at a time: 20 to 40 minutes on two cores
+	$(TESTS) -m "not release"
+
+test-release: $(READY)  ## run all tests, those of a release too: faults put into every claim, lessons without optional parts, a class
 	$(TESTS)
 
 test-fast: $(READY)  ## all but lessons, browser, kill drills and what takes seconds: about two minutes
-	$(TESTS) -m "not (course or browser or kills or slow)"
+	$(TESTS) -m "not (course or browser or kills or slow or release)"
 
 lab: $(READY)    ## open JupyterLab on your own copies of the lessons, in my-lessons/
 	$(BIN)/labkit lab
@@ -37,7 +42,7 @@ lint: $(READY)   ## check code, notebooks and types
 
 lock: $(READY)   ## pin the dependencies of pyproject.toml anew, with hashes and without any host
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	    --extra dev --extra book pyproject.toml -o requirements.lock
+	    $(EXTRAS:%=--extra %) pyproject.toml -o requirements.lock
 
 # The stamp is written last, so an install that was cut short is taken up again by the next call. Bytecode is compiled
 # here: where Python may not write it beside the packages, every kernel would spend ten seconds on it again.

@@ -3,4 +3,4 @@
 Nothing heavy is imported here and nothing happens at import: say `from labkit.measure import latency`.
 """
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.4.0.dev0"

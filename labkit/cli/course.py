@@ -19,34 +19,41 @@ def doctor():
 
     Example: labkit doctor
     """
-    from labkit.doctor import examine
+    from labkit.doctor import examine, verdict
 
-    checks, indent = examine(), " " * 27
+    checks = examine()
+    indent = " " * 27
     columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns  # what is piped somewhere is left in one line
     hanging = textwrap.TextWrapper(columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
     for check in checks:
-        line = f"{'ok ' if check.ok else 'NO ' if check.needed else '-  '} {check.name:22} {check.detail}"
-        echo(hanging.fill(line))
+        echo(hanging.fill(f"{_mark_of(check)} {check.name:22} {check.detail}"))
         if not check.ok and check.fix:
             echo(f"{indent}next: {check.fix}")  # never broken: it may be a command to copy
-    missing = [check.name for check in checks if check.needed and not check.ok]
-    echo(f"\nMissing and needed: {', '.join(missing)}" if missing else "\nEverything the course needs is here.")
-    raise Exit(1 if missing else 0)
+    echo("\n" + textwrap.fill(verdict(checks), columns, break_on_hyphens=False))
+    lacking = any(check.needed and not check.ok for check in checks)
+    raise Exit(1 if lacking else 0)
+
+
+def _mark_of(check):
+    """Return the mark at the beginning of a check's line, three characters."""
+    if check.ok:
+        return "ok "
+    return "NO " if check.needed else "-  "
 
 
 @app.command()
 def run(
-    notebooks: Annotated[list[str] | None, Argument()] = None,
-    profile: str = "quick",
-    parameter: Annotated[list[str], Option("--parameter", "-p")] = (),
-    seeds: str = "",
-    cluster: str | None = None,
-    fresh: bool = False,
-    solutions: bool = False,
-    check_exercises: bool = False,
-    strict: bool = False,
-    together: Annotated[int | None, Option(min=1)] = None,
-    against: Path | None = None,
+    notebooks: Annotated[list[str] | None, Argument(help="Numbers, names or paths; all by default.")] = None,
+    profile: Annotated[str, Option(help="quick, lab or paper.")] = "quick",
+    parameter: Annotated[list[str], Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = (),
+    seeds: Annotated[str, Option(help="Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.")] = "",
+    cluster: Annotated[str | None, Option(help="On dask workers: tcp://HOST:PORT, or local for two here.")] = None,
+    fresh: Annotated[bool, Option(help="Start over instead of resuming a batch that was cut short.")] = False,
+    solutions: Annotated[bool, Option(help="Fill the reference answers into the exercises.")] = False,
+    check_exercises: Annotated[bool, Option(help="Run each exercise as it is given, then check its answer.")] = False,
+    strict: Annotated[bool, Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
+    together: Annotated[int | None, Option(min=1, help="So many at a time; what they measure means nothing.")] = None,
+    against: Annotated[Path | None, Option(help="List what recorded runs said otherwise: artifacts/recorded.")] = None,
 ):
     """Execute notebooks headlessly and write artifacts/report.html.
 
@@ -57,18 +64,6 @@ def run(
     On a cluster, lessons that measure run alone on each machine; docs/cluster.md says how to start one.
 
     --against compares verdicts and answers with recorded runs of this kind of machine, profile and seed.
-
-    notebooks        Numbers, names or paths; all by default.
-    profile          quick, lab or paper.
-    parameter        NAME=VALUE, repeatable.
-    seeds            Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.
-    cluster          On dask workers: tcp://HOST:PORT, or local for two here.
-    fresh            Start over instead of resuming a batch that was cut short.
-    solutions        Fill the reference answers into the exercises.
-    check_exercises  Run each exercise as it is given, then check its answer.
-    strict           An unsolved or wrong exercise fails its notebook.
-    together         So many at a time; what they measure means nothing.
-    against          List what recorded runs said otherwise: artifacts/recorded.
 
     Example: labkit run 00 01 --profile lab --seeds 0:5
     """
@@ -89,15 +84,16 @@ def run(
     )
     if against:
         flipped, compared = flips([attempt.run_key for attempt in result.attempts], against)
-        for line in [*flipped, f"{len(flipped)} of {compared} recorded verdicts and answers are other ones here."]:
+        for line in flipped:
             echo(line)
+        echo(f"{len(flipped)} of {compared} recorded verdicts and answers are other ones here.")
     echo("Writing the report ...")
     report()
     raise Exit(0 if result.ok else 1)
 
 
 def _split_parameter(text):
-    """("seed", 1) of "seed=1"; the value is read as JSON where it is JSON, else as text."""
+    """Return ("seed", 1) for "seed=1"; the value is read as JSON where it is JSON, else as text."""
     import json
 
     name, equals, value = text.partition("=")
@@ -131,11 +127,13 @@ def progress():
 
     Example: labkit progress
     """
-    from labkit.lesson.progress import progress as found
+    from labkit.lesson.progress import progress as progress_of_reader
 
-    reader = found()
+    reader = progress_of_reader()
     for step in reader.steps:
-        guesses = f"{step.near} of {step.near + step.off} predictions near" if step.near + step.off else ""
+        guesses = ""
+        if step.near + step.off:
+            guesses = f"{step.near} of {step.near + step.off} predictions near"
         echo(f"{step.name:28} {step.state:6} {step.solved} of {step.exercises} exercises  {guesses}".rstrip())
     for line in (reader.summary(), *reader.leanings):
         echo(line)
@@ -145,17 +143,14 @@ def progress():
 
 @app.command("new-lesson")
 def _begin_lesson(
-    number: str,
-    name: str,
+    number: Annotated[str, Argument(help="Two digits, such as 20.")],
+    name: Annotated[str, Argument(help="Words joined by underscores.")],
 ):
     """Begin a lesson: its notebook and its exercises.
 
     They are made from a template that keeps the rules of CONTRIBUTING.md.
 
-    number  Two digits, such as 20.
-    name    Words joined by underscores.
-
-    Example: labkit new-lesson 20 a_lesson_of_mine
+    Example: labkit new-lesson 21 a_lesson_of_mine
     """
     from labkit.lesson.syllabus import new_lesson
 
@@ -167,47 +162,46 @@ def _begin_lesson(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def lab(
     context: Context,
-    originals: bool = False,
+    originals: Annotated[bool, Option(help="The course's own lessons, for their authors.")] = False,
 ):
     """Open JupyterLab on your own copies of the lessons.
 
     They lie in my-lessons/, which no update of the course touches. A copy that you have not changed is renewed when the
-    course changes; one that you have changed stays, and what is new is written beside it. Further options go to
-    JupyterLab.
-
-    originals  The course's own lessons, for their authors.
+    course changes; one that you have changed stays, and you are told. Further options go to JupyterLab.
 
     Example: labkit lab --port 9999
     """
-    from labkit.files import notebooks
-    from labkit.lesson import jupyter, own
+    from labkit.classroom import copies, jupyter
+    from labkit.files import my_lessons, notebooks
 
     lessons = notebooks()[0].parent  # without any there is nothing to copy
     if originals:
         raise Exit(jupyter.serve(lessons, context.args))
-    for line in own.renew():
+    for line in copies.renew():
         echo(line)
-    echo(f"Your copies of the lessons: {path_of(own.folder())}")
-    raise Exit(jupyter.serve(own.folder(), context.args))
+    echo(f"Your copies of the lessons: {path_of(my_lessons())}")
+    raise Exit(jupyter.serve(my_lessons(), context.args))
 
 
 @app.command()
-def reset(lessons: list[str]):
+def reset(lessons: Annotated[list[str], Argument(help="Numbers or names.")]):
     """Give fresh copies of lessons, and keep your old ones.
 
     The old copy goes to my-lessons/old/.
 
-    lessons  Numbers or names.
-
     Example: labkit reset 05
     """
-    from labkit.lesson import own
+    from labkit.classroom import copies
+    from labkit.files import my_lessons
     from labkit.runner.sources import find
 
     for notebook in find([Path(name).name for name in lessons]):
-        kept = own.reset(notebook.path)
-        fresh = own.folder() / notebook.path.name
-        echo(f"{path_of(fresh)} is fresh.{f' Yours is {path_of(kept)}.' if kept else ''}")
+        old_copy = copies.reset(notebook.path)
+        fresh_copy = my_lessons() / notebook.path.name
+        sentence = f"{path_of(fresh_copy)} is fresh."
+        if old_copy:
+            sentence += f" Yours is {path_of(old_copy)}."
+        echo(sentence)
 
 
 @app.command()

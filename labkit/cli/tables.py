@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option, Typer, echo
 
-from labkit.cli.app import Commands, app, path_of
+from labkit.cli.app import app, path_of
 
-data_app = Commands(help="Data sets: those here, and the others. Example: labkit data list", no_args_is_help=True)
-ledger_app = Commands(help="The ledger of measured rows. Example: labkit ledger export", no_args_is_help=True)
+data_app = Typer(help="Data sets: those here, and the others. Example: labkit data list", no_args_is_help=True)
+ledger_app = Typer(help="The ledger of measured rows. Example: labkit ledger export", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
@@ -22,23 +22,23 @@ def _data_list():
     from labkit.data import status
 
     for row in status():
-        where = f"{(row.disk_bytes or 0) / 1e6:,.0f} MB in {path_of(row.path)}"
-        if not row.present:
-            where = f"{f'damaged, {where}' if row.disk_bytes else 'not here'}; next: {row.how}"
-        echo(f"{'ok' if row.present else '- '} {row.name:16} {where}")
+        stored = f"{(row.disk_bytes or 0) / 1e6:,.0f} MB in {path_of(row.path)}"
+        if row.present:
+            echo(f"ok {row.name:16} {stored}")
+        elif row.disk_bytes:
+            echo(f"-  {row.name:16} damaged, {stored}; next: {row.how}")
+        else:
+            echo(f"-  {row.name:16} not here; next: {row.how}")
 
 
 @data_app.command("get")
 def _data_get(
-    name: str,
-    source: Annotated[Path | None, Option("--from")] = None,
+    name: Annotated[str, Argument(help="A set of `labkit data list`.")],
+    source: Annotated[Path | None, Option("--from", help="The published archive, if you have it.")] = None,
 ):
     """Fetch a data set into data/NAME, and check its hash.
 
     It is read from its archive.
-
-    name    A set of `labkit data list`.
-    source  The published archive, if you have it.
 
     Example: labkit data get cifar10
     """
@@ -48,12 +48,10 @@ def _data_get(
 
 
 @ledger_app.command("export")
-def _ledger_export(folder: Path | None = None):
+def _ledger_export(folder: Annotated[Path | None, Option(help="Default: artifacts/export.")] = None):
     """Write every table as CSV and Parquet.
 
     Both can be rebuilt at any time.
-
-    folder  Default: artifacts/export.
 
     Example: labkit ledger export --folder tables
     """
@@ -65,40 +63,35 @@ def _ledger_export(folder: Path | None = None):
 
 @ledger_app.command("record")
 def _ledger_record(
-    hardware: Annotated[str | None, Argument()] = None,
-    profile: str = "lab",
+    hardware: Annotated[str | None, Argument(help="A name for people; the machine's own by default.")] = None,
+    profile: Annotated[str, Option(help="The profile whose runs are kept.")] = "lab",
 ):
     """Keep the newest run of each lesson as recorded results.
 
     They go to artifacts/recorded/HARDWARE/LESSON.json, without samples. A run of a commit with changes is not taken,
     and a file that holds more than the new run stays.
 
-    hardware  A name for people; the machine's own by default.
-    profile   The profile whose runs are kept.
-
     Example: labkit ledger record "RTX 4090, Ryzen 7950X"
     """
     from labkit.ledger import record
 
-    for path, left in record(hardware, profile=profile).items():
-        echo(f"{path_of(path)}: left as it was, {left}" if left else path_of(path))
+    for path, reason in record(hardware, profile=profile).items():
+        if reason:
+            echo(f"{path_of(path)}: left as it was, {reason}")
+        else:
+            echo(path_of(path))
 
 
 @ledger_app.command("claims")
 def _ledger_claims(
-    profile: str = "lab",
-    seeds: str = "",
-    out: Path | None = None,
-    rules: bool = False,
+    profile: Annotated[str, Option(help="The profile whose runs are counted.")] = "lab",
+    seeds: Annotated[str, Option(help="Of these alone: 3:8 for 3 to 7, on which no bound was set.")] = "",
+    out: Annotated[Path | None, Option(help="Default: artifacts/claims.md.")] = None,
+    rules: Annotated[bool, Option(help="Not your runs: each bound, its reason, and what recorded runs said.")] = False,
 ):
     """Say over how many seeds and machines each claim holds.
 
     Run the lessons with several seeds first: labkit run --profile lab --seeds 3:8
-
-    profile  The profile whose runs are counted.
-    seeds    Of these alone: 3:8 for 3 to 7, on which no bound was set.
-    out      Default: artifacts/claims.md.
-    rules    Not your runs: each rule, its reason and its history.
 
     Example: labkit ledger claims --rules --out docs/claims.md
     """
@@ -107,17 +100,43 @@ def _ledger_claims(
     from labkit.runner.tasks import seeds_of
 
     path = out or artifacts() / "claims.md"
-    write_text(path, as_page() if rules else as_markdown(profile, seeds and seeds_of(seeds)))
+    if rules:
+        page = as_page()
+    else:
+        page = as_markdown(profile, seeds and seeds_of(seeds))
+    write_text(path, page)
+    echo(path_of(path))
+
+
+@ledger_app.command("published")
+def _ledger_published(
+    out: Annotated[Path | None, Option(help="Default: artifacts/published-experiments.md.")] = None,
+    open_only: Annotated[bool, Option("--open", help="Writes nothing: lists the items without a section.")] = False,
+):
+    """Say where the course has each published experiment.
+
+    Their tables, plans and headings, the section that serves each, and our newest recorded result.
+
+    Example: labkit ledger published --out docs/published-experiments.md
+    """
+    from labkit.authoring.experiments import open_items
+    from labkit.authoring.experiments_page import as_page
+    from labkit.files import artifacts, write_text
+
+    if open_only:
+        for item in open_items():
+            echo(f"{item.key:28} {item.lesson:26} {item.item}")
+        return
+    path = out or artifacts() / "published-experiments.md"
+    write_text(path, as_page())
     echo(path_of(path))
 
 
 @ledger_app.command("pack")
-def _ledger_pack(file: Path):
+def _ledger_pack(file: Annotated[Path, Argument(help="The zip to write.")]):
     """Write the rows and the executed notebooks as one zip.
 
     Somebody else takes it with `labkit ledger merge`.
-
-    file  The zip to write.
 
     Example: labkit ledger pack ada.zip
     """
@@ -127,19 +146,18 @@ def _ledger_pack(file: Path):
 
 
 @ledger_app.command("merge")
-def _ledger_merge(parcels: list[Path]):
+def _ledger_merge(parcels: Annotated[list[Path], Argument(help="Zips, or artifacts folders.")]):
     """Take rows, executed notebooks and scores of others.
 
     They come from other machines, seeds or students, each once, and are shown "as reported" by the parcel's name. A
     parcel that does not fit is refused whole. A score counts on the leaderboard only where it was judged.
-
-    parcels  Zips, or artifacts folders.
 
     Example: labkit ledger merge ada.zip bob.zip
     """
     from labkit.ledger.merge import merge
 
     for parcel in parcels:
-        came = merge(parcel)
-        runs = len({row.run_key for row in came if hasattr(row, "run_key")})
-        echo(f"{path_of(parcel)}: {len(came):,} rows of {runs} runs" if came else f"{path_of(parcel)}: nothing new")
+        new_rows = merge(parcel)
+        runs = len({row.run_key for row in new_rows if hasattr(row, "run_key")})
+        news = f"{len(new_rows):,} rows of {runs} runs" if new_rows else "nothing new"
+        echo(f"{path_of(parcel)}: {news}")

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from labkit.compress.magnitude import top_masks
+from labkit.device import packages
 from labkit.errors import LabError
 
 _NORMS = nn.modules.batchnorm._BatchNorm
@@ -25,7 +26,7 @@ _NORMS = nn.modules.batchnorm._BatchNorm
 def without_channels(
     model: nn.Module, example: torch.Tensor, share: float, *, scope: str = "global", multiple: int = 8
 ) -> nn.Module:
-    """A copy in eval mode without the share of channels whose batch-norm scales are smallest.
+    """Return a copy in eval mode without the share of channels whose batch-norm scales are smallest.
 
     model     with batch norms; channels that no norm scales, such as the head's, stay
     example   a batch of inputs, to trace what depends on what
@@ -40,17 +41,30 @@ def without_channels(
         raise LabError("No batch norm ranks the channels of this network.", fix="choose a network with batch norms")
     if any(isinstance(layer, nn.Conv2d) and 1 < layer.groups < layer.in_channels for layer in layers):
         raise LabError("Channels of a convolution in groups cannot go one by one.", fix="choose another network")
-    import torch_pruning
+    torch_pruning = packages.imported(
+        "torch_pruning",
+        problem="The package that knows which channels depend on each other is missing.",
+        fix=packages.install("torch-pruning"),
+    )
 
     smaller = copy.deepcopy(model).eval()
     graph = torch_pruning.DependencyGraph().build_dependency(smaller, example_inputs=example)
     score = torch_pruning.importance.BNScaleImportance(normalizer=None)  # of channels added up, the mean
-    groups = [(group, score(group)) for group in graph.get_all_groups(root_module_types=[nn.Conv2d, nn.Linear])]
-    groups = [(group, scores) for group, scores in groups if scores is not None]
-    masks = top_masks({place: scores for place, (_, scores) in enumerate(groups)}, share, scope=scope)
-    for mask, (group, scores) in zip(masks.values(), groups, strict=True):
-        kept = math.ceil(max(int(mask.sum()), 1) / multiple) * multiple
-        root, going = group[0].dep, scores.argsort()[: max(len(scores) - kept, 0)].tolist()
-        if going:
-            graph.get_pruning_group(root.layer, root.pruning_fn, going).prune()
+    # Channels that go together are a group: what writes them, what reads them, and the norm that scales them.
+    groups: list = []
+    scores_of: dict[int, torch.Tensor] = {}
+    for group in graph.get_all_groups(root_module_types=[nn.Conv2d, nn.Linear]):
+        scores = score(group)
+        if scores is not None:
+            scores_of[len(groups)] = scores
+            groups.append(group)
+    masks = top_masks(scores_of, share, scope=scope)
+    # The channels with the lowest scores go; what is left is rounded up.
+    for number, group in enumerate(groups):
+        remaining = math.ceil(max(int(masks[number].sum()), 1) / multiple) * multiple
+        scores = scores_of[number]
+        lowest = scores.argsort()[: max(len(scores) - remaining, 0)].tolist()
+        if lowest:
+            root = group[0].dep
+            graph.get_pruning_group(root.layer, root.pruning_fn, lowest).prune()
     return smaller

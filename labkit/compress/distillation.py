@@ -1,9 +1,9 @@
-"""Distillation: a small network learns what a large one answers, not only which class is right.
+"""Distillation: a small network learns from the answers of a large one, not only from the right class.
 
 What     the loss is the divergence of the student's from the teacher's probabilities, both softened by a temperature,
          beside the usual cross-entropy
 When     a good teacher exists, the student is small, or labels are few
-Cost     the teacher's forward pass at every step, so that it sees the very pixels the student sees, also after a
+Cost     the teacher's forward pass at every step, so that it sees the very pixels that the student sees, also after a
          random crop (arXiv:2106.05237); much more than the student's own step where the student is small. Without
          augmentation its answers can be remembered
 Not when the student is trained long on plenty of labels: the gain is then small, measure it over several seeds; a
@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax
 
 
 def distillation_loss(student, teacher, labels, *, temperature=4.0, weight=0.9):
-    """weight * T^2 * KL(teacher / T || student / T) + (1 - weight) * cross-entropy, in nats, the mean over the batch.
+    """Return weight * T^2 * KL(teacher / T || student / T) + (1 - weight) * cross-entropy, the batch's mean, in nats.
 
     student, teacher  logits (N, classes)
     labels            int64 (N,)
@@ -40,20 +40,23 @@ class Distillation:
     """
 
     def __init__(self, teacher, *, temperature=4.0, weight=0.9, remember=False):
-        self.teacher, self.temperature, self.weight = teacher.eval(), temperature, weight
-        self.known = {} if remember else None
+        self.teacher = teacher.eval()
+        self.temperature = temperature
+        self.weight = weight
+        self.remembered = {} if remember else None  # {bytes of an image: the teacher's logits}
 
     def __call__(self, logits, labels, images):
         with torch.no_grad():
-            taught = self._asked(self.teacher.to(images.device), images)
-        return distillation_loss(logits, taught, labels, temperature=self.temperature, weight=self.weight)
+            teacher_logits = self._teacher_logits(self.teacher.to(images.device), images)
+        return distillation_loss(logits, teacher_logits, labels, temperature=self.temperature, weight=self.weight)
 
-    def _asked(self, teacher, images):
-        """The teacher's logits, those of known images from memory."""
-        if self.known is None:
+    def _teacher_logits(self, teacher, images):
+        """Return the teacher's logits; those of images that it has seen come from memory."""
+        if self.remembered is None:
             return teacher(images)
         keys = [image.tobytes() for image in images.float().cpu().numpy()]
-        new = [place for place, key in enumerate(keys) if key not in self.known]
-        if new:
-            self.known.update(zip([keys[place] for place in new], teacher(images[new]), strict=True))
-        return torch.stack([self.known[key] for key in keys])
+        unseen = [row for row, key in enumerate(keys) if key not in self.remembered]
+        if unseen:
+            for row, logits in zip(unseen, teacher(images[unseen]), strict=True):
+                self.remembered[keys[row]] = logits
+        return torch.stack([self.remembered[key] for key in keys])

@@ -13,9 +13,9 @@ from labkit.errors import require_known
 from labkit.methods import Hooks
 
 
-def _cubic_sparsity(way, initial, final):
-    """The sparsity after a share `way` of the steps, 0 to 1: final + (initial - final) * (1 - way)^3."""
-    return final + (initial - final) * (1 - way) ** 3
+def _cubic_sparsity(progress, initial, final):
+    """Return the sparsity after a share of the steps, 0 to 1: final + (initial - final) * (1 - progress)^3."""
+    return final + (initial - final) * (1 - progress) ** 3
 
 
 class GradualPruning(Hooks):
@@ -31,16 +31,20 @@ class GradualPruning(Hooks):
     def __init__(self, sparsity, *, steps, every=10, scope="global"):
         super().__init__(sparsity)
         require_known(scope, SCOPES, "scope")
-        self.steps, self.every, self.scope = steps, every, scope
+        self.steps = steps
+        self.every = every
+        self.scope = scope
 
     def begin(self, model):
-        self.step, self.initial = 0, min(sparsity_of(model), self.value)
+        self.step = 0
+        self.initial = min(sparsity_of(model), self.value)
         self.masks = masks_of(model)
         return model
 
     def after_update(self, model):
         self.step += 1
-        if (self.step < self.steps and self.step % self.every == 0) or self.step == self.steps:
+        rises = self.step < self.steps and self.step % self.every == 0
+        if rises or self.step == self.steps:
             sparsity = _cubic_sparsity(self.step / self.steps, self.initial, self.value)
             masks = magnitude_masks(model, sparsity, scope=self.scope)
             self.masks = {name: mask & self.masks[name] for name, mask in masks.items()}  # what has gone stays 0
@@ -50,5 +54,6 @@ class GradualPruning(Hooks):
         return {"masks": self.masks, "step": self.step, "initial": self.initial}
 
     def load_state_dict(self, state):
-        self.step, self.initial = state["step"], state["initial"]
+        self.step = state["step"]
+        self.initial = state["initial"]
         self.masks = {name: mask.to(self.masks[name].device) for name, mask in state["masks"].items()}

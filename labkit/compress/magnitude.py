@@ -17,14 +17,17 @@ SCOPES = ("global", "layer", "lamp")
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """{name: weight} of the convolutions and linear layers, in their order; biases and norms are left alone."""
+    """Return {name: weight} of the convolutions and linear layers, in their order; biases and norms are left alone."""
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, kinds)]
-    return {f"{name}.weight".lstrip("."): layer.weight for name, layer in layers}
+    weights = {}
+    for name, layer in model.named_modules():
+        if isinstance(layer, kinds):
+            weights[f"{name}.weight".lstrip(".")] = layer.weight  # a layer alone has no name
+    return weights
 
 
 def magnitude_masks(model, sparsity, *, scope="global"):
-    """{name: bool mask} that keeps the largest weights.
+    """Return {name: bool mask} that keeps the largest weights.
 
     sparsity  share of the prunable weights that goes, 0 to 1
     scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one threshold for the
@@ -36,23 +39,23 @@ def magnitude_masks(model, sparsity, *, scope="global"):
 
 
 def _lamp_scores(weight):
-    """The share of each weight's square among the squares of all that are no smaller: the largest scores 1.
+    """Return the share of each weight's square among the squares of all that are no smaller: the largest scores 1.
 
     It is the relative error of the layer when this weight goes after all smaller ones.
     """
     flat = weight.flatten().abs().float()
-    kept = flat.nonzero()[:, 0]  # a weight that is 0 already scores 0 and need not be sorted
+    nonzero = flat.nonzero()[:, 0]  # a weight that is 0 already scores 0 and need not be sorted
     # The bits of floats above 0, read as integers, have the same order, and torch sorts integers five times as fast.
-    sizes, order = flat[kept].view(torch.int32).sort()
+    sizes, order = flat[nonzero].view(torch.int32).sort()
     squares = sizes.view(torch.float32).double().square()
     no_smaller = squares.flip(0).cumsum(0).flip(0)
     scores = torch.zeros_like(flat, dtype=torch.double)
-    scores[kept[order]] = squares / no_smaller
+    scores[nonzero[order]] = squares / no_smaller
     return scores.view(weight.shape)
 
 
 def top_masks(scores, sparsity, *, scope="global"):
-    """{name: bool mask} that keeps the highest scores.
+    """Return {name: bool mask} that keeps the highest scores.
 
     scores    {name: tensor}
     sparsity  share of all (global) or of each tensor (layer) that is masked, rounded to whole weights
@@ -63,21 +66,26 @@ def top_masks(scores, sparsity, *, scope="global"):
     require_known(scope, SCOPES[:2], "scope")
     if scope == "layer":
         return {name: _top(score.flatten(), sparsity).view(score.shape) for name, score in scores.items()}
-    kept = _top(torch.cat([score.flatten() for score in scores.values()]), sparsity)
-    parts = kept.split([score.numel() for score in scores.values()])
-    return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}
+    # One threshold for all: the tensors are joined, masked, and split again.
+    joined = torch.cat([score.flatten() for score in scores.values()])
+    flat_masks = _top(joined, sparsity).split([score.numel() for score in scores.values()])
+    masks = {}
+    for (name, score), flat_mask in zip(scores.items(), flat_masks, strict=True):
+        masks[name] = flat_mask.view(score.shape)
+    return masks
 
 
 def _top(scores, sparsity):
-    """A mask of the highest scores of a vector."""
+    """Return a mask of the highest scores of a vector."""
     mask = torch.zeros_like(scores, dtype=torch.bool)
-    mask[scores.topk(len(scores) - round(sparsity * len(scores)), sorted=False).indices] = True
+    remaining = len(scores) - round(sparsity * len(scores))
+    mask[scores.topk(remaining, sorted=False).indices] = True
     return mask
 
 
 @torch.no_grad()
 def apply_masks(model, masks):
-    """Set the weights whose mask is False to 0, in place: the model."""
+    """Set the weights whose mask is False to 0, in place. Returns the model."""
     weights = prunable(model)
     for name, mask in masks.items():
         weights[name].masked_fill_(~mask.to(weights[name].device), 0)
@@ -85,11 +93,12 @@ def apply_masks(model, masks):
 
 
 def masks_of(model):
-    """{name: bool mask} of the prunable weights that are not 0: those of a network that was pruned before."""
+    """Return {name: bool mask} of the prunable weights that are not 0: those of a network that was pruned before."""
     return {name: weight.detach() != 0 for name, weight in prunable(model).items()}
 
 
 def sparsity_of(model):
-    """Share of the prunable weights that are 0."""
-    weights = list(prunable(model).values())
-    return 1 - sum(int(weight.count_nonzero()) for weight in weights) / sum(weight.numel() for weight in weights)
+    """Return the share of the prunable weights that are 0."""
+    weights = prunable(model).values()
+    nonzero = sum(int(weight.count_nonzero()) for weight in weights)
+    return 1 - nonzero / sum(weight.numel() for weight in weights)

@@ -7,37 +7,48 @@ from contextlib import suppress
 from labkit.files import atomic
 
 
-def fingerprint(top, names, about):
-    """sha256 that stands for the names, sizes and times of these files below `top`, and for whatever `about` says."""
-    together = hashlib.sha256(repr(about).encode())
+def fingerprint(top, names, settings):
+    """Return a sha256 that stands for the names, sizes and times of files, and for how they are read.
+
+    top       the folder
+    names     of the files below it
+    settings  whatever the result depends on besides; its `repr` counts
+    """
+    digest = hashlib.sha256(repr(settings).encode())
     for name in names:
-        facts = (top / name).stat()
-        together.update(f"{name}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
-    return together.hexdigest()
+        status = (top / name).stat()
+        line = f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
+        digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def cached(path, digest, build):
-    """(images, labels, classes) as kept in `path`, or as `build()` makes them, then kept.
+    """Return (images, labels, facts) as stored in `path`; else as `build()` makes them, which is then stored.
 
-    digest  what the result was made from; a kept one of another origin, or one that cannot be read, is made anew
+    digest  stands for what the result is made from; a stored one of another origin, or one that cannot be read, is
+            made anew
+    facts   whatever JSON can hold, such as the names of the classes
     """
     from safetensors.torch import save_file
 
-    kept = _read(path, digest) if path.is_file() else None  # a named pipe would be waited for
-    if kept is None:
-        kept = images, labels, classes = build()
-        about = {"classes": json.dumps(classes), "digest": digest}
-        with suppress(OSError), atomic(path) as temporary:  # a folder that cannot be written: decode again next time
-            save_file({"images": images, "labels": labels}, temporary, metadata=about)
-    return kept
+    stored = None
+    if path.is_file():  # a named pipe would be waited for
+        stored = _read(path, digest)
+    if stored is not None:
+        return stored
+    images, labels, facts = build()
+    metadata = {"facts": json.dumps(facts), "digest": digest}
+    with suppress(OSError), atomic(path) as temporary:  # a folder that cannot be written: decode again next time
+        save_file({"images": images, "labels": labels}, temporary, metadata=metadata)
+    return images, labels, facts
 
 
 def _read(path, digest):
-    """What was kept, or None when it is damaged or of another origin."""
+    """Return what is stored, or None when it is damaged or of another origin."""
     from safetensors import SafetensorError, safe_open
 
     with suppress(SafetensorError), safe_open(path, framework="pt") as file:
-        about = file.metadata()
-        if about["digest"] == digest:
-            return file.get_tensor("images"), file.get_tensor("labels"), tuple(json.loads(about["classes"]))
+        metadata = file.metadata()
+        if metadata["digest"] == digest and "facts" in metadata:
+            return file.get_tensor("images"), file.get_tensor("labels"), json.loads(metadata["facts"])
     return None

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     import torch
 
 
-def require_part(data, n):
-    """A set has `n` items to take."""
+def require_items(data, n):
+    """Refuse to take `n` items of a set that has fewer, or none of it."""
     if not 0 < n <= len(data):
-        what = f"{n} items cannot be taken from {data.name} {data.split}."
-        raise DataError(what, expected=f"1 to {len(data):,}", found=f"{n}", fix="ask for fewer")
+        raise DataError(
+            f"{n} items cannot be taken from {data.name} {data.split}.",
+            expected=f"1 to {len(data):,}",
+            found=f"{n}",
+            fix="ask for fewer",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -49,15 +53,15 @@ class ImageSet:
         return f"{self.name} {self.split}: {len(self):,} {kind} images {height} x {width}, {len(self.classes)} classes"
 
     def take(self, indices):
-        """The images of these indices, an int64 tensor (n,), in that order."""
+        """Return the images of these indices, an int64 tensor (n,), in that order."""
         indices = indices.to(self.images.device)
         return replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def subset(self, n, *, seed=0):
-        """`n` images, each class in proportion (off by at most one), the same ones for the same seed; in old order."""
+        """Return `n` images in their old order, each class in proportion (off by at most one), the same for a seed."""
         import torch
 
-        require_part(self, n)
+        require_items(self, n)
         shuffled = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         labels = self.labels.cpu()[shuffled]
         counts = labels.bincount()
@@ -68,11 +72,12 @@ class ImageSet:
         return self.take(drawn.sort().values)
 
     def batches(self, batch, *, device=None, seed=None, augment=False, size=None, drop_last=False, channels_last=False):
-        """One epoch of (images, labels), made ready on the device that trains.
+        """Yield one epoch of (images, labels), made ready on the device that trains.
 
         batch          images per batch; the last may be smaller unless `drop_last`
         device         where to make them; None: where the set is
-        seed           None: in order; a number: shuffled, the same way for the same number (use the epoch)
+        seed           None: in order; a number: shuffled, the same way for the same number (another in each
+                       epoch: `labkit.train.epoch_seed`)
         augment        crop at random from a black border of an eighth of the side, and mirror one in two
         size           resize to this many pixels a side (224 for networks made for ImageNet); None: as they are
         channels_last  lay the images out as NHWC in memory, which tensor cores prefer
@@ -81,19 +86,27 @@ class ImageSet:
         import torch
 
         chance = torch.Generator().manual_seed(seed or 0)
-        order = torch.arange(len(self)) if seed is None else torch.randperm(len(self), generator=chance)
+        order = torch.arange(len(self))
+        if seed is not None:
+            order = torch.randperm(len(self), generator=chance)
         for chosen in order.to(self.images.device).split(batch):
             if drop_last and len(chosen) < batch:
                 return
-            images, labels = (each[chosen].to(device, non_blocking=True) for each in (self.images, self.labels))
+            images = self.images[chosen].to(device, non_blocking=True)
+            labels = self.labels[chosen].to(device, non_blocking=True)
             yield self.prepared(images, chance, augment=augment, size=size, channels_last=channels_last), labels
 
     def prepared(self, images, chance, *, augment, size, channels_last=False):
-        """uint8 (n, C, H, W) to the floats a network sees; chance: a torch.Generator; the others as in `batches`."""
+        """Turn uint8 (n, C, H, W) into the floats that a network sees.
+
+        chance  a torch.Generator; the other arguments as in `batches`
+        """
         import torch
 
         if augment:
             images = change(images, chance)
         # both are linear and the weights of a resize sum to 1, so the order does not matter: the cheap one first
         images = resize(normalise(images, self.mean, self.std), size)
-        return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+        if channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        return images

@@ -4,19 +4,22 @@ from pathlib import Path
 from typing import Any
 
 from labkit.data._cache import cached, fingerprint
-from labkit.data._folders import labelled
-from labkit.data._images import read_images
+from labkit.data._folders import labelled, look_alike
+from labkit.data._images import read_images, require_few, summary, tell, unfit
 from labkit.data._imageset import ImageSet
-from labkit.data._published import check, folder_of, published
+from labkit.data._picture import RULES, NoPicture
+from labkit.data._published import check, digest_of, folder_of, published
 from labkit.data._readers import cifar10, cifar100, fashion_mnist, tiny_imagenet
 from labkit.data._text import COURSE_TEXT, course_text
 from labkit.errors import DataError, require_known
 
 READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def load(name: str, split: str = "train", *, limit: int | None = None, size: int | None = None) -> Any:
-    """A data set as uint8 images in memory, or the course's text as bytes.
+    """Return a data set as uint8 images in memory, or the course's text as bytes.
 
     name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class, or "course-text"
     split    "train" or "test"; the "test" of tiny-imagenet is its official `val`
@@ -27,45 +30,123 @@ def load(name: str, split: str = "train", *, limit: int | None = None, size: int
     """
     require_known(split, ("train", "test"), "split")
     if size is not None and not name.startswith("folder:"):
-        what, fix = f"The images of {name} have one size already.", "resize in batches: .batches(128, size=224)"
-        raise DataError(what, expected="size only for folder:<path>", found=f"size={size}", fix=fix)
+        raise DataError(
+            f"The images of {name} have one size already.",
+            expected="size only for folder:<path>",
+            found=f"size={size}",
+            fix="resize in batches: .batches(128, size=224)",
+        )
     if name == COURSE_TEXT:
-        text = course_text(split)
-        return text if limit is None else text.subset(limit)
+        data = course_text(split)
+    else:
+        data = _image_set(name, split, size)
+    if limit is None:
+        return data
+    return data.subset(limit)
+
+
+def _image_set(name, split, size):
+    """Return a split as an `ImageSet`; whatever cannot be read is a DataError that names the set."""
     try:
-        found, about = _own(name, split, size) if name.startswith("folder:") else _published(published(name), split)
+        if name.startswith("folder:"):
+            return _folder_images(name, split, size)
+        return _published_images(published(name), split)
     except (OSError, LookupError, ValueError) as error:  # not readable, or a set that is not as published
-        reason = f"{type(error).__name__}: {error}"
-        fix = "see that all of it is there and may be read"
-        raise DataError(f"{name} cannot be read.", expected="whole, readable files", found=reason, fix=fix) from error
-    images, labels, classes = found
-    whole = ImageSet(images=images, labels=labels, classes=classes, split=split, **about)
-    return whole if limit is None else whole.subset(limit)
+        raise DataError(
+            f"{name} cannot be read.",
+            expected="whole, readable files",
+            found=f"{type(error).__name__}: {error}",
+            fix="see that all of it is there and may be read",
+        ) from error
 
 
-def _published(entry, split):
-    """A split of a published set, as in `_own`; what takes long to decode is kept beside its archive."""
-    folder, read, files = folder_of(entry), READERS[entry.name], entry.needed(split)
-    paths, digest = [folder / name for name in files], check(entry, folder, files)
-    kept = folder / f"decoded-{split}.safetensors"
-    found = cached(kept, digest, lambda: read(split, *paths)) if entry.url else read(split, *paths)
-    return found, {"name": entry.name, "mean": tuple(entry.mean), "std": tuple(entry.std), "digest": digest}
+def _published_images(entry, split):
+    """Return a split of a published set; what was decoded from an archive is kept beside it."""
+    folder = folder_of(entry)
+    check(entry, folder)
+    digest = digest_of(entry, split)
+    files = [folder / file for file in entry.files]
+
+    def read():
+        images, labels, classes = READERS[entry.name](split, *files)
+        return images, labels, list(classes)
+
+    if entry.url is None:
+        images, labels, classes = read()
+    else:
+        images, labels, classes = cached(folder / f"decoded-{split}.safetensors", digest, read)
+    return ImageSet(
+        images=images,
+        labels=labels,
+        classes=tuple(classes),
+        name=entry.name,
+        split=split,
+        mean=tuple(entry.mean),
+        std=tuple(entry.std),
+        digest=digest,
+    )
 
 
-def _own(name, split, size):
-    """A split of a reader's own folder: ((images, labels, classes), what else an ImageSet says of itself).
+def _folder_images(name, split, size):
+    """Return a split of a reader's own folder as an `ImageSet`.
 
-    Its mean and std are ImageNet's, which pretrained networks expect.
+    Files that give no picture are left out, and that is said on stderr. Its mean and std are ImageNet's, which
+    pretrained networks expect.
     """
     top = Path(name.removeprefix("folder:")).expanduser()
-    level, label, classes = labelled(top, split)
-    digest = fingerprint(level, label, (classes, size))
+    level, label_of, classes, no_files = labelled(top, split)
+    digest = fingerprint(level, label_of, (classes, list(no_files), size, RULES))
 
-    def build():
+    def read():
         import torch
 
-        return read_images(level, list(label), size=size), torch.tensor(list(label.values())), classes
+        left_out = dict(no_files)
+        images = read_images(level, list(label_of), size=size, left_out=left_out)
+        require_few(level, left_out, len(label_of) + len(no_files))
+        _require_all_classes(level, label_of, classes, left_out)
+        labels = torch.tensor([label for file, label in label_of.items() if file not in left_out])
+        reasons = {file: (reason.kind, reason.detail) for file, reason in left_out.items()}
+        return images, labels, reasons
 
-    found = cached(top / f".labkit-{split}.safetensors", digest, build)
-    scale = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-    return found, {"name": f"folder:{top}", "digest": digest, **scale}
+    images, labels, reasons = cached(top / f".labkit-{split}.safetensors", digest, read)
+
+    # JSON holds pairs of texts; what the messages want are `NoPicture`s.
+    left_out = {file: NoPicture(*reason) for file, reason in reasons.items()}
+    _tell(level, classes, left_out, len(images))
+    return ImageSet(
+        images=images,
+        labels=labels,
+        classes=classes,
+        name=f"folder:{top}",
+        split=split,
+        mean=IMAGENET_MEAN,
+        std=IMAGENET_STD,
+        digest=digest,
+    )
+
+
+def _require_all_classes(level, label_of, classes, left_out):
+    """Refuse a folder where no picture of a class is left.
+
+    label_of  {file: number of its class}
+    left_out  {file: `NoPicture`}
+    """
+    usable = {label for file, label in label_of.items() if file not in left_out}
+    missing = sorted(set(label_of.values()) - usable)
+    if missing:
+        class_names = ", ".join(classes[label] for label in missing)
+        raise unfit(
+            level,
+            "at least one picture of each class",
+            f"none of {class_names}: {summary(left_out, len(label_of))}",
+            problem="has classes without a picture that can be read",
+        )
+
+
+def _tell(level, classes, left_out, count):
+    """Say which files of a folder are left out, and which of its classes may be one by mistake."""
+    if left_out:
+        tell(f"{level}: {summary(left_out, count + len(left_out))}")
+    for spellings in look_alike(classes):
+        alike = " and ".join(map(repr, spellings))
+        tell(f"{level}: {alike} differ by case or spaces only, and count as different classes")

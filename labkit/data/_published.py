@@ -1,18 +1,30 @@
-"""What the workbook knows about each published set: its files, their sha256, where they come from, where they lie."""
+"""The published data sets: which there are, whether they are here, and how they come here.
+
+`published.toml` holds the sha256 of each file. No file of a set is opened before its sha256 has been compared.
+"""
 
 import hashlib
-import os
+import shutil
+import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.errors import require_known
-from labkit.files import require_published, root
+from labkit.errors import DataError, require_known
+from labkit.files import atomic, require_published, root
+
+RETRIES = 2  # of a download that fails or brings something else than the published file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published set, as published.toml describes it. No file of it is opened before its sha256 has been compared."""
+    """A published set, as `published.toml` describes it.
+
+    files  {file name: sha256}; a set with a `url` has one file, its archive
+    mean   per channel over the train split, of pixels scaled to 0..1; std likewise
+    url    of the archive; None for a set that comes with the workbook
+    bytes  size of the archive
+    """
 
     name: str
     files: dict[str, str]
@@ -22,50 +34,141 @@ class Published:
     bytes: int | None = None
 
     @property
-    def archive(self):
-        """File name of the archive."""
+    def archive(self) -> str:
+        """Return the file name of the archive."""
         return next(iter(self.files))
 
     @property
-    def fix(self):
-        """The one command that brings a good copy."""
-        return f"labkit data get {self.name}" if self.url else f"git restore data/{self.name}"
+    def fix(self) -> str:
+        """Return the one command that brings a good copy."""
+        if self.url is None:
+            return f"git restore data/{self.name}"
+        return f"labkit data get {self.name}"
 
-    def needed(self, split):
-        """Names of the files that a split is read from."""
+    def files_of(self, split: str) -> list[str]:
+        """Return the names of the files that hold a split, "train" or "test": the archive, or files of its own."""
+        if self.url is not None:
+            return [self.archive]
         prefix = {"train": "train-", "test": "t10k-"}[split]
-        return [name for name in self.files if self.url or name.startswith(prefix)]
+        return [name for name in self.files if name.startswith(prefix)]
 
-    def require(self, name, path):
+    def require(self, name: str, path: Path) -> None:
         """Raise DataError unless `path` is the published file `name` of the set."""
-        what = f"The data set {self.name} is missing or damaged."
-        require_published(path, self.files[name], fix=self.fix, what=what)
+        problem = f"The data set {self.name} is missing or damaged."
+        require_published(path, self.files[name], fix=self.fix, problem=problem)
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
-SETS = {name: Published(name=name, **facts) for name, facts in _TABLES.items()}
+def _read_registry():
+    """Return {name: `Published`} of published.toml."""
+    text = Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    return {name: Published(name=name, **facts) for name, facts in tables.items()}
 
 
-def names():
-    """The names `load` knows, besides `folder:<path>`."""
+SETS = _read_registry()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetStatus:
+    """One line of `labkit data list`.
+
+    present     True when the set is here, and all its files have the published sha256
+    path        its folder
+    disk_bytes  of all that lies in its folder; None: nothing
+    how         the command that brings a good copy
+    """
+
+    name: str
+    present: bool
+    path: Path
+    disk_bytes: int | None
+    how: str
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `load` knows, besides "folder:<path>" and "course-text"."""
     return tuple(SETS)
 
 
-def published(name):
-    """The entry of `name`; LabError when there is none."""
+def published(name: str) -> Published:
+    """Return the set of that name. Raises LabError when there is none."""
     require_known(name, (*SETS, "folder:<path>"), "data set")
     return SETS[name]
 
 
-def folder_of(entry):
-    """The folder that has anything of the set, or else the one where `fetch` puts it."""
-    moved = os.environ.get("LABKIT_DATA")
-    places = [Path(base) / entry.name for base in ([moved] if moved else []) + [root() / "data"]]
-    return next((place for place in places if any((place / name).exists() for name in entry.files)), places[0])
+def folder_of(entry: Published) -> Path:
+    """Return the folder of a set in the workbook."""
+    return root() / "data" / entry.name
 
 
-def check(entry, folder, files):
-    """Compare these files of the set with their published sha256; returns one sha256 that stands for them all."""
-    for name in files:
+def check(entry: Published, folder: Path) -> None:
+    """Compare all files of a set with their published sha256. Raises DataError for the first that differs."""
+    for name in entry.files:
         entry.require(name, folder / name)
-    return hashlib.sha256("".join(entry.files[name] for name in files).encode()).hexdigest()
+
+
+def digest_of(entry: Published, split: str) -> str:
+    """Return one sha256 that stands for the files that hold a split."""
+    together = "".join(entry.files[name] for name in entry.files_of(split))
+    return hashlib.sha256(together.encode()).hexdigest()
+
+
+def status() -> list[SetStatus]:
+    """Return a `SetStatus` for each published set; nothing is fetched."""
+    rows = []
+    for entry in SETS.values():
+        folder = folder_of(entry)
+        disk_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        try:
+            check(entry, folder)
+            present = True
+        except DataError:
+            present = False
+        row = SetStatus(name=entry.name, present=present, path=folder, disk_bytes=disk_bytes or None, how=entry.fix)
+        rows.append(row)
+    return rows
+
+
+def fetch(name: str, *, source: str | Path | None = None) -> Path:
+    """Bring a set to this machine, and return its folder. A good copy that is there is left alone.
+
+    source  None: the publisher; or the path of an archive that you have
+    Raises  DataError: no network, or not the published archive; nothing of it is kept
+    """
+    entry = published(name)
+    folder = folder_of(entry)
+    if entry.url is None:
+        check(entry, folder)
+    elif source is None:
+        _download(entry, folder)
+    else:
+        archive = Path(source).expanduser()
+        entry.require(entry.archive, archive)
+        with atomic(folder / entry.archive) as temporary:
+            shutil.copyfile(archive, temporary)
+    return folder
+
+
+def _download(entry, folder):
+    """Let pooch fetch the archive: a temporary file, its sha256, three tries. A good one that is there stays."""
+    import pooch
+
+    sha256 = f"sha256:{entry.files[entry.archive]}"
+    registry = pooch.create(
+        path=folder,
+        base_url="",
+        registry={entry.archive: sha256},
+        urls={entry.archive: entry.url},
+        retry_if_failed=RETRIES,
+    )
+    shows_progress = sys.stderr.isatty()  # silent in a log file
+    downloader = pooch.HTTPDownloader(progressbar=shows_progress, chunk_size=2**16)
+    try:
+        registry.fetch(entry.archive, downloader=downloader)
+    except (ValueError, OSError) as error:  # the errors of requests are OSErrors
+        raise DataError(
+            f"The data set {entry.name} could not be fetched from {entry.url}.",
+            expected=f"{entry.archive} ({entry.bytes:,} bytes, {sha256}) in {folder}",
+            found=f"{type(error).__name__}: {error}"[:400],
+            fix=f"`{entry.fix}` with a network; or `{entry.fix} --from FILE` with a {entry.archive} you have",
+        ) from error

@@ -1,16 +1,17 @@
-"""The formats of the published sets: idx, pickles in a tar.gz, JPEG files in a zip.
+"""The published sets as tensors: torchvision reads Fashion-MNIST and CIFAR; Tiny-ImageNet is read from its zip.
 
-The sha256 of the files has been compared before.
+The sha256 of all files has been compared before. torchvision wants unpacked files: they lie in a temporary folder as
+long as they are read.
 """
 
-import gzip
-import pickle
-import struct
-import tarfile
+import tempfile
 import warnings
 import zipfile
+from contextlib import contextmanager
+from pathlib import Path
 
 from labkit.data._images import read_images
+from labkit.errors import DataError
 
 FASHION_CLASSES = (
     "T-shirt/top",
@@ -26,75 +27,95 @@ FASHION_CLASSES = (
 )
 
 
-def fashion_mnist(split, images, labels):
-    """A split's two gzipped idx files: uint8 (N, 1, 28, 28), int64 (N,), the names of the classes."""
-    return _idx(images)[:, None], _idx(labels).long(), FASHION_CLASSES
+def fashion_mnist(split, *files):
+    """Return a split of Fashion-MNIST: uint8 (N, 1, 28, 28), int64 (N,), the names of the classes.
 
-
-def _idx(path):
-    """A gzipped idx file of unsigned bytes: 0, 0, type, number of dimensions; the dimensions; the bytes.
-
-    Source  http://yann.lecun.com/exdb/mnist/
+    split  "train" or "test"
+    files  the paths of its four gzipped files
     """
-    import torch
+    from torchvision.datasets import FashionMNIST
 
-    with gzip.open(path) as file:
-        rank = file.read(4)[3]
-        shape = struct.unpack(f">{rank}I", file.read(4 * rank))
-        return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8).reshape(shape)
+    with _unpacked(files, "FashionMNIST/raw") as folder:
+        published = FashionMNIST(folder, train=split == "train")
+    return published.data[:, None], published.targets, FASHION_CLASSES
 
 
 def cifar10(split, archive):
-    """One split of the tar.gz with python pickles: uint8 (N, 3, 32, 32), int64 (N,), the names of the classes.
+    """Return a split of CIFAR-10: uint8 (N, 3, 32, 32), int64 (N,), the names of the classes.
 
     Source  Krizhevsky 2009; https://www.cs.toronto.edu/~kriz/cifar.html
     """
-    batches = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}[split]
-    return _cifar(archive, batches, "batches.meta", b"labels", b"label_names")
+    from torchvision.datasets import CIFAR10
+
+    return _cifar(CIFAR10, "cifar10", split, archive)
 
 
 def cifar100(split, archive):
-    """As `cifar10`, with the 100 fine classes."""
-    return _cifar(archive, [split], "meta", b"fine_labels", b"fine_label_names")
+    """Return a split of CIFAR-100 as `cifar10` does, with the 100 fine classes."""
+    from torchvision.datasets import CIFAR100
+
+    return _cifar(CIFAR100, "cifar100", split, archive)
 
 
-def _cifar(archive, batches, meta, labels, names):
+def _cifar(dataset_class, name, split, archive):
+    """Return what torchvision reads from the unpacked archive, as tensors with the channels first.
+
+    Raises DataError where a file of the archive has another md5 than torchvision knows: it is not opened then.
+    """
     import torch
 
-    pages = _pickles(archive, {*batches, meta})
-    images = torch.cat([torch.from_numpy(pages[batch][b"data"]) for batch in batches])
-    wanted = [label for batch in batches for label in pages[batch][labels]]
-    return images.reshape(-1, 3, 32, 32), torch.tensor(wanted), tuple(name.decode() for name in pages[meta][names])
+    with _unpacked([archive]) as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, about the age of these pickles
+        try:
+            published = dataset_class(folder, train=split == "train")
+        except RuntimeError as error:
+            raise DataError(
+                f"{archive} is not the published archive.",
+                expected=f"the files of {dataset_class.__name__}, each with the md5 that torchvision knows",
+                found="files that are missing or have another md5",
+                fix=f"labkit data get {name}",
+            ) from error
+    images = torch.from_numpy(published.data)  # (N, 32, 32, 3)
+    images = images.permute(0, 3, 1, 2).contiguous()
+    return images, torch.tensor(published.targets), tuple(published.classes)
 
 
-def _pickles(archive, wanted):
-    """{file name: dictionary} of the wanted files of a tar.gz, in one pass."""
-    pages = {}
-    with tarfile.open(archive, "r|gz") as opened, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's, about the age of these pickles
-        for member in opened:
-            name = member.name.rpartition("/")[2]
-            if name in wanted:
-                pages[name] = _Arrays(opened.extractfile(member), encoding="bytes").load()
-    return pages
+@contextmanager
+def _unpacked(files, subfolder="."):
+    """Yield the path of a temporary folder below which, in `subfolder`, the content of these files lies.
+
+    files  paths of archives (.tar.gz) or of single files (.gz)
+    """
+    with tempfile.TemporaryDirectory(prefix="labkit-data-") as folder:
+        for file in files:
+            _unpack(file, Path(folder) / subfolder)
+        yield folder
 
 
-class _Arrays(pickle.Unpickler):
-    """Knows the three words numpy arrays are written with. A pickle is a program: this one may call nothing else."""
+def _unpack(file, folder):
+    """Unpack a file into a folder. Raises DataError where the disk does not take its content."""
+    from torchvision.datasets.utils import extract_archive
 
-    def find_class(self, module, name):
-        if (module, name) not in _WORDS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
-        return super().find_class(module, name)
-
-
-_WORDS = {("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype")}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's, where an older torchvision names no filter for the members
+            extract_archive(file, folder)
+    except OSError as error:
+        raise DataError(
+            f"{file} cannot be unpacked.",
+            expected=f"room for its content in {tempfile.gettempdir()}, as long as it is read",
+            found=f"{type(error).__name__}: {error}",
+            fix="free some disk space, or name a folder with more of it: TMPDIR=FOLDER",
+        ) from error
 
 
 def tiny_imagenet(split, archive):
-    """One split of the zip of JPEG files: uint8 (N, 3, 64, 64), int64 (N,), the names of the classes.
+    """Return a split of Tiny-ImageNet: uint8 (N, 3, 64, 64), int64 (N,), the names of the classes.
 
-    wnids.txt                          one class number a line, n01443537; its place is the label
+    torchvision has no reader for it. The files of the zip, below tiny-imagenet-200/:
+
+    wnids.txt                          one class number a line, such as n01443537; its position is the label
     words.txt                          number, tab, names
     train/<wnid>/<wnid>_boxes.txt      names the files in train/<wnid>/images/
     val/val_annotations.txt            file in val/images/, tab, class number
@@ -103,26 +124,49 @@ def tiny_imagenet(split, archive):
 
     Source  Le and Yang 2015; https://cs231n.stanford.edu/
     """
-    with zipfile.ZipFile(archive) as opened:
-        return _tiny_imagenet(split, zipfile.Path(opened, "tiny-imagenet-200/"))
-
-
-def _tiny_imagenet(split, top):
     import torch
 
-    wnids = _lines(top / "wnids.txt")
-    words = dict(line.partition("\t")[::2] for line in _lines(top / "words.txt"))
-    label = {wnid: place for place, wnid in enumerate(wnids)}
-    if split == "train":
-        boxes = [(wnid, line) for wnid in wnids for line in _lines(top / "train" / wnid / f"{wnid}_boxes.txt")]
-        labelled = {f"train/{wnid}/images/{line.split()[0]}": label[wnid] for wnid, line in boxes}
-    else:
-        notes = [line.split("\t") for line in _lines(top / "val/val_annotations.txt")]
-        labelled = {f"val/images/{note[0]}": label[note[1]] for note in notes}
-    order = sorted(labelled)
-    images = read_images(top, order)
-    classes = tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids)
-    return images, torch.tensor([labelled[name] for name in order]), classes
+    with zipfile.ZipFile(archive) as zip_file:
+        top = zipfile.Path(zip_file, "tiny-imagenet-200/")
+        wnids = _lines(top / "wnids.txt")
+        label_of = {wnid: label for label, wnid in enumerate(wnids)}
+        if split == "train":
+            wnid_of = _train_files(top, wnids)
+        else:
+            wnid_of = _validation_files(top)
+        files = sorted(wnid_of)
+        images = read_images(top, files)
+        classes = _class_names(top, wnids)
+    labels = torch.tensor([label_of[wnid_of[file]] for file in files])
+    return images, labels, classes
+
+
+def _train_files(top, wnids):
+    """Return {file below `top`: wnid} of the train split."""
+    wnid_of = {}
+    for wnid in wnids:
+        for line in _lines(top / "train" / wnid / f"{wnid}_boxes.txt"):
+            name = line.split()[0]
+            wnid_of[f"train/{wnid}/images/{name}"] = wnid
+    return wnid_of
+
+
+def _validation_files(top):
+    """Return {file below `top`: wnid} of the validation split."""
+    wnid_of = {}
+    for line in _lines(top / "val/val_annotations.txt"):
+        name, wnid = line.split("\t")[:2]
+        wnid_of[f"val/images/{name}"] = wnid
+    return wnid_of
+
+
+def _class_names(top, wnids):
+    """Return the first name of each class; the number itself where words.txt does not have it."""
+    names_of = {}
+    for line in _lines(top / "words.txt"):
+        wnid, _, names = line.partition("\t")
+        names_of[wnid] = names
+    return tuple(names_of.get(wnid, wnid).split(",")[0] for wnid in wnids)
 
 
 def _lines(path):

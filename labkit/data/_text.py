@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.data._imageset import require_part
+from labkit.data._imageset import require_items
 from labkit.files import notebooks
+from labkit.notebook import markdown_sources
 
 if TYPE_CHECKING:
     import torch
 
 COURSE_TEXT = "course-text"
-FEWEST_WORDS = 6  # shorter ones are headings and labels
+MIN_WORDS = 6  # shorter ones are headings and labels
 HELD_OUT = 10  # every tenth paragraph is for the test
 
 
@@ -27,18 +27,19 @@ class Paragraph(NamedTuple):
 
 
 def paragraphs() -> list[Paragraph]:
-    """Every paragraph of every lesson, in the order a reader meets them: a list of `Paragraph`. No tables, no code."""
-    found = []
+    """Return every paragraph of every lesson, in the order a reader meets them, without tables and code."""
+    prose = []
     for path in notebooks():
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        written = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-        parts = (" ".join(part.split()) for text in written for part in re.split(r"\n\s*\n", text))
-        found += [Paragraph(path.stem, part) for part in parts if _is_prose(part)]
-    return found
+        for text in markdown_sources(path):
+            for paragraph in re.split(r"\n\s*\n", text):
+                line = " ".join(paragraph.split())
+                if _is_prose(line):
+                    prose.append(Paragraph(path.stem, line))
+    return prose
 
 
-def _is_prose(part):
-    return not part.startswith("|") and len(part.split()) >= FEWEST_WORDS
+def _is_prose(line):
+    return not line.startswith("|") and len(line.split()) >= MIN_WORDS
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -68,16 +69,16 @@ class TextSet:
 
     @property
     def images(self):
-        """uint8 (N, length): the texts, by the name that the inputs of every set have."""
+        """Return the texts, uint8 (N, length), by the name that the inputs of every set have."""
         return self.text[:-1].unfold(0, self.length, self.length)
 
     def subset(self, n, **_):
-        """The first `n` texts."""
-        require_part(self, n)
+        """Return the first `n` texts."""
+        require_items(self, n)
         return replace(self, text=self.text[: n * self.length + 1])
 
     def batches(self, batch, *, device=None, seed=None, **_):
-        """One epoch of (tokens, labels), both int64 (batch, length).
+        """Yield one epoch of (tokens, labels), both int64 (batch, length).
 
         seed  None: in order; a number: cut anew at a place that it decides, and shuffled; what is left over is dropped
         """
@@ -86,10 +87,10 @@ class TextSet:
         if seed is None:
             starts = torch.arange(len(self)) * self.length
         else:
-            random = torch.Generator().manual_seed(seed)
+            generator = torch.Generator().manual_seed(seed)
             room = len(self.text) - 1 - len(self) * self.length
-            starts = torch.randperm(len(self), generator=random) * self.length
-            starts += torch.randint(room + 1, (), generator=random)
+            starts = torch.randperm(len(self), generator=generator) * self.length
+            starts += torch.randint(room + 1, (), generator=generator)
             starts = starts[: len(self) // batch * batch]
         pieces = self.text.long().unfold(0, self.length + 1, 1)
         for chosen in starts.split(batch):
@@ -98,8 +99,13 @@ class TextSet:
 
 
 def course_text(split):
-    """A `TextSet` of the paragraphs, a line each: nine of ten to train on, the tenth to test on."""
+    """Return a `TextSet` of the paragraphs, a line each: nine of ten to train on, the tenth to test on."""
     import torch
 
-    texts = (each.text for n, each in enumerate(paragraphs()) if (n % HELD_OUT == 0) == (split == "test"))
-    return TextSet(text=torch.tensor(list("\n".join(texts).encode()), dtype=torch.uint8), split=split)
+    lines = []
+    for number, paragraph in enumerate(paragraphs()):
+        held_out = number % HELD_OUT == 0
+        if held_out == (split == "test"):
+            lines.append(paragraph.text)
+    text = "\n".join(lines).encode()
+    return TextSet(text=torch.tensor(list(text), dtype=torch.uint8), split=split)

@@ -59,7 +59,7 @@ def resize(images, size):
 
 
 def normalise(images, mean, std):
-    """(images / 255 - mean) / std per channel, as float32.
+    """Return (images / 255 - mean) / std per channel, as float32.
 
     images  uint8 or float (N, C, H, W), 0 to 255
     mean    C numbers, of pixels scaled to 0..1; std likewise
@@ -67,5 +67,7 @@ def normalise(images, mean, std):
     import torch
 
     shape = (1, -1, 1, 1)
-    mean, std = (torch.tensor(values, device=images.device).reshape(shape) * 255 for values in (mean, std))
-    return images.to(torch.float32, copy=True).sub_(mean).div_(std)  # in place, but never in the caller's tensor
+    mean_of_bytes = torch.tensor(mean, device=images.device).reshape(shape) * 255
+    std_of_bytes = torch.tensor(std, device=images.device).reshape(shape) * 255
+    copied = images.to(torch.float32, copy=True)  # never in place in the caller's tensor
+    return copied.sub_(mean_of_bytes).div_(std_of_bytes)

@@ -1,19 +1,21 @@
 """The only module that knows the words cuda and cpu: pick a device, wait for it, ask what it is."""
 
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from labkit.device import packages
+from labkit.device.cgroups import Quota, quota  # noqa: F401
 from labkit.device.machine import (  # noqa: F401
     BF16_FLAGS,
     INT8_FLAGS,
+    allowed_cores,
     commit,
     cpu_isa,
     describe,
+    fits_socket,
     last_level_cache_bytes,
     usable_cores,
 )
@@ -24,29 +26,29 @@ if TYPE_CHECKING:
 
 
 def kinds():
-    """The kinds of device usable here, best first, such as ("cuda", "cpu")."""
+    """Return the kinds of device usable here, best first, such as ("cuda", "cpu")."""
     import torch
 
     return ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",)
 
 
 def pick(prefer: str | None = None) -> "torch.device":
-    """The device to run on, a `torch.device`: `prefer`, or `$LABKIT_DEVICE`, or the best there is."""
+    """Return the device to run on, a `torch.device`: `prefer`, or the best there is."""
     import torch
 
-    name = prefer or os.environ.get("LABKIT_DEVICE") or kinds()[0]
+    name = prefer or kinds()[0]
     if kind(name) not in kinds():
         raise Unavailable(
             f"The device {name!r} is not usable here.",
             expected=" or ".join(kinds()),
             found=str(name),
-            fix="unset LABKIT_DEVICE, or run `labkit doctor` to see what is missing",
+            fix="choose one that is, or run `labkit doctor` to see what is missing",
         )
     return torch.device(name)
 
 
-def kind(device):
-    """ "cpu" or "cuda" of a device or its name, such as "cuda:1"."""
+def kind(device: "torch.device | str") -> str:
+    """Return "cpu" or "cuda" for a device or its name, such as "cuda:1"."""
     return str(device).split(":")[0]
 
 
@@ -60,24 +62,26 @@ def synchronize(device: "torch.device") -> None:
 
 
 def waiter(device):
-    """`synchronize` for one device as a function without arguments, cheap enough to stand inside a stopwatch."""
+    """Return `synchronize` for one device as a function without arguments, cheap enough to stand inside a stopwatch."""
     import torch
 
-    return (lambda: torch.cuda.synchronize(device)) if _is_cuda(device) else lambda: None
+    if not _is_cuda(device):
+        return lambda: None
+    return lambda: torch.cuda.synchronize(device)
 
 
 def supports_events(device: "torch.device") -> bool:
-    """True when the device keeps its own clock (CUDA events)."""
+    """Return True when the device keeps its own clock (CUDA events)."""
     return _is_cuda(device)
 
 
 def runs_triton() -> bool:
-    """True when there is a GPU that Triton compiles kernels for."""
+    """Return True when there is a GPU that Triton compiles kernels for."""
     return "cuda" in kinds()
 
 
 def collectives(rank, size):
-    """The backend of torch.distributed for process `rank` of `size`: NCCL too where each can have a GPU of its own."""
+    """Return the backend of torch.distributed for process `rank` of `size`: with NCCL if each can have its own GPU."""
     import torch
 
     if not torch.cuda.is_available() or torch.cuda.device_count() < size:
@@ -87,7 +91,7 @@ def collectives(rank, size):
 
 
 def selected(tensor):
-    """A context in which kernels start where this tensor lies, on a machine with several GPUs."""
+    """Return a context in which kernels start where this tensor lies, on a machine with several GPUs."""
     import torch
 
     return torch.cuda.device_of(tensor)
@@ -102,28 +106,30 @@ def reset_peak_memory(device):
 
 
 def peak_memory_bytes(device):
-    """Most bytes the GPU's allocator held since the last reset; None where there is no such counter."""
+    """Return the most bytes that the GPU's allocator held since the last reset; None where there is no such counter."""
     import torch
 
     return torch.cuda.max_memory_allocated(device) if _is_cuda(device) else None
 
 
 def event_maker(device):
-    """A maker of timing marks on the device's own clock (CUDA events), or None where there is no such clock."""
+    """Return a maker of timing marks on the device's own clock (CUDA events), or None where there is no such clock."""
     import torch
 
-    return (lambda: torch.cuda.Event(enable_timing=True)) if _is_cuda(device) else None
+    if not _is_cuda(device):
+        return None
+    return lambda: torch.cuda.Event(enable_timing=True)
 
 
 def uuid(device):
-    """The driver's name for this GPU, or None for any other device."""
+    """Return the driver's name for this GPU, or None for any other device."""
     import torch
 
     return str(torch.cuda.get_device_properties(device).uuid) if _is_cuda(device) else None
 
 
 def cache_bytes(device: "torch.device") -> int:
-    """Size of the device's last-level cache; 32 MiB when it does not tell.
+    """Return the bytes of the device's last-level cache; 32 MiB where they are not known.
 
     A CPU's is counted up to 128 MiB, what the largest desktop chips have. A virtual machine names the cache of its
     whole socket (480 MiB, say), and its cores get a part: there copying slows down beyond 32 MiB and at no larger size.
@@ -136,22 +142,25 @@ def cache_bytes(device: "torch.device") -> int:
 
 
 def free_bytes(device):
-    """Memory that could be used now."""
+    """Return the bytes of memory that could be used now."""
     import psutil
     import torch
 
-    return torch.cuda.mem_get_info(device)[0] if _is_cuda(device) else psutil.virtual_memory().available
+    if _is_cuda(device):
+        free, _ = torch.cuda.mem_get_info(device)
+        return free
+    return psutil.virtual_memory().available
 
 
 def is_out_of_memory(error):
-    """True when an error of torch means that the memory of a device did not suffice."""
+    """Return True when an error of torch means that the memory of a device did not suffice."""
     import torch
 
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def rng_state(device):
-    """The state of torch's random numbers, of the CPU and of this device: {kind: tensor}."""
+    """Return the state of torch's random numbers, of the CPU and of this device: {kind: tensor}."""
     import torch
 
     state = {"cpu": torch.get_rng_state()}
@@ -178,12 +187,12 @@ def require_compiler(device: "torch.device") -> None:
 
 
 def _is_news_on_a_cpu(record):
-    """False for torch's warning, at the first compilation, that a CUDA toolkit is installed but no GPU is in use."""
+    """Return False for torch's warning, at the first compilation, that a CUDA toolkit is here but no GPU is in use."""
     return "No CUDA runtime is found" not in record.getMessage()
 
 
 def threads() -> int:
-    """The number of threads that torch's CPU operators use."""
+    """Return the number of threads that torch's CPU operators use."""
     import torch
 
     return torch.get_num_threads()
@@ -191,7 +200,7 @@ def threads() -> int:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Within it, torch's CPU operators use so many threads."""
+    """Let torch's CPU operators use so many threads within the context."""
     import torch
 
     before = torch.get_num_threads()
@@ -205,19 +214,22 @@ def using_threads(count: int | None) -> Iterator[None]:
 
 
 def compute_capability():
-    """The generation of the first NVIDIA GPU, such as "8.9", or None when there is none."""
+    """Return the generation of the first NVIDIA GPU, such as "8.9", or None when there is none."""
     import torch
 
-    return "{}.{}".format(*torch.cuda.get_device_capability(0)) if torch.cuda.is_available() else None
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"{major}.{minor}"
 
 
 def adds_int8() -> bool:
-    """True when this CPU adds products of 8-bit integers without overflow (VNNI, and its like on ARM)."""
+    """Return True when this CPU adds products of 8-bit integers without overflow (VNNI, and its like on ARM)."""
     return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 
 
 def multiplies_bf16(device: "torch.device | str") -> bool:
-    """True when the device has instructions for products of bf16 numbers; where it has none, torch imitates them."""
+    """Return True when the device has instructions for products of bf16 numbers; without them torch imitates them."""
     import torch
 
     if _is_cuda(device):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import platform
 import subprocess
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from labkit.device.cgroups import quota
 from labkit.files import root, short_digest
 
 # The instruction sets that decide how fast a CPU is at fp32, bf16 and int8.
@@ -20,6 +22,8 @@ ISA_FLAGS = (
 )
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # others add two products in 16 bits
+
+SOCKET_NAME_LIMIT = 103  # bytes, on macOS; 107 on Linux
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,44 +48,53 @@ class Machine:
 
     @property
     def title(self):
-        """For people; machines of one kind share it, whatever is installed on them."""
+        """Return a name for people; machines of one kind share it, whatever is installed on them."""
         return f"{self.gpu or self.cpu}, {self.logical_cores} cores"
 
     @property
     def kind(self):
-        """What machines share whose results may be compared, whatever is installed on them."""
+        """Return what machines have in common whose results may be compared, whatever is installed on them."""
         return self.title, self.cpu_isa
 
 
 def cpu_isa():
-    """The instruction sets of `ISA_FLAGS` this CPU has, in that order."""
-    found = (_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split()
-    return [flag for flag in ISA_FLAGS if flag in found]
+    """Return the instruction sets of `ISA_FLAGS` that this CPU has, in that order."""
+    cpu_flags = (_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split()
+    return [flag for flag in ISA_FLAGS if flag in cpu_flags]
+
+
+def cpu_name():
+    """Return the name that the CPU gives itself, such as "AMD EPYC"; its architecture where it has no name."""
+    return _cpuinfo().get("model name") or platform.machine()
 
 
 @functools.cache
 def _cpuinfo():
-    """The first processor's lines of /proc/cpuinfo as a dict; empty where there is no such file."""
+    """Return the first processor's lines of /proc/cpuinfo as a dict; empty where there is no such file."""
     text = ""
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
-    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    fields = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
+    return fields
 
 
 def last_level_cache_bytes():
-    """Size of the first core's largest cache (Linux), else None."""
+    """Return the bytes of the first core's largest cache (Linux), else None."""
     sizes = [path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return max((2**10 * int(text.rstrip("K\n")) for text in sizes), default=None)  # Linux gives KiB
 
 
 @functools.cache
 def describe() -> Machine:
-    """This machine as a ledger row."""
+    """Return this machine as a ledger row."""
     import psutil
     import torch
 
     facts = {
-        "cpu": _cpuinfo().get("model name") or platform.machine(),
+        "cpu": cpu_name(),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": usable_cores(),
         "cpu_isa": " ".join(cpu_isa()) or None,
@@ -96,29 +109,48 @@ def describe() -> Machine:
 
 
 def usable_cores() -> int:
-    """Cores this process may run on; a container or a batch system may allow fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may keep busy; a container or a batch system may allow fewer than there are.
+
+    A quota of computing time counts, rounded up: with one of 1.5 cores, two threads have work.
+    """
+    allowed = quota()
+    if allowed is None:
+        return allowed_cores()
+    return min(allowed_cores(), max(1, math.ceil(allowed.cores)))
+
+
+def allowed_cores() -> int:
+    """Return on how many cores this process may run, whatever share of their time it has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def fits_socket(path: Path) -> bool:
+    """Return whether a socket may lie at this path: systems limit the length of its name."""
+    return len(os.fsencode(path)) <= SOCKET_NAME_LIMIT
 
 
 def _gpu_facts():
-    """Name, memory and driver of the first GPU, as far as there is one."""
+    """Return name, memory and driver of the first GPU; {} where there is none."""
     import pynvml
     import torch
 
     if not torch.cuda.is_available():
         return {}
     properties = torch.cuda.get_device_properties(0)
-    found = {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory}
+    facts = {"gpu": properties.name, "gpu_memory_bytes": properties.total_memory}
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        found["gpu_driver"] = pynvml.nvmlSystemGetDriverVersion()
-    return found
+        facts["gpu_driver"] = pynvml.nvmlSystemGetDriverVersion()
+    return facts
 
 
 @functools.cache
 def commit():
-    """The workbook's git commit, with `-dirty` when files differ from it; None outside a checkout."""
+    """Return the workbook's git commit, with `-dirty` when files differ from it; None outside a checkout."""
     command = ["git", "-C", str(root()), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return completed.stdout.strip()
     return None

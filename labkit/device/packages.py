@@ -8,19 +8,23 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from labkit.errors import Unavailable
+
+# How to measure on a GPU, said where a machine has none
+ON_A_GPU = "on a machine with an NVIDIA GPU `labkit gpu`, or `python -m labkit.gpu` where only torch is installed"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing a lesson may want.
+    """A package or a compiler that a lesson may need.
 
-    name    what it is
+    name    of the package
     ok      whether it is here
-    detail  what was found, or why it is missing
+    detail  its version, or why it is missing
     needed  whether the course cannot run without it
-    fix     what to do, when something can be done
+    fix     the next step, where there is one
     """
 
     name: str
@@ -31,33 +35,39 @@ class Check:
 
 
 def install(*words):
-    """The command that installs into the Python that runs: of a virtual environment, of conda or of the system.
+    """Return the command that installs into the Python that runs: of a virtual environment, of conda or of the system.
 
-    words  what `pip install` takes, such as the name of a package
+    words  arguments of `pip install`, such as the name of a package
     """
-    pip, uv = [sys.executable, "-m", "pip", "install"], ["uv", "pip", "install", "--python", sys.executable]
-    return shlex.join([*(pip if _version("pip") else uv), *words])
+    if _version("pip"):
+        command = [sys.executable, "-m", "pip", "install"]
+    else:
+        command = ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*command, *words])
 
 
 def check(name, *, module=None, without=None, needed=False, fix=None):
-    """Check that a package is installed and really imports: a `Check`. Many need libraries beside themselves.
+    """Check that a package is installed and really imports: many need other libraries. Returns a `Check`.
 
-    module   what to import, None: the module of the same name, "": nothing, where importing takes many seconds
+    module   to import; None: the module of the same name; "": none, where importing takes many seconds
     without  what the lessons do where it is missing
-    fix      what to do; None: the command that installs it
+    fix      the next step; None: the command that installs it
     """
-    found = _version(name)
-    if found is None:
-        problem, fix = "not installed", fix or install(name)
+    installed_version = _version(name)
+    if installed_version is None:
+        problem = "not installed"
+        fix = fix or install(name)
     else:
         problem = None if module == "" else _import_problem(module or name)
         fix = fix or install("--force-reinstall", "--no-deps", name)
     if problem is None:
-        return Check(name, True, found, needed)
-    return Check(name, False, f"{problem}: {without}" if without else problem, needed, fix)
+        return Check(name, True, installed_version, needed)
+    detail = f"{problem}: {without}" if without else problem
+    return Check(name, False, detail, needed, fix)
 
 
 def _version(name):
+    """Return the version of an installed package, or None."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -65,7 +75,7 @@ def _version(name):
 
 
 def _import_problem(module):
-    """Why a module of an installed package does not load, or None."""
+    """Return why a module of an installed package does not load, or None."""
     try:
         importlib.import_module(module)
         return None
@@ -74,17 +84,17 @@ def _import_problem(module):
         return f"installed, but does not load: {type(error).__name__}: {reason}"
 
 
-def imported(module, *, what=None, fix=None):
-    """A module; Unavailable where it is not here.
+def imported(module, *, problem=None, fix=None):
+    """Return a module; Unavailable where it is not here.
 
-    what  what cannot be done without it, as a sentence
-    fix   what to do; None: the command that installs it
+    problem  a sentence that says what cannot be done without it
+    fix      the next step; None: the command that installs it
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise Unavailable(
-            what or f"{module} is not here.",
+            problem or f"{module} is not here.",
             expected=f"the package {module}",
             found=str(error),
             fix=fix or install(module),
@@ -110,3 +120,18 @@ def require_cpp():
                 found=folder,
                 fix=f"set {name} to another folder, such as /tmp, and start again",
             )
+    kernels = folders["TORCHINDUCTOR_CACHE_DIR"] or folders["TMPDIR"]
+    if _forbids_programs(Path(kernels)):
+        raise Unavailable(
+            "torch.compile cannot load kernels from a folder that may hold no programs (mounted with noexec).",
+            expected="a cache on a file system that lets programs run",
+            found=kernels,
+            fix="set TORCHINDUCTOR_CACHE_DIR to another folder, such as ~/.cache/inductor, and start again",
+        )
+
+
+def _forbids_programs(folder):
+    """Return whether the file system of a folder, which may be made later, is mounted with noexec."""
+    while not folder.exists():
+        folder = folder.parent
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))

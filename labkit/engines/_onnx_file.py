@@ -19,13 +19,13 @@ def as_onnx(model, example, precision, from_fp32=()):
     from_fp32  precisions that the engine computes a file of fp32 in
     """
     if isinstance(model, (str, Path)):
-        held = export.precision_of(export.checked(model))
-        if held != precision and (held != "fp32" or precision not in from_fp32):
+        file_precision = export.precision_of(export.checked(model))
+        if file_precision != precision and (file_precision != "fp32" or precision not in from_fp32):
             raise LabError(
                 f"{Path(model).name} does not hold {precision}.",
                 expected=precision,
-                found=held,
-                fix=f"ask for precision {held}, or make another file with `labkit quantize`",
+                found=file_precision,
+                fix=f"ask for precision {file_precision}, or make another file with `labkit quantize`",
             )
         yield Path(model)
         return
@@ -38,6 +38,7 @@ def as_onnx(model, example, precision, from_fp32=()):
         )
     if precision != "fp32" and precision not in from_fp32:
         model = copy.deepcopy(model).to(DTYPES[precision])
-        example = example.to(DTYPES[precision]) if example.is_floating_point() else example
+        if example.is_floating_point():
+            example = example.to(DTYPES[precision])
     with tempfile.TemporaryDirectory() as folder:
         yield export.to_onnx(model, example, Path(folder) / "model.onnx")

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from labkit import compress, data, export, models, train
+from labkit import data, export, models, train
+from labkit.files import draft, require_other_file
 
 
 def export_by_name(
@@ -12,29 +13,70 @@ def export_by_name(
     opset: int | None = None,
     weights: str | Path | None = None,
     size: int | None = None,
+    inputs: str | Path | None = None,
 ) -> tuple[Path, dict, dict]:
-    """Write a network as an ONNX file and compare: (path, notes in the file, {what the inputs were: `export.Parity`}).
+    """Write a network as an ONNX file and compare: (path, notes in the file, {kind of inputs: `export.Parity`}).
 
-    source  the name of a network (untrained, but for efficientnet-lite0), or the path of a checkpoint (.pt) or of a
-            compressed network (.small)
-    out     where to; None: the network's name in the current folder
-    weights of one's own for the network `source`, or published ones, as in `export.network_with`; size: pixels a side
-    The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each.
+    source   the name of a network (untrained, but for efficientnet-lite0), the path of a checkpoint (.pt), or
+             module:function, whose code is run
+    out      the path of the file; None: the network's name in the current folder
+    weights  of one's own for the network `source`, or published ones, as in `export.network_with`
+    size     pixels a side, for module:function and published weights
+    inputs   path of a file for `export.inputs_from`, for a network that takes no pictures
+    Raises   LabError where the answers differ; then nothing is left under the name
+
+    The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each; or
+    those of the file: all, the first alone, and all twice.
     """
-    suffix, notes, real = Path(source).suffix, {}, {}
-    if weights:
-        (network, shape, notes), name = export.network_with(source, weights, size=size), Path(weights).stem
-    elif suffix in (".pt", ".small"):
-        network, name, dataset, shape = compress.load(source) if suffix == ".small" else train.restored(source)
-        test = data.load(dataset, "test", limit=74) if dataset else None
-        if test:  # in batches of 64 and what is left, with the channels and the size that the network takes
-            batches = test.batches(64, size=shape[-1])
-            real = {f"{dataset} test images": [images.expand(-1, shape[0], -1, -1) for images, _ in batches]}
-            notes = {"mean": ",".join(map(str, test.mean)), "std": ",".join(map(str, test.std))}
+    network, name, shape, notes, test_images = _network_of(source, weights, size)
+    path = Path(out or f"{name}.onnx")
+    require_other_file(source, path)
+    require_other_file(weights or source, path)
+
+    # One example to export with, three batches to compare on.
+    if inputs is None:
+        example = models.example(name, 2, seed=2, shape=shape)
+        random_images = [models.example(name, batch, seed=batch, shape=shape) for batch in (1, 2, 7)]
+        batches_by_kind = {"random inputs": random_images, **test_images}
     else:
-        (network, shape), name = models.build(source), source
-    first, *random = (models.example(name, batch, seed=batch, shape=shape) for batch in (2, 1, 2, 7))
+        require_other_file(inputs, path)
+        example = export.inputs_from(inputs, network)
+        batches_by_kind = {f"the inputs of {Path(inputs).name}": _batches_of(example)}
     settings = {"opset_version": opset} if opset else {}
-    path = export.to_onnx(network, first, out or f"{name}.onnx", notes=notes, **settings)
-    inputs = {"random inputs": random, **real}
-    return path, notes, {what: export.parity(network, path, batches) for what, batches in inputs.items()}
+    with draft(path) as temporary:
+        export.to_onnx(network, example, temporary, notes=notes, **settings)
+        parities = {}
+        for kind, batches in batches_by_kind.items():
+            parities[kind] = export.parity(network, temporary, batches)
+        for parity in parities.values():
+            parity.require()
+    return path, notes, parities
+
+
+def _batches_of(example):
+    """Return three batches of different sizes of one: all items, the first alone, and all twice."""
+    import torch
+
+    first = tuple(tensor[:1] for tensor in example)
+    twice = tuple(torch.cat([tensor, tensor]) for tensor in example)
+    return [example, first, twice]
+
+
+def _network_of(source, weights, size):
+    """Return (network, its name, shape of an image, notes for the file, {kind of test images: batches})."""
+    function = source.partition(":")[2] if ":" in str(source) else ""
+    if weights or function:
+        network, shape, notes = export.network_with(source, weights, size=size)
+        return network, Path(weights or function).stem, shape, notes, {}
+    if Path(source).suffix != ".pt":
+        network, shape = models.build(source)
+        return network, source, shape, {}, {}
+    network, name, dataset, shape = train.restored(source)
+    if not dataset:
+        return network, name, shape, {}, {}
+    test = data.load(dataset, "test", limit=74)
+    notes = {"mean": ",".join(map(str, test.mean)), "std": ",".join(map(str, test.std))}
+    batches = []  # of 64 images and of the other 10, with the channels and the size that the network takes
+    for images, _ in test.batches(64, size=shape[-1]):
+        batches.append(images.expand(-1, shape[0], -1, -1))
+    return network, name, shape, notes, {f"{dataset} test images": batches}

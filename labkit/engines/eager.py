@@ -7,7 +7,8 @@ from labkit.device import packages
 from labkit.engines.served import Served
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-RUNS, PRECISIONS = "torch", tuple(DTYPES)
+RUNS = "torch"
+PRECISIONS = tuple(DTYPES)
 
 
 def check():
@@ -17,10 +18,11 @@ def check():
 
 def load(model, example, *, precision, threads):
     """See `labkit.engines.load`. Autocast keeps in fp32 what needs it."""
-    kind, dtype = example.device.type, DTYPES[precision]
+    device_type = example.device.type
+    dtype = DTYPES[precision]
 
     def run(*batch):
-        with devices.using_threads(threads), torch.autocast(kind, dtype=dtype, enabled=precision != "fp32"):
+        with devices.using_threads(threads), torch.autocast(device_type, dtype=dtype, enabled=precision != "fp32"):
             return model(*batch)
 
     return Served(device=str(example.device), threads=threads, run=run)

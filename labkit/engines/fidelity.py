@@ -5,14 +5,15 @@ instructions, products of 8 bits are added in 16, which can overflow. Then it an
 without a word. So the first answers of an INT8 engine are compared with the file run as it is written, which has no
 integer kernels and cannot overflow.
 
-Unit    SQNR in dB: power of the right answers over the power of the difference; 6 dB is a factor of 2
+Unit    SQNR in dB: power of what varies in the right answers over the power of the difference; 6 dB is a factor of 2
 Limits  an engine rounds some sums in another order, which costs little: 25 dB and more were seen. After an overflow
         it was below 5 dB
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,62 +23,71 @@ from onnx.numpy_helper import to_array
 
 from labkit import device as devices
 from labkit import engines, export
+from labkit.device.child import ChildEnded, run_in_child
 from labkit.errors import LabError
-from labkit.export.runtime import notes
+from labkit.export.gate import known_as_sound, trust
+from labkit.export.runtime import notes, without_kernel
+from labkit.measure.variation import Channel, likeness
 from labkit.quantize import all_outputs
-from labkit.quantize.numbers import sqnr_db
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
+SECONDS = 3600  # of computing, for a comparison in a process of its own
+AS_WRITTEN = "the file as written"
 
 
 @dataclass(frozen=True)
 class Fidelity:
     """The likeness of the answers of two models in one output.
 
-    db       SQNR, infinite where nothing differs
+    db       SQNR of what varies in it (`labkit.measure.variation`), infinite where nothing differs
     same     share of the items whose largest value stands at the same place of the classes, 0 to 1; None where no
-             axis is known to hold classes
-    weakest  (number of the channel that lost most, how many there are, its SQNR) where each item is more than a row
-    others   {name: `Fidelity`} of the further outputs
+             axis is known to hold classes, or where it is one class
+    weakest  the `Channel` that lost most, None where there are no channels
+    further  {name: `Fidelity`} of the outputs after the first
     """
 
     db: float
     same: float | None = None
-    weakest: tuple | None = None
-    others: dict = field(default_factory=dict)
+    weakest: Channel | None = None
+    further: dict = field(default_factory=dict)
+
+    @property
+    def lowest_db(self):
+        """Return the figure that decides: the lowest of all outputs and their channels."""
+        lowest = self.db if self.weakest is None else min(self.db, self.weakest.db)
+        return min([lowest, *(output.lowest_db for output in self.further.values())])
 
     def __str__(self):
-        said = f"{self.db:.1f} dB"
-        if self.weakest:
-            said += f" (channel {self.weakest[0]} of {self.weakest[1]}: {self.weakest[2]:.1f} dB)"
+        text = f"{self.db:.1f} dB"
+        if self.weakest is not None:
+            text += f" ({self.weakest})"
         if self.same is not None:
-            said += f", same answer for {self.same:.1%}"
-        return "; ".join([said, *(f"{name} {alike}" for name, alike in self.others.items())])
+            text += f", same answer for {self.same:.1%}"
+        return "; ".join([text, *(f"{name} {output}" for name, output in self.further.items())])
 
 
-def between(right, found, *, axis=None):
-    """The `Fidelity` of arrays (N, ...), or of {name: array} with the same names: the first output, and the others.
+def between(right, answers, *, axis=None):
+    """Return the `Fidelity` of answers to the right ones: arrays (N, ...), or {name of an output: array} for both.
 
-    axis  that holds the classes; None: 1 for (N, classes), and not known otherwise. Channels are counted along it, or
-          along axis 1 of (N, C, H, W) and the last one of others
+    axis  that holds the classes; None: 1 for (N, classes), and not known otherwise. Channels are judged on axis 1 and
+          on the last one, whatever the axis of the classes
     """
     if isinstance(right, dict):
-        first, *others = [between(right[name], found[name], axis=axis) for name in right]
-        return replace(first, others=dict(zip(list(right)[1:], others, strict=True)))
-    classes = 1 if axis is None and right.ndim == 2 else axis
+        first_output, *further_outputs = right
+        first = between(right[first_output], answers[first_output], axis=axis)
+        further = {name: between(right[name], answers[name], axis=axis) for name in further_outputs}
+        return replace(first, further=further)
+    if axis is None and right.ndim == 2:
+        axis = 1
     same = None
-    if classes is not None and classes < right.ndim:
-        same = float((right.argmax(classes) == found.argmax(classes)).mean())
-    if right.ndim < 3:
-        return Fidelity(sqnr_db(right, found), same)
-    along = classes if classes is not None else 1 if right.ndim == 4 else right.ndim - 1
-    channels = zip(np.moveaxis(right, along, 0), np.moveaxis(found, along, 0), strict=True)
-    each = [sqnr_db(a, b) if a.any() else np.inf for a, b in channels]
-    return Fidelity(sqnr_db(right, found), same, (int(np.argmin(each)), len(each), float(min(each))))
+    if axis is not None and axis < right.ndim and right.shape[axis] > 1:
+        same = float((right.argmax(axis) == answers.argmax(axis)).mean())
+    alike = likeness(right, answers)
+    return Fidelity(alike.db, same, alike.weakest)
 
 
 def of_engine(served, path, inputs):
-    """The `Fidelity` of an engine's answers to what the file means.
+    """Return the `Fidelity` of an engine's answers to what the file means.
 
     served  what `engines.load` made of the file
     inputs  a batch: one tensor per input of the network
@@ -87,72 +97,137 @@ def of_engine(served, path, inputs):
 
 def misfits(model: Any, engine: str) -> Iterator[str]:
     """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in an engine here."""
-    if model is None or hasattr(engines.get(engine), "NEEDS"):  # a GPU takes each file
+    module = engines.get(engine)
+    if model is None or module.RUNS != "onnx" or hasattr(module, "NEEDS"):  # it runs no file; a GPU takes each
         return
-    wide = (
-        np.abs(to_array(each).astype(int)).max(initial=0) > 64
-        for each in model.graph.initializer
-        if each.data_type == TensorProto.INT8
-    )
-    if any(wide) and not devices.adds_int8():
+    if not devices.adds_int8() and _has_8_bit_weights(model):
         yield "its weights have 8 bits, and this CPU has no VNNI: sums may overflow (--weight-bits 7 prevents it)"
     made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
     if made_for and made_for[1] != engine:
         yield f"it was made for {made_for[1]} (--recipe {engine} makes one for this engine)"
-    if made_for and (thin := depthwise(model)):
-        yield f"{thin}; race it against the file in float"
+    slow_layers = depthwise(model) if made_for else None
+    if slow_layers:
+        yield f"{slow_layers}; race it against the file in float"
+
+
+def _has_8_bit_weights(model):
+    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and 64."""
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.INT8 and np.abs(to_array(tensor).astype(int)).max(initial=0) > 64:
+            return True
+    return False
 
 
 def depthwise(model: Any) -> str | None:
-    """Why a network (a ModelProto) may be slower in INT8 than in float on a CPU: depthwise convolutions; or None."""
-    groups = [
-        next((each.i for each in node.attribute if each.name == "group"), 1)
-        for node in model.graph.node
-        if node.op_type == "Conv"
-    ]
-    thin = sum(group > 1 for group in groups)
-    if not thin or 8 * thin < len(groups):
+    """Return why a network (a ModelProto) may be slower in INT8 on a CPU, depthwise convolutions, or None."""
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    grouped = sum(_groups_of(node) > 1 for node in convolutions)
+    if not grouped or 8 * grouped < len(convolutions):
         return None
-    return f"{thin} of its {len(groups)} convolutions are depthwise or in groups, which INT8 may slow down on a CPU"
+    return (
+        f"{grouped} of its {len(convolutions)} convolutions are depthwise or in groups, "
+        "which INT8 may slow down on a CPU"
+    )
 
 
-def quantized(src: str | Path, dst: str | Path, images: Any, *, axis: int | None = None) -> Iterator[tuple]:
-    """Compare a quantized file and its engines with `src`: yields (who, `Fidelity` to `src`, another one or a reason).
+def _groups_of(convolution):
+    """Return the number of groups of a convolution, a NodeProto."""
+    for attribute in convolution.attribute:
+        if attribute.name == "group":
+            return attribute.i
+    return 1
 
-    The first is the file itself. Then comes each engine for such files: with its `Fidelity` to the file, or None and
-    the reason why it does not run here.
+
+def quantized(
+    src: str | Path, dst: str | Path, inputs: Any, *, axis: int | None = None, names: Iterable[str] | None = None
+) -> Iterator[tuple]:
+    """Compare a file in small numbers and its engines with `src`. Yields (name, `Fidelity` to it, another or a reason).
+
+    The first is the file as written, with None and the reason where ONNX Runtime has no kernels for it. Then comes each
+    engine for such files: with its `Fidelity` to the file, None where that was not compared; or None and the reason why
+    the engine does not run here. Of the file all outputs are compared; an engine serves the first.
 
     src     the ONNX file in fp32
-    images  (N, C, H, W) float32 that were not used to quantize
+    inputs  (N, C, H, W) float32 that were not used to quantize; or a list of {input name: array}, one for each call
     axis    as in `between`
-    Of the file all outputs are compared; an engine serves the first.
+    names   of engines; None: all for such files
     """
+    # The file as written.
+    right = all_outputs(src, inputs)
+    first = next(iter(right))
+    meant = None
+    try:
+        meant = all_outputs(dst, inputs)
+        yield AS_WRITTEN, between(right, meant, axis=axis), None
+    except LabError as error:
+        if not without_kernel(error):
+            raise
+        yield AS_WRITTEN, None, f"ONNX Runtime has no kernels for it: {error.found}"
+
+    # Each engine, and what it does not run.
+    precision = export.precision_of(export.checked(dst))
+    if names is None:
+        names = engines.names(runs="onnx", precision=precision)
+    calls = _calls(inputs)
+    for name in names:
+        try:
+            served = engines.load(name, dst, calls[0][0][:1], precision=precision)
+            outputs = np.concatenate([served(*call).cpu().numpy() for call in calls])
+        except Exception as error:  # an engine may fail in any way: the others go on
+            yield name, None, error.what if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+        else:
+            as_meant = meant and between(meant[first], outputs, axis=axis)
+            yield name, between(right[first], outputs, axis=axis), as_meant
+
+
+def _calls(inputs):
+    """Return the inputs as a list of calls: a tensor for each input of the network."""
     import torch
 
-    right, meant, batch = all_outputs(src, images), all_outputs(dst, images), torch.from_numpy(images)
-    first = next(iter(right))
-    precision = export.precision_of(export.checked(dst))
-    yield "the file as written", between(right, meant, axis=axis), None
-    for name in engines.names(runs="onnx", precision=precision):
+    if isinstance(inputs, list):
+        return [tuple(map(torch.from_numpy, arrays.values())) for arrays in inputs]
+    return [(batch,) for batch in torch.from_numpy(inputs).split(32)]
+
+
+def quantized_apart(src: str | Path, dst: str | Path, inputs: Any, *, axis: int | None = None) -> list[tuple]:
+    """Do the work of `quantized` in a process of its own, and return its rows.
+
+    An engine that ends its process gets a row with the reason. Raises `ChildEnded` where the file as written does.
+    """
+    paths = Path(src).resolve(), Path(dst).resolve()
+    rows = partial(_rows, *paths, inputs, axis, sound_files=known_as_sound())
+    try:
+        return run_in_child(rows, SECONDS)
+    except ChildEnded:
+        compared = run_in_child(partial(rows, ()), SECONDS)  # the file as written, then each engine by itself
+    for name in engines.names(runs="onnx", precision=export.precision_of(export.checked(dst))):
         try:
-            served = engines.load(name, dst, batch[:1], precision=precision)
-            found = np.concatenate([served(part).cpu().numpy() for part in batch.split(32)])
-        except LabError as error:
-            yield name, None, error.what
-        else:
-            yield name, between(right[first], found, axis=axis), between(meant[first], found, axis=axis)
+            compared += run_in_child(partial(rows, (name,)), SECONDS)[1:]
+        except ChildEnded as error:
+            compared.append((name, None, f"its process {error.found}"))
+    return compared
 
 
-def require(found: Any, path: str | Path, min_sqnr: float) -> Path:
-    """The path of a file with at least `min_sqnr` dB in each output; else a LabError, and it gets another name."""
-    if min(each.db for each in (found, *found.others.values())) >= min_sqnr:
-        return Path(path)
-    aside = Path(path).with_suffix(f".rejected{Path(path).suffix}")
-    Path(path).replace(aside)
+def _rows(src, dst, inputs, axis, names=None, *, sound_files):
+    trust(sound_files)  # so that the child does not have them inspected again
+    return list(quantized(src, dst, inputs, axis=axis, names=names))
+
+
+def require(fidelity: Any, path: str | Path, min_sqnr: float, *, rejected: str | Path | None = None) -> Path:
+    """Return the path of a file that reaches `min_sqnr`; a file that does not is renamed, with a LabError.
+
+    fidelity  the `Fidelity` of its answers; each channel of each output must reach the limit
+    rejected  the new name; None: the file's own, with ".rejected" before its ending
+    """
+    path = Path(path)
+    if fidelity.lowest_db >= min_sqnr:
+        return path
+    rejected = Path(rejected or path.with_suffix(f".rejected{path.suffix}"))
+    path.replace(rejected)
     raise LabError(
         "The quantized network does not answer like the original.",
-        expected=f"at least {min_sqnr:g} dB",
-        found=f"{found}; the file is kept as {aside.name}",
+        expected=f"at least {min_sqnr:g} dB of what varies, in each output and each of its channels",
+        found=f"{fidelity}; the file is kept as {rejected.name}",
         fix="leave the layers in float that lose most: --keep auto finds them; try --method percentile, or --precision "
         "fp16. --min-sqnr sets what you accept",
     )

@@ -7,7 +7,8 @@ from labkit.device.packages import Check
 from labkit.engines import eager
 from labkit.errors import Unavailable
 
-RUNS, PRECISIONS = "torch", eager.PRECISIONS
+RUNS = "torch"
+PRECISIONS = eager.PRECISIONS
 
 
 def check():

@@ -10,8 +10,9 @@ from labkit.errors import Unavailable
 
 # Without a hint, it computes fp32 models in bf16 wherever the CPU can; only the rounding shows it.
 HINTS = {"fp32": "f32", "int8": "f32", "bf16": "bf16", "fp16": "f16"}
-RUNS, PRECISIONS = "onnx", tuple(HINTS)
-FROM_FP32 = ("bf16", "fp16")  # which it computes files of fp32 in
+RUNS = "onnx"
+PRECISIONS = tuple(HINTS)
+FROM_FP32 = ("bf16", "fp16")  # precisions that it computes files of fp32 in
 
 
 def check():
@@ -26,12 +27,12 @@ def load(path, example, *, precision, threads):
     """
     openvino = packages.imported("openvino")
     core = _only_core(openvino)
-    able = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    if precision.upper() not in able:
+    capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    if precision.upper() not in capabilities:
         raise Unavailable(
             f"This CPU cannot compute {precision} in OpenVINO.",
             expected=precision.upper(),
-            found=" ".join(able),
+            found=" ".join(capabilities),
             fix="choose fp32 or int8, or a CPU with AMX or AVX-512 instructions for it",
         )
     settings = {
@@ -52,7 +53,7 @@ def load(path, example, *, precision, threads):
 
 @functools.cache
 def _only_core(openvino):
-    """One Core until the process ends.
+    """Return the one Core, which lives until the process ends.
 
     Its CPU plugin gives the thread that makes it a new stack for signals. Let go in another thread (a garbage
     collection is enough), the stack is unmapped but stays in use, and the next signal with a handler kills the process.
@@ -61,17 +62,30 @@ def _only_core(openvino):
 
 
 def _served(compiled, only=None, for_any_shape=None):
-    """Serve a compiled model; the threads that it says it uses are recorded, not those that were asked for.
+    """Serve a compiled model. The threads that it says it uses are recorded, not those that it was told to use.
 
     only           the one shape that it takes, if it takes one only
-    for_any_shape  then compiles the model for batches of other shapes, when the first of them comes
+    for_any_shape  function that then compiles the model for batches of other shapes, when the first of them comes
     """
     names = [port.any_name for port in compiled.inputs]
-    usual, other = compiled.create_infer_request(), functools.cache(lambda: for_any_shape().create_infer_request())
+    request_of_shape = compiled.create_infer_request()
+
+    @functools.cache
+    def request_of_any_shape():
+        return for_any_shape().create_infer_request()
+
+    def infer(*batch):
+        arrays = {name: tensor.cpu().numpy() for name, tensor in zip(names, batch, strict=True)}
+        request = request_of_shape if only in (None, batch[0].shape) else request_of_any_shape()
+        return request.infer(arrays, share_inputs=True)
 
     def run(*batch):
-        arrays = {name: tensor.cpu().numpy() for name, tensor in zip(names, batch, strict=True)}
-        request = usual if only in (None, batch[0].shape) else other()
-        return torch.from_numpy(request.infer(arrays, share_inputs=True)[0])
+        return torch.from_numpy(infer(*batch)[0])
 
-    return Served(device="cpu", threads=compiled.get_property("INFERENCE_NUM_THREADS"), run=run)
+    def run_whole(*batch):
+        results = infer(*batch).to_tuple()
+        ports = zip(compiled.outputs, results, strict=True)
+        return {name: torch.from_numpy(array) for port, array in ports for name in port.get_names()}
+
+    threads = compiled.get_property("INFERENCE_NUM_THREADS")
+    return Served(device="cpu", threads=threads, run=run, run_whole=run_whole)

@@ -17,6 +17,7 @@ class Served:
     device     where it really runs, such as "cpu" or "cuda:0": it may differ from where the batch lies
     threads    CPU threads it may use
     run        (tensors of a call) -> the first output as a tensor
+    run_whole  (tensors of a call) -> {name: tensor} of all outputs that are tensors; None: the engine gives the first
     """
 
     engine: str = ""
@@ -24,9 +25,10 @@ class Served:
     device: str
     threads: int
     run: Callable = field(repr=False)
+    run_whole: Callable | None = field(default=None, repr=False)
 
     def __call__(self, *batch):
-        """(N, ...) tensors, one for each input of the model in its order -> (N, ...) float32.
+        """Run the model on (N, ...) tensors, one for each of its inputs in order. Returns (N, ...) float32.
 
         Raises  LabError when the model does not take them, or fails
         """

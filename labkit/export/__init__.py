@@ -1,11 +1,11 @@
-"""A network as an ONNX file: written, checked, compared with the original, looked into, simplified, run."""
+"""A network as an ONNX file: written, checked, compared with the original, looked into, run."""
 # ruff: noqa: F401 (what is offered here)
 
 from labkit.export.from_torch import to_onnx
 from labkit.export.gate import checked, precision_of
-from labkit.export.inputs import random_inputs
+from labkit.export.inputs import inputs_from, random_inputs
 from labkit.export.operators import node_times, nodes, operator_times, operators
 from labkit.export.parity import parity
 from labkit.export.runtime import as_written, session
-from labkit.export.simplify import PASSES, runtime_graph, simplify
+from labkit.export.runtime_graph import runtime_graph
 from labkit.export.weights import network_with

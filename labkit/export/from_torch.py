@@ -1,20 +1,26 @@
 """From a torch module to an ONNX file."""
 
 import copy
+import inspect
+import io
 import warnings
-from functools import cache
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabError
-from labkit.export.gate import made_here
-from labkit.files import atomic
+from labkit.export.write import write_checked
 
 if TYPE_CHECKING:
     from torch import nn
 
 # The first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`.
 OPSET = 20
+NO_GRAPH = (
+    "change that line of the network: no branch on values, no operator outside of ONNX; of a detector export the part "
+    "that ends before boxes are chosen"
+)
 NO_BRANCH = "let the model's code not depend on it: no branch on len(x), no x.view(64, -1)"
 
 
@@ -27,7 +33,7 @@ def to_onnx(
     notes: dict | None = None,
     **settings: Any,
 ) -> Path:
-    """Write a torch module as an ONNX file, in eval mode, with a batch of any size: the path.
+    """Write a torch module as an ONNX file, in eval mode, with a batch of any size. Returns the path.
 
     model     a torch module; it is not changed
     example   (N, C, H, W) floats, the input is then called "input"; or (N, T) int64, called "tokens"; or a tuple of
@@ -37,52 +43,170 @@ def to_onnx(
               for each input, with the batch where it is; the examples must then be 2 or longer there
     notes     {key: text} for the file's metadata
     settings  of torch.onnx.export: opset_version (`OPSET`); optimize=False keeps the graph as it was traced, without
-              constants folded and batch norm fused
+              constants folded and batch norm fused; external_data=True puts the weights into a second file, PATH.data,
+              as is always done for more than 2 GB
+    Raises    LabError: a network that does not take the example, or that torch.onnx.export cannot write; a graph that
+              is right for some batches only, or a file that cannot be opened
     Source    torch.onnx.export(dynamo=True): the module is traced by torch.export, each operator translated
+    """
+    import torch
+
+    from labkit.methods import fastswish
+
+    if isinstance(example, tuple):
+        names = None  # those of the module's forward
+        examples = tuple(tensor.detach().cpu() for tensor in example)
+    else:
+        names = ["input" if example.is_floating_point() else "tokens"]
+        examples = (example.detach().cpu(),)
+    examples, shapes = _with_open_sides(examples, dynamic_shapes or {})
+    network = _copy_of(model)
+    _leave_out_exact_constants_only()
+
+    # Trace the module, and translate each operator.
+    external_data = settings.pop("external_data", False)
+    defaults = {"input_names": names, "output_names": ["logits"], "opset_version": OPSET}
+    with _quiet(), torch.no_grad():
+        try:
+            program = torch.onnx.export(
+                network,
+                examples,
+                dynamo=True,
+                dynamic_shapes=_as_in_forward(shapes, network),
+                custom_translation_table=fastswish.onnx_translations(),
+                verbose=False,
+                **defaults | settings,
+            )
+        except Exception as error:  # tracing runs the network's own code, and the exporter has many kinds of errors
+            _require_taken(network, examples)
+            raise LabError(
+                f"torch.onnx.export cannot write {type(model).__name__} as a graph.",
+                expected="code that torch.export can trace, of operators that ONNX has",
+                found=_last_reason(error),
+                fix=NO_GRAPH,
+            ) from error
+        _require_open(program, shapes)
+        program.model.metadata_props.update(notes or {})
+    _rename_weights_called_like_ends(program.model.graph)
+    return write_checked(partial(program.save, external_data=external_data), path)
+
+
+@contextmanager
+def _quiet():
+    """Keep back what torch warns and prints meanwhile: the exporter's words about itself, and whole graphs."""
+    unread = io.StringIO()
+    with warnings.catch_warnings(), redirect_stdout(unread), redirect_stderr(unread):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _copy_of(model):
+    """Return a copy of a module to trace: in eval mode, on the CPU."""
+    import torch
+
+    try:
+        network = copy.deepcopy(model)
+    except RuntimeError as error:  # torch.nn.utils.weight_norm keeps the product of its parts as an attribute
+        raise LabError(
+            f"{type(model).__name__} cannot be copied.",
+            expected="parameters and buffers, and no tensors that were computed from them",
+            found=_last_reason(error),
+            fix="torch.nn.utils.parametrizations.weight_norm in place of torch.nn.utils.weight_norm",
+        ) from error
+    # Weights laid out as NHWC would make the exporter write its pooling as a search by computed places.
+    return network.cpu().eval().to(memory_format=torch.contiguous_format)
+
+
+def _require_taken(network, examples):
+    """Raise a LabError where a network does not take the example: then it is not the exporter that fails."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            network(*examples)
+    except Exception as error:  # the network's own code may fail in any way
+        shapes = ", ".join(str(tuple(example.shape)) for example in examples)
+        raise LabError(
+            f"{type(network).__name__} does not take the example.",
+            expected="what its forward takes",
+            found=f"{_in_one_line(error)}, for {shapes}",
+            fix="pictures of another size: --size; what is no picture: --inputs FILE.npz, an array for each input",
+        ) from error
+
+
+def _last_reason(error):
+    """Return in one line the exception that an error began with: those around it repeat it at length."""
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__
+    return _in_one_line(error)
+
+
+def _in_one_line(error):
+    """Return the type of an exception and the first line of its text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _with_open_sides(examples, dynamic_shapes):
+    """Return (examples, one {side: Dim} for each of them) with a batch of any size.
+
+    dynamic_shapes  as in `to_onnx`; what torch.onnx.export calls so is returned unchanged
     """
     import torch
     from torch.export import Dim
 
-    from labkit.methods import fastswish
+    if not isinstance(dynamic_shapes, dict):
+        return examples, dynamic_shapes
+    open_sides = {0: Dim("batch")}
+    for side, longest in dynamic_shapes.items():
+        open_sides[side] = Dim(f"side_{side}", min=2, max=longest)
+    # a batch of 1 would be taken for a constant
+    doubled = tuple(torch.cat([tensor, tensor]) for tensor in examples)
+    return doubled, (open_sides,) * len(examples)
 
-    names = None if isinstance(example, tuple) else ["input" if example.is_floating_point() else "tokens"]
-    examples = tuple(each.detach().cpu() for each in (example if isinstance(example, tuple) else (example,)))
-    shapes = dynamic_shapes or {}
-    if isinstance(shapes, dict):
-        examples = tuple(torch.cat([each, each]) for each in examples)  # a batch of 1 would be taken for a constant
-        more = {side: Dim(f"side_{side}", min=2, max=longest) for side, longest in shapes.items()}
-        shapes = ({0: Dim("batch")} | more,) * len(examples)
-    _read_operators_once()
-    with atomic(path) as temporary, warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter's own, about itself
-        program = torch.onnx.export(
-            # weights laid out as NHWC would make the exporter write its pooling as a search by computed places
-            copy.deepcopy(model).cpu().eval().to(memory_format=torch.contiguous_format),
-            examples,
-            dynamo=True,
-            dynamic_shapes=shapes,
-            custom_translation_table=fastswish.onnx_translations(),
-            verbose=False,
-            **{"input_names": names, "output_names": ["logits"], "opset_version": OPSET} | settings,
-        )
-        _require_open(program, shapes)
-        program.model.metadata_props.update(notes or {})
-        program.save(temporary, external_data=False)
-    return made_here(Path(path))
+
+def _as_in_forward(shapes, network):
+    """Return the {side: Dim} of each input as torch.export wants them: those of `*inputs` in a tuple of their own."""
+    kinds = [parameter.kind for parameter in inspect.signature(network.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return shapes
+    position = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*shapes[:position], tuple(shapes[position:]))
+
+
+def _rename_weights_called_like_ends(graph):
+    """Give another name to weights that are called like an input or an output: the file would not be valid."""
+    ends = {value.name for value in (*graph.inputs, *graph.outputs)}
+    names = {*graph.initializers, *ends, *(value.name for node in graph for value in node.outputs)}
+    for weights in [graph.initializers[name] for name in ends & set(graph.initializers)]:
+        if weights in graph.inputs:
+            continue
+        new_name = f"{weights.name}_weights"
+        while new_name in names:
+            new_name += "_"
+        del graph.initializers[weights.name]
+        weights.name = new_name
+        graph.initializers[new_name] = weights
 
 
 @cache
-def _read_operators_once():
-    """Let the exporter keep its list of operators: to make it takes a third of an export."""
-    from torch.onnx._internal.exporter import _registration
+def _leave_out_exact_constants_only():
+    """Let the exporter leave out x + 0 and x * 1 only where the constant is 0 or 1.
 
-    operators = getattr(_registration, "onnxscript_apis", None)
-    if hasattr(operators, "get_torchlib_ops"):  # private, so it may go; then exports are slower
-        operators.get_torchlib_ops = cache(operators.get_torchlib_ops)
+    It takes 1e-8 for 0 and 1.00001 for 1. Without the epsilon of x / (sum + 1e-8), zeros become NaN.
+    """
+    from onnxscript import rewriter
+
+    for rule in rewriter._DEFAULT_REWRITE_RULES:  # private, there is no public way: a test looks whether it still works
+        for node in getattr(rule, "_target_pattern", ()):
+            for constant in node.inputs:
+                if hasattr(constant, "_abs_tol"):
+                    constant._abs_tol = 0.0
+                    constant._rel_tol = 0.0
 
 
 def _require_open(program, shapes):
-    """A LabError when a side that should vary is frozen, or the graph right for some batches only.
+    """Raise a LabError when a side that should vary is frozen, or the graph is right for some batches only.
 
     The exporter freezes a side that it cannot keep open without a word. Of code that branches on the batch the graph
     holds one branch, and does not say for which sizes.

@@ -24,18 +24,18 @@ WARM_UP = 3
 
 
 def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
-    """{operator: how many nodes}, most frequent first, inner graphs included: of a path or a ModelProto."""
+    """Count the operators of a path or a ModelProto, inner graphs included: {operator: nodes}, most frequent first."""
     model = model if isinstance(model, onnx.ModelProto) else onnx.load(model, load_external_data=False)
     return dict(Counter(node.op_type for node in inside(model.graph, onnx.NodeProto)).most_common())
 
 
 def nodes(model: str | Path | onnx.ModelProto) -> int:
-    """How many nodes a path or a ModelProto has."""
+    """Return how many nodes a path or a ModelProto has."""
     return sum(operators(model).values())
 
 
 def node_times(path: str | Path, batch: Any, *, level: str = "all", calls: int = 20) -> "pandas.DataFrame":
-    """How long each node of a call takes: a DataFrame (node, operator, ms), in the order they run.
+    """Measure how long each node of a call takes. Returns a DataFrame (node, operator, ms), in the order they run.
 
     batch    items of the made-up input
     level    of `LEVELS`; with "none" the nodes are those of the file, else those it is rewritten into
@@ -47,20 +47,20 @@ def node_times(path: str | Path, batch: Any, *, level: str = "all", calls: int =
     events = pd.DataFrame(_node_events(path, batch, level, calls)).sort_values("ts")
     events["node"] = events["name"].str.removesuffix("_kernel_time")
     events["operator"] = events["args"].str["op_name"]
-    each = events.groupby(["node", "operator"], sort=False)["dur"].median() / 1e3  # of microseconds
-    return each.rename("ms").reset_index()
+    milliseconds = events.groupby(["node", "operator"], sort=False)["dur"].median() / 1e3  # of microseconds
+    return milliseconds.rename("ms").reset_index()
 
 
 def operator_times(path: str | Path, batch: Any, *, level: str = "all", calls: int = 20) -> "pandas.DataFrame":
-    """`node_times` added up by operator: a DataFrame (operator, nodes, ms, share), the longest first."""
-    each = node_times(path, batch, level=level, calls=calls).groupby("operator")["ms"]
-    frame = each.agg(nodes="size", ms="sum").reset_index()
+    """Add up `node_times` by operator. Returns a DataFrame (operator, nodes, ms, share), the longest first."""
+    times_by_operator = node_times(path, batch, level=level, calls=calls).groupby("operator")["ms"]
+    frame = times_by_operator.agg(nodes="size", ms="sum").reset_index()
     frame["share"] = frame["ms"] / frame["ms"].sum()
     return frame.sort_values("ms", ascending=False, ignore_index=True)
 
 
 def _node_events(path, batch, level, calls):
-    """The profiler's event of every node in every call after the warm-up."""
+    """Return the profiler's event of every node in every call after the warm-up."""
     inputs = tuple(tensor.numpy() for tensor in random_inputs(checked(path), batch))
     with tempfile.TemporaryDirectory() as folder:
         profile = {"enable_profiling": True, "profile_file_prefix": str(Path(folder) / "profile")}
@@ -68,6 +68,6 @@ def _node_events(path, batch, level, calls):
         for _ in range(WARM_UP + calls):
             answers(opened, inputs)
         events = json.loads(Path(opened.end_profiling()).read_text(encoding="utf-8"))
-    begin = sorted(event["ts"] for event in events if event["name"] == "model_run")[WARM_UP]
+    starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
     kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
-    return [event for event in kernels if event["ts"] >= begin]
+    return [event for event in kernels if event["ts"] >= starts[WARM_UP]]

@@ -1,20 +1,27 @@
 """Does the exported graph still compute what the network computed?"""
 
 import copy
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from labkit.errors import LabError
 from labkit.export.runtime import as_written
-from labkit.ledger.shown import Shown
+from labkit.format import Shown
+from labkit.measure.variation import likeness
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-COSINE, TOP1 = 0.999, 0.99  # what an export must at least reach
+# What an export must at least reach.
+COSINE = 0.999
+TOP1 = 0.99
+VARYING_DB = 20.0
 
 
 @dataclass(frozen=True)
@@ -23,10 +30,13 @@ class Parity(Shown):
 
     cosine     of an output as one vector, 1 when both point the same way
     max_error  largest difference, relative to the largest value of the output
-    top1       share of the items whose largest value stands at the same place, 0 to 1: only of outputs (N, classes);
+    top1       share of the items whose largest value stands at the same place, 0 to 1: only of outputs (N, classes)
+               of two classes or more;
                None where there is none, for then no axis is known to hold classes
     items      how many were compared, over all batches
     outputs    how many the models have
+    varying_db SQNR in dB of what varies, in the weakest channel (`labkit.measure.variation`): a network that answers
+               300 and a little always has the cosine 1
     """
 
     cosine: float
@@ -34,29 +44,34 @@ class Parity(Shown):
     top1: float | None
     items: int
     outputs: int = 1
+    varying_db: float = math.inf
 
     def facts(self):
         return [
             ("cosine", f"{self.cosine:.7g}"),
             ("largest error", f"{self.max_error:.2g} of the largest output"),
             *([] if self.top1 is None else [("same answer", f"{self.top1:.2%} of {self.items}")]),
+            *([("of what varies", f"{self.varying_db:.1f} dB")] if math.isfinite(self.varying_db) else []),
             *([("outputs", str(self.outputs))] if self.outputs > 1 else []),
         ]
 
     def require(self, *, max_error=1.0):
-        """Itself when it is alike, and off by at most `max_error`; else a LabError."""
-        if self.cosine >= COSINE and (self.top1 is None or self.top1 >= TOP1) and self.max_error <= max_error:
+        """Return itself when it is alike, and off by at most `max_error`; else raise a LabError."""
+        same = self.top1 is None or self.top1 >= TOP1
+        alike = self.cosine >= COSINE and self.varying_db >= VARYING_DB
+        if alike and same and self.max_error <= max_error:
             return self
         raise LabError(
             "The exported model does not compute what the network computes.",
-            expected=f"cosine at least {COSINE}, same answer for at least {TOP1:.0%}, error at most {max_error:g}",
+            expected=f"cosine at least {COSINE}, same answer for at least {TOP1:.0%}, error at most {max_error:g}, "
+            f"{VARYING_DB:g} dB of what varies",
             found=self.summary(),
             fix="was it exported in eval mode, and does its Python code branch on the values or the batch size?",
         )
 
 
 def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Parity:
-    """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU: a `Parity`.
+    """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU. Returns a `Parity`.
 
     model    a torch module; a copy of it is compared, in eval mode on the CPU
     batches  tensors of several batch sizes, or tuples of them, one per input; random ones find what is always wrong,
@@ -64,41 +79,71 @@ def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Pari
     """
     import torch
 
-    network, exported = copy.deepcopy(model).cpu().eval(), as_written(onnx_path, level="all", whole=True)
+    network = copy.deepcopy(model).cpu().eval()
+    exported = as_written(onnx_path, level="all", all_outputs=True)
     with torch.inference_mode():
         inputs = [batch if isinstance(batch, tuple) else (batch,) for batch in batches]
         return agreement([(network(*batch), exported(*batch)) for batch in inputs])
 
 
 def agreement(pairs: Iterable[tuple]) -> Parity:
-    """A `Parity` of [(wanted, found)]: tensors (N, ...), or lists, tuples or dicts of them where there are several."""
+    """Return the `Parity` of pairs (answer of the network, answer of the exported model), one for each batch.
+
+    An answer is a tensor (N, ...), or a list, tuple or dict of them where there are several.
+    """
+    # torch has no public name for its functions of nested values
     from torch.utils._pytree import tree_leaves
 
-    answers = [[[each for each in tree_leaves(answer) if each is not None] for answer in pair] for pair in pairs]
-    for pair in answers:
-        wanted, found = ([tuple(each.shape) for each in answer] for answer in pair)
-        if wanted != found:
+    pairs_by_output: dict[int, list] = {}  # {number of the output: its (reference, exported) of each batch}
+    for reference_answer, exported_answer in pairs:
+        references = [leaf for leaf in tree_leaves(reference_answer) if leaf is not None]
+        outputs = [leaf for leaf in tree_leaves(exported_answer) if leaf is not None]
+        expected_shapes = [tuple(tensor.shape) for tensor in references]
+        shapes = [tuple(tensor.shape) for tensor in outputs]
+        if expected_shapes != shapes:
             raise LabError(
                 "The exported model answers in another shape.",
-                expected=", ".join(map(str, wanted)),
-                found=", ".join(map(str, found)),
+                expected=", ".join(map(str, expected_shapes)),
+                found=", ".join(map(str, shapes)),
                 fix="export it with a dynamic batch dimension",
             )
-    each = [_agreement_of(output) for output in zip(*(zip(*pair, strict=True) for pair in answers), strict=True)]
-    known = [one.top1 for one in each if one.top1 is not None]
-    cosine, error = min(one.cosine for one in each), max(one.max_error for one in each)
-    return Parity(cosine, error, min(known, default=None), each[0].items, len(each))
+        for number, pair in enumerate(zip(references, outputs, strict=True)):
+            pairs_by_output.setdefault(number, []).append(pair)
+
+    # The output that differs most counts.
+    parities = [_agreement_of(output_pairs) for output_pairs in pairs_by_output.values()]
+    shares = [output.top1 for output in parities if output.top1 is not None]
+    return Parity(
+        cosine=min(output.cosine for output in parities),
+        max_error=max(output.max_error for output in parities),
+        top1=min(shares, default=None),
+        items=parities[0].items,
+        outputs=len(parities),
+        varying_db=min(output.varying_db for output in parities),
+    )
 
 
 def _agreement_of(pairs):
-    """The `Parity` of one output: [(wanted, found)]."""
+    """Return the `Parity` of one output from its pairs (reference, exported), one for each batch."""
     import torch
 
-    a, b = (torch.cat([pair[i].double().cpu().flatten() for pair in pairs]) for i in (0, 1))
-    cosine = torch.nn.functional.cosine_similarity(a, b, dim=0)
-    error = (a - b).abs().max() / a.abs().max().clamp_min(1e-30)
-    items, top1 = sum(len(wanted) for wanted, _ in pairs), None
-    if pairs[0][0].ndim == 2:
-        same = [(wanted.cpu().argmax(-1) == found.cpu().argmax(-1)) for wanted, found in pairs]
+    references = torch.cat([reference.double().cpu().flatten() for reference, _ in pairs])
+    outputs = torch.cat([output.double().cpu().flatten() for _, output in pairs])
+    cosine = torch.nn.functional.cosine_similarity(references, outputs, dim=0)
+    error = (references - outputs).abs().max() / references.abs().max().clamp_min(1e-30)
+    items = sum(len(reference) for reference, _ in pairs)
+    top1 = None
+    if pairs[0][0].ndim == 2 and pairs[0][0].shape[1] > 1:
+        same = [(reference.cpu().argmax(-1) == output.cpu().argmax(-1)) for reference, output in pairs]
         top1 = float(torch.cat(same).double().mean())
-    return Parity(float(cosine), float(error), top1, items)
+    return Parity(float(cosine), float(error), top1, items, varying_db=_varying_db(pairs))
+
+
+def _varying_db(pairs):
+    """Return the SQNR of what varies in one output: of all batches, or of the worst where their shapes differ."""
+    references = [reference.detach().cpu().double().numpy() for reference, _ in pairs]
+    outputs = [output.detach().cpu().double().numpy() for _, output in pairs]
+    item_shapes = {array.shape[1:] for array in references}
+    if len(item_shapes) == 1 and references[0].ndim:
+        return likeness(np.concatenate(references), np.concatenate(outputs)).lowest_db
+    return min(likeness(*pair).lowest_db for pair in zip(references, outputs, strict=True))

@@ -22,6 +22,14 @@ LEVELS = {
     "all": "ORT_ENABLE_ALL",  # and another memory layout, made for this machine
 }
 
+# Words about a sound file that ONNX Runtime has no kernels for: another engine may run it.
+NO_KERNEL = ("NotImplemented", "NOT_IMPLEMENTED", "Could not find an implementation", "tensor(bfloat16)")
+
+
+def without_kernel(error):
+    """True if a LabError says that ONNX Runtime lacks kernels for a file that is sound."""
+    return any(words in str(error.found) for words in NO_KERNEL)
+
 
 @contextmanager
 def explained(model, task):
@@ -39,18 +47,23 @@ def explained(model, task):
         ) from error  # fmt: skip
 
 
-def written(model, path, **about):
-    """Save a ModelProto as a file, whole or not at all: the path. `about`: texts to add to its metadata."""
+def written(model, path, **metadata):
+    """Save a ModelProto for the moment, such as a part of a graph that is run once. Returns the path.
+
+    What is handed on goes through `labkit.export.write`, which looks whether the file is sound.
+
+    metadata  texts to add to that of the file
+    """
     import onnx
 
-    onnx.helper.set_model_props(model, notes(model) | about)
+    onnx.helper.set_model_props(model, notes(model) | metadata)
     with atomic(path) as temporary:
         onnx.save(model, temporary)
     return made_here(Path(path))
 
 
 def notes(model):
-    """{key: text} of the metadata of a ModelProto."""
+    """Return the metadata of a ModelProto: {key: text}."""
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
@@ -62,7 +75,7 @@ def session(
     providers: Sequence = ("CPUExecutionProvider",),
     **settings: Any,
 ) -> "onnxruntime.InferenceSession":
-    """Open a model that has passed `checked`: an `onnxruntime.InferenceSession`.
+    """Open a model that has passed `checked`. Returns an `onnxruntime.InferenceSession`.
 
     model     a path or a ModelProto
     level     one of `LEVELS`
@@ -79,22 +92,26 @@ def session(
     options.add_session_config_entry("session.force_spinning_stop", "1")  # else what comes next is slowed down
     for name, value in settings.items():
         setattr(options, name, value)
-    here = [name for name in dict.fromkeys(providers) if name in onnxruntime.get_available_providers()]
+    available = onnxruntime.get_available_providers()
+    usable = [name for name in dict.fromkeys(providers) if name in available]
     with explained(model, "opened by ONNX Runtime"):
         source = model.SerializeToString() if hasattr(model, "graph") else str(model)
-        return onnxruntime.InferenceSession(source, options, providers=here)
+        return onnxruntime.InferenceSession(source, options, providers=usable)
 
 
 def answers(opened, batch, *, outputs=None):
-    """What a session answers: a list of arrays, of the outputs named (None: all).
+    """Call a session. Returns its answers: a list of arrays, of the outputs named (None: all).
 
     batch   an array, a tuple of one for each input in their order, or {name of the input: array}
     Raises  LabError when the model does not take them, or fails
     """
     inputs = {node.name: node.shape for node in opened.get_inputs()}
-    names, arrays = list(inputs), batch if isinstance(batch, tuple) else (batch,)
     if isinstance(batch, dict):
-        names, arrays = list(batch), list(batch.values())
+        names = list(batch)
+        arrays = list(batch.values())
+    else:
+        names = list(inputs)
+        arrays = batch if isinstance(batch, tuple) else (batch,)
     try:
         return opened.run(outputs, dict(zip(names, arrays, strict=True)))
     except Exception as error:
@@ -103,8 +120,8 @@ def answers(opened, batch, *, outputs=None):
 
 
 def refused(engine, batch, error, expected="the inputs of the model, in its order, with its shapes and types"):
-    """The LabError of a batch that an engine failed on."""
-    shapes = ", ".join(str(tuple(each.shape)) for each in batch) or "none"
+    """Return the LabError of a batch that an engine failed on."""
+    shapes = ", ".join(str(tuple(array.shape)) for array in batch) or "none"
     return LabError(
         f"{engine}: the model refuses a batch of shape {shapes}.",
         expected=expected,
@@ -114,10 +131,11 @@ def refused(engine, batch, error, expected="the inputs of the model, in its orde
     )
 
 
-def as_written(path: str | Path, *, level: str = "none", whole: bool = False) -> Callable:
-    """A function from a batch to the output (both tensors) that runs the file as it is written, or up to `level`.
+def as_written(path: str | Path, *, level: str = "none", all_outputs: bool = False) -> Callable:
+    """Return a function from a batch to the output, both tensors, that runs the file as it is written.
 
-    whole  a list of all outputs, not the first alone
+    level        one of `LEVELS`: how far the graph may be changed
+    all_outputs  the function returns a list of all outputs, not the first alone
     """
     import torch
 
@@ -125,7 +143,8 @@ def as_written(path: str | Path, *, level: str = "none", whole: bool = False) ->
     opened = session(path, level)
 
     def run(*batch):
-        found = [torch.from_numpy(each) for each in answers(opened, tuple(each.cpu().numpy() for each in batch))]
-        return found if whole else found[0]
+        arrays = tuple(tensor.cpu().numpy() for tensor in batch)
+        outputs = [torch.from_numpy(array) for array in answers(opened, arrays)]
+        return outputs if all_outputs else outputs[0]
 
     return run

@@ -11,5 +11,6 @@ def inside(message, kind):
     fields = () if isinstance(message, TensorProto) else message.ListFields()
     for field, value in fields:
         if field.message_type:
-            for part in [value] if isinstance(value, Message) else value:
-                yield from inside(part, kind)
+            messages = [value] if isinstance(value, Message) else value
+            for inner in messages:
+                yield from inside(inner, kind)

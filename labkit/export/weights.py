@@ -10,48 +10,77 @@ from labkit import models
 from labkit.errors import LabError
 
 WRAPPERS = ("module.", "_orig_mod.")  # what DataParallel and torch.compile put before each name
+COUNT = "n_averaged"  # what `torch.optim.swa_utils.AveragedModel` adds
+TESTED = "tested"  # under this key a checkpoint of `labkit train` holds the network that was tested
 SIDE = 224  # pixels, where a network does not say how large its images are
 # what files of weights call the mean and the std of pixels, and the size of pictures
-TOLD = {"mean": "mean", "std": "std", "size": "(?:input_size|img_size|image_size|crop_size|size)"}
+PREPROCESSING_WORDS = {"mean": "mean", "std": "std", "size": "(?:input_size|img_size|image_size|crop_size|size)"}
 
 
-def network_with(name, weights, *, size=None):
-    """(network in eval mode, the shape of its input without the batch, notes) of an architecture and its weights.
+def network_with(name, weights=None, *, size=None):
+    """Build an architecture with its weights. Returns (network in eval mode, shape of its input without batch, notes).
 
     name     of a network of the course or of torchvision: the one that fits counts; or module:function, whose code
              is run, and which returns a network
     weights  a path: a state dict, a dict with one inside, or safetensors. Only tensors are read, never code. Or the
-             name that torchvision gives to weights it publishes, such as DEFAULT: they are fetched, checked and kept
+             name that torchvision gives to weights it publishes, such as DEFAULT: they are fetched, checked and kept.
+             Of several networks in a file the one with the most names counts, at a tie the one that `labkit train`
+             tested, else the first. None: module:function returns its network with the weights that count
     size     pixels a side; None: as the weights say, or as the network is known
-    notes    {"mean", "std": numbers, where the weights say how pictures were scaled; "pictures": all of it in words}
+    notes    {"mean", "std": numbers, where the weights say how pictures were scaled; "pictures": all of it in words;
+             "weights": which ones were taken, where the file holds others of the same names}
     Raises   LabError: no such file or network; weights of another one, and then which names differ
     """
-    state, told = _published(name, weights) or _read_weights(weights)
-    found = _shapes(state)
-    tried = [(network, shape, _shapes(network.state_dict())) for network, shape in _candidates(name, state)]
-    network, shape, wanted = min(tried, key=lambda each: len(each[2].items() ^ found.items()))
-    differ = sorted({key for key, _ in wanted.items() ^ found.items()})
+    if weights is None:
+        network = _made_by(name)
+        side = size or SIDE
+        return network.eval(), (_channels_of(network), side, side), {}
+
+    state, notes = _published(name, weights) or _read_weights(weights)
+    network, shape = _best_candidate(name, state, Path(weights).name)
+    network.load_state_dict(state)
+
+    # The side of the images, and in words how they are made ready.
+    side = size or int(notes.pop("size", shape[-1]))
+    scaling = [f"{key} {text}" for key, text in notes.items() if key != "weights"]
+    scaling_text = ", ".join(scaling) or "nothing of mean and std"
+    notes["pictures"] = f"{side} pixels; {Path(weights).name} says {scaling_text}"
+    if len(shape) == 3:
+        shape = (shape[0], side, side)
+    return network.eval(), shape, notes
+
+
+def _best_candidate(name, state, file_name):
+    """Return (network, shape of its input) of the architecture that a state dict fits; a LabError if it fits none."""
+    file_shapes = _shapes(state)
+
+    # Of the architectures of this name, the one from which the fewest names and shapes differ.
+    candidates = []
+    differing = []
+    for network, shape in _candidates(name, state):
+        network_shapes = _shapes(network.state_dict())
+        candidates.append((network, shape, network_shapes))
+        differing.append(len(network_shapes.items() ^ file_shapes.items()))
+    network, shape, network_shapes = candidates[differing.index(min(differing))]
+
+    differ = sorted({key for key, _ in network_shapes.items() ^ file_shapes.items()})
     if differ:
-        shown = [", ".join(f"{key} {each.get(key, 'missing')}" for key in differ[:4]) for each in (wanted, found)]
         raise LabError(
-            f"{Path(weights).name} holds the weights of another network than {name}: {len(differ)} names differ.",
-            expected=shown[0],
-            found=shown[1],
+            f"{file_name} holds the weights of another network than {name}: {len(differ)} names differ.",
+            expected=", ".join(f"{key} {network_shapes.get(key, 'missing')}" for key in differ[:4]),
+            found=", ".join(f"{key} {file_shapes.get(key, 'missing')}" for key in differ[:4]),
             fix="name the network that was trained; one of your own as module:function",
         )
-    network.load_state_dict(state)
-    side = size or int(told.pop("size", shape[-1]))
-    known = ", ".join(f"{key} {text}" for key, text in told.items()) or "nothing of mean and std"
-    notes = told | {"pictures": f"{side} pixels; {Path(weights).name} says {known}"}
-    return network.eval(), (shape[0], side, side) if len(shape) == 3 else shape, notes
+    return network, shape
 
 
 def _shapes(state):
+    """Return the shape of each tensor of a state dict: {name: shape}."""
     return {key: tuple(value.shape) for key, value in state.items()}
 
 
 def _published(name, weights):
-    """What `_read_weights` returns, of weights that torchvision publishes; None where none has that name."""
+    """Fetch weights that torchvision publishes. Returns what `_read_weights` does; None where none has that name."""
     import torchvision
 
     try:
@@ -67,24 +96,28 @@ def _published(name, weights):
             found=str(error),
             fix=f"fetch that file where there is a network, then: labkit export {name} --weights FILE",
         ) from error
-    return state, _told(vars(entry.transforms()))
+    return state, _preprocessing(vars(entry.transforms()))
 
 
-def _told(read):
-    """{"mean", "std", "size": text}: how pictures were made ready in training, as far as what was read says.
+def _preprocessing(contents):
+    """Return how pictures were made ready in training, as far as a file says: {"mean", "std", "size": text}.
 
     It may stand anywhere: in timm's `pretrained_cfg`, in the options of a training script, in JSON.
     """
-    found = {}
-    for key, words in TOLD.items():
-        if said := re.search(rf"\b{words}\b\W+(\d[\d., ]*)", str(read)):
-            numbers = re.findall(r"[\d.]+", said[1])
-            found[key] = numbers[-1] if key == "size" else ",".join(numbers)
-    return found
+    texts = {}
+    for key, words in PREPROCESSING_WORDS.items():
+        match = re.search(rf"\b{words}\b\W+(\d[\d., ]*)", str(contents))
+        if match:
+            numbers = re.findall(r"[\d.]+", match[1])
+            texts[key] = numbers[-1] if key == "size" else ",".join(numbers)
+    return texts
 
 
 def _read_weights(path):
-    """({name: tensor}, what `_told` finds) of a file of weights."""
+    """Read a file of weights. Returns ({name: tensor}, notes).
+
+    The notes are those of `_preprocessing`, and under "weights" which ones were chosen of several.
+    """
     import torch
     from safetensors import safe_open
     from safetensors.torch import load_file
@@ -93,10 +126,12 @@ def _read_weights(path):
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, "pt") as file:
-                read, about = load_file(path), file.metadata()
+                contents = load_file(path)
+                description = file.metadata()
         else:
             with torch.serialization.safe_globals([Namespace]):  # options of a training script, which are only data
-                read = about = torch.load(path, "cpu", weights_only=True)
+                contents = torch.load(path, "cpu", weights_only=True)
+                description = contents
     except Exception as error:  # a damaged file may make a reader raise anything
         raise LabError(
             f"{path.name} cannot be read as weights.",
@@ -104,31 +139,56 @@ def _read_weights(path):
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
             fix="save network.state_dict(), not the network itself",
         ) from error
-    state = _largest_state(read)
-    if not state:
-        raise LabError(f"{path.name} holds no weights.", expected="names with tensors", found=type(read).__name__)
+    states = dict(_states(contents))
+    if not states:
+        raise LabError(f"{path.name} holds no weights.", expected="names with tensors", found=type(contents).__name__)
+
+    # Of several networks the one with the most names, at a tie the tested one, else the first.
+    chosen = max(states, key=lambda keys: (len(states[keys]), keys[-1:] == (TESTED,)))
+    not_chosen = [".".join(keys) for keys, state in states.items() if _differ(state, states[chosen])]
+    notes = _preprocessing(description)
+    if not_chosen:
+        notes["weights"] = f"{'.'.join(chosen)}; the file also holds {', '.join(not_chosen)}"
+    return states[chosen], notes
+
+
+def _states(contents, keys=()):
+    """Yield (keys that lead to it, {name: tensor}) of each dict of tensors in a file: the contents, or inside them."""
+    if not isinstance(contents, dict):
+        return
+    if contents and all(hasattr(value, "shape") for value in contents.values()):
+        yield keys, _unwrapped(contents)
+        return
+    for key, value in contents.items():
+        yield from _states(value, (*keys, str(key)))
+
+
+def _unwrapped(state):
+    """Return a state dict with the names of the network itself."""
+    # torch's averages count their updates in one more tensor
+    state = {key: value for key, value in state.items() if key != COUNT}
     for wrapper in WRAPPERS:
         if all(key.startswith(wrapper) for key in state):
             state = {key.removeprefix(wrapper): value for key, value in state.items()}
-    return state, _told(about)
+    return state
 
 
-def _largest_state(read):
-    """The dict of tensors in what was read: itself, or the largest one that lies in it."""
-    if not isinstance(read, dict):
-        return {}
-    if read and all(hasattr(value, "shape") for value in read.values()):
-        return read
-    return max((_largest_state(value) for value in read.values()), key=len, default={})
+def _differ(state, second_state):
+    """True if two state dicts have the same names, in the same shapes, and not the same numbers."""
+    if _shapes(state) != _shapes(second_state):
+        return False
+    return any(not state[key].equal(second_state[key]) for key in state)
 
 
 def _candidates(name, state):
     """Yield (network, shape of its input) of each architecture of this name, with as many classes as the weights."""
-    first, *_, last = state.values()
-    channels, classes = first.shape[1] if first.ndim > 1 else 3, last.shape[0] if last.ndim else None
     if ":" in name:
-        yield _made_by(name), (channels, SIDE, SIDE)
+        network = _made_by(name)
+        yield network, (_channels_of(network), SIDE, SIDE)
         return
+    first, *_, last = state.values()
+    channels = first.shape[1] if first.ndim > 1 else 3
+    classes = last.shape[0] if last.ndim else None
     import torchvision
 
     published = torchvision.models.list_models(module=torchvision.models)  # those that take images and return classes
@@ -145,13 +205,25 @@ def _candidates(name, state):
         yield torchvision.models.get_model(name, weights=None, num_classes=classes), (3, SIDE, SIDE)
 
 
+def _channels_of(network):
+    """Return the channels that a network's pictures have: those that its first convolution takes, else 3."""
+    from torch import nn
+
+    for module in network.modules():
+        if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+            return module.in_channels
+    return 3
+
+
 def _made_by(name):
-    """The network that a function of the user returns. This runs the user's code."""
+    """Return the network that a function of the user makes. This runs the user's code."""
+    from torch import nn
+
     module, _, function = name.partition(":")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
     try:
-        return getattr(importlib.import_module(module), function)()
+        network = getattr(importlib.import_module(module), function)()
     except Exception as error:  # the user's code may fail in any way
         raise LabError(
             f"{name} did not return a network.",
@@ -160,4 +232,12 @@ def _made_by(name):
             fix="try it in Python first",
         ) from error
     finally:
-        sys.path.remove(here)
+        sys.path.remove(folder)
+    if not isinstance(network, nn.Module):
+        raise LabError(
+            f"{name} did not return a network.",
+            expected="a torch.nn.Module",
+            found=type(network).__name__,
+            fix="return the network itself, not its weights",
+        )
+    return network

@@ -1,181 +1,188 @@
-"""Results of other, named hardware: one small JSON file for each lesson under recorded/HARDWARE, without samples."""
+"""Results of other, named hardware: files under recorded/HARDWARE/ with one page each, or a list of pages.
+
+A page holds what one experiment, or one lesson, measured on one machine. It says which experiment that is; a file of
+the third edition does not, and is named by its lesson.
+"""
 
 import functools
 import json
-import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from labkit import device
-from labkit.errors import LabError
-from labkit.files import artifacts, root, write_text
-from labkit.ledger._store import as_frame, find, now, row_class, row_of, tables
-from labkit.ledger.rows import EDITION, PROFILES, Completion, Machine, Run
+from labkit.errors import LedgerError
+from labkit.files import artifacts, root
+from labkit.ledger._store import as_frame, row_class, row_of, tables
+from labkit.ledger.rows import Machine, Measured, Run
+from labkit.ledger.slugs import THIRD, experiment_of, slug
 
 if TYPE_CHECKING:
     import pandas
 
 # {column of `recorded`: what a page calls it}
-WHOSE = {"hardware": "hardware", "instructions": "instructions", "profile": "profile"}
-WHOSE |= {"recorded_on": "date", "recorded_commit": "commit"}
-KEPT = ("machines", "runs", "claims", "lesson_answers", "deployments", "trainings", "ceilings", "ratios", "latencies",
-        "memories")  # fmt: skip
+WHOSE = {
+    "hardware": "hardware",
+    "instructions": "instructions",
+    "profile": "profile",
+    "recorded_on": "date",
+    "recorded_commit": "commit",
+    "recorded_edition": "edition",
+    "experiment": "experiment",
+    "network": "network",
+}
 
 
-def record(
-    hardware: str | None = None, *, profile: str = "lab", folder: str | Path | None = None
-) -> dict[Path, str | None]:
-    """Write the newest completed run of each lesson as recorded results: {path: None, or why it was left as it is}.
+def recorded(table: str, *, experiment: str | None = None, folder: str | Path | None = None) -> "pandas.DataFrame":
+    """Return the rows of a table that were measured on other, named hardware, as a DataFrame.
 
-    hardware  how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it names itself
-    profile   the profile whose runs are taken
-    folder    where to; None: artifacts/recorded, or where LABKIT_ARTIFACTS says. A lesson is HARDWARE/LESSON.json
-
-    Nothing is lost: a run of a commit with changes is not taken, and a file stays as it is where the new one would
-    hold less. Raises LabError when nothing could be written.
-    """
-    machine = device.describe()
-    hardware = hardware or machine.title
-    newest = _newest_runs(machine, profile)
-    place = Path(folder or artifacts() / "recorded") / _folder_name(hardware, machine)
-    done = {}
-    for run in newest.values():
-        page = _new_page(run, hardware)
-        path = place / f"{run.notebook}.json"
-        done[path] = _why_not(path, page)
-        if done[path] is None:
-            write_page(path, page)
-    if all(done.values()):
-        raise LabError(
-            "No lesson was recorded.",
-            expected=f"a completed run of the profile {profile} and of a commit without changes, which holds at least "
-            "what the file holds",
-            found="; ".join(f"{path.stem}: {why}" for path, why in done.items()) or "none on this machine",
-            fix=f"commit, and `labkit run --profile {profile}`; to replace a file all the same, delete it first",
-        )
-    return done
-
-
-def _newest_runs(machine, profile):
-    """{notebook: the newest completed run of a profile on machines of this kind}, ours alone."""
-    ours = {row.machine_key for row in find(Machine) if row.kind == machine.kind}
-    runs = completed(profile=profile, edition=EDITION, reported_by=None)
-    return {run.notebook: run for run in runs if run.machine_key in ours}
-
-
-def completed(**wanted):
-    """The runs whose fields equal `wanted` and that went to their end, oldest first."""
-    done = {row.run_key for row in find(Completion)}
-    runs = [run for run in find(Run, **wanted) if run.run_key in done]
-    return sorted(runs, key=lambda run: run.started_utc)
-
-
-def _new_page(run, hardware):
-    """What the file of a lesson holds."""
-    (machine,) = find(Machine, machine_key=run.machine_key)
-    rows = {name: _rows(row_class(name), {run.run_key, run.machine_key}) for name in KEPT}
-    return page_of(machine, rows, hardware=hardware, profile=run.profile, commit=run.commit)
-
-
-def page_of(machine, rows, *, hardware, profile, commit):
-    """What a file of recorded results holds: what was measured, {table: rows}, and where."""
-    return {
-        "hardware": hardware,
-        "instructions": _strongest(machine),
-        "date": now()[:10],
-        "profile": profile,
-        "commit": commit,
-        "tables": {name: [_known(row) for row in each] for name, each in rows.items()},
-    }
-
-
-def write_page(path, page):
-    """Write what `page_of` gives as a file of recorded results."""
-    write_text(path, json.dumps(page, indent=0) + "\n")
-
-
-def _why_not(path, page):
-    """Why a file is not written: the commit has changes, or the file that is there holds more; else None."""
-    if not page["commit"] or page["commit"].endswith("-dirty"):
-        return f"its run is of the commit {page['commit']}: the course had changes of its own"
-    if not path.exists():
-        return None
-    there = json.loads(path.read_bytes())
-    if PROFILES.index(there["profile"]) > PROFILES.index(page["profile"]):
-        return f"the file holds the profile {there['profile']}"
-    gone = [name for name, rows in there["tables"].items() if rows and not page["tables"].get(name)]
-    return f"the file has {' and '.join(gone)}, the new run has none" if gone else None
-
-
-def recorded(table: str, *, folder: str | Path | None = None) -> "pandas.DataFrame":
-    """Rows of a table that were measured on other, named hardware, as a DataFrame.
+    experiment  only the rows of this experiment, such as "convnext-training", or of the lesson of this slug, such as
+                "compile-and-amp"; None: all
+    folder      where to look; None: artifacts/recorded of the course, and where LABKIT_ARTIFACTS says
 
     Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its instruction sets),
-    `profile`, `recorded_on` and `recorded_commit` say whose they are.
+    `profile`, `recorded_on`, `recorded_commit` and `recorded_edition` say whose they are, `experiment` and `network`
+    what was measured.
     """
     kind = row_class(table)
-    found = [(row, page) for page in _pages(folder) for row in page["tables"][table]]
-    return as_frame(kind, [row for row, _ in found]).assign(
-        **{column: [page.get(key) for _, page in found] for column, key in WHOSE.items()}
-    )
+    rows = []
+    origins = []  # of each row: its page, with what the row says of itself
+    for page in _pages(folder):
+        for row in page["tables"][table]:
+            origin = page | _subject(row)
+            if experiment in (None, page["experiment"], origin["experiment"]):
+                rows.append(row)
+                origins.append(origin)
+    frame = as_frame(kind, rows)
+    for column, key in WHOSE.items():
+        frame[column] = [origin.get(key) for origin in origins]
+    return frame
 
 
 def recorded_rows(table):
-    """{"hardware, instructions, recorded date": the rows of a table measured there}, for machines that have some."""
-    places = {}
+    """Return the recorded rows of a table, for the machines that have some.
+
+    They are {"hardware, instructions, recorded date (edition, profile)": rows}.
+    """
+    rows_by_origin = {}
     for page in _pages(None):
-        if rows := page["tables"][table]:
-            kind = ", ".join(filter(None, (page["hardware"], page.get("instructions"))))
-            places.setdefault(f"{kind}, recorded {page['date']}", []).extend(rows)
-    return places
+        rows = page["tables"][table]
+        if rows:
+            hardware = ", ".join(filter(None, (page["hardware"], page.get("instructions"))))
+            run = ", ".join(filter(None, (f"edition {page['edition']}", page.get("profile"))))
+            rows_by_origin.setdefault(f"{hardware}, recorded {page['date']} ({run})", []).extend(rows)
+    return rows_by_origin
+
+
+class OnRecord(NamedTuple):
+    """How many rows of one experiment a machine has on record."""
+
+    experiment: str
+    hardware: str
+    date: str
+    profile: str
+    edition: int
+    rows: int
+
+
+def on_record(folder: str | Path | None = None) -> list[OnRecord]:
+    """Return what is on record, by experiment, hardware and date.
+
+    folder  as in `recorded`
+    """
+    counts: Counter = Counter()
+    for page in _pages(folder):
+        for row in _results(page):
+            origin = page | _subject(row)
+            group = OnRecord(
+                experiment=origin["experiment"],
+                hardware=origin["hardware"],
+                date=page["date"],
+                profile=page.get("profile") or "",
+                edition=page["edition"],
+                rows=0,
+            )
+            counts[group] += 1
+    return [group._replace(rows=rows) for group, rows in sorted(counts.items())]
+
+
+def _results(page):
+    """Yield the rows of a page that say what was found, not where."""
+    for rows in page["tables"].values():
+        yield from (row for row in rows if not isinstance(row, (Machine, Run)))
+
+
+def _subject(row):
+    """Return the experiment and the network of a measured row as a dict; of a row of another kind, {}."""
+    if not isinstance(row, Measured):
+        return {}
+    return {"experiment": row.experiment, "network": row.network}
 
 
 def pages_of(machine, folder):
-    """The tables of each recorded file of machines of one kind: {name of a table: its rows}."""
-    every = (page["tables"] for page in _pages(folder))
-    return [tables for tables in every if machine.kind in (row.kind for row in tables["machines"])]
-
-
-def _folder_name(hardware, machine):
-    """Such as amd-epyc-2-cores-avx512_bf16: two machines of one kind are kept apart by the names that people give."""
-    plain = re.sub(r"\(.*?\)|@.*?(?=,|$)|\b(CPU|Processor)\b", " ", hardware)
-    return re.sub(r"[^a-z0-9_]+", "-", f"{plain} {_strongest(machine)}".lower()).strip("-") or "machine"
-
-
-def _strongest(machine):
-    """The last of the machine's instruction sets: the one that says most."""
-    return (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
-
-
-def _rows(kind, keys):
-    """The rows of these runs, or of this machine."""
-    return [row for row in find(kind) if (getattr(row, "run_key", None) or row.machine_key) in keys]
-
-
-def _known(row):
-    """A row as a dict without samples and without what is unknown.
-
-    What the row of the run says (machine, commit) is not said again in each of its measurements.
-    """
-    again = () if isinstance(row, (Machine, Run)) else ("machine_key", "commit")
-    return {
-        name: value
-        for name, value in vars(row).items()
-        if value is not None and name not in again and type(value) is not tuple
-    }
+    """Return the tables of each recorded page of machines of one kind: {name of a table: its rows}."""
+    selected = []
+    for page in _pages(folder):
+        kinds = {row.kind for row in page["tables"]["machines"]}
+        if machine.kind in kinds:
+            selected.append(page["tables"])
+    return selected
 
 
 def _pages(folder):
-    """The recorded files as dicts whose "tables" have the rows as objects of their classes."""
-    folders = [Path(folder)] if folder else dict.fromkeys([root() / "artifacts" / "recorded", artifacts() / "recorded"])
-    files = [path for each in folders for path in sorted(each.rglob("*.json"))]
-    return [_page(path, path.stat().st_mtime_ns) for path in files]
+    """Return the recorded pages as dicts whose "tables" have the rows as objects of their classes."""
+    if folder:
+        folders = [Path(folder)]
+    else:
+        folders = [root() / "artifacts" / "recorded"]
+        if artifacts() / "recorded" not in folders:
+            folders.append(artifacts() / "recorded")
+    pages = []
+    for recorded_folder in folders:
+        for path in sorted(recorded_folder.rglob("*.json")):
+            pages += _read(path, path.stat().st_mtime_ns)
+    return pages
 
 
 @functools.cache
-def _page(path, changed_ns):
-    """One recorded file as it was at that time: it is read again only after it changed."""
-    page = json.loads(path.read_bytes())
-    for name, kind in tables().items():
-        page["tables"][name] = [row_of(kind, row) for row in page["tables"].get(name, [])]
-    return page
+def _read(path, changed_ns):
+    """Return the pages of one recorded file as it was at that time: it is read again only after it changed."""
+    try:
+        return [_page(stored) for stored in stored_pages(path)]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LedgerError(
+            f"The recorded file {path} cannot be read.",
+            expected="a page that labkit wrote, or a list of such pages",
+            found=f"{type(error).__name__}: {error}"[:200],
+            fix="take it away, or record it again: `labkit ledger record`, `labkit experiment NAME --record`",
+        ) from error
+
+
+def stored_pages(path: Path) -> list[dict[str, Any]]:
+    """Return the pages of a file as they are stored, each with its edition and its experiment."""
+    stored = json.loads(path.read_bytes())
+    pages = stored if isinstance(stored, list) else [stored]
+    return [_named(page, path.stem) for page in pages]
+
+
+def _named(page, file_name):
+    """Return a page with its edition and its experiment: those of a file of the third edition follow from its name."""
+    edition = page.get("edition") or THIRD
+    return page | {"edition": edition, "experiment": page.get("experiment") or slug(file_name, edition)}
+
+
+def _page(stored):
+    """Return a stored page with rows in place of dicts; each measured row says its experiment and its network."""
+    by_table = {}
+    for table, kind in tables().items():
+        rows = (row_of(kind, row) for row in stored["tables"].get(table, []))
+        by_table[table] = [_with_experiment(row, stored) for row in rows]
+    return stored | {"tables": by_table}
+
+
+def _with_experiment(row, page):
+    """Return a row with what its page says of all rows, where it does not say it itself."""
+    if not isinstance(row, Measured):
+        return row
+    network = row.network or page.get("network")
+    return replace(row, experiment=experiment_of(row, page["experiment"]), network=network)

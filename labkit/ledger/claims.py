@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit import device
-from labkit.ledger._recorded import completed, pages_of
+from labkit.format import shown
+from labkit.ledger._record import completed
+from labkit.ledger._recorded import pages_of
 from labkit.ledger._store import find
 from labkit.ledger.rows import Attempt, Claim, LessonAnswer, Machine, Run
-from labkit.ledger.shown import shown
+from labkit.ledger.slugs import slug
 
 
 class Tally(NamedTuple):
@@ -24,38 +26,40 @@ class Tally(NamedTuple):
     verdicts: dict[tuple, str]
 
     def outcome(self):
-        """In words, such as "holds in 4 of 5, fails in 1"."""
+        """Return the outcome in words, such as "holds in 4 of 5, fails in 1"."""
         counts = Counter(self.verdicts.values())
-        told = f"holds in {counts['holds']} of {len(self.verdicts)}"
+        text = f"holds in {counts['holds']} of {len(self.verdicts)}"
         for verdict, word in (("fails", "fails"), ("inconclusive", "open")):
             if counts[verdict]:
-                told += f", {word} in {counts[verdict]}"
-        return told
+                text += f", {word} in {counts[verdict]}"
+        return text
 
     def extent(self):
-        """Over what, such as "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
+        """Return what the tally is over, such as "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
         seeds = sorted({seed for seed, _, _ in self.verdicts})
         machines = {machine for _, machine, _ in self.verdicts}
         reported = sum(parcel is not None for _, _, parcel in self.verdicts)
-        told = f", {_counted(reported, 'run')} as reported" if reported else ""
-        return f"{_spans(seeds)} on {_counted(len(machines), 'machine')}{told}"
+        text = f"{_spans(seeds)} on {_counted(len(machines), 'machine')}"
+        if reported:
+            text += f", {_counted(reported, 'run')} as reported"
+        return text
 
     @property
     def changes(self):
-        """Whether, on one machine, another seed says otherwise."""
+        """True if, on one machine, another seed says otherwise."""
         return any(len(verdicts) > 1 for verdicts in self._by_machine())
 
     @property
     def contradicts(self):
-        """Whether, on one machine, it holds with one seed and fails with another."""
+        """True if, on one machine, it holds with one seed and fails with another."""
         return any({"holds", "fails"} <= verdicts for verdicts in self._by_machine())
 
     def _by_machine(self):
-        """The different verdicts of each machine and reporter."""
-        said = defaultdict(set)
-        for (_, *where), verdict in self.verdicts.items():
-            said[*where].add(verdict)
-        return said.values()
+        """Return the different verdicts of each machine and reporter."""
+        verdicts = defaultdict(set)
+        for (_, machine, parcel), verdict in self.verdicts.items():
+            verdicts[machine, parcel].add(verdict)
+        return verdicts.values()
 
 
 def _counted(number, noun):
@@ -63,11 +67,14 @@ def _counted(number, noun):
 
 
 def by_seed(profile, seeds=None):
-    """{(notebook, claim id): `Tally`} over the completed runs of a profile, with any seed or with these.
+    """Tally the claims over the completed runs of a profile: {(notebook, claim id): `Tally`}.
+
+    seeds  of the runs; None: any
 
     Of each notebook, seed, machine and reporter only the newest completed run counts, and only the claims that the
     newest run makes: the newest of ours, where there is one.
     """
+    # The newest runs first, and ours before those that were reported.
     runs = [run for run in reversed(completed(profile=profile)) if not seeds or run.seed in seeds]
     runs.sort(key=lambda run: run.reported_by is not None)
     hosts = {row.run_key: row.host for row in find(Attempt)}
@@ -76,20 +83,29 @@ def by_seed(profile, seeds=None):
     def case(run):
         return run.seed, (kinds.get(run.machine_key, run.machine_key), hosts.get(run.run_key)), run.reported_by
 
-    claims, newest, found = defaultdict(dict), defaultdict(dict), {}
+    # The claims of the newest run of each notebook and case.
+    claims_by_run = defaultdict(dict)
     for row in find(Claim):
-        claims[row.run_key][row.claim_id] = row
+        claims_by_run[row.run_key][row.claim_id] = row
+    newest = defaultdict(dict)
     for run in runs:
-        newest[run.notebook].setdefault(case(run), claims[run.run_key])
-    for notebook, said in sorted(newest.items()):
-        for claim, row in next(iter(said.values())).items():
-            verdicts = {case: rows[claim].verdict for case, rows in said.items() if claim in rows}
-            found[notebook, claim] = Tally(row.sentence, verdicts)
-    return found
+        newest[run.notebook].setdefault(case(run), claims_by_run[run.run_key])
+
+    # The verdicts of all cases on each claim that the newest run makes.
+    tallies = {}
+    for notebook, claims_by_case in sorted(newest.items()):
+        newest_claims = next(iter(claims_by_case.values()))
+        for claim_id, row in newest_claims.items():
+            verdicts = {}
+            for key, claims in claims_by_case.items():
+                if claim_id in claims:
+                    verdicts[key] = claims[claim_id].verdict
+            tallies[notebook, claim_id] = Tally(row.sentence, verdicts)
+    return tallies
 
 
 def _spans(numbers):
-    """Seeds in words: "seed 3", "seeds 0 to 4", "seeds 0, 2 and 7"."""
+    """Return seeds in words: "seed 3", "seeds 0 to 4", "seeds 0, 2 and 7"."""
     if len(numbers) == 1:
         return f"seed {numbers[0]}"
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
@@ -98,7 +114,7 @@ def _spans(numbers):
 
 
 def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
-    """What these runs say otherwise than the recorded ones of this kind of machine, with the same profile and seed.
+    """Compare what these runs say with the recorded ones of this kind of machine, with the same profile and seed.
 
     folder   of recorded results, such as artifacts/recorded
     returns  (a line for each claim whose verdict is another, and for each answer whose interval lies apart from the
@@ -106,16 +122,25 @@ def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
     """
     before: dict = {}
     for tables in pages_of(device.describe(), folder):
-        before |= _said(tables["runs"], tables["claims"] + tables["lesson_answers"])
-    now = _said([run for run in find(Run) if run.run_key in run_keys], find(Claim) + find(LessonAnswer))
-    both = sorted(before.keys() & now.keys())
-    return [_flip(about, before[about], now[about]) for about in both if _differ(before[about], now[about])], len(both)
+        before |= _by_statement(tables["runs"], tables["claims"] + tables["lesson_answers"])
+    runs = [run for run in find(Run) if run.run_key in run_keys]
+    now = _by_statement(runs, find(Claim) + find(LessonAnswer))
+    shared = sorted(before.keys() & now.keys())
+    lines = [_flip(key, before[key], now[key]) for key in shared if _differ(before[key], now[key])]
+    return lines, len(shared)
 
 
-def _said(runs, rows):
-    """{(notebook, profile, seed, claim id or "answer"): its row}"""
-    about = {run.run_key: (run.notebook, run.profile, run.seed) for run in runs}
-    return {(*about[row.run_key], getattr(row, "claim_id", "answer")): row for row in rows if row.run_key in about}
+def _by_statement(runs, rows):
+    """Return the claims and answers of runs: {(slug of the lesson, profile, seed, claim id or "answer"): row}.
+
+    The lesson is named by its slug, for it may have another number by now.
+    """
+    lesson_runs = {run.run_key: (slug(run.notebook, run.edition), run.profile, run.seed) for run in runs}
+    statements = {}
+    for row in rows:
+        if row.run_key in lesson_runs:
+            statements[*lesson_runs[row.run_key], getattr(row, "claim_id", "answer")] = row
+    return statements
 
 
 def _differ(then, now):
@@ -126,6 +151,8 @@ def _differ(then, now):
     return max(then.low, now.low) > min(then.high, now.high)
 
 
-def _flip(about, then, now):
+def _flip(key, then, now):
+    """Return the line of a claim or an answer that is another than before."""
+    lesson, _, _, statement = key
     outcomes = [getattr(row, "verdict", None) or f"{shown(row.low)} to {shown(row.high)}" for row in (then, now)]
-    return f"{about[0][:2]} {about[3]}: {' -> '.join(outcomes)}: {now.sentence}"
+    return f"{lesson} {statement}: {' -> '.join(outcomes)}: {now.sentence}"

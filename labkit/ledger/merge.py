@@ -5,7 +5,6 @@ name. It may come from a stranger. Nothing is written where it says, and only ro
 """
 
 import math
-import re
 import sqlite3
 import tempfile
 import zipfile
@@ -15,20 +14,32 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabError
-from labkit.files import artifacts, atomic, short_digest
-from labkit.ledger._store import add, check_types, columns, connect, edition_of, find, row_of, tables
-from labkit.ledger.rows import EDITION, Attempt, Batch, EngineFile
+from labkit.files import artifacts, atomic, atomic_together, require_other_file, short_digest
+from labkit.ledger._store import (
+    add,
+    check_types,
+    columns,
+    connect,
+    edition_of,
+    ensure_table,
+    find,
+    row_of,
+    statements_of,
+    tables,
+)
+from labkit.ledger.rows import EDITION, Attempt, Batch
 
 LARGEST = 500 * 10**6  # bytes of one file of a parcel
 LONGEST = 10**6  # bytes of one row
 MOST_ROWS = 200_000
 REPORTED = "reported/"  # how the run key of a reported row begins
-NEVER_TAKEN = (Batch, EngineFile)  # what decides which batch goes on, and which machine code may be loaded
-_PLAIN_TABLE = re.compile(r'CREATE TABLE "?\w+"? \((?:"\w+" (?:TEXT|INTEGER|REAL)|UNIQUE \([\w ,"]+\)|, )+\)')
+NEVER_TAKEN = (Batch,)  # what decides which batch goes on
+FORMER_TABLES = {"engine_files", "ceilings"}  # that ledgers of earlier versions have; their rows are not read
 
 
 def pack(path: Path) -> Path:
     """Write this ledger and its executed notebooks as a zip, which `merge` takes elsewhere; returns the path."""
+    require_other_file(artifacts() / "ledger.sqlite", path)
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
         copy = Path(folder) / "ledger.sqlite"
         with connect() as stored:
@@ -42,8 +53,8 @@ def pack(path: Path) -> Path:
     return path
 
 
-def merge(path: Path, *, as_ours: str | None = None) -> Any:
-    """Take a parcel into this ledger; returns the rows that came: none where all of them were here.
+def merge(path: Path, *, as_ours: dict | None = None) -> Any:
+    """Take a parcel into this ledger. Returns the rows that came: none where all of them were here.
 
     path     an artifacts folder, or a zip of one
     as_ours  for the parcel of a worker of this runner, whose rows count like rows of this machine: {field: value} to
@@ -51,13 +62,16 @@ def merge(path: Path, *, as_ours: str | None = None) -> Any:
     errors   LabError where something in it does not fit; then nothing was written
     """
     path = path.resolve()
-    known = {_whose(row) for kind in _kinds() for row in find(kind)}
+    present = {_whose(row) for kind in _kinds() for row in find(kind)}
     try:
-        with ExitStack() as opened:
-            place = _opened(path, opened)
-            pairs = [(row, _changed(row, as_ours or _as_reported(row, path.name))) for row in _rows(place)]
-            new = [(theirs, ours) for theirs, ours in pairs if known.isdisjoint((_whose(theirs), _whose(ours)))]
-            notebooks = _notebooks(place, new)
+        with ExitStack() as stack:
+            folder = _opened(path, stack)
+            new = []  # (row of the parcel, row as it stands here)
+            for theirs in _rows(folder):
+                ours = _changed(theirs, as_ours or _as_reported(theirs, path.name))
+                if present.isdisjoint((_whose(theirs), _whose(ours))):
+                    new.append((theirs, ours))
+            notebooks = _notebooks(folder, new)
     except Exception as error:  # what a stranger made can fail in any way
         raise LabError(
             f"{path.name} is no parcel that this ledger can take; nothing of it was taken.",
@@ -65,28 +79,43 @@ def merge(path: Path, *, as_ours: str | None = None) -> Any:
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
             fix="ask for it again, packed with the same version of the course",
         ) from error
-    with ExitStack() as whole:
-        for target, content in notebooks.items():
-            whole.enter_context(atomic(target)).write_bytes(content)
-        add(*(ours for _, ours in new))
-    return [ours for _, ours in new]
+    rows = [ours for _, ours in new]
+    _write(notebooks, rows)
+    return rows
 
 
-def _opened(path, opened):
-    """The folder of a parcel, or of what a zip holds; both are read in the same way."""
+def _write(notebooks, rows):
+    """Write executed notebooks, {path: bytes}, and then the rows that name them: both or nothing."""
+    new_paths = [path for path in notebooks if not path.exists()]
+    with atomic_together(*notebooks) as temporaries:
+        for temporary, content in zip(temporaries, notebooks.values(), strict=True):
+            temporary.write_bytes(content)
+    try:
+        add(*rows)
+    except BaseException:
+        for path in new_paths:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _opened(path, stack):
+    """Return the folder of a parcel, or of what a zip holds; both are read in the same way."""
     if path.is_dir():
         return path
-    archive = opened.enter_context(zipfile.ZipFile(path))
+    archive = stack.enter_context(zipfile.ZipFile(path))
     ledgers = [name for name in archive.namelist() if name.rpartition("/")[2] == "ledger.sqlite"]
     if not ledgers:
         raise ValueError("it has no ledger.sqlite")
     return zipfile.Path(archive, min(ledgers, key=len).removesuffix("ledger.sqlite"))
 
 
-def _content(place, name):
-    """The bytes of a file of a parcel, or None where it is not there; ValueError for a file that no parcel may have."""
-    file = place / name
-    if isinstance(file, Path) and not file.resolve().is_relative_to(place):
+def _content(folder, name):
+    """Return the bytes of a file of a parcel, or None where it is not there.
+
+    Raises  ValueError: a file that no parcel may have
+    """
+    file = folder / name
+    if isinstance(file, Path) and not file.resolve().is_relative_to(folder):
         raise ValueError(f"it names a file outside itself: {name!r:.200}")
     if not file.is_file():
         return None
@@ -97,43 +126,45 @@ def _content(place, name):
     return content
 
 
-def _rows(place):
-    """The rows of a parcel, from a copy of its ledger, each checked."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "ledger.sqlite"
+def _rows(folder):
+    """Return the rows of a parcel, from a copy of its ledger, each checked."""
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / "ledger.sqlite"
         for name in (copy.name, f"{copy.name}-wal"):  # the second has what a process wrote that did not end well
-            copy.with_name(name).write_bytes(_content(place, name) or b"")
-        if edition_of(copy) != EDITION:
-            raise ValueError(f"its ledger is of edition {edition_of(copy)} of the course, here it is {EDITION}")
+            copy.with_name(name).write_bytes(_content(folder, name) or b"")
         with closing(sqlite3.connect(copy)) as stored:
             stored.execute("PRAGMA trusted_schema=OFF")
             stored.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-            there = _plain_tables(stored)
+            if edition_of(stored) != EDITION:
+                raise ValueError(f"its ledger is of edition {edition_of(stored)} of the course, here it is {EDITION}")
+            _require_plain_tables(stored)
             if stored.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise ValueError("its ledger is damaged")
-            return [row for kind in _kinds() if kind.TABLE in there for row in _rows_of(stored, kind)]
+            return [row for kind in _kinds() for row in _rows_of(stored, kind)]
 
 
 def _kinds():
+    """Return the row classes that a parcel may bring."""
     return [kind for kind in tables().values() if kind not in NEVER_TAKEN]
 
 
-def _plain_tables(stored):
-    """The names of its tables; what a ledger never has is refused: views, triggers, computed columns, other tables."""
-    listed = stored.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
-    for kind, name, sql in listed:
-        if kind != "table" or name not in tables() or not _PLAIN_TABLE.fullmatch(sql):
+def _require_plain_tables(stored):
+    """Refuse what a ledger never has: views, triggers, indices, virtual tables, other tables."""
+    allowed = FORMER_TABLES | tables().keys()
+    for kind, name, sql in stored.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+        if kind != "table" or name not in allowed or not sql.startswith("CREATE TABLE "):
             raise ValueError(f"its ledger has a {kind} {name!r:.200} that a ledger of this course does not have")
-    return {name for _, name, _ in listed}
 
 
 def _rows_of(stored, kind):
-    """The rows of one table that are not themselves reported by others."""
-    found = stored.execute(f"SELECT * FROM {kind.TABLE} LIMIT {MOST_ROWS + 1}")
-    names = [column[0] for column in found.description]
-    if unknown := set(names) - columns(kind).keys():
-        raise ValueError(f"its table {kind.TABLE} has the column {min(unknown)!r}, which is not known here")
-    rows = [row_of(kind, dict(zip(names, values, strict=True))) for values in found]
+    """Return the rows of one table that are not themselves reported by others."""
+    ensure_table(stored, kind)  # a ledger of an earlier version lacks columns
+    for _, name, *_, hidden in stored.execute(f"PRAGMA table_xinfo({kind.TABLE})"):
+        if name not in columns(kind) or hidden:  # hidden: computed from other columns
+            raise ValueError(f"its table {kind.TABLE} has the column {name!r:.200}, which is not known here")
+    stored.row_factory = sqlite3.Row
+    cursor = stored.execute(f"{statements_of(kind).select} LIMIT {MOST_ROWS + 1}")
+    rows = [row_of(kind, dict(values)) for values in cursor]
     if len(rows) > MOST_ROWS:
         raise ValueError(f"its table {kind.TABLE} has more than {MOST_ROWS:,} rows")
     for row in rows:
@@ -152,17 +183,21 @@ def _require_possible(row):
 
 
 def _whose(row):
-    """The run that a row belongs to; a machine belongs to itself."""
+    """Return the run that a row belongs to; a machine belongs to itself."""
     return getattr(row, "run_key", None) or row.machine_key or ""
 
 
 def _changed(row, changes):
-    """The row with those changes whose field it has."""
-    return replace(row, **{name: value for name, value in changes.items() if hasattr(row, name)})
+    """Return the row with those changes whose field it has."""
+    possible = {name: value for name, value in changes.items() if hasattr(row, name)}
+    return replace(row, **possible)
 
 
 def _as_reported(row, source):
-    """{field: value} to change, so that a row has a key that none of ours can have, and texts that can be printed."""
+    """Return what a reported row has to change: {field: value}.
+
+    Afterwards it has a key that none of ours can have, and texts that can be printed.
+    """
     changes = {name: _plain(value) for name, value in vars(row).items() if isinstance(value, str)}
     changes |= {key: REPORTED + changes[key] for key in ("run_key", "batch_key") if key in changes}
     if changes.get("output"):
@@ -171,15 +206,21 @@ def _as_reported(row, source):
 
 
 def _plain(text):
-    """Text on one line, without signs that a terminal or a page would obey."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    """Return text on one line, without signs that a terminal or a page would obey."""
+    printable = "".join(sign if sign.isprintable() else " " for sign in text)
+    return " ".join(printable.split())
 
 
-def _notebooks(place, new):
-    """{where an executed notebook shall lie: its bytes}, of the attempts whose notebook the parcel has."""
-    found = {}
+def _notebooks(folder, new):
+    """Return the executed notebooks that the parcel has: {where it shall lie: its bytes}.
+
+    new  (row of the parcel, row as it stands here) of each new row
+    """
+    notebooks = {}
     for theirs, ours in new:
-        content = _content(place, theirs.output) if isinstance(ours, Attempt) and ours.output else None
+        if not isinstance(ours, Attempt) or not ours.output:
+            continue
+        content = _content(folder, theirs.output)
         if content is not None:
-            found[artifacts() / ours.output] = content
-    return found
+            notebooks[artifacts() / ours.output] = content
+    return notebooks

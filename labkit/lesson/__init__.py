@@ -1,6 +1,23 @@
-"""The teaching words of every lesson: start, predict, reveal, claim, keep, exercise, decide, answer, recap."""
+"""The teaching words of every lesson, from start(...) to recap(); CONTRIBUTING.md shows each with an example."""
 
 from labkit.lesson._exercise import exercise
-from labkit.lesson._words import answer, claim, decide, keep, predict, recap, reveal, start
+from labkit.lesson._findings import answer, claim, conclude
+from labkit.lesson._predicting import predict, reveal
+from labkit.lesson._words import check_yourself, decide, keep, keep_mine, recap, start
+from labkit.lesson.machine import show_machine
 
-__all__ = ["answer", "claim", "decide", "exercise", "keep", "predict", "recap", "reveal", "start"]
+__all__ = [
+    "answer",
+    "check_yourself",
+    "claim",
+    "conclude",
+    "decide",
+    "exercise",
+    "keep",
+    "keep_mine",
+    "predict",
+    "recap",
+    "reveal",
+    "show_machine",
+    "start",
+]

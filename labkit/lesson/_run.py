@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from labkit.errors import LessonError
+from labkit.files import artifacts
 
 _lesson = None  # set by `begin`
 
@@ -20,13 +21,26 @@ class Lesson:
     run_key: str
     started: float  # time.monotonic()
 
+    @property
+    def folder(self):
+        """Where this lesson's files go: artifacts/NOTEBOOK, made when it is missing."""
+        folder = artifacts() / self.notebook
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def batch_key(self):
+        """The batch of `labkit run` that this run is a part of, with which its key begins; None for any other run."""
+        batch_key, slash, _ = self.run_key.partition("/")
+        return batch_key if slash else None
+
     def choose(self, *, quick, lab, paper=None):
         """The setting for this profile; `paper` is `lab` unless given."""
         return {"quick": quick, "lab": lab, "paper": lab if paper is None else paper}[self.profile]
 
 
 def begin(notebook, profile, seed):
-    """Make this the running lesson; returns it."""
+    """Make this the running lesson, and return it."""
     global _lesson
     key = os.environ.get("LABKIT_RUN_KEY") or f"{notebook}-{uuid.uuid4().hex[:12]}"
     _lesson = Lesson(notebook, profile, seed, key, time.monotonic())
@@ -34,7 +48,7 @@ def begin(notebook, profile, seed):
 
 
 def current():
-    """The running lesson."""
+    """Return the running lesson. Raises LessonError before `begin`."""
     if _lesson is None:
         raise LessonError("No lesson has begun.", fix="run the cell that calls start(...), near the top, first")
     return _lesson

@@ -5,18 +5,18 @@ import os
 import re
 from html import escape, unescape
 
-from labkit.ledger.shown import shown
+from labkit.format import shown
 
 
 def shell():
-    """The running IPython shell, or None."""
+    """Return the running IPython shell, or None."""
     from IPython import get_ipython
 
     return get_ipython()
 
 
 def interactive():
-    """True where a reader may click: in a notebook that no runner executes."""
+    """Return whether a reader may click: in a notebook that no runner executes."""
     return shell() is not None and os.environ.get("LABKIT_HEADLESS") != "1"
 
 
@@ -32,12 +32,12 @@ def show(name, *values):
 
 
 def card(name, *values):
-    """HTML of one macro of the template: "started", "asked", "revealed", "claimed", "checked", "recap", ..."""
+    """Return the HTML of one macro of the template: "started", "asked", "revealed", "claimed", "checked", ..."""
     return getattr(macros(), name)(*values)
 
 
 def plain(card):
-    """A card without its markup."""
+    """Return the text of a card, without its markup."""
     inline = re.sub(r"<style>.*?</style>|</?(b|code)\b[^>]*>", "", card.replace("\n", " "))
     spaced = re.sub(r"</(div|p|tr|summary)>", "\n", inline)
     text = unescape(re.sub(r"<[^>]+>", " ", spaced))
@@ -45,7 +45,7 @@ def plain(card):
 
 
 def template(name):
-    """A template of labkit/templates, in which all that is filled in is text unless it is marked as HTML."""
+    """Return a template of labkit/templates, in which all that is filled in is text unless it is marked as HTML."""
     return _environment().get_template(name)
 
 
@@ -64,24 +64,28 @@ def _environment():
 
 
 def macros():
-    """The macros of the cards, and their `colours` of verdicts."""
+    """Return the macros of the cards, and their `colours` of verdicts."""
     return template("cards.html").module
 
 
 def number(value, unit=None):
-    """A number with three significant digits and its unit: "1 graph", "1/122" for 0.0082 x; a dash when unknown."""
+    """Return a number with three significant digits and its unit: "1 graph", "1/122" for 0.0082 x; a dash when unknown.
+
+    unit  such as "graphs" or "x as fast"; of one thing its first word has no plural
+    """
     if value is None or value != value:
         return "–"
-    value, (first, _, rest) = float(value) + 0.0, (unit or "").partition(" ")  # -0.0 becomes 0.0
-    if first == "x" and 0 < value < 0.1:
-        return f"1/{shown(1 / value, None)} {rest}".strip()
-    if value == 1 and len(first) > 2:
-        first = first.removesuffix("s")
-    return f"{shown(value, None)} {first} {rest}".strip()
+    value = float(value) + 0.0  # -0.0 becomes 0.0
+    first_word, _, further_words = (unit or "").partition(" ")
+    if first_word == "x" and 0 < value < 0.1:
+        return f"1/{shown(1 / value, None)} {further_words}".strip()
+    if value == 1 and len(first_word) > 2:
+        first_word = first_word.removesuffix("s")
+    return f"{shown(value, None)} {first_word} {further_words}".strip()
 
 
 def span(row):
-    """Both ends of a row's interval, with as many digits (3 to 6) as it takes to tell them apart: "1.031 to 1.034".
+    """Return both ends of a row's interval, with the 3 to 6 digits that tell them apart: "1.031 to 1.034".
 
     They are told apart from the numbers in a claim's sentence, too: beside "at least 1.1" 1.098 is not shown as 1.1.
     """
@@ -92,14 +96,15 @@ def span(row):
         rounded = {float(f"{end:.{digits}g}") for end in ends}
         if low != high and not (rounded - set(ends)) & bounds:
             break
-    if ("." in low) != ("." in high) and "0" not in (low, high) and "e" not in low + high:  # 0.998 to 1.000
-        places = max(len(end.partition(".")[2]) for end in (low, high))
-        low, high = (f"{end:,.{places}f}" for end in ends)
+    only_one_has_decimals = ("." in low) != ("." in high)
+    if only_one_has_decimals and "0" not in (low, high) and "e" not in low + high:  # 0.998 to 1.000
+        decimals = max(len(end.partition(".")[2]) for end in (low, high))
+        low, high = (f"{end:,.{decimals}f}" for end in ends)
     return f"{low} to {high}"
 
 
 def readable(text, unit=None):
-    """An option as it is, a number with its unit, a dash for nothing."""
+    """Return an option as it is, a number with its unit, a dash for nothing."""
     try:
         return number(text, unit)
     except ValueError:
@@ -107,7 +112,7 @@ def readable(text, unit=None):
 
 
 def _code(text):
-    """A sentence of a lesson as HTML: what stands between backticks is code."""
+    """Return a sentence of a lesson as HTML: what stands between backticks is code."""
     from markupsafe import Markup
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))

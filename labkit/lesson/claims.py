@@ -1,115 +1,136 @@
-"""The register of claims: each with the reason for its bound, the date, and the bounds it had before (claims.toml).
+"""The register of claims (claims.toml): of each the sentence, its bound, and why the bound is where it is.
 
 A bound is set before the run that judges it: from theory, from a paper, from a cost that matters to a reader. It is not
-loosened because the claim failed; what a changed one had shown stands in `before`.
+loosened because the claim failed; where it was changed after a run had judged it, a dated line says so.
 """
 
 import re
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from labkit.errors import LedgerError
-from labkit.ledger import completed
+from labkit.ledger import completed, recorded, slug
 from labkit.ledger.claims import by_seed
 from labkit.lesson.cards import template
 from labkit.lesson.syllabus import lessons
-
-_HELD_OUT = re.compile(r"seeds 3 to 7[^;:]*: holds in (\d+) of \d+(?:, fails in (\d+))?(?:, open in (\d+))?")
 
 
 class Entry(NamedTuple):
     """One claim as the register has it.
 
     sentence  as the lesson says it; {…} stands for a value of the run
-    rule      when it holds: the expression after `holds_if`
-    since     the date from which this rule stands
-    why       the reason for the bound; empty in a lesson of the second edition, which wrote none down
-    seen      what recorded runs said under this rule
-    before    earlier rules, the newest first, each with the date it was given up and what became of it
+    bound     where its number has to lie, such as "at least 1.5"
+    why       the reason for the bound
+    changed   a line for each bound that was changed after a run had judged it, the newest first: its date, the old
+              bound, and what became of it
     """
 
     sentence: str
-    rule: str
-    since: object
-    why: str = ""
-    seen: str = ""
-    before: tuple = ()
+    bound: str
+    why: str
+    changed: tuple = ()
 
-    @property
-    def history(self):
-        """`before`, without changes of the second edition for which no reason was written down."""
-        return [old for old in self.before if "no reason was written down" not in old["became"]]
+
+class RecordedVerdict(NamedTuple):
+    """What one recorded run said of a claim: its row of the table `claims`, and where and when it was measured."""
+
+    row: object
+    where: str
 
 
 @cache
 def register():
-    """{lesson: {claim id: `Entry`}}; in an id, {…} stands for a part that each run fills in."""
-    read = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
-    return {lesson: {name: Entry(**entry) for name, entry in claims.items()} for lesson, claims in read.items()}
+    """Return {slug of a lesson: {claim id: `Entry`}}; in an id, {…} stands for a part that each run fills in."""
+    content = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
+    entries_by_lesson = {}
+    for lesson, claims in content.items():
+        entries_by_lesson[slug(lesson)] = {claim_id: Entry(**fields) for claim_id, fields in claims.items()}
+    return entries_by_lesson
 
 
 def entry(lesson, claim_id):
-    """The `Entry` of a claim, or None: a reader may add claims of their own."""
-    for name, found in register().get(lesson, {}).items():
-        if re.fullmatch(re.sub(r"\\{.*?\\}", ".+", re.escape(name)), claim_id):
-            return found
+    """Return the `Entry` of a claim, or None: a reader may add claims of their own."""
+    for pattern, claim in register().get(slug(lesson), {}).items():
+        if _matches(pattern, claim_id):
+            return claim
     return None
 
 
 def as_page() -> str:
-    """The register in Markdown, as docs/claims.md has it."""
-    claims = [claim for group in register().values() for claim in group.values()]
+    """Return the register and what recorded runs said of each claim, in Markdown, as docs/claims.md has it."""
+    verdicts_by_claim = recorded_verdicts()
+    failed = set()
+    for key, verdicts in verdicts_by_claim.items():
+        if any(verdict.row.verdict == "fails" for verdict in verdicts):
+            failed.add(key)
     page = template("claims.md").render(
-        claims=len(claims),
-        failed=sum("fails" in claim.seen for claim in claims),
-        silent=sum(len(claim.before) - len(claim.history) for claim in claims),
-        lessons=lessons(),
-        register=register(),
-        held_out=_held_out(claims),
+        lessons=lessons(), register=register(), recorded=verdicts_by_claim, failed=failed
     )
     return page.strip() + "\n"
 
 
-def _held_out(claims):
-    """What `seen` says of seeds 3 to 7: counts of claims, of verdicts, and of claims that came out in two ways."""
-    import numpy as np
+def recorded_verdicts():
+    """Return {(slug of a lesson, claim id): `RecordedVerdict`s} of the runs that judged the register's own sentence.
 
-    said = [found for claim in claims for found in _HELD_OUT.findall(claim.seen)]
-    counts = np.array([[int(number or 0) for number in found] for found in said])
-    holds, fails, still_open = counts.sum(axis=0)
-    return {
-        "claims": len(counts),
-        "verdicts": counts.sum(),
-        "holds": holds,
-        "fails": fails,
-        "open": still_open,
-        "changing": np.sum(np.sum(counts > 0, axis=1) > 1),
-        "opposite": np.sum(np.all(counts[:, :2], axis=1)),
-    }
+    A run that judged another sentence under the same id, such as one with another bound, is left out.
+    """
+    rows_by_lesson = defaultdict(list)
+    for row in recorded("claims").itertuples():
+        rows_by_lesson[row.experiment].append(row)  # a lesson's file of recorded rows is named by its slug
+    verdicts_by_claim = {}
+    for lesson, claims in register().items():
+        for claim_id, claim in claims.items():
+            verdicts = []
+            for row in rows_by_lesson[lesson]:
+                if _matches(claim_id, row.claim_id) and _matches(claim.sentence, row.sentence):
+                    where = f"{row.hardware}, {row.instructions}, {row.profile}, {row.recorded_on}"
+                    verdicts.append(RecordedVerdict(row, where))
+            verdicts_by_claim[lesson, claim_id] = verdicts
+    return verdicts_by_claim
+
+
+def _matches(pattern, text):
+    """Return whether a text is what the pattern says, where {…} stands for anything."""
+    expression = re.sub(r"\\{.*?\\}", ".+", re.escape(pattern))
+    return re.fullmatch(expression, text) is not None
 
 
 def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
-    """How the claims fared over seeds and machines, in Markdown: `labkit.ledger.claims.by_seed` as a table.
+    """Return how the claims fared over seeds and machines, in Markdown: `labkit.ledger.claims.by_seed` as a table.
 
     Raises  LedgerError when no run of the profile, with one of these seeds, is complete
     """
-    found = by_seed(profile, seeds)
-    if not found:
-        others = sorted({run.profile for run in completed()} - {profile})
-        raise LedgerError(
-            f"No completed run of the profile {profile!r} makes a claim.",
-            found=f"runs of the profile {' and '.join(others)}" if others else "no completed run",
-            fix=" or ".join([*(f"--profile {each}" for each in others), f"labkit run --profile {profile}"]),
-        )
-    counts = Counter(verdict for tally in found.values() for verdict in tally.verdicts.values())
-    page = template("claims_by_seed.md").render(profile=profile, seeds=seeds, found=found, counts=counts, plain=_plain)
+    tallies = by_seed(profile, seeds)
+    if not tallies:
+        raise _no_claims(profile)
+    counts: Counter[str] = Counter()
+    for tally in tallies.values():
+        counts.update(tally.verdicts.values())
+    page = template("claims_by_seed.md").render(
+        profile=profile, seeds=seeds, tallies=tallies, counts=counts, plain=_plain
+    )
     return page.strip() + "\n"
 
 
+def _no_claims(profile):
+    """Return the LedgerError of a profile of which no run is complete; it names the profiles that have some."""
+    completed_profiles = sorted({run.profile for run in completed()} - {profile})
+    commands = [f"--profile {name}" for name in completed_profiles]
+    commands.append(f"labkit run --profile {profile}")
+    found = "no completed run"
+    if completed_profiles:
+        found = f"runs of the profile {' and '.join(completed_profiles)}"
+    return LedgerError(
+        f"No completed run of the profile {profile!r} makes a claim.",
+        found=found,
+        fix=" or ".join(commands),
+    )
+
+
 def _plain(words):
-    """Words that Markdown shows as they are, also where a stranger wrote them."""
+    """Return words such that Markdown shows them as they are, also where a stranger wrote them."""
     return re.sub(r"([\\`*_\[\]<>|$#~&])", r"\\\1", words)

@@ -38,27 +38,32 @@ _MODULES = ("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuff
             "onnx-schema", "onnx", "grapher", "view", "browser")  # fmt: skip
 
 
-def show(path: str | Path, *others: str | Path) -> None:
+def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -> None:
     """Show models side by side, drawn by netron.
 
-    path  an ONNX file; `others` stand to its right
+    path           an ONNX file
+    further_paths  those of the models to its right
+    embedded       keep the drawing in an executed notebook, too. JupyterLab shows it to nobody but the reader who ran
+                   the notebook, so a picture should stand beside it
     Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a note says what is missing. In a
     headless run the drawing is kept as a page of its own, and linked; outside a notebook nothing is shown.
     Raises  LabError for a file that is not an ONNX model
     """
     from IPython.display import HTML, display
 
-    graphs = [_read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *others)]
+    graphs = [_read_graph(name, largest_tensor=IN_A_NOTEBOOK) for name in (path, *further_paths)]
     if not cards.shell():
         return
     try:
-        display(HTML(page(graphs, height=IN_A_CELL) if cards.interactive() else _linked(graphs)))
+        in_the_cell = embedded or cards.interactive()
+        html = page(graphs, height=IN_A_CELL) if in_the_cell else _linked(graphs)
+        display(HTML(html))
     except Unavailable as error:
         cards.show("note", error.what, error.fix)
 
 
 def _linked(graphs):
-    """A link to the drawing as a page in artifacts/graphs, as seen from where the runner puts the executed notebook."""
+    """Return a link to the drawing as a page in artifacts/graphs, as seen from the folder of the executed notebook."""
     text = page(graphs)
     name = f"{short_digest(text)}.html"
     write_text(artifacts() / "graphs" / name, text)
@@ -66,12 +71,13 @@ def _linked(graphs):
     return f'<a href="../../graphs/{name}">{titles}, drawn by netron</a>'
 
 
-def whole_page(path: str | Path, *others: str | Path) -> str:
-    """The models side by side as one page for a browser tab.
+def whole_page(path: str | Path, *further_paths: str | Path) -> str:
+    """Return the models side by side as one page for a browser tab.
 
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
-    return page([_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *others)])
+    graphs = [_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *further_paths)]
+    return page(graphs)
 
 
 def open_tab(address: str) -> None:
@@ -81,7 +87,9 @@ def open_tab(address: str) -> None:
 
 
 def _largest_tensor(path):
-    return WHOLE_MODEL if path.is_file() and path.stat().st_size <= WHOLE_MODEL else IN_A_LARGE_MODEL
+    if path.is_file() and path.stat().st_size <= WHOLE_MODEL:
+        return WHOLE_MODEL
+    return IN_A_LARGE_MODEL
 
 
 # ---- the graph: its operators, and its bytes without the large tensors
@@ -101,7 +109,7 @@ class Graph(NamedTuple):
 
 
 def _read_graph(path, *, largest_tensor):
-    """The `Graph` of an ONNX file. No other file is opened, whatever the model refers to.
+    """Read the `Graph` of an ONNX file. No other file is opened, whatever the model refers to.
 
     largest_tensor  bytes; tensors above it are left out
     Raises          LabError for what is not an ONNX file; a graph that is wrong is drawn as it is
@@ -128,7 +136,7 @@ def _empty(tensor):
 
 
 def page(graphs, *, height=None):
-    """HTML that draws each `Graph` in a frame of its own, side by side.
+    """Return HTML that draws each `Graph` in a frame of its own, side by side.
 
     height  of the frames in CSS pixels; None: a page of its own, as high as its window
     Raises  Unavailable, where netron is not installed
@@ -137,22 +145,23 @@ def page(graphs, *, height=None):
 
 
 def _document(graph):
-    """netron's page with one graph in it, which draws itself when opened."""
+    """Return netron's page with one graph in it, which draws itself when opened."""
     netron = _netron()
-    used = [entry for entry in netron["operators"] if entry["name"] in graph.operators]  # those of all take 5 MB
-    parts = {
+    # Those of the graph alone: those of all operators take 5 MB.
+    operators = [entry for entry in netron["operators"] if entry["name"] in graph.operators]
+    packed = {
         "modules": netron["modules"],
-        "operators": _packed(json.dumps(used).encode()),
+        "operators": _packed(json.dumps(operators).encode()),
         "model": _packed(graph.packed),
     }
     return cards.template("netron.html").render(
-        name=graph.name, style=netron["style"], body=netron["body"], packed=parts
+        name=graph.name, style=netron["style"], body=netron["body"], packed=packed
     )
 
 
 @functools.cache
 def _netron():
-    """The parts of netron's own files that our page takes: style, body, modules (packed) and operators."""
+    """Return what our page takes of netron's own files: {"style", "body", "modules" (packed), "operators"}."""
 
     def read(name):
         return (_netron_folder() / name).read_text(encoding="utf-8")
@@ -168,12 +177,12 @@ def _netron():
 
 
 def _netron_folder():
-    """The folder of netron's files."""
-    netron = packages.imported("netron", what="netron is not installed: the graph cannot be drawn.")
+    """Return the folder of netron's files."""
+    netron = packages.imported("netron", problem="netron is not installed: the graph cannot be drawn.")
     return Path(netron.__file__).parent
 
 
 def _packed(data):
-    """Bytes, compressed, as text. The same bytes give the same text: no time stands in it."""
+    """Return bytes, compressed, as text. The same bytes give the same text: no time stands in it."""
     level = 9 if len(data) < _SHRINKS else 0
     return base64.b64encode(gzip.compress(data, level, mtime=0)).decode()

@@ -1,13 +1,14 @@
 """The lessons of the course: every `notebooks/NN_*.ipynb` with its title and exercises; and how a new one begins."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.errors import LabError
-from labkit.files import notebooks, root, write_text
+from labkit.files import notebooks, root, write_together
+from labkit.ledger import slug
 from labkit.lesson import exercises
+from labkit.notebook import read_notebook
 
 
 class LessonPage(NamedTuple):
@@ -24,38 +25,59 @@ class LessonPage(NamedTuple):
         return self.path.stem
 
     @property
+    def slug(self):
+        """Return the name without its number, such as "what-limits-speed": recorded rows and claims are found by it."""
+        return slug(self.name)
+
+    @property
     def heading(self):
-        """Number and title, such as "00 Start here"."""
+        """Return number and title, such as "00 Start here"."""
         return f"{self.name[:2]} {self.title}"
 
 
 def lessons() -> list:
-    """All lessons in order."""
+    """Return all lessons in order."""
     return [_read_lesson(path) for path in notebooks()]
 
 
 def _read_lesson(path):
-    """A notebook as a `LessonPage`."""
-    texts = ["".join(cell["source"]) for cell in json.loads(path.read_bytes())["cells"]]
+    """Read a notebook as a `LessonPage`."""
+    texts = [cell.source for cell in read_notebook(path).cells]
 
-    def first(pattern):
+    def match_of(pattern):
         return re.search(pattern, texts[0], flags=re.MULTILINE)
 
-    title, question = first(r"^# (.+)$"), first(r"^\*\*(.+\?)\*\*$")
-    minutes = first(r"About (\d+) minutes(?:, and (\d+) more)?")
+    # What the first cell says.
+    title = path.stem
+    title_match = match_of(r"^# (.+)$")
+    if title_match:
+        title = title_match[1]
+    question = ""
+    question_match = match_of(r"^\*\*(.+\?)\*\*$")
+    if question_match:
+        question = question_match[1]
+    minutes = None
+    minutes_match = match_of(r"About (\d+) minutes(?:, and (\d+) more)?")
+    if minutes_match:
+        minutes = int(minutes_match[1]) + int(minutes_match[2] or 0)
+
+    # What all cells ask for.
+    lesson_exercises = []
+    for text in texts:
+        lesson_exercises += [exercises.find(exercise_id) for exercise_id in exercises.ids_in(text)]
     return LessonPage(
         path=path,
-        title=title[1] if title else path.stem,
-        question=question[1] if question else "",
-        minutes=int(minutes[1]) + int(minutes[2] or 0) if minutes else None,
-        exercises=[exercises.find(name) for text in texts for name in exercises.asked(text)],
+        title=title,
+        question=question,
+        minutes=minutes,
+        exercises=lesson_exercises,
     )
 
 
 def new_lesson(number: str, name: str) -> Any:
     """Begin a lesson from the templates: a notebook that runs, its exercises, and answers to test them with.
 
-    number   two digits, such as "20"
+    number   two digits, such as "21"
     name     words joined by underscores, such as "a_lesson_of_mine"
     returns  the paths of the three files
     Raises   LabError for a number or name of another form, and where a lesson of that number is there already
@@ -63,17 +85,18 @@ def new_lesson(number: str, name: str) -> Any:
     if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise LabError(
             "A lesson has a number of two digits and a name in lower case.",
-            expected="such as 20 a_lesson_of_mine",
+            expected="such as 21 a_lesson_of_mine",
             found=f"{number} {name}",
-            fix="labkit new-lesson 20 a_lesson_of_mine",
+            fix="labkit new-lesson 21 a_lesson_of_mine",
         )
-    for there in (root() / "notebooks").glob(f"{number}_*.ipynb"):
-        raise LabError(f"There is a lesson {number} already.", found=there.name, fix="choose another number")
-    templates = Path(__file__).parent.parent / "templates"
+    for lesson in (root() / "notebooks").glob(f"{number}_*.ipynb"):
+        raise LabError(f"There is a lesson {number} already.", found=lesson.name, fix="choose another number")
+
+    # What the templates become, and what stands in the place of their words in capitals.
     notebook = root() / "notebooks" / f"{number}_{name}.ipynb"
     targets = {
         "lesson.ipynb": notebook,
-        "exercises.txt": root() / "labkit" / "lesson" / "exercises" / f"l{number}_{name}.py",
+        "exercises.txt": root() / "notebooks" / "exercises" / f"l{number}_{name}.py",
         "answers.txt": root() / "tests" / "lesson" / "answers" / f"l{number}_{name}.py",
     }
     words = {
@@ -82,9 +105,17 @@ def new_lesson(number: str, name: str) -> Any:
         "PREFIX": name.split("_")[0],
         "NN": number,
     }
+    texts = {}
     for template, target in targets.items():
-        text = (templates / template).read_text(encoding="utf-8")
-        for placeholder, word in words.items():
-            text = text.replace(placeholder, word)
-        write_text(target, text)
+        texts[target] = _filled(template, words)
+    write_together(texts)
     return targets.values()
+
+
+def _filled(template, words):
+    """Return the text of a template with {placeholder: word} filled in."""
+    path = Path(__file__).parent.parent / "templates" / template
+    text = path.read_text(encoding="utf-8")
+    for placeholder, word in words.items():
+        text = text.replace(placeholder, word)
+    return text

@@ -1,15 +1,50 @@
 """The verdicts on predictions and claims."""
 
-import inspect
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labkit.errors import LessonError
-from labkit.measure.stats import FEWEST
+from labkit.measure.stats import MIN_SAMPLES_TO_DECIDE
 
 CLOSE = 1.25  # a prediction within this factor of the result counts as close
 RIGHT = 1.1  # and within this one as right
 NOT_MEASURED = "not measured in this run"
+
+
+class Bounds(NamedTuple):
+    """Where a claim says that its number lies; None: no bound on that side.
+
+    at_least, at_most  belong to the range
+    above, below       do not
+    """
+
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def verdict(self, low, high):
+        """Say "holds" where the whole interval lies within, "fails" where no part of it does, else "inconclusive"."""
+        if self._is_large_enough(low) and self._is_small_enough(high):
+            return "holds"
+        if not math.isfinite(high - low):  # a single training allows anything
+            return "inconclusive"
+        # no number of the interval is large enough, or none is small enough
+        if not self._is_large_enough(high) or not self._is_small_enough(low):
+            return "fails"
+        return "inconclusive"
+
+    def _is_large_enough(self, number):
+        """Return whether a number is large enough for the lower bounds."""
+        if self.at_least is not None and number < self.at_least:
+            return False
+        return self.above is None or number > self.above
+
+    def _is_small_enough(self, number):
+        """Return whether a number is small enough for the upper bounds."""
+        if self.at_most is not None and number > self.at_most:
+            return False
+        return self.below is None or number < self.below
 
 
 class Evidence(NamedTuple):
@@ -30,15 +65,15 @@ class Evidence(NamedTuple):
     basis: str | None = None
 
     def numbers(self):
-        """{field: value} of the rows that rest on it."""
+        """Return {field: value} of the rows that rest on it."""
         return {"value": self.value, "low": self.low, "high": self.high, "basis": self.basis}
 
 
 NOTHING = Evidence(doubt=NOT_MEASURED)
 
 
-def weigh(value):
-    """The `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no evidence.
+def weigh(value: Any) -> Evidence:
+    """Return the `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no evidence.
 
     Raises  LessonError for a bare pair of numbers: it does not say how many samples stand behind it
     """
@@ -57,25 +92,43 @@ def weigh(value):
     if samples is None:
         number = float(value)
         return NOTHING if math.isnan(number) else Evidence(number, number, number)
-    low, high, floor = float(value.low), float(value.high), getattr(value, "floor", 0.0)
+    return _weigh_interval(value, samples, kind)
+
+
+def _weigh_interval(interval, samples, kind):
+    """Return the `Evidence` in a `Ratio` or an `Interval` of so many samples.
+
+    kind  what the samples are called: "pairs" or "samples"
+    """
+    low = float(interval.low)
+    high = float(interval.high)
     if math.isnan(low) or math.isnan(high):
         return NOTHING
-    middle = (low + high) / 2 if value.median is None else float(value.median)
-    if not math.isfinite(high - low):  # too few samples for an interval: one number, which decides nothing
-        low, high, floor = middle, middle, 0.0
-    fewest = getattr(value, "fewest", FEWEST)
+    middle = (low + high) / 2 if interval.median is None else float(interval.median)
+    floor = getattr(interval, "floor", 0.0)
+
+    # An interval of few samples decides nothing, wherever it lies; nor does one without an end.
+    min_samples = getattr(interval, "min_samples", MIN_SAMPLES_TO_DECIDE)
+    doubt = None
+    if samples < min_samples:
+        doubt = f"only {samples} of the {min_samples} {kind} that are needed"
+    if not math.isfinite(high - low):  # shown as one number
+        low = middle
+        high = middle
+        floor = 0.0
+        doubt = doubt or "its interval has no end"
     return Evidence(
         value=middle,
         low=low / (1 + floor),
         high=high * (1 + floor),
         floor=floor,
-        doubt=None if samples >= fewest else f"only {samples} of the {fewest} {kind} that are needed",
-        basis=getattr(value, "basis", None) or None,
+        doubt=doubt,
+        basis=getattr(interval, "basis", None) or None,
     )
 
 
 def of_prediction(row):
-    """The verdict on a revealed prediction: "no answer", "right", "close" (numbers only) or "off".
+    """Return the verdict on a revealed prediction: "no answer", "right", "close" (numbers only) or "off".
 
     "open" when there is no result, or a reason to doubt it, or when its interval allows the answer.
     """
@@ -84,44 +137,33 @@ def of_prediction(row):
     if row.reason or row.result is None:
         return "open"
     try:
-        guess, truth = float(row.answer), float(row.result)
-    except ValueError:
+        guess = float(row.answer)
+        result = float(row.result)
+    except ValueError:  # an option
         return "right" if row.answer == row.result else "off"
-    if guess == truth:
+    if guess == result:
         return "right"
-    factor = math.exp(abs(math.log(guess / truth))) if guess * truth > 0 else math.inf
+
+    # Numbers are compared by their factor; of different signs they are infinitely far apart.
+    factor = math.inf
+    if guess * result > 0:
+        factor = math.exp(abs(math.log(guess / result)))
     if factor > RIGHT and row.low is not None and row.low <= guess <= row.high:
         return "open"
-    return "right" if factor <= RIGHT else "close" if factor <= CLOSE else "off"
+    if factor <= RIGHT:
+        return "right"
+    return "close" if factor <= CLOSE else "off"
 
 
-def of_claim(found, holds_if, reason=None):
-    """(verdict, why it stays open or None) of a claim on this `Evidence`; a `reason` given keeps it open."""
-    if reason or found.doubt:
-        return "inconclusive", reason or found.doubt
-    widened = _of_interval(found.low, found.high, holds_if)
-    if widened != _of_interval(found.low * (1 + found.floor), found.high / (1 + found.floor), holds_if):
-        return widened, f"the same code twice differed by up to {100 * found.floor:.2g} % here"
-    return widened, None
+def of_claim(evidence, bounds, reason=None):
+    """Return (verdict, why it stays open or None) of a claim, by its `bounds` and this evidence.
 
-
-def _of_interval(low, high, holds_if):
-    """ "holds", "fails" or "inconclusive": what holds for all of it holds, what holds nowhere in it fails."""
-    one = len(inspect.signature(holds_if).parameters) == 1
-
-    def holds(a, b):
-        return bool(holds_if(a) and holds_if(b)) if one else bool(holds_if(a, b))
-
-    if holds(low, high):
-        return "holds"
-    if not math.isfinite(high - low):  # a single training allows anything
-        return "inconclusive"
-    return "inconclusive" if any(holds(point, point) for point in _points(low, high)) else "fails"
-
-
-def _points(low, high):
-    """Numbers from `low` to `high`: evenly spaced, and in equal ratios, which find 0.5 to 2 within 0.001 to 1,000."""
-    import numpy as np
-
-    ratios = np.geomspace(1, 1e-6, 61) * max(abs(low), abs(high))
-    return [*np.linspace(low, high, 21), *(number for number in (*ratios, *-ratios) if low <= number <= high)]
+    reason  why the number proves nothing, wherever it lies; it keeps the claim open
+    """
+    if reason or evidence.doubt:
+        return "inconclusive", reason or evidence.doubt
+    verdict = bounds.verdict(evidence.low, evidence.high)
+    verdict_without_floor = bounds.verdict(evidence.low * (1 + evidence.floor), evidence.high / (1 + evidence.floor))
+    if verdict != verdict_without_floor:  # the noise floor, by which the interval was widened, decides it
+        return verdict, f"the same code twice differed by up to {100 * evidence.floor:.2g} % here"
+    return verdict, None

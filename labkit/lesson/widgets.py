@@ -15,13 +15,15 @@ _one_at_a_time = threading.RLock()
 
 
 def show_question(row, options, record):
-    """Buttons, or a number field with a button; `record(answer)` keeps the answer and returns its row.
+    """Show buttons, or a number field with a button.
 
+    options  texts of the buttons; None: a number is asked for
+    record   function (answer) that keeps the answer and returns its row
     The answer is an output of its own, not a widget: it can still be read when the kernel is gone.
     """
 
     def answer(value):
-        place.update(HTML(card("answered", record(value))))
+        answer_display.update(HTML(card("answered", record(value))))
 
     inputs = _choices(options, row, answer) if options else _number_field(row, answer)
     layout = widgets.Layout(
@@ -31,11 +33,11 @@ def show_question(row, options, record):
         border_left=f"4px solid {macros().blue}",
     )
     display(widgets.Box(inputs, layout=layout))
-    place = display(HTML(card("answered", row)), display_id=True)
+    answer_display = display(HTML(card("answered", row)), display_id=True)
 
 
 def _choices(options, row, answer):
-    """One button an option; the one clicked last is marked."""
+    """Return a button for each option; the one clicked last is marked."""
     buttons = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
 
     def mark(option):
@@ -48,18 +50,24 @@ def _choices(options, row, answer):
             mark(clicked.description)
             answer(clicked.description)
 
+    # The answer of an earlier run of the cell is marked from the start.
     for button in buttons:
         button.on_click(choose)
-    mark(row.answer if row.source != "default" else None)
+    if row.source != "default":
+        mark(row.answer)
+    else:
+        mark(None)
     return buttons
 
 
 def _number_field(row, answer):
-    """A number field, its unit, and a button. What is typed is recorded when the field is left, too.
+    """Return a number field, its unit, and a button. What is typed is recorded when the field is left, too.
 
     A text field, because a browser's number field turns 1,5 into 15 where the comma is not its decimal sign.
     """
     field = widgets.Text(value=f"{float(row.answer):g}", layout=widgets.Layout(width="8em"))
+    field.continuous_update = False
+    unit = widgets.Label(row.unit or "")
     button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
 
     def record(_):
@@ -73,7 +81,6 @@ def _number_field(row, answer):
             else:
                 unit.value = row.unit or ""
 
-    field.continuous_update, unit = False, widgets.Label(row.unit or "")
     button.on_click(record)
     field.observe(record, names="value")
     return [field, unit, button]

@@ -1,4 +1,4 @@
-"""The clock that times one call, and the plan that says how long to go on: every measurement is given both."""
+"""The clock that times a call, and the plan that says how many calls are timed."""
 
 import math
 import time
@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from labkit import device as devices
 from labkit import ledger
 from labkit.measure.noise import read_usage
-from labkit.measure.stats import FEWEST_OF_MEDIAN
+from labkit.measure.stats import MIN_SAMPLES_OF_MEDIAN, is_stable
 
-SHORTEST_S = 0.3  # the counters of other processes' load say nothing of a shorter time
+MIN_MEASUREMENT_S = 0.3  # shorter measurements end before the counters of other processes' load have moved
+WARMUP_SHARE = 0.3  # of the time budget
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a measurement is done.
+    """Time budget and precision of a measurement.
 
-    seconds      time budget of the timed calls; a measurement ends here even when it is not precise yet (but not before
-                 the 6 calls that the interval of a median needs)
-    precision    end earlier, but not before 0.3 s, once the 95 % interval is this narrow: half-width over the value
-    min_samples  at least so many samples (130 is what a p95 needs, 662 a p99), if the seconds allow
-    max_samples  and never more than this
-    seed         of the random order
+    seconds      time budget of the timed calls. It is exceeded only to take the six samples that the interval of a
+                 median needs
+    precision    stop early when half the 95 % interval, divided by the value, is at most this (after 0.3 s at least)
+    min_samples  take at least this many samples, if the budget allows: p95 needs 130 of them, p99 needs 662
+    max_samples  take at most this many samples
+    seed         seed of the random order
     """
 
     seconds: float = 3.0
@@ -31,38 +32,51 @@ class Plan:
     max_samples: int = 10_000
     seed: int = 0
 
-    def repeat(self, once, clock, *, width_of, first_check, fewest):
-        """[once(0), once(1), ...] until their interval is narrow enough or the time is over.
 
-        width_of     of what `once` returned so far -> half-width over the value; it is asked ever more seldom
-        first_check  so many are there when it is asked first
-        fewest       so many are made even when the time is over, if twice the time allows; 6 in any case
-        """
-        found, begin = [], clock.now()
-        while len(found) < self.max_samples:
-            found.append(once(len(found)))
-            precise = False
-            if len(found) >= first_check:
-                precise = width_of(found) <= self.precision
-                first_check = math.ceil(1.4 * first_check)
-            spent = clock.now() - begin
-            needed = FEWEST_OF_MEDIAN if spent >= 2 * self.seconds else fewest
-            if len(found) >= needed and (spent >= self.seconds or (precise and spent >= SHORTEST_S)):
-                break
-        return found
+def sample_until_precise(plan, clock, take_sample, *, relative_width, first_check, min_samples):
+    """Call `take_sample(0)`, `take_sample(1)`, ... until the results are precise enough or the budget is spent.
+
+    take_sample     function (sample number) -> sample
+    relative_width  function (list of samples) -> half the width of their 95 % interval, divided by the value
+    first_check     number of samples at which the width is computed for the first time
+    min_samples     number of samples to take even when the budget is spent, up to twice the budget;
+                    six samples are taken in any case
+    Returns the list of samples.
+    """
+    samples = []
+    next_check = first_check
+    start = clock.now()
+    while len(samples) < plan.max_samples:
+        samples.append(take_sample(len(samples)))
+
+        # Computing the width sorts all samples, so the checks become rarer as the samples become more.
+        precise = False
+        if len(samples) >= next_check:
+            precise = relative_width(samples) <= plan.precision
+            next_check = math.ceil(1.4 * next_check)
+
+        # Stop when the budget is spent, or when the result is precise and the load counters had time to move.
+        elapsed = clock.now() - start
+        out_of_time = elapsed >= plan.seconds
+        if elapsed >= 2 * plan.seconds:
+            min_samples = MIN_SAMPLES_OF_MEDIAN
+        if len(samples) >= min_samples and (out_of_time or (precise and elapsed >= MIN_MEASUREMENT_S)):
+            break
+    return samples
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A device's time: what `latency` and `compare` use in place of the real machine.
+    """The time of a device. `latency` and `compare` take a `Clock` in place of the real machine.
 
-    device       what it is called in the rows
-    now          () -> seconds
-    synchronize  () -> None; returns when the device has finished all it was asked to do
-    event        () -> a marker with record() and elapsed_time(other) in ms, where the device keeps its own clock
-    usage        () -> `noise.Usage`: what the machine has been busy with so far
-    reset_peak, peak_bytes  start a window of the allocator's peak; read it, None where there is no such counter
-    computed     () -> seconds that this thread has computed, without waiting; None where it says nothing (GPUs)
+    device       name of the device in the rows
+    now          function () -> seconds
+    synchronize  function () -> None; returns when the device has finished all its work
+    event        function () -> marker with record() and elapsed_time(end) in ms, for devices with a clock of their own
+    usage        function () -> `noise.Usage`, the counters of the machine
+    reset_peak   function () -> None; resets the peak of the memory allocator
+    peak_bytes   function () -> bytes at the peak since the reset; None without such a counter
+    computed     function () -> seconds that this thread has computed, waiting not included; None for GPUs
     """
 
     device: str = "cpu"
@@ -75,30 +89,60 @@ class Clock:
     computed: Callable | None = None
 
     def time(self, fn, args=(), *, calls=1):
-        """(seconds a call, output of the last): from an idle device to an idle device."""
-        if self.event is not None:
-            return self._time_by_events(fn, args, calls)
-        begin = self.now()
-        for _ in range(calls):
-            output = fn(*args)
-        self.synchronize()
-        return float(self.now() - begin) / calls, output
+        """Time `calls` calls of `fn(*args)`, from an idle device to an idle device.
 
-    def _time_by_events(self, fn, args, calls):
-        start, end = self.event(), self.event()
-        start.record()
+        Returns (seconds per call, output of the last call).
+        """
+        # With events, the device itself takes the times.
+        if self.event is not None:
+            start = self.event()
+            end = self.event()
+            start.record()
+            for _ in range(calls):
+                output = fn(*args)
+            end.record()
+            self.synchronize()
+            return start.elapsed_time(end) / 1e3 / calls, output
+
+        # Otherwise the CPU's clock is read before the first call and after the device has finished.
+        start = self.now()
         for _ in range(calls):
             output = fn(*args)
-        end.record()
         self.synchronize()
-        return start.elapsed_time(end) / 1e3 / calls, output
+        return float(self.now() - start) / calls, output
+
+
+def warm_up(clock, fn, calls, plan):
+    """Call `fn` until its time is stable, or until 30 % of the budget is spent.
+
+    Returns (list of seconds per call, True if the time became stable).
+    """
+    seconds = []
+    start = clock.now()
+    while not is_stable(seconds):
+        if seconds and clock.now() - start > WARMUP_SHARE * plan.seconds:
+            return seconds, False
+        arguments = calls[len(seconds) % len(calls)]
+        call_s, _ = clock.time(fn, arguments)
+        seconds.append(call_s)
+    return seconds, True
+
+
+def group_size(call_s, min_sample_s):
+    """Return how many calls of `call_s` seconds make a sample of at least `min_sample_s` seconds."""
+    call_s = max(float(call_s), 1e-9)  # a clock with coarse ticks may have measured 0
+    return max(1, math.ceil(min_sample_s / call_s))
 
 
 def clock_of(device=None):
-    """The clock of a device (a name, a `torch.device`, None for the best there is); a `Clock` is taken as it is."""
+    """Return the `Clock` of a device.
+
+    device  a name, a `torch.device`, or None for the best device here; a `Clock` is returned unchanged
+    """
     if isinstance(device, Clock):
         return device
     device = devices.pick(device)
+    computed = time.thread_time if device.type == "cpu" else None
     return Clock(
         device=str(device),
         synchronize=devices.waiter(device),
@@ -106,26 +150,38 @@ def clock_of(device=None):
         usage=lambda: read_usage(device),
         reset_peak=lambda: devices.reset_peak_memory(device),
         peak_bytes=lambda: devices.peak_memory_bytes(device),
-        computed=time.thread_time if device.type == "cpu" else None,
+        computed=computed,
     )
 
 
 def as_calls(inputs):
-    """Rotating inputs as a list of argument tuples: None is one call without arguments, a tensor one argument."""
+    """Return rotating inputs as a list of argument tuples.
+
+    inputs  a list of tensors or tuples of arguments, or one tensor; None means one call without arguments
+    """
     if inputs is None:
         return [()]
     if hasattr(inputs, "shape"):
         inputs = [inputs]
-    return [entry if isinstance(entry, tuple) else (entry,) for entry in inputs]
+    calls = []
+    for arguments in inputs:
+        if not isinstance(arguments, tuple):
+            arguments = (arguments,)
+        calls.append(arguments)
+    return calls
 
 
 def provenance(clock):
-    """The origin of a row: device, threads, machine, source and time."""
-    real = devices.kind(clock.device) in devices.kinds()
-    return {
+    """Return the fields of a row that say where it was measured: device, threads, machine, commit and time."""
+    fields = {
         "device": clock.device,
-        "threads": devices.threads() if real else None,
-        "machine_key": devices.describe().machine_key if real else None,
+        "threads": None,
+        "machine_key": None,
         "commit": devices.commit(),
         "measured_utc": ledger.now(),
     }
+    # A simulated machine has neither threads nor a row in the table of machines.
+    if devices.kind(clock.device) in devices.kinds():
+        fields["threads"] = devices.threads()
+        fields["machine_key"] = devices.describe().machine_key
+    return fields

@@ -7,22 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from labkit.errors import require_known
 from labkit.ledger.rows import Deployment, Ratio
 from labkit.measure.clock import Plan, as_calls, clock_of, provenance
 from labkit.measure.equality import check_same_work
-from labkit.measure.latency import warm_up
-from labkit.measure.noise import noise_of
-from labkit.measure.stats import FEWEST, bootstrap_median
+from labkit.measure.rounds import TURNS
+from labkit.measure.stats import bootstrap_median
+from labkit.measure.turns import NULL_ARM, TOO_FEW, floor_of, interval_of_ratios, time_arms, verdict
 
 if TYPE_CHECKING:
     import torch
 
-SHORTEST_S = 100e-6  # faster calls are timed in groups of this length
-FEWEST_ROUNDS = 31
-SAME = "not distinguishable"
-TOO_FEW = "too few pairs"
-NULL = "the same again"  # the null arm: the baseline under another name
-AGAIN = "a second session"  # the null arm: the baseline built a second time
+SECOND_SESSION = "a second session"  # the baseline, built a second time
 
 
 def compare(
@@ -30,126 +26,131 @@ def compare(
     *,
     tolerance: float,
     inputs: Sequence | None = None,
+    second_session: Callable | None = None,
     batch: int | None = None,
     device: "torch.device | None" = None,
     plan: Plan | None = None,
+    turns: str = "series",
 ) -> "Comparison":
-    """Time functions against the first of them: a `Comparison` of ratios (above 1 is faster than the first).
+    """Time functions against the first of them. Returns a `Comparison` of ratios: above 1 is faster than the first.
 
-    arms       {name: fn}; called without arguments, or fn(*input) over rotating `inputs`. What is built, such as a
-               session of an engine, is given as a pair in the first arm: (fn, the same built a second time)
+    arms       {name: function}, called without arguments, or as fn(*input) over rotating `inputs`
     tolerance  largest difference of the outputs, relative to the largest value of the first arm's output
-    batch      leading dimension every output must have; None: that of the first
+    second_session  the first arm built a second time, where arms are sessions of an engine; it is the null arm then
+    batch      leading dimension that every output must have; None: any
     device     a device, or a `Clock` to measure with
-    plan       `Plan(seconds=..., precision=...)`; precision is the half-width of every ratio's interval. The fewest
-               rounds that allow a verdict (11) may take up to twice the seconds, those of an interval (6) any time
+    plan       `Plan(seconds=..., precision=...)`; the precision is that of the widest interval. The 11 rounds that a
+               verdict needs may take up to twice the budget; the 6 rounds that an interval needs are always timed
+    turns      "series": how fast is an arm that runs alone? "calls": how fast is it where calls of all arms alternate
+    Raises     MeasureError: the arms do not do the same work
 
-    First every arm must give the same answers (`equality`): it is called 2 times where there are no inputs, 4 times
-    with one or two inputs, 6 times with more. The inputs are not written to; with one input, two of the calls get a
-    reversed copy of it. An output that two calls return in the same memory is overwritten, and put back after one call
-    more: so a stored answer shows. Then every arm is warmed up. None of these calls counts.
+    1. Check: every arm must give the same answers (`equality`). It is called twice without inputs, four times with one
+       or two inputs, six times with more. One input is also given in reverse order, as a copy; inputs are never
+       written to. If two calls return the same memory, that output is overwritten, the arm is called once more, and
+       the output is restored: an arm that only returns a stored answer is found in this way.
+    2. Warm up every arm. None of these calls counts.
+    3. Time rounds: in each round every arm once, in random order, and the first arm a second time (the null arm). By
+       default an arm is called in a series, at least 8 times and for 20 ms, of which the first calls do not count:
+       they fetch what the arm before pushed out of the cache. Series are shorter where the budget is, and single calls
+       where it does not hold two calls of each arm; the row's `turns` says so. A round gives one ratio for each arm,
+       both of its times taken under nearly the same conditions. The result is the median of these ratios and its
+       interval. The first calls of the series give a second ratio, `beside`: that of calls that alternate.
+    4. Judge: the null arm shows which differences this machine finds where there is none. A ratio counts as different
+       only if its whole interval lies outside this floor.
 
-    Then rounds are timed: in each, every arm once in random order, and the first arm a second time (the null arm). One
-    round gives one ratio per arm, both under nearly the same conditions; their median is the result, with its
-    interval. The first arm against itself shows what this machine cannot tell apart: a ratio counts as different
-    only when its whole interval lies outside that floor. Two sessions of one file differ by chance (where their memory
-    lies), and one that is called twice a round finds its weights in the cache more often. So where engines race, the
-    null arm is the second of a pair: the floor covers another session, and each session is called once a round.
+    Two sessions of one file may differ, depending on where their weights lie in memory; and where calls alternate, the
+    first arm, called twice in a round, finds its weights in the cache more often than the others. So give
+    `second_session` where engines are compared.
 
-    Waiting for a core is added to both arms and moves their ratio towards 1. Where nothing but waiting slowed the arms
-    down and this thread alone computed, the times are those of the thread's own clock; the row's `noise` says so, or
-    that the true difference may be larger.
+    Waiting for a core is added to both times of a ratio and moves it towards 1. If only waiting slowed the arms down,
+    and this thread alone computed, the times of the thread's own clock are used, which stands still while it waits.
+    The row's `noise` says so; otherwise it says that the true difference may be larger.
     """
+    require_known(turns, TURNS, "order of turns")
     clock = clock_of(device)
     plan = plan or Plan()
     calls = as_calls(inputs)
-    arms = _with_null_arm(arms)
-    checked = {name: fn for name, fn in arms.items() if name != NULL}
-    check_same_work(checked, calls, tolerance=tolerance, batch=batch, run=lambda fn, args: clock.time(fn, args)[1])
-    times, noisy, why = _timed(clock, list(arms.values()), calls, plan)
-    fields = {"batch": batch, "tolerance": float(tolerance), "noisy": noisy, "noise": why}
-    return _comparison(list(arms), times, {**provenance(clock), **fields})
+    baseline = next(iter(arms))
+
+    # 1. Every arm must do the same work. The baseline under a second name need not be checked.
+    if second_session is None:
+        checked_arms = arms
+        all_arms = {**arms, NULL_ARM: arms[baseline]}
+    else:
+        checked_arms = {**arms, SECOND_SESSION: second_session}
+        all_arms = checked_arms
+    check_same_work(
+        checked_arms,
+        calls,
+        tolerance=tolerance,
+        batch=batch,
+        run=lambda fn, arguments: clock.time(fn, arguments)[1],
+    )
+
+    # 2. and 3. Warm up and time; the last column of the times is the null arm's.
+    names = list(all_arms)
+    timed = time_arms(clock, list(all_arms.values()), calls, plan, turns)
+    times = timed.times
+    first = timed.first
+
+    # 4. The floor is the end of the null arm's interval that is further from 1.
+    shared_fields = {
+        **provenance(clock),
+        "baseline": baseline,
+        "turns": timed.turns,
+        "floor": floor_of(times[:, 0] / times[:, -1]),
+        "batch": batch,
+        "tolerance": float(tolerance),
+        "noisy": timed.noisy,
+        "noise": timed.why,
+    }
+    beside_floor = floor_of(first[:, 0] / first[:, -1])
+    if not math.isfinite(beside_floor):  # a null arm of the same function finds its weights in the cache
+        beside_floor = shared_fields["floor"]
+    rows = {}
+    for column in range(1, len(names)):
+        first_call_fields = _beside_fields(first[:, 0], first[:, column], beside_floor)
+        fields = {**shared_fields, **first_call_fields}
+        rows[names[column]] = _ratio_row(names[column], times[:, 0], times[:, column], fields)
+    null_row = rows.pop(names[-1])
+    return Comparison(rows, null_row)
 
 
-def _with_null_arm(arms):
-    """The arms, every one a function, and the null arm as the last one."""
-    first, *_ = arms
-    if isinstance(arms[first], tuple):
-        built, again = arms[first]
-        return {**arms, first: built, AGAIN: again}
-    return {**arms, NULL: arms[first]}
+def _beside_fields(baseline_s, arm_s, floor):
+    """Return the fields of a row about the first calls of the series; none where they were too few.
 
-
-def _timed(clock, functions, calls, plan):
-    """((rounds, arms) seconds a call, whether the machine was noisy, why or None)."""
-    group = _group_size(clock, functions, calls, plan)
-    before = clock.usage()
-    times, computed = _time_rounds(clock, functions, calls, plan=plan, group=group)
-    noise = noise_of(before, clock.usage(), times[:, 0])
-    why = noise.why
-    if noise.diluted and noise.alone and clock.computed:
-        times, why = computed, f"{why}; so the times are those of the thread's own clock, without the waiting"
-    elif noise.diluted and clock.event is None:
-        why = f"{why}; waiting dilutes the ratios: the true difference may be larger"
-    return times, noise.noisy, why
-
-
-def _group_size(clock, functions, calls, plan):
-    """Warm every arm up; how many calls make a sample long enough for the clock."""
-    share = Plan(seconds=plan.seconds / len(functions))
-    fastest = min(float(np.median(warm_up(clock, fn, calls, share)[0])) for fn in functions)
-    return max(1, math.ceil(SHORTEST_S / max(fastest, 1e-9)))
-
-
-def _time_rounds(clock, functions, calls, *, plan, group):
-    """(2, rounds, arms) seconds a call, in rounds of random order, until precise enough or out of time.
-
-    First by the clock, then by the thread's own, which stands still while the thread waits (0 where there is none).
+    baseline_s, arm_s  (rounds,) seconds of the first calls of the first arm and of this one
+    floor              the null arm's
     """
-    random = np.random.default_rng(plan.seed)
-    computed = clock.computed or (lambda: 0.0)
-
-    def once(place):
-        row = [None] * len(functions)
-        for index in random.permutation(len(functions)):
-            start = computed()
-            taken, _ = clock.time(functions[index], calls[place % len(calls)], calls=group)
-            row[index] = taken, (computed() - start) / group
-        return row
-
-    rounds = plan.repeat(once, clock, width_of=_widest, first_check=FEWEST_ROUNDS, fewest=FEWEST)
-    return np.moveaxis(np.array(rounds), -1, 0)
+    interval = interval_of_ratios(baseline_s / arm_s)
+    if not math.isfinite(interval.high - interval.low):
+        return {}
+    return {
+        "beside": interval.median,
+        "beside_low": interval.low,
+        "beside_high": interval.high,
+        "beside_floor": floor,
+    }
 
 
-def _widest(rounds):
-    """Half the widest interval of the ratios."""
-    times = np.array(rounds)[:, :, 0]
-    intervals = [bootstrap_median(column) for column in (times[:, :1] / times[:, 1:]).T]
-    return max((high - low) / 2 for low, high in intervals)
+def _ratio_row(name, baseline_s, arm_s, fields):
+    """Return the `rows.Ratio` of one arm.
 
-
-def _comparison(names, times, shared):
-    """The `Comparison` of rounds: one column per name, the last one of the null arm.
-
-    shared  the fields that all rows have in common
+    baseline_s, arm_s  (rounds,) seconds per call of the first arm and of this one
+    fields             further fields of the row
     """
-    low, high = bootstrap_median(times[:, 0] / times[:, -1])
-    shared = {**shared, "baseline": names[0], "floor": max(abs(low - 1), abs(high - 1))}
-    *rows, null = (_ratio_row(arm, times[:, 0], times[:, column], shared) for column, arm in enumerate(names) if column)
-    return Comparison({row.arm: row for row in rows}, null)
-
-
-def _ratio_row(arm, baseline_s, arm_s, shared):
-    """The row of one arm from its times and the baseline's, both (rounds,); `shared`: the fields all arms share."""
     ratios = baseline_s / arm_s
-    found = bootstrap_median(ratios)
+    interval = bootstrap_median(ratios)
+    arm_verdict = TOO_FEW
+    if interval.enough:
+        arm_verdict = verdict(interval.low, interval.high, fields["floor"])
     return Ratio(
-        **shared,
-        arm=arm,
-        median=found.median,
-        low=found.low,
-        high=found.high,
-        verdict=verdict(*found, shared["floor"]) if found.enough else TOO_FEW,
+        **fields,
+        arm=name,
+        median=interval.median,
+        low=interval.low,
+        high=interval.high,
+        verdict=arm_verdict,
         pairs=len(ratios),
         baseline_ms=1e3 * float(np.median(baseline_s)),
         arm_ms=1e3 * float(np.median(arm_s)),
@@ -157,16 +158,12 @@ def _ratio_row(arm, baseline_s, arm_s, shared):
     )
 
 
-def verdict(low: float, high: float, floor: float) -> str:
-    """Different only when the whole interval is further from 1 than two identical arms were."""
-    if low > 1 + floor:
-        return "faster"
-    return "slower" if high < 1 / (1 + floor) else SAME
-
-
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios of all arms to the first, and of the first to itself. `result["name"]` is one `rows.Ratio`."""
+    """Ratios of all arms to the first (`ratios`), and of the first to itself (`null`).
+
+    `comparison["name"]` is the `rows.Ratio` of an arm.
+    """
 
     ratios: dict
     null: Ratio
@@ -176,31 +173,44 @@ class Comparison:
 
     @property
     def rows(self):
-        """Everything for the ledger, the null arm included."""
+        """All rows for the ledger, the null arm's included."""
         return (*self.ratios.values(), self.null)
 
     @property
     def frame(self):
-        """A DataFrame, one line an arm."""
+        """A DataFrame with one row for each arm."""
         import pandas as pd
 
-        names = ("arm", "median", "low", "high", "verdict", "floor", "pairs", "arm_ms", "noisy")
-        return pd.DataFrame([vars(row) for row in self.rows], columns=names)
+        columns = ["arm", "median", "low", "high", "verdict", "floor", "pairs", "arm_ms", "noisy"]
+        if any(row.beside_differs for row in self.rows):
+            columns.insert(4, "beside")
+        return pd.DataFrame([vars(row) for row in self.rows], columns=columns)
 
-    def deployments(self, accuracies, *, sizes=(), **about):
-        """Arms as `rows.Deployment`, which the report draws: accuracy against latency.
+    def deployments(self, accuracies, *, sizes=(), **fields):
+        """Return the arms as `rows.Deployment`, which the report draws as accuracy against latency.
 
-        accuracies  {arm: fraction of the test images, 0 to 1}; the other arms are left out
+        accuracies  {arm: share of the test images, 0 to 1}; arms without an accuracy are left out
         sizes       {arm: bytes on disk}
-        about       dataset, engine, precision, threads, batch
+        fields      further fields of the rows: dataset, engine, precision, threads, batch
         """
-        ms = {self.null.baseline: self.null.baseline_ms} | {arm: row.arm_ms for arm, row in self.ratios.items()}
-        about, size = {"device": self.null.device, **about}, dict(sizes).get
-        return [
-            Deployment(model=arm, accuracy=float(right), latency_p50_ms=ms[arm], size_bytes=size(arm), **about)
-            for arm, right in accuracies.items()
-            if arm in ms
-        ]
+        fields = {"device": self.null.device, **fields}
+        sizes = dict(sizes)
+        latencies_ms = {self.null.baseline: self.null.baseline_ms}
+        for arm, row in self.ratios.items():
+            latencies_ms[arm] = row.arm_ms
+
+        deployments = []
+        for arm, accuracy in accuracies.items():
+            if arm in latencies_ms:
+                row = Deployment(
+                    model=arm,
+                    accuracy=float(accuracy),
+                    latency_p50_ms=latencies_ms[arm],
+                    size_bytes=sizes.get(arm),
+                    **fields,
+                )
+                deployments.append(row)
+        return deployments
 
     def plot(self):
         from labkit.plots import ratio

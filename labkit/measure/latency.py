@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.ledger.rows import Latency
-from labkit.measure.clock import Plan, as_calls, clock_of, provenance
+from labkit.measure.clock import Plan, as_calls, clock_of, group_size, provenance, sample_until_precise, warm_up
 from labkit.measure.noise import noise_of
-from labkit.measure.stats import FEWEST, FEWEST_OF_MEDIAN, Interval, is_stable, median_interval, quantile
+from labkit.measure.stats import (
+    MIN_SAMPLES_OF_MEDIAN,
+    MIN_SAMPLES_TO_DECIDE,
+    Interval,
+    median_interval,
+    quantile,
+)
 
 if TYPE_CHECKING:
     import torch
 
-SHORTEST_S = 20e-6  # calls shorter than this are timed in groups: reading the clock costs 0.1 µs
-WARMUP_SHARE = 0.3  # of the time budget
+MIN_SAMPLE_S = 20e-6  # shorter calls are timed in groups, because reading the clock costs 0.1 µs
 
 
 def latency(
@@ -26,39 +31,52 @@ def latency(
     batch: int = 1,
     plan: Plan | None = None,
 ) -> Latency:
-    """Time `fn()`, or `fn(*input)` over rotating inputs: a `rows.Latency`.
+    """Time `fn()`, or `fn(*input)` over rotating inputs. Returns a `rows.Latency`.
 
     device   a device, or a `Clock` to measure with
-    inputs   a list of inputs (each a tensor or a tuple of arguments), taken in turn; None: no arguments
-    batch    items that a call works on
+    inputs   a list of inputs, each a tensor or a tuple of arguments, used in turn; None: no arguments
+    batch    number of items that a call works on
     plan     `Plan(seconds=..., precision=...)`
 
-    The first call is kept apart (cold start). Warm-up ends when the medians of two successive windows of 5 calls
-    agree within 5 %, or after 30 % of the seconds (then `warm` is False). Calls are timed until the 95 % interval of
-    the median is as narrow as the plan asks; 6 of them, which this interval needs, also where the seconds are over.
-    p95 and p99 stay None, with a reason, under 130 and 662 samples.
+    The first call (cold start) is reported apart. Warm-up ends when the medians of two successive windows of 5 calls
+    agree within 5 %, or after 30 % of the budget (then `warm` is False). After it, calls are timed until the 95 %
+    interval of the median is as narrow as the plan asks, or the budget is spent; at least six calls are timed.
+    p95 and p99 are None, with a reason, below 130 and 662 samples.
     """
     clock = clock_of(device)
     plan = plan or Plan()
     calls = as_calls(inputs)
-    before = clock.usage()
-    cold, _ = clock.time(fn, calls[0])
-    warmup, warm = warm_up(clock, fn, calls, plan)
-    group = max(1, math.ceil(SHORTEST_S / max(float(np.median(warmup)), 1e-9)))
+
+    # The first call may compile, allocate or read a file: its time is kept apart.
+    cold_s, _ = clock.time(fn, calls[0])
+
+    # Warm up, and count how many of these calls make a sample that is long enough for the clock.
+    warmup_s, warm = warm_up(clock, fn, calls, plan)
+    calls_per_sample = group_size(np.median(warmup_s), MIN_SAMPLE_S)
+
+    def take_sample(number):
+        arguments = calls[number % len(calls)]
+        seconds, _ = clock.time(fn, arguments, calls=calls_per_sample)
+        return seconds
+
+    # Time calls until the median is precise enough. The noise is that of this window: the first call may have started
+    # compilers, which would count as other processes.
     clock.reset_peak()
-    samples = plan.repeat(
-        lambda place: clock.time(fn, calls[place % len(calls)], calls=group)[0],
+    usage_before = clock.usage()
+    samples_s = sample_until_precise(
+        plan,
         clock,
-        width_of=_width,
-        first_check=max(FEWEST, plan.min_samples),
-        fewest=FEWEST_OF_MEDIAN,
+        take_sample,
+        relative_width=_relative_width,
+        first_check=max(MIN_SAMPLES_TO_DECIDE, plan.min_samples),
+        min_samples=MIN_SAMPLES_OF_MEDIAN,
     )
-    noise = noise_of(before, clock.usage(), samples)
+    noise = noise_of(usage_before, clock.usage(), samples_s)
     return Latency(
         **provenance(clock),
-        **_timings(samples, batch, group),
-        cold_ms=1e3 * cold,
-        warmup_calls=len(warmup),
+        **_statistics(samples_s, batch, calls_per_sample),
+        cold_ms=1e3 * cold_s,
+        warmup_calls=len(warmup_s),
         warm=warm,
         peak_bytes=clock.peak_bytes(),
         noisy=noise.noisy,
@@ -67,51 +85,62 @@ def latency(
 
 
 def times_as_long(slow: Latency, fast: Latency, *, items: bool = False) -> Interval:
-    """How many times as long `slow` takes as `fast`: an `Interval` from the ends of those of two `rows.Latency`.
+    """Return how many times as long `slow` takes as `fast`, as an `Interval`.
 
-    items  count the time of one item, not of one call. For a difference of a few percent use `compare`.
+    items  True compares the time of one item, False the time of one call
+
+    The interval follows from the ends of the two intervals, so it is a wide one. For a difference of a few percent
+    use `compare`.
     """
-    share = fast.batch / slow.batch if items else 1
     samples = min(len(slow.samples_ms), len(fast.samples_ms))
-    low, high = -math.inf, math.inf
-    if samples >= FEWEST_OF_MEDIAN:
-        low, high = slow.low_ms / fast.high_ms, slow.high_ms / fast.low_ms  # type: ignore[operator]
-    return share * Interval(low, high, samples, slow.p50_ms / fast.p50_ms)  # type: ignore[operator]
+    if samples >= MIN_SAMPLES_OF_MEDIAN:
+        low = slow.low_ms / fast.high_ms  # type: ignore[operator]
+        high = slow.high_ms / fast.low_ms  # type: ignore[operator]
+    else:
+        low = -math.inf
+        high = math.inf
+    ratio = Interval(low, high, samples, slow.p50_ms / fast.p50_ms)  # type: ignore[operator]
+    if items:
+        return fast.batch / slow.batch * ratio
+    return ratio
 
 
-def warm_up(clock, fn, calls, plan):
-    """(seconds of each warm-up call, whether they became stable)."""
-    seconds, begin = [], clock.now()
-    while not is_stable(seconds):
-        if seconds and clock.now() - begin > WARMUP_SHARE * plan.seconds:
-            return seconds, False
-        seconds.append(clock.time(fn, calls[len(seconds) % len(calls)])[0])
-    return seconds, True
+def _relative_width(samples):
+    """Return half the width of the median's interval, divided by the median."""
+    interval = median_interval(samples)
+    return (interval.high - interval.low) / 2 / interval.median
 
 
-def _width(samples):
-    """Half the interval of the median, over the median."""
-    found = median_interval(samples)
-    return (found.high - found.low) / 2 / found.median
+def _statistics(samples_s, batch, calls_per_sample):
+    """Return the fields of a `Latency` that are computed from the samples (seconds per call)."""
+    samples_ms = 1e3 * np.array(samples_s)
+    interval = median_interval(samples_ms)
+    p95, p95_reason = quantile(samples_ms, 0.95)
+    p99, p99_reason = quantile(samples_ms, 0.99)
 
+    # The mean of a group hides its slowest call, so there is no tail to report.
+    if calls_per_sample > 1:
+        p95 = None
+        p99 = None
+        p99_reason = (
+            f"p95 and p99 need single calls; a sample is the mean of {calls_per_sample} calls, "
+            "too short to be timed one by one"
+        )
 
-def _timings(samples, batch, group):
-    """The fields of a `Latency` that follow from its samples (seconds a call)."""
-    ms = 1e3 * np.array(samples)
-    low, high = (end if math.isfinite(end) else None for end in median_interval(ms))
-    (p95, no95), (p99, no99) = quantile(ms, 0.95), quantile(ms, 0.99)
-    if group > 1:
-        p95 = p99 = None
-        no99 = f"p95 and p99 need single calls; a sample is the mean of {group} calls, too short to be timed one by one"
+    low_ms = None
+    high_ms = None
+    if math.isfinite(interval.high - interval.low):
+        low_ms = interval.low
+        high_ms = interval.high
     return {
         "batch": batch,
-        "p50_ms": float(np.median(ms)),
-        "low_ms": low,
-        "high_ms": high,
+        "p50_ms": float(np.median(samples_ms)),
+        "low_ms": low_ms,
+        "high_ms": high_ms,
         "p95_ms": p95,
         "p99_ms": p99,
-        "tail_reason": no95 or no99,
-        "throughput_per_s": 1e3 * batch / float(ms.mean()),  # the mean, not the median: late calls count
-        "samples_ms": tuple(ms.round(6).tolist()),
-        "calls_per_sample": group,
+        "tail_reason": p95_reason or p99_reason,
+        "throughput_per_s": 1e3 * batch / float(samples_ms.mean()),  # from the mean, so that slow calls count
+        "samples_ms": tuple(samples_ms.round(6).tolist()),
+        "calls_per_sample": calls_per_sample,
     }

@@ -29,12 +29,15 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
     fn()
     clock.synchronize()
     peak = clock.peak_bytes()
-    tensors, saved = _tensor_bytes(fn), saved_for_backward(fn)
-    return Memory(**provenance(clock), batch=batch, peak_bytes=peak, tensor_bytes=tensors, saved_bytes=saved)
+    tensor_bytes = _tensor_bytes(fn)
+    saved_bytes = saved_for_backward(fn)
+    return Memory(**provenance(clock), batch=batch, peak_bytes=peak, tensor_bytes=tensor_bytes, saved_bytes=saved_bytes)
 
 
 def saved_for_backward(fn: Callable, *args: Any) -> int:
-    """Most bytes autograd keeps at once for the backward pass of `fn(*args)`; each storage once, parameters not.
+    """Return the most bytes that autograd keeps at once for the backward pass of `fn(*args)`.
+
+    Each storage counts once, parameters do not count.
 
     What an operator saves whose result leads nowhere (into a comparison, say) is freed with that result.
     """
@@ -46,6 +49,7 @@ def saved_for_backward(fn: Callable, *args: Any) -> int:
         def saved():
             return tensor
 
+        # only `_base` tells of which tensor another one is a view
         owner = tensor if tensor._base is None else tensor._base
         if not (owner.is_leaf and owner.requires_grad):  # a parameter, or a view of one, exists anyway
             tally.hold(tensor.untyped_storage(), saved)
@@ -61,11 +65,14 @@ class _Tally:
     """Bytes of the storages that are held now, and at most."""
 
     def __init__(self):
-        self.now, self.peak, self.holders = 0, 0, Counter()  # holders by the address of a storage
+        self.now = 0
+        self.peak = 0
+        self.holders = Counter()  # by the address of a storage
 
     def hold(self, storage, holder):
         """Count a storage, once, as long as the holder lives."""
-        address, size = storage.data_ptr(), storage.nbytes()
+        address = storage.data_ptr()
+        size = storage.nbytes()
         if not self.holders[address]:
             self.now += size
             self.peak = max(self.peak, self.now)
@@ -79,19 +86,24 @@ class _Tally:
 
 
 def _tensor_bytes(fn):
-    """Most bytes at once of the storages that operators make in `fn()`, each as long as it lives."""
+    """Return the most bytes at once of the storages that operators make in `fn()`, each as long as it lives."""
     import torch
+
+    # torch documents both, and has no public names for them
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     tally = _Tally()
 
+    def storages_of(tree):
+        return {leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
+
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            given = {t.untyped_storage() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+            # what an operator returns, without its inputs and views of them
+            input_storages = storages_of((args, kwargs))
             output = func(*args, **(kwargs or {}))
-            made = {t.untyped_storage() for t in tree_leaves(output) if isinstance(t, torch.Tensor)}
-            for storage in made - given:
+            for storage in storages_of(output) - input_storages:
                 tally.hold(storage, storage)
             return output
 

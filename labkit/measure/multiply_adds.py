@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def multiply_adds(model: "nn.Module", example: Any) -> int:
-    """How many multiply-adds one call takes in its convolutions and matrix products, by torch's own counter.
+    """Count the multiply-adds of one call in its convolutions and matrix products, by torch's own counter.
 
     model    a torch module; put back into the mode it was in
     example  a batch of inputs; with one image, the count per image

@@ -1,8 +1,13 @@
-"""Was the machine quiet? Load of other processes, stolen and waited time, clocks, and the samples' own shape."""
+"""Was the machine quiet? Reads the load counters and judges the samples.
+
+Looks at the load of other processes and of other virtual machines, at the time that the measuring thread waited for a
+core, at throttling of CPU and GPU, and at the spread and drift of the samples.
+"""
 
 import functools
 import math
 import os
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,44 +16,51 @@ from pathlib import Path
 from labkit import device as devices
 from labkit.measure.stats import drift, spread
 
-OTHER_LOAD = 0.10  # of the cores' time
-STOLEN = 0.05  # taken by the hypervisor
-WAITED = 0.05  # of the measuring thread's time: it could run and was not let
-ALONE = 0.05  # of the time, unaccounted for: the thread slept, or other threads of the process computed
-SPREAD = 0.25  # interquartile range over the median
-DRIFT = 0.10  # last third against first third
-SHORTEST_S = 0.25  # kernels count in ticks of 10 ms: a shorter window says nothing of the load
-THROTTLES = {  # bits of NVML's clock event reasons that make a measurement doubtful
+# Above these values a measurement counts as noisy.
+MAX_OTHER_LOAD = 0.10  # share of the cores' time that other processes used
+MAX_STOLEN = 0.05  # share of the cores' time that the hypervisor gave to other machines
+MAX_WAITED = 0.05  # share of the time that the measuring thread was ready to run and had no core
+MAX_STOPPED = 0.05  # share of a quota's periods in which this process had used it up
+MAX_UNEXPLAINED = 0.05  # of the thread's computing: what it slept, and what other threads of this process computed
+MAX_SPREAD = 0.25  # interquartile range over the median
+MAX_DRIFT = 0.10  # median of the last third against that of the first third
+
+MIN_WINDOW_S = 0.25  # the kernel counts in ticks of 10 ms, so the counters say nothing about a shorter window
+THROTTLE_REASONS = {  # bits of NVML's clock event reasons that make a measurement doubtful
     0x4: "power cap",
     0x8: "hardware slowdown",
     0x20: "thermal (software)",
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
+BUSY_STATES = ("user", "nice", "system", "irq", "softirq")  # of psutil; "guest" is included in "user"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Counters of one moment, in seconds since some start; NaN where the system does not tell."""
+    """Counters of the machine at one moment: seconds since some start, NaN where the system has no such counter."""
 
     wall: float
-    cores: int
-    busy: float = math.nan  # all processes on the cores we may use
-    own: float = math.nan  # this process
-    stolen: float = math.nan  # by other virtual machines
-    waited: float = math.nan  # this thread, ready to run but without a core
-    computed: float = math.nan  # this thread
-    throttle: str | None = None  # why the device slows itself down right now
-    throttled: int = 0  # how often the CPU did so far
-    strangers: int = 0  # other processes on the GPU
+    cores: int  # number of cores that this process may use
+    busy: float = math.nan  # time of all processes on these cores
+    process: float = math.nan  # time of this process
+    stolen: float = math.nan  # time that other virtual machines took from these cores
+    waited: float = math.nan  # time that this thread was ready to run and had no core
+    computed: float = math.nan  # time that this thread had a core
+    gpu_throttle: str | None = None  # why the GPU slows itself down now
+    cpu_throttles: int = 0  # how many times the CPU has slowed itself down
+    other_gpu_processes: int = 0  # number of other processes on the GPU
+    quota: devices.Quota | None = None  # computing time that a container gives to its processes
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a window: `why` names every reason, and is None when it was quiet.
+    """The noise of a window.
 
-    alone    this thread alone worked: all the time it computed, or waited for a core
-    diluted  waiting made the calls longer, which moves ratios of their times towards 1
+    noisy    True if there is any reason for doubt
+    why      all reasons, joined by "; "; None for a quiet window
+    alone    True if no thread of this process but the measuring one worked, and it never slept
+    diluted  True if waiting made the calls longer, which moves ratios of their times towards 1
     """
 
     noisy: bool
@@ -58,46 +70,65 @@ class Noise:
 
 
 def read_usage(device=None):
-    """The machine's counters now."""
+    """Read the counters of the machine and, for a GPU, of the device. Returns a `Usage`."""
     import psutil
 
+    core_times = psutil.cpu_times(percpu=True)
+    core_numbers = range(len(core_times))
+    if hasattr(os, "sched_getaffinity"):  # Linux: the cores that this process may use
+        core_numbers = [core for core in os.sched_getaffinity(0) if core < len(core_times)]
+
+    # Add up the times of these cores. Not every system has all states.
+    busy = 0.0
+    stolen = 0.0
+    for core in core_numbers:
+        for state in BUSY_STATES:
+            busy += getattr(core_times[core], state, 0)
+        stolen += getattr(core_times[core], "steal", 0)
+
+    gpu_fields = {}
     gpu = devices.uuid(device)
-    times = psutil.cpu_times(percpu=True)
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
-    mine = [times[core] for core in usable if core < len(times)]
-    working = ("user", "nice", "system", "irq", "softirq")  # guests are among the users
+    if gpu:
+        gpu_fields = _gpu_state(gpu)
     return Usage(
         wall=time.perf_counter(),
-        cores=len(mine),
-        busy=sum(getattr(t, kind, 0) for t in mine for kind in working),
-        own=time.process_time(),
-        stolen=sum(getattr(t, "steal", 0) for t in mine),
-        waited=_scheduled(Path("/proc/thread-self/schedstat"), 1),
+        cores=len(core_numbers),
+        busy=busy,
+        process=time.process_time(),
+        stolen=stolen,
+        waited=_ready_without_core_s(),
         computed=time.thread_time(),
-        throttled=_throttle_events(),
-        **(_gpu_state(gpu) if gpu else {}),
+        cpu_throttles=_cpu_throttles(),
+        quota=devices.quota(),
+        **gpu_fields,
     )
 
 
-def computed_s(pid):
-    """Seconds for which all threads of a process had a core, as long as they sleep now (Linux), else None."""
-    found = [_scheduled(path, 0) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(found) if found and math.isfinite(sum(found)) else None
+def other_threads_s():
+    """Return the seconds that the other threads of this process have computed; 0 where it is not Linux.
+
+    Exact while they sleep. The clock of a process is no substitute: where computing time is limited, that clock goes in
+    steps of some milliseconds.
+    """
+    this_thread = threading.get_native_id()
+    seconds = 0.0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        if path.parent.name != str(this_thread):
+            with suppress(OSError):  # it has ended
+                seconds += int(path.read_text().split()[0]) / 1e9
+    return seconds
 
 
-def _scheduled(path, place):
-    """Seconds that a thread had a core (place 0), or was ready and had to wait for one (1): Linux; else NaN."""
+def _ready_without_core_s():
+    """Return the seconds for which this thread was ready to run, without a core; NaN where Linux has no counter."""
     with suppress(OSError, IndexError, ValueError):
-        return int(path.read_text().split()[place]) / 1e9
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     return math.nan
 
 
-# --- the hardware's own counters; None where it has none ---
-
-
 @functools.cache
-def _gpu_handle(uuid):
-    """NVML's handle of the GPU with torch's `uuid`, or None."""
+def gpu_handle(uuid):
+    """Return NVML's handle of the GPU with torch's `uuid`; None if the driver does not know it."""
     import pynvml
 
     with suppress(pynvml.NVMLError):
@@ -109,48 +140,82 @@ def _gpu_handle(uuid):
 
 
 def _gpu_state(uuid):
-    """{throttle, strangers} of a GPU, as far as it tells: what slows it down, other processes on it."""
+    """Return the fields of `Usage` for a GPU, as far as the driver knows them."""
     import pynvml
 
-    handle, found = _gpu_handle(uuid), {}
-    if handle is None:  # the driver does not know this GPU, and would end the process at a handle that is none
-        return found
+    handle = gpu_handle(uuid)
+    if handle is None:  # NVML ends the process when it is asked with an empty handle
+        return {}
+    fields = {}
     with suppress(pynvml.NVMLError):
         bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        found["throttle"] = ", ".join(name for bit, name in THROTTLES.items() if bits & bit) or None
+        reasons = [reason for bit, reason in THROTTLE_REASONS.items() if bits & bit]
+        fields["gpu_throttle"] = ", ".join(reasons) or None
     with suppress(pynvml.NVMLError):
-        running = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-        found["strangers"] = max(len(running) - 1, 0)  # in a container the numbers are the host's: none is ours
-    return found
+        # In a container the process numbers are those of the host, so ours cannot be found by its number.
+        process_ids = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        fields["other_gpu_processes"] = max(len(process_ids) - 1, 0)
+    return fields
 
 
-def _throttle_events():
-    """The number of times that the cores were slowed down for heat so far; 0 where there is no counter."""
-    counts = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+def _cpu_throttles():
+    """Return how many times the cores have been slowed down for heat; 0 without such a counter."""
+    counters = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
     with suppress(OSError, ValueError):
-        return sum(int(path.read_text()) for path in counts)
+        return sum(int(path.read_text()) for path in counters)
     return 0
 
 
+def _share_stopped(before, after):
+    """Return the share of the periods between two readings of a quota in which it was used up; 0 without one."""
+    if before is None or after is None or after.periods <= before.periods:
+        return 0.0
+    return (after.stopped - before.stopped) / (after.periods - before.periods)
+
+
 def noise_of(before, after, samples):
-    """The `Noise` of the window between two `Usage` readings in which `samples` (seconds) were taken."""
+    """Judge the window between two `Usage` readings, in which `samples` (seconds) were taken. Returns a `Noise`."""
     wall = after.wall - before.wall
-    wall = wall if wall >= SHORTEST_S else math.nan
-    names = ("busy", "own", "stolen", "waited", "computed")
-    busy, own, stolen, waited, computed = ((getattr(after, name) - getattr(before, name)) / wall for name in names)
-    others, stolen = min((busy - own) / after.cores, 1.0), stolen / after.cores
-    found = {  # nothing is true of a NaN
-        f"other processes used {100 * others:.0f} % of the cores": others > OTHER_LOAD,
-        f"other machines took {100 * stolen:.0f} % of the cores": stolen > STOLEN,
-        f"the thread waited {100 * waited:.0f} % of the time": waited > WAITED,
-        "the CPU slowed down for heat": after.throttled > before.throttled,
-        f"the GPU slows itself down: {after.throttle}": bool(after.throttle),
-        f"{after.strangers} other processes on the GPU": after.strangers > 0,
-    }
+    if wall < MIN_WINDOW_S:
+        wall = math.nan
+
+    # Shares of the time of one core, then of all cores. A missing counter is NaN, and so is what follows from it.
+    busy = (after.busy - before.busy) / wall
+    process = (after.process - before.process) / wall
+    waited = (after.waited - before.waited) / wall
+    computed = (after.computed - before.computed) / wall
+    other_load = min((busy - process) / after.cores, 1.0)
+    stolen = (after.stolen - before.stolen) / wall / after.cores
+
+    # Every comparison with NaN is False, so a missing counter gives no reason.
+    reasons = []
+    if other_load > MAX_OTHER_LOAD:
+        reasons.append(f"other processes used {100 * other_load:.0f} % of the cores")
+    if stolen > MAX_STOLEN:
+        reasons.append(f"other machines took {100 * stolen:.0f} % of the cores")
+    if waited > MAX_WAITED:
+        reasons.append(f"the thread waited {100 * waited:.0f} % of the time")
+    stopped = _share_stopped(before.quota, after.quota)
+    if stopped > MAX_STOPPED:
+        reasons.append(f"a quota of {after.quota.cores:g} cores stopped it in {100 * stopped:.0f} % of the periods")
+    if after.cpu_throttles > before.cpu_throttles:
+        reasons.append("the CPU slowed down for heat")
+    if after.gpu_throttle:
+        reasons.append(f"the GPU slows itself down: {after.gpu_throttle}")
+    if after.other_gpu_processes > 0:
+        reasons.append(f"{after.other_gpu_processes} other processes on the GPU")
     if len(samples) >= 11:
-        wide, moved = spread(samples), drift(samples)
-        found[f"the middle half of the samples spreads over {100 * wide:.0f} % of the median"] = wide > SPREAD
-        found[f"the last third took {100 * moved:+.0f} % against the first"] = abs(moved) > DRIFT
-    why = "; ".join(reason for reason, so in found.items() if so) or None
-    alone = own - computed <= ALONE * computed and abs(1 - computed - waited) <= ALONE
-    return Noise(why is not None, why, alone, waited > WAITED or (not alone and others > OTHER_LOAD))
+        sample_spread = spread(samples)
+        if sample_spread > MAX_SPREAD:
+            reasons.append(f"the middle half of the samples spreads over {100 * sample_spread:.0f} % of the median")
+        sample_drift = drift(samples)
+        if abs(sample_drift) > MAX_DRIFT:
+            reasons.append(f"the last third took {100 * sample_drift:+.0f} % against the first")
+
+    # Waiting can be subtracted only if the thread did nothing but compute and wait. What it slept is measured by what
+    # it computed: on a busy machine, where it waits most of the time, a short sleep is as much as the work itself.
+    other_threads_idle = process - computed <= MAX_UNEXPLAINED * computed
+    never_slept = abs(1 - computed - waited) <= MAX_UNEXPLAINED * computed
+    alone = other_threads_idle and never_slept
+    diluted = waited > MAX_WAITED or (not alone and other_load > MAX_OTHER_LOAD)
+    return Noise(bool(reasons), "; ".join(reasons) or None, alone, diluted)

@@ -30,7 +30,7 @@ class Profile(NamedTuple):
     calls: int
 
     def operators(self, top=15):
-        """A DataFrame of the operators that took longest themselves, per call; times in ms.
+        """Return a DataFrame of the operators that took longest themselves, per call; times in ms.
 
         A kernel that no operator started, as in a CUDA graph, is in no row.
 
@@ -42,10 +42,11 @@ class Profile(NamedTuple):
         events = self.profiler.key_averages()
         called = [event for event in events if event.device_type.name == "CPU"]  # a kernel's time is its operator's
         kind = "cpu" if len(called) == len(events) else "device"
-        rows = [
-            (event.key, event.count, getattr(event, f"self_{kind}_time_total"), getattr(event, f"{kind}_time_total"))
-            for event in called
-        ]
+        rows = []
+        for event in called:
+            self_us = getattr(event, f"self_{kind}_time_total")
+            total_us = getattr(event, f"{kind}_time_total")
+            rows.append((event.key, event.count, self_us, total_us))
         frame = pd.DataFrame(rows, columns=["operator", "calls", "self_ms", "total_ms"])
         frame[["self_ms", "total_ms"]] /= 1e3  # from µs
         frame[["calls", "self_ms", "total_ms"]] /= self.calls

@@ -41,6 +41,7 @@ class SimulatedMachine:
         self.waited = 0.0  # seconds of it, because of the load
         self.idle_at = 0.0  # when the queue will be empty
         self.at_full_clock = True
+        self.in_cache = None  # whose data the last call left there
 
     @property
     def clock(self):
@@ -56,12 +57,20 @@ class SimulatedMachine:
     def computed(self):
         return self.time - self.waited
 
-    def work(self, seconds, answer=0.0):
-        """A function that takes `seconds` on this machine, give or take what the machine adds, and returns `answer`."""
+    def work(self, seconds, answer=0.0, *, cold=0.0):
+        """Return a function that takes `seconds` on this machine, and what the machine adds, and returns `answer`.
+
+        cold  seconds more for a call after one of another function, whose data are in the cache
+        """
 
         def call(*inputs):
-            duration = seconds * self.slowness()
-            wait = WAIT_S * self.load * self.random.exponential() if self.load else 0.0
+            fetching = 0.0 if self.in_cache is call else cold
+            self.in_cache = call
+            duration = (seconds + fetching) * self.slowness()
+            # other processes make it wait for a core; with a queue, the caller only puts the call into it
+            wait = 0.0
+            if self.load:
+                wait = WAIT_S * self.load * self.random.exponential()
             duration += wait
             if self.launch is None:
                 self.time += duration
@@ -74,7 +83,7 @@ class SimulatedMachine:
         return call
 
     def slowness(self):
-        """The factor by which the next call takes longer than it should."""
+        """Return the factor by which the next call takes longer than it should."""
         if self.slow and self.random.random() < self.slow:
             self.at_full_clock = not self.at_full_clock
         factor = np.exp(self.jitter * self.random.standard_normal()) * (1 + self.drift * self.time)
@@ -84,6 +93,14 @@ class SimulatedMachine:
         return float(factor)
 
     def usage(self):
-        """The counters that the operating system of this machine would show: two cores, one of them ours."""
-        own, others = self.computed(), self.time * self.load
-        return Usage(self.time, 2, busy=own + others, own=own, stolen=0.0, waited=self.waited, computed=own)
+        """Return the counters that the operating system of this machine would show: two cores, one of them ours."""
+        computed = self.computed()
+        return Usage(
+            wall=self.time,
+            cores=2,
+            busy=computed + self.time * self.load,
+            process=computed,
+            stolen=0.0,
+            waited=self.waited,
+            computed=computed,
+        )

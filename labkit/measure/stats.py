@@ -1,4 +1,4 @@
-"""The statistics behind every measured number: quantiles with a floor, intervals, outliers."""
+"""The statistics behind every measured number: quantiles, intervals, spread and drift."""
 
 import functools
 import math
@@ -14,10 +14,10 @@ DRAWS = 2000  # bootstrap resamples
 
 @functools.cache
 def quantile_floor(q, confidence=0.99):
-    """Fewest samples from which the `q` quantile may be reported: 130 for 0.95, 662 for 0.99.
+    """Return the number of samples from which the `q` quantile may be reported: 130 for 0.95, 662 for 0.99.
 
-    The smallest n for which at least two samples lie above the true quantile with this confidence, that is
-    P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. With fewer, "the p99" is one lucky or unlucky maximum.
+    This is the smallest n for which at least two samples lie above the true quantile with this confidence, that is
+    P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. With fewer samples, "the p99" is one lucky or unlucky maximum.
     Source: the early-stopping rule of MLPerf LoadGen, which allows one of the 662 samples to be over the bound.
     """
     n = 2
@@ -26,36 +26,38 @@ def quantile_floor(q, confidence=0.99):
     return n
 
 
-FEWEST = quantile_floor(0.5)  # 11 samples: with fewer, a median decides nothing
-FEWEST_OF_MEDIAN = 6  # the first count whose smallest and largest sample hold the median 95 times of 100
-FEWEST_OF_MEAN = 3  # trainings, or other values, behind a mean
-FEWEST_PAIRS = 16  # answers in pairs: from here on `bootstrap_paired` covers at least 93 times of 100
+MIN_SAMPLES_TO_DECIDE = quantile_floor(0.5)  # 11: a median of fewer samples decides nothing
+MIN_SAMPLES_OF_MEDIAN = 6  # from here on smallest and largest sample enclose the median 95 times of 100
+MIN_SAMPLES_OF_MEAN = 3
+MIN_PAIRS = 16  # from here on `bootstrap_paired` covers at least 93 times of 100
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % interval, which unpacks as `low, high`; times or divided by a number it stays an interval.
+    """A 95 % interval. It unpacks as `low, high`; multiplied or divided by a number it stays an interval.
 
-    From fewer samples than its kind needs to cover there is none: it reaches from -inf to inf.
-    samples  independent values, or pairs, behind it
-    median   the point estimate, where there is one
-    fewest   samples from which an interval of its kind may decide anything
-    method   what to name beside the number of samples: "t"; empty for order statistics and bootstraps
+    With fewer samples than the interval of its kind needs, low is -inf and high is inf.
+
+    samples      number of independent values, or pairs, that it was computed from
+    median       point estimate, if there is one
+    min_samples  number of samples from which an interval of this kind may decide anything
+    method       name to show beside the number of samples: "t"; empty for order statistics and bootstraps
     """
 
     low: float
     high: float
     samples: int
     median: float | None = None
-    fewest: int = FEWEST
+    min_samples: int = MIN_SAMPLES_TO_DECIDE
     method: str = ""
 
     def __iter__(self):
         return iter((self.low, self.high))
 
     def __mul__(self, factor):
-        low, high = sorted((self.low * factor, self.high * factor))
-        return replace(self, low=low, high=high, median=None if self.median is None else self.median * factor)
+        low, high = sorted((self.low * factor, self.high * factor))  # a negative factor exchanges them
+        median = None if self.median is None else self.median * factor
+        return replace(self, low=low, high=high, median=median)
 
     __rmul__ = __mul__
 
@@ -63,32 +65,47 @@ class Interval:
         return self * (1 / divisor)
 
     def __str__(self):
-        basis = f"; {self.basis}" if self.basis else ""
-        known = [abs(each) for each in (self.low, self.median, self.high) if each is not None and math.isfinite(each)]
-        places = 2 - sum(max(known, default=0) >= size for size in (10, 100))  # three digits of the largest
-        ends = f"[{self.low:.{places}f}, {self.high:.{places}f}{basis}]"
+        # Three significant digits of the largest number: 2 decimals below 10, 1 below 100, 0 above.
+        numbers = [self.low, self.high]
+        if self.median is not None:
+            numbers.append(self.median)
+        largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0)
+        decimals = 2
+        if largest >= 10:
+            decimals = 1
+        if largest >= 100:
+            decimals = 0
+
         if not math.isfinite(self.high - self.low):
             ends = f"(no 95 % interval: n = {self.samples})"
-        return ends if self.median is None else f"{self.median:.{places}f} {ends}"
+        elif self.basis:
+            ends = f"[{self.low:.{decimals}f}, {self.high:.{decimals}f}; {self.basis}]"
+        else:
+            ends = f"[{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
+        if self.median is None:
+            return ends
+        return f"{self.median:.{decimals}f} {ends}"
 
     @property
     def basis(self):
-        """What stands beside the interval: "t, n = 3"; empty where the kind has no name."""
-        return f"{self.method}, n = {self.samples}" if self.method else ""
+        """The method and the number of samples, "t, n = 3"; empty for a method without a name."""
+        if not self.method:
+            return ""
+        return f"{self.method}, n = {self.samples}"
 
     @property
     def mean(self):
-        """The point estimate, under the name that suits an interval of means."""
+        """The point estimate, under the name that suits an interval of a mean."""
         return self.median
 
     @property
     def enough(self):
-        """True when there are enough samples to decide by the interval."""
-        return self.samples >= self.fewest
+        """True if there are enough samples to decide by the interval."""
+        return self.samples >= self.min_samples
 
 
 def quantile(samples, q):
-    """(value, None), or (None, reason) when there are fewer samples than the quantile's floor."""
+    """Return (value, None), or (None, reason) if there are too few samples for this quantile."""
     floor = quantile_floor(q)
     if len(samples) < floor:
         return None, f"p{100 * q:g} needs {floor} samples, there are {len(samples)}"
@@ -96,139 +113,180 @@ def quantile(samples, q):
 
 
 def _effective_size(samples):
-    """How many independent samples a series is worth: n (1 - r) / (1 + r), r its lag-1 rank correlation.
+    """Return how many independent samples a series is worth: n (1 - r) / (1 + r), r its lag-1 rank correlation.
 
-    A drifting or bimodal series repeats itself, so its n samples say less than n independent ones.
-    Ranks, because one spike would otherwise hide the correlation of all the rest.
+    Neighbours in a drifting or bimodal series resemble each other, so n samples say less than n independent ones.
+    The correlation is that of the ranks, because one spike would otherwise hide the correlation of all the rest.
     """
     n = len(samples)
     if n < 3 or np.ptp(samples) == 0:
         return float(n)
-    ranks = np.argsort(np.argsort(samples, kind="stable"), kind="stable") - (n - 1) / 2
+    order = np.argsort(samples, kind="stable")
+    ranks = np.argsort(order, kind="stable") - (n - 1) / 2  # of each sample, with mean 0
     r = float(np.dot(ranks[1:], ranks[:-1]) / np.dot(ranks, ranks))
-    return n * (1 - r) / (1 + r) if r > 0 else float(n)
+    if r <= 0:  # a series that swings to and fro is worth no more than its n samples
+        return float(n)
+    return n * (1 - r) / (1 + r)
 
 
 @functools.cache
 def _outer_rank(n):
-    """The largest k for which the k-th smallest and k-th largest of n samples hold the median 95 times of 100; or 0.
+    """Return the largest k for which the k-th smallest and k-th largest of n samples enclose the median; 0 if none.
 
-    As many of n independent samples lie below the true median as Binomial(n, 1/2) says: P(fewer than k) <= 2.5 %.
+    They do so in 95 of 100 cases: as many of n independent samples lie below the true median as Binomial(n, 1/2)
+    says, and P(fewer than k) must be at most 2.5 %. With n = 6, k = 1: P(0 below) = 1/64 = 1.6 %.
     """
     from scipy.special import bdtr
 
-    return int(np.searchsorted(bdtr(np.arange(n // 2 + 1), n, 0.5), (1 - CONFIDENCE) / 2))
+    below = bdtr(np.arange(n // 2 + 1), n, 0.5)  # P(at most i samples below the median), i = 0, 1, ...
+    return int(np.searchsorted(below, (1 - CONFIDENCE) / 2))
 
 
-def _of_median(samples, size):
-    """95 % `Interval` of the median by order statistics; `size` independent samples say as much as these."""
-    ordered, n = np.sort(samples), len(samples)
-    middle = float(np.median(ordered))
-    if n < FEWEST_OF_MEDIAN:
-        return Interval(-math.inf, math.inf, n, middle)
-    rank = max(1, int(_outer_rank(int(size)) * n / size))
-    return Interval(float(ordered[rank - 1]), float(ordered[-rank]), n, middle)
+def _order_interval(samples, effective_size):
+    """Return the 95 % `Interval` of the median, which ends at two of the ordered samples.
+
+    effective_size  number of independent samples that these are worth
+    """
+    n = len(samples)
+    ordered = np.sort(samples)
+    median = float(np.median(ordered))
+    if n < MIN_SAMPLES_OF_MEDIAN:
+        return Interval(-math.inf, math.inf, n, median)
+
+    # The rank among the independent samples, as a rank among all samples.
+    rank = int(_outer_rank(int(effective_size)) * n / effective_size)
+    rank = max(1, rank)
+    return Interval(float(ordered[rank - 1]), float(ordered[-rank]), n, median)
 
 
 def median_interval(samples: Any) -> Interval:
-    """95 % `Interval` of the median of an autocorrelated series, such as times of calls; none below 6 samples."""
-    return _of_median(samples, _effective_size(samples))
+    """Return the 95 % `Interval` of the median of an autocorrelated series, such as times of calls.
+
+    It is infinite for fewer than 6 samples.
+    """
+    return _order_interval(samples, _effective_size(samples))
 
 
 def bootstrap_median(samples: Any) -> Interval:
-    """95 % `Interval` of the median of independent values, such as ratios of pairs in random order; none below 6.
+    """Return the 95 % `Interval` of the median of independent values, such as ratios of pairs in random order.
 
-    A bootstrap of the median picks ranks of the ordered values. Its plain percentiles lie too far inside: they hold
-    the median 90 to 97 times of 100 between 10 and 30 values. These are the ranks that hold it at least 95 times.
+    It is infinite for fewer than 6 values. A bootstrap of the median picks ranks of the ordered values. Its plain
+    percentiles lie too far inside: with 10 to 30 values they enclose the median 90 to 97 times of 100. The ranks used
+    here enclose it at least 95 times.
     """
-    return _of_median(samples, len(samples))
+    return _order_interval(samples, len(samples))
 
 
 def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval:
-    """95 % bootstrap `Interval` of the mean of `after - before`, both (n,), of the same items; none below 16 items.
+    """Return the 95 % bootstrap `Interval` of the mean of `after - before`, for two measurements of the same items.
 
-    For two models on one test set, with 1 where an image is right and 0 where not: most images are right (or wrong)
-    for both and cancel, so the interval of the difference is far narrower than those of the two accuracies. A resample
-    of n differences is a multinomial draw of how often each of their few values comes.
+    before, after  (n,) numbers; of two models on one test set: 1 where an image is classified correctly, else 0
+    draws          number of bootstrap resamples
 
-    Half an item more is drawn from that gets better by the largest value, and half an item that gets worse. Without
-    them a bootstrap knows only changes that were seen: of 64 images of which 2 % change it held the truth 73 times of
-    100, and where none of them changed its interval was a point.
+    It is infinite for fewer than 16 items. Most images are right (or wrong) for both models and cancel, so this
+    interval is far narrower than those of the two accuracies.
+
+    Two pseudo-items of weight 1/2 are added: one improves by the largest possible amount, one worsens by it. A plain
+    bootstrap cannot draw a change that it has not seen: with 64 images and a true change of 2 % its interval covered
+    the truth only 73 times of 100, and where no image changed it was a point.
     """
-    before, after = np.asarray(before, float), np.asarray(after, float)
-    most = np.abs([before, after]).max()
-    values, counts = np.unique(after - before, return_counts=True)
-    n, middle = len(before), float(np.mean(after - before))
-    if n < FEWEST_PAIRS:
-        return Interval(-math.inf, math.inf, n, middle, fewest=FEWEST_PAIRS)
-    values, counts = np.append(values, [-most, most]), np.append(counts, [0.5, 0.5])
-    means = np.random.default_rng(0).multinomial(n, counts / (n + 1), draws) @ values / n
-    return replace(middle_part(means, n, middle), fewest=FEWEST_PAIRS)
+    before = np.asarray(before, float)
+    after = np.asarray(after, float)
+    differences = after - before
+    n = len(differences)
+    mean = float(np.mean(differences))
+    if n < MIN_PAIRS:
+        return Interval(-math.inf, math.inf, n, mean, min_samples=MIN_PAIRS)
+
+    # Add the two pseudo-items to the few different values that occur.
+    largest = np.abs([before, after]).max()
+    values, counts = np.unique(differences, return_counts=True)
+    values = np.append(values, [-largest, largest])
+    counts = np.append(counts, [0.5, 0.5])
+
+    # A resample of n differences is a multinomial draw: how many times each value occurs.
+    rng = np.random.default_rng(0)
+    resamples = rng.multinomial(n, counts / (n + 1), draws)  # (draws, values)
+    interval = percentile_interval(resamples @ values / n, n, mean)
+    return replace(interval, min_samples=MIN_PAIRS)
 
 
 def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400) -> Interval:
-    """95 % percentile bootstrap `Interval` of `statistic(*medians)`: whole rounds are drawn again.
+    """Return the 95 % bootstrap `Interval` of a number that is computed from many medians, such as the error of a fit.
 
-    For a number computed from many medians, such as the error of a fit; as each draw is a fit, there are fewer of them.
-    There is none below 11 rounds.
-    statistic  of one array (n,) of medians for each of `samples`; -> number
+    statistic  function of one array (n,) of medians for each of `samples`; returns a number
     samples    arrays (n, rounds) of seconds, measured in the same rounds
+    draws      number of resamples; each calls `statistic` once
+
+    Whole rounds are drawn, so that what was measured together stays together. The interval is infinite for fewer than
+    11 rounds.
     """
-    rounds, random = samples[0].shape[1], np.random.default_rng(0)
+    rounds = samples[0].shape[1]
 
-    def once(draw):
-        return statistic(*(np.median(each[:, draw], axis=1) for each in samples))
+    def statistic_of(chosen_rounds):
+        medians = [np.median(array[:, chosen_rounds], axis=1) for array in samples]
+        return statistic(*medians)
 
-    if rounds < FEWEST:
-        return Interval(-math.inf, math.inf, rounds, float(once(np.arange(rounds))))
-    found = [once(random.integers(0, rounds, rounds)) for _ in range(draws)]
-    return middle_part(found, rounds, once(np.arange(rounds)))
+    estimate = float(statistic_of(np.arange(rounds)))
+    if rounds < MIN_SAMPLES_TO_DECIDE:
+        return Interval(-math.inf, math.inf, rounds, estimate)
+    rng = np.random.default_rng(0)
+    estimates = [statistic_of(rng.integers(0, rounds, rounds)) for _ in range(draws)]
+    return percentile_interval(estimates, rounds, estimate)
 
 
-def middle_part(estimates, samples, median):
-    """The `Interval` that holds the middle 95 % of bootstrapped estimates."""
+def percentile_interval(estimates: Any, samples: int, median: float) -> Interval:
+    """Return the `Interval` of the middle 95 % of bootstrap estimates, around the estimate `median`."""
     low, high = np.quantile(estimates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(float(low), float(high), samples, float(median))
 
 
 def mean_interval(values: Any) -> Interval:
-    """Mean of independent values, such as one per seed, and its 95 % `Interval` by Student's t; none below 3 values.
+    """Return the mean of independent values, such as one per seed, with its 95 % `Interval` by Student's t.
 
-    It covers where the values spread like a bell curve; its mean stands in `median`.
+    It is infinite for fewer than 3 values, and covers as promised if the values are distributed about normally.
     """
     values = np.asarray(values, dtype=float)
-    mean, n = float(values.mean()), len(values)
-    reach = math.inf
-    if n >= FEWEST_OF_MEAN:
+    n = len(values)
+    mean = float(values.mean())
+    half_width = math.inf
+    if n >= MIN_SAMPLES_OF_MEAN:
         from scipy.special import stdtrit
 
-        reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * values.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean - reach, mean + reach, n, mean, fewest=FEWEST_OF_MEAN, method="t")
+        t = stdtrit(n - 1, (1 + CONFIDENCE) / 2)
+        half_width = float(t * values.std(ddof=1)) / math.sqrt(n)
+    return Interval(mean - half_width, mean + half_width, n, mean, min_samples=MIN_SAMPLES_OF_MEAN, method="t")
 
 
-def mean_ratio(values: Any, others: Any) -> Interval:
-    """Geometric mean of `values / others`, pair by pair and all above 0, and its 95 % `Interval` by Student's t."""
-    logs = mean_interval(np.log(values) - np.log(others))
-    with np.errstate(over="ignore"):
-        low, high, middle = np.exp([*logs, logs.mean]).tolist()
-    return replace(logs, low=low, high=high, median=middle)
+def mean_ratio(values: Any, references: Any) -> Interval:
+    """Return the geometric mean of `values / references`, pair by pair, with its 95 % `Interval` by Student's t.
+
+    All numbers must be above 0.
+    """
+    log_ratio = mean_interval(np.log(values) - np.log(references))
+    with np.errstate(over="ignore"):  # exp(inf) is inf
+        low, high, mean = np.exp([log_ratio.low, log_ratio.high, log_ratio.mean]).tolist()
+    return replace(log_ratio, low=low, high=high, median=mean)
 
 
 def spread(samples):
-    """Interquartile range over the median: 0 for a constant series, and deaf to a few spikes."""
-    low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
-    return float((high - low) / middle) if middle > 0 else 0.0
+    """Return the interquartile range over the median: 0 for a constant series; a few spikes do not change it."""
+    first_quartile, median, third_quartile = np.quantile(samples, [0.25, 0.5, 0.75])
+    if median <= 0:
+        return 0.0
+    return float((third_quartile - first_quartile) / median)
 
 
 def drift(samples):
-    """Median of the last third over the median of the first third, minus 1; of 3 samples or more."""
+    """Return the median of the last third over the median of the first third, minus 1; for 3 samples or more."""
     third = len(samples) // 3
     return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)
 
 
 def is_stable(samples):
-    """The warm-up rule: the medians of the last two windows of 5 calls differ by at most 5 %."""
+    """Return True if the medians of the last two windows of 5 calls differ by at most 5 %: the warm-up rule."""
     if len(samples) < 10:
         return False
-    before, now = np.median(samples[-10:-5]), np.median(samples[-5:])
-    return bool(abs(now - before) <= 0.05 * before)
+    previous = np.median(samples[-10:-5])
+    latest = np.median(samples[-5:])
+    return bool(abs(latest - previous) <= 0.05 * previous)

@@ -28,7 +28,10 @@ class Hooks:
         """In each step, when the weights are the new ones."""
 
     def result(self, model):
-        """The model that is tested, and that the training leaves behind."""
+        """The model that is tested, and that the training leaves behind: this one, or a copy with other weights.
+
+        The names in its state dict are those of this one. Running statistics of batch norm in a copy are counted anew.
+        """
         return model
 
     def state_dict(self):

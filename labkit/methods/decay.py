@@ -10,14 +10,19 @@ Source   cosine: Loshchilov and Hutter 2016, arXiv:1608.03983; step: epochs 30, 
 
 import math
 
-_DROPS = (1 / 3, 2 / 3, 8 / 9)  # of the way
+_DROPS = (1 / 3, 2 / 3, 8 / 9)  # shares of the steps
 
 
 def decay_factor(step, steps, kind):
-    """Fraction of the full learning rate at `step` (0-based, of `steps`), 0 to 1; kind is constant, cosine or step."""
+    """Return the fraction of the full learning rate at a step, 0 to 1.
+
+    step  0-based, of `steps`
+    kind  constant, cosine or step
+    """
     if kind == "constant":
         return 1.0
-    way = min(step / steps, 1.0)
+    progress = min(step / steps, 1.0)  # share of the steps that are done
     if kind == "cosine":
-        return (1 + math.cos(math.pi * way)) / 2
-    return 0.1 ** sum(way >= drop for drop in _DROPS)
+        return (1 + math.cos(math.pi * progress)) / 2
+    drops = sum(progress >= drop for drop in _DROPS)
+    return 0.1**drops

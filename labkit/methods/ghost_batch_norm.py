@@ -11,6 +11,7 @@ their (unbiased) variances. The paper moves them once for each ghost in turn; at
 """
 
 import copy
+import functools
 
 import torch
 from torch import nn
@@ -24,18 +25,18 @@ from labkit.methods.surgery import replaced, twin
 def ghost_batch_norm(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
     """Cut the batch into ghosts, normalise each, and join them.
 
-    x             (N, C, H, W); N a multiple of ghost_size
+    x             (N, C), or (N, C, H, W); N a multiple of ghost_size
     ghost_size    examples per ghost batch
     weight, bias  (C,); None: 1 and 0
     eps           added to the variance
-    returns       (N, C, H, W); per ghost batch and channel, before weight and bias: mean 0 and variance 1
+    returns       the shape of x; per ghost batch and channel, before weight and bias: mean 0 and variance 1
     Source        Hoffer et al. 2017, arXiv:1705.08741
     """
     return _normalized(x, ghost_size, weight, bias, eps)[0]
 
 
 def _normalized(x, ghost_size, weight, bias, eps):
-    """(`ghost_batch_norm`, and of the ghosts' means and unbiased variances the mean, (C,) each)."""
+    """Return (`ghost_batch_norm`, the mean of the ghosts' means (C,), the mean of their unbiased variances (C,))."""
     if ghost_size < 1 or len(x) % ghost_size:
         raise LabError(
             f"A batch of {len(x)} has no equal groups of {ghost_size}.",
@@ -44,37 +45,43 @@ def _normalized(x, ghost_size, weight, bias, eps):
             fix="choose another ghost size, or drop the last, smaller batch",
         )
     if torch.compiler.is_compiling():
-        return _in_one(x, ghost_size, weight, bias, eps)
+        return _as_one_batch_norm(x, ghost_size, weight, bias, eps)
     mean, variance = x.new_zeros(2, x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
     ghosts = []
-    for place, ghost in enumerate(x.split(ghost_size), start=1):  # `1 / place` makes plain means of the statistics
-        ghosts.append(F.batch_norm(ghost, mean, variance, weight, bias, True, 1 / place, eps))
+    for number, ghost in enumerate(x.split(ghost_size), start=1):
+        momentum = 1 / number  # makes plain means of the statistics
+        ghosts.append(F.batch_norm(ghost, mean, variance, weight, bias, True, momentum, eps))
     return torch.cat(ghosts), mean, variance
 
 
-def _in_one(x, ghost_size, weight, bias, eps):
-    """The same for a compiler, which makes few passes of one batch norm, but many of a loop.
+def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
+    """Do the same for a compiler, which makes few passes of one batch norm, but many of a loop.
 
     The ghosts stand beside each other: to batch norm, each channel of each ghost is a channel.
     """
-    channels, ghosts = x.shape[1], len(x) // ghost_size
+    channels = x.shape[1]
+    ghosts = len(x) // ghost_size
     mean, variance = x.new_zeros(2, ghosts * channels, dtype=torch.promote_types(x.dtype, torch.float32))
-    weight, bias = (each if each is None else each.repeat(ghosts) for each in (weight, bias))
-    columns = x.is_contiguous(memory_format=torch.channels_last)  # channels are columns
-    pixels = x.permute(0, 2, 3, 1) if columns else x
-    groups = pixels.reshape(ghosts, -1, channels) if columns else pixels.unflatten(0, (ghosts, -1))
+    weight = None if weight is None else weight.repeat(ghosts)
+    bias = None if bias is None else bias.repeat(ghosts)
+
+    # One more dimension, that of the ghosts. In channels_last the channels are columns, in memory as in the tensor.
+    channels_last = x.is_contiguous(memory_format=torch.channels_last)
+    if channels_last:
+        pixels = x.permute(0, 2, 3, 1)
+        groups = pixels.reshape(ghosts, -1, channels)
+    else:
+        pixels = x
+        groups = pixels.unflatten(0, (ghosts, -1))
     y = F.batch_norm(groups.transpose(0, 1).flatten(1, 2), mean, variance, weight, bias, True, 1, eps)
     y = y.unflatten(1, (ghosts, channels)).transpose(0, 1).contiguous().view(pixels.shape)
-    statistics = [each.view(ghosts, channels).mean(0) for each in (mean, variance)]
-    return y.permute(0, 3, 1, 2) if columns else y, *statistics
+    if channels_last:
+        y = y.permute(0, 3, 1, 2)
+    return y, mean.view(ghosts, channels).mean(0), variance.view(ghosts, channels).mean(0)
 
 
-class GhostBatchNorm2d(nn.BatchNorm2d):
-    """A batch norm layer whose statistics are those of groups in training and the running ones at inference.
-
-    features    channels of (N, features, H, W)
-    ghost_size  examples per ghost batch; in training N must be a multiple of it
-    """
+class _Ghosts:
+    """What ghost batch norm layers of all shapes share: groups in training, running statistics at inference."""
 
     def __init__(self, features, ghost_size, **settings):
         super().__init__(features, **settings)
@@ -83,6 +90,7 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
     def forward(self, x):
         if not self.training:
             return super().forward(x)
+        self._check_input_dim(x)
         y, mean, variance = _normalized(x, self.ghost_size, self.weight, self.bias, self.eps)
         if self.track_running_stats:
             self._remember(mean, variance)
@@ -100,15 +108,38 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
         return f"{super().extra_repr()}, ghost_size={self.ghost_size}"
 
 
-def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
-    """A model like `model` with `GhostBatchNorm2d` for every `nn.BatchNorm2d`; both share weights and statistics."""
+class GhostBatchNorm1d(_Ghosts, nn.BatchNorm1d):
+    """A batch norm layer for (N, features) whose statistics are those of groups in training.
 
-    def ghost(old):
+    features    outputs of the linear layer before it; (N, features, L) is taken, too
+    ghost_size  examples per ghost batch; in training N must be a multiple of it
+    """
+
+
+class GhostBatchNorm2d(_Ghosts, nn.BatchNorm2d):
+    """A batch norm layer for (N, features, H, W) whose statistics are those of groups in training.
+
+    features    channels
+    ghost_size  examples per ghost batch; in training N must be a multiple of it
+    """
+
+
+GHOSTS = {nn.BatchNorm1d: GhostBatchNorm1d, nn.BatchNorm2d: GhostBatchNorm2d}
+
+
+def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
+    """Return a model like `model` whose batch norms, 1d and 2d, have ghosts; both share weights and statistics."""
+
+    def ghost(kind, old):
         new = copy.copy(old)
-        new.__class__, new.ghost_size = GhostBatchNorm2d, ghost_size
+        new.__class__ = kind
+        new.ghost_size = ghost_size
         return new
 
-    return replaced(twin(model), nn.BatchNorm2d, ghost)
+    changed = twin(model)
+    for kind, ghosts in GHOSTS.items():
+        changed = replaced(changed, kind, functools.partial(ghost, ghosts))
+    return changed
 
 
 class Method(Hooks):

@@ -9,7 +9,7 @@ Source   You et al. 2019, algorithm 2, arXiv:1904.00962
 
 import torch
 
-from labkit.methods.lars import LayerWise, add_scaled, norms, scale_all
+from labkit.methods.lars import LayerWise, add_scaled, norms, scale_all, without_vectors
 
 
 class LAMB(LayerWise):
@@ -29,21 +29,23 @@ class LAMB(LayerWise):
         super().__init__(params, {**settings, "adapt": True, "step": 0})
 
     def update(self, weights, grads, group):
-        """One update of the weights of a group."""
+        """Update the weights of a group."""
         group["step"] += 1
         directions, length = self._adam(weights, grads, group)
         torch._foreach_add_(directions, weights, alpha=group["weight_decay"] / length)
         if group["adapt"]:
-            w, d = norms(weights), length * norms(directions)
+            w = norms(weights)
+            d = length * norms(directions)
             ratios = torch.where((w > 0) & (d > 0), w / d, 1.0)
             add_scaled(weights, directions, -group["lr"] * length * ratios)
         else:
             torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
     def _adam(self, weights, grads, group):
-        """(new tensors, a number): Adam's directions are their product. The number saves passes over the tensors."""
+        """Return (tensors, a number): Adam's directions are their product. The number saves passes over the tensors."""
         beta1, beta2 = group["betas"]
-        first, second = self.kept(weights, "first"), self.kept(weights, "second")
+        first = self.state_tensors(weights, "first")
+        second = self.state_tensors(weights, "second")
         torch._foreach_lerp_(first, grads, 1 - beta1)
         scale_all(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
@@ -55,5 +57,5 @@ class LAMB(LayerWise):
 
 
 def make(named_parameters, config):
-    """The optimizer of a `TrainConfig`."""
-    return LAMB(named_parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)
+    """Return the optimizer of a `TrainConfig`."""
+    return LAMB(without_vectors(named_parameters), config.learning_rate, (config.momentum, 0.999), config.weight_decay)

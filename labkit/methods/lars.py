@@ -3,11 +3,14 @@
 What     each layer's gradient g is scaled by trust * |w| / (|g| + weight_decay * |w|); then momentum as in SGD
 When     very large batches (above about 8k images), where one rate for all layers is too long for some
 Cost     two norms per tensor: less than a second SGD step; at a few hundred images per batch there is nothing to gain
-Not when the batch is small; biases and norms are often left out (a group with `adapt=False, weight_decay=0`)
+Not when the batch is small. `make` leaves biases and norms out, as published trainings do: a shift that begins at 0 has
+         no length to take a share of, and would hardly move
 Source   You, Gitman, Ginsburg 2017, arXiv:1708.03888
 """
 
 import torch
+
+# torch.optim computes with `torch._foreach_...`, one call for all tensors; there is no public name for these functions.
 
 
 class LayerWise(torch.optim.Optimizer):
@@ -15,13 +18,14 @@ class LayerWise(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self):
-        """One update of every weight that has a gradient."""
+        """Update every weight that has a gradient."""
         for group in self.param_groups:
-            if weights := [weight for weight in group["params"] if weight.grad is not None]:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if weights:
                 self.update(weights, [weight.grad for weight in weights], group)
 
-    def kept(self, weights, name):
-        """The tensors that the optimizer keeps under this name, one for each weight; they begin at 0."""
+    def state_tensors(self, weights, name):
+        """Return the tensors of the optimizer's state under this name, one for each weight; they begin at 0."""
         states = [self.state[weight] for weight in weights]
         for weight, state in zip(weights, states, strict=True):
             if name not in state:
@@ -37,7 +41,8 @@ class LARS(LayerWise):
         velocity = momentum * velocity + ratio * slope
         weight   = weight - lr * velocity
 
-    params  as for `torch.optim.SGD`; a group may set `adapt=False`: ratio 1
+    params  as for `torch.optim.SGD`; a group may set `adapt=False`: its ratio is `trust`, so that it takes the steps
+            of SGD with the rate lr * trust
     lr      the global rate; with the usual `trust` of 0.001 some hundred times that of SGD
     As in SGD of torch, the rate stands outside the velocity (in the paper inside), so that a schedule takes effect at
     once. timm's Lars is the same, except that there groups without weight decay are not adapted, and a tensor of length
@@ -49,37 +54,52 @@ class LARS(LayerWise):
         super().__init__(params, {**settings, "adapt": True})
 
     def update(self, weights, grads, group):
-        """One update of the weights of a group."""
-        velocities = self.kept(weights, "velocity")
+        """Update the weights of a group."""
+        velocities = self.state_tensors(weights, "velocity")
         slopes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
         scale_all(velocities, group["momentum"])
         if group["adapt"]:
             add_scaled(velocities, slopes, _trust_ratios(weights, grads, group))
         else:
-            torch._foreach_add_(velocities, slopes)
+            torch._foreach_add_(velocities, slopes, alpha=group["trust"])
         torch._foreach_add_(weights, velocities, alpha=-group["lr"])
 
 
 def make(named_parameters, config):
-    """The optimizer of a `TrainConfig`."""
-    return LARS(named_parameters, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay)
+    """Return the optimizer of a `TrainConfig`."""
+    groups = without_vectors(named_parameters)
+    return LARS(groups, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay)
+
+
+def without_vectors(named_parameters):
+    """Return the groups of a `LayerWise` optimizer: matrices are adapted, vectors neither adapted nor decayed.
+
+    named_parameters  (name, weight) pairs; a weight of one dimension (bias, batch norm) is a vector
+    """
+    named = list(named_parameters)
+    groups = [
+        {"params": [pair for pair in named if pair[1].ndim > 1]},
+        {"params": [pair for pair in named if pair[1].ndim <= 1], "adapt": False, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def _trust_ratios(weights, grads, group):
-    """How much the step of each of T layers is stretched: (T,)."""
-    w, g = norms(weights), norms(grads)
+    """Return how much the step of each of T layers is stretched: (T,)."""
+    w = norms(weights)
+    g = norms(grads)
     ratios = group["trust"] * w / (g + group["weight_decay"] * w + group["eps"])
     return torch.where((w > 0) & (g > 0), ratios, group["trust"])
 
 
 def norms(tensors):
-    """The Euclidean norm of each of T tensors: (T,)."""
+    """Return the Euclidean norm of each of T tensors: (T,)."""
     return torch.stack(torch._foreach_norm(tensors))
 
 
-def add_scaled(tensors, others, factors):
-    """Add to each of T tensors, in place, the other one times its entry of `factors` (T,)."""
-    torch._foreach_addcmul_(tensors, others, list(factors.unbind()))
+def add_scaled(tensors, summands, factors):
+    """Add to each of T tensors, in place, its one of T summands times its entry of `factors` (T,)."""
+    torch._foreach_addcmul_(tensors, summands, list(factors.unbind()))
 
 
 def scale_all(tensors, factor):

@@ -7,9 +7,12 @@ Not when a layer is the first or the last, or a vector: these take AdamW here, f
 Source   Jordan et al. 2024, kellerjordan.github.io/posts/muon; the length of a step: Liu et al. 2025, arXiv:2502.16982
 """
 
+from collections import defaultdict
+
 import torch
 
-STEPS, COEFFICIENTS = 5, (3.4445, -4.775, 2.0315)  # of the iteration; they bring singular values to 0.7 to 1.2
+STEPS = 5  # of the iteration
+COEFFICIENTS = (3.4445, -4.775, 2.0315)  # of the iteration; they bring singular values to 0.7 to 1.2
 
 
 class Muon(torch.optim.AdamW):
@@ -25,16 +28,27 @@ class Muon(torch.optim.AdamW):
         named = list(named_parameters)
         matrices = [name for name, weight in named if weight.ndim > 1]
         hidden = set(matrices[1:-1])
-        groups = [
-            {"params": [pair for pair in named if (pair[0] in hidden) == inside], "hidden": inside}
-            for inside in (True, False)
-        ]
+        hidden_pairs = [(name, weight) for name, weight in named if name in hidden]
+        outer_pairs = [(name, weight) for name, weight in named if name not in hidden]
+        groups = [{"params": hidden_pairs, "hidden": True}, {"params": outer_pairs, "hidden": False}]
         groups = [group for group in groups if group["params"]]
         super().__init__(groups, lr=lr, betas=betas, weight_decay=weight_decay)
 
+    def __setstate__(self, state):
+        """Take a state over: as AdamW does, but for the hidden matrices, whose steps are not counted."""
+        of_hidden = {}
+        of_outer = defaultdict(dict)
+        for weight, tensors in state["state"].items():
+            if "mean" in tensors:
+                of_hidden[weight] = tensors
+            else:
+                of_outer[weight] = tensors
+        super().__setstate__({**state, "state": of_outer})
+        self.state.update(of_hidden)
+
     @torch.no_grad()
     def step(self):
-        """One update of every weight that has a gradient."""
+        """Update every weight that has a gradient."""
         groups = self.param_groups
         self.param_groups = [group for group in groups if not group["hidden"]]
         super().step()
@@ -44,7 +58,8 @@ class Muon(torch.optim.AdamW):
                 self._step_hidden(group)
 
     def _step_hidden(self, group):
-        beta, lr = group["betas"][0], group["lr"]
+        beta = group["betas"][0]
+        lr = group["lr"]
         for weight in group["params"]:
             if weight.grad is not None:
                 mean = self.state[weight].setdefault("mean", torch.zeros_like(weight))
@@ -55,17 +70,21 @@ class Muon(torch.optim.AdamW):
 
 
 def _orthogonal(matrix):
-    """Nearly U V^T of the singular value decomposition of a matrix (a, b), by a polynomial that needs products only."""
+    """Return nearly U V^T of the singular value decomposition of a matrix (a, b), by a polynomial of products alone."""
+    is_tall = len(matrix) > len(matrix.T)
     x = matrix.bfloat16()
-    x = x.T if len(matrix) > len(matrix.T) else x
+    if is_tall:  # the small side first: the products are smaller
+        x = x.T
     x = x / x.norm().clamp(min=1e-7)
     for _ in range(STEPS):
         a, b, c = COEFFICIENTS
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.T if len(matrix) > len(matrix.T) else x).to(matrix.dtype)
+    if is_tall:
+        x = x.T
+    return x.to(matrix.dtype)
 
 
 def make(named_parameters, config):
-    """The optimizer of a `TrainConfig`."""
+    """Return the optimizer of a `TrainConfig`."""
     return Muon(named_parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)

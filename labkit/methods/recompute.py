@@ -20,42 +20,47 @@ class Recomputed(nn.Module):
 
     def __init__(self, activation, layer):
         super().__init__()
-        self.activation, self.layer = activation, layer
+        self.activation = activation
+        self.layer = layer
 
     def forward(self, x):
         y = self.activation(x)
         if torch.compiler.is_compiling():
             return self.layer(y)
-        with saved_tensors_hooks(*_without(y, self.activation, x)):
+        pack, unpack = _hooks_without(y, self.activation, x)
+        with saved_tensors_hooks(pack, unpack):
             return self.layer(y)
 
 
-def _without(y, activation, x):
-    """(pack, unpack): what a layer saves, except that y, or a view of it, is made again as activation(x)."""
-    place = y.untyped_storage().data_ptr()
+def _hooks_without(y, activation, x):
+    """Return (pack, unpack) for a layer that saves all but y, or a view of it, which is made again as activation(x)."""
+    address = y.untyped_storage().data_ptr()
 
     def pack(tensor):
-        if tensor.untyped_storage().data_ptr() != place:
+        if tensor.untyped_storage().data_ptr() != address:
             return tensor
         return tensor.size(), tensor.stride(), tensor.storage_offset()
 
-    def unpack(kept):
-        if isinstance(kept, torch.Tensor):
-            return kept
+    def unpack(packed):
+        if isinstance(packed, torch.Tensor):
+            return packed
+        size, stride, offset = packed
         with torch.no_grad():
-            return activation(x).as_strided(*kept)
+            return activation(x).as_strided(size, stride, offset)
 
     return pack, unpack
 
 
 def with_recompute(model: nn.Module, kind: type) -> nn.Module:
-    """Join, in place, every activation of class `kind` with the layer after it in an `nn.Sequential`; the model.
+    """Join, in place, every activation of class `kind` with the layer after it in an `nn.Sequential`.
 
-    The names in its state_dict change; the weights stay.
+    Returns the model. The names in its state_dict change; the weights stay.
     """
     for sequence in [module for module in model.modules() if isinstance(module, nn.Sequential)]:
         for index in range(len(sequence) - 1):
-            activation, layer = sequence[index], sequence[index + 1]
+            activation = sequence[index]
+            layer = sequence[index + 1]
             if isinstance(activation, kind) and isinstance(layer, _READERS):
-                sequence[index], sequence[index + 1] = nn.Identity(), Recomputed(activation, layer)
+                sequence[index] = nn.Identity()
+                sequence[index + 1] = Recomputed(activation, layer)
     return model

@@ -2,8 +2,8 @@
 
 What     z descends, x is the mean of all z, gradients are taken at y between the two; x is tested and left behind
 When     the number of steps is not known beforehand: x can be used at any time
-Cost     two copies of the weights, and one pass over them more per step
-Not when the schedule and its length are known and tuned; with batch norm, whose running statistics are those of y
+Cost     two copies of the weights, and one pass over them more per step; with batch norm one pass forwards per test
+Not when the schedule and its length are known and tuned
 Source   Defazio et al. 2024, arXiv:2405.15682
 """
 
@@ -11,9 +11,14 @@ import copy
 
 import torch
 
+SCHEDULES = ("constant",)  # it takes the place of the others
+
 
 class ScheduleFree(torch.optim.Optimizer):
     """SGD without a schedule. The weights of the model are y; `result` gives the model with x.
+
+    Running statistics of batch norm are those of y. The loop counts them anew for x over the training images before
+    each test, which is exact; averaged ones would be those of all earlier y.
 
         z = z - lr * (grad + weight_decay * y)
         x = x + (z - x) * lr^2 / (sum of all lr^2 so far)
@@ -29,15 +34,17 @@ class ScheduleFree(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self):
-        """One update of every weight that has a gradient."""
+        """Update every weight that has a gradient."""
         for group in self.param_groups:
-            lr, momentum = group["lr"], group["momentum"]
+            lr = group["lr"]
+            momentum = group["momentum"]
             group["total"] += lr**2
             share = lr**2 / group["total"] if group["total"] else 0.0
             for weight in group["params"]:
                 if weight.grad is not None:
                     state = self.state[weight] or self._begin(weight)
-                    z, x = state["z"], state["x"]
+                    z = state["z"]
+                    x = state["x"]
                     z.add_(weight.grad, alpha=-lr).add_(weight, alpha=-lr * group["weight_decay"])
                     x.lerp_(z, share)
                     weight.copy_(z.lerp(x, momentum))
@@ -48,14 +55,14 @@ class ScheduleFree(torch.optim.Optimizer):
 
     @torch.no_grad()
     def result(self, model):
-        """A copy of the model with x for weights."""
+        """Return a copy of the model with x for weights."""
         averaged = copy.deepcopy(model)
-        for there, weight in zip(averaged.parameters(), model.parameters(), strict=True):
+        for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
             if weight in self.state:
-                there.copy_(self.state[weight]["x"])
+                average.copy_(self.state[weight]["x"])
         return averaged
 
 
 def make(named_parameters, config):
-    """The optimizer of a `TrainConfig`."""
+    """Return the optimizer of a `TrainConfig`."""
     return ScheduleFree(named_parameters, config.learning_rate, config.momentum, config.weight_decay)

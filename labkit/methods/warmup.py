@@ -9,12 +9,15 @@ Source   Goyal et al. 2017, section 2.2, arXiv:1706.02677
 
 
 def warmup_factor(step, warmup_steps, kind):
-    """Fraction of the full learning rate at `step` (0-based), above 0 to 1; it is 1 from step `warmup_steps` on.
+    """Return the fraction of the full learning rate at a step, above 0 to 1; it is 1 from step `warmup_steps` on.
 
+    step          0-based
     warmup_steps  how many steps are warm-up; gradual reaches 1 in the last of them
     kind          none, constant or gradual
     A constant warm-up has a tenth of the rate; the source takes the rate of the small batch, 1 over the scaling.
     """
     if kind == "none" or step >= warmup_steps:
         return 1.0
-    return 0.1 if kind == "constant" else (step + 1) / warmup_steps
+    if kind == "constant":
+        return 0.1
+    return (step + 1) / warmup_steps

@@ -19,6 +19,7 @@ class Recipe(NamedTuple):
 
 
 SMALL, IMAGENET = (1, 28, 28), (3, 224, 224)
+WITH_WEIGHTS = ("efficientnet-lite0", "resnet50")  # networks that can begin with weights from ImageNet
 RECIPES = {
     "cnn-small": Recipe("cnn:cnn", {"width": 4}, SMALL),
     "cnn-medium": Recipe("cnn:cnn", {"width": 16}, SMALL),
@@ -49,59 +50,71 @@ RECIPES = {
 
 
 def names():
-    """All networks that `build` knows."""
+    """Return the names of all networks that `build` knows."""
     return tuple(RECIPES)
 
 
 def build(
     name: str, *, classes: int | None = None, activation: Any = None, like: tuple | None = None, pretrained: Any = None
 ) -> "tuple[nn.Module, tuple]":
-    """(a network, the shape of its input without the batch) by name.
+    """Return (a network, the shape of its input without the batch) by name.
 
     classes     logits of the head; None: as many as the network is known for
     activation  a zero-argument factory of a module, such as `nn.GELU`; None: the network's own
     like        (C, H, W) of the images it will see. A network for small images takes their channels, and their size
                 where that is 28 to 64 pixels a side; the others stay as they are known
-    pretrained  begin with published weights, or not; None: with those it has. Only efficientnet-lite0 has the choice:
-                its ImageNet weights come with the installation
+    pretrained  begin with ImageNet's weights, or not. None: with those that came with the installation, which only
+                efficientnet-lite0 has; those of resnet50 are fetched from torchvision's publisher
     """
     recipe = recipe_of(name)
-    wishes, shape = {"classes": classes, "activation": activation}, recipe.shape
+    # The head, the activation and the input as they are asked for.
+    shape = recipe.shape
+    wishes = {"classes": classes, "activation": activation}
     if like and shape == SMALL:
         channels, height, width = like
-        side = height if height == width and 28 <= height <= 64 else shape[-1]
-        wishes["channels"], shape = channels, (channels, side, side)
+        side = shape[-1]
+        if height == width and 28 <= height <= 64:
+            side = height
+        wishes["channels"] = channels
+        shape = (channels, side, side)
     maker = pkgutil.resolve_name(f"labkit.models.{recipe.maker}")
-    if name == "efficientnet-lite0":
+    if name in WITH_WEIGHTS:
         wishes["pretrained"] = pretrained
     elif pretrained:
         raise LabError(
             f"{name} has no published weights here.",
             expected="a network with weights from ImageNet",
             found=name,
-            fix="choose efficientnet-lite0, or train from the start",
+            fix=f"choose {' or '.join(WITH_WEIGHTS)}, or train from the start",
         )
-    return maker(**recipe.settings | {key: value for key, value in wishes.items() if value is not None}), shape
+
+    # What is not asked for stays as the recipe has it.
+    settings = dict(recipe.settings)
+    for key, wish in wishes.items():
+        if wish is not None:
+            settings[key] = wish
+    return maker(**settings), shape
 
 
 def example(name: str, batch: int, seed: int = 0, *, shape: tuple | None = None) -> "torch.Tensor":
-    """A batch of random inputs for the network: floats (N, C, H, W), or int64 tokens (N, T), the same for one seed.
+    """Draw a batch of inputs for the network, the same for one seed: floats (N, C, H, W), or int64 tokens (N, T).
 
     shape  of an input, without the batch; None: as the network is known
     """
     import torch
 
-    shape, random = shape or recipe_of(name).shape, torch.Generator().manual_seed(seed)
+    shape = shape or recipe_of(name).shape
+    generator = torch.Generator().manual_seed(seed)
     if name in RECIPES and RECIPES[name].maker == "decoder:Decoder":
-        return torch.randint(256, (batch, *shape), generator=random)  # bytes
+        return torch.randint(256, (batch, *shape), generator=generator)  # bytes
     if len(shape) == 1:
         from labkit.models.encoder import random_tokens
 
-        return random_tokens(batch, *shape, generator=random)
-    return torch.randn(batch, *shape, generator=random)
+        return random_tokens(batch, *shape, generator=generator)
+    return torch.randn(batch, *shape, generator=generator)
 
 
 def recipe_of(name):
-    """The recipe of a name, or a LabError that lists the names."""
+    """Return the recipe of a name. Raises LabError, which lists the names."""
     require_known(name, RECIPES, "network")
     return RECIPES[name]

@@ -11,7 +11,7 @@ SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 48}  # name: channels af
 
 
 def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU) -> nn.Sequential:
-    """A network of three blocks with `width`, 2 `width` and 4 `width` channels.
+    """Build a network of three blocks with `width`, 2 `width` and 4 `width` channels.
 
     channels    of the input images
     activation  a zero-argument factory of a module
@@ -24,23 +24,27 @@ def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callabl
 
 
 def block(before, after, activation=nn.ReLU):
-    """(N, before, H, W) -> (N, after, ceil(H/2), ceil(W/2))."""
+    """Build a block: (N, before, H, W) -> (N, after, ceil(H/2), ceil(W/2))."""
     return nn.Sequential(*convolution(before, after, activation), *convolution(after, after, activation, stride=2))
 
 
 def convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
-    """The layers of a convolution with its norm and activation."""
+    """Return the layers of a convolution with its norm and activation; None: without an activation."""
     conv = nn.Conv2d(before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False)
-    return [conv, nn.BatchNorm2d(after), *([activation()] if activation else [])]
+    layers = [conv, nn.BatchNorm2d(after)]
+    if activation:
+        layers.append(activation())
+    return layers
 
 
 def tiny(width: int = 8) -> nn.Sequential:
-    """The smallest useful one: each of three blocks is one convolution that halves the image, batch norm and ReLU.
+    """Build the smallest useful one: three blocks of a convolution that halves the image, batch norm and ReLU.
 
     About a tenth of the arithmetic of `cnn(width)`, so that a training to its end takes seconds; 6,274 weights.
     Input (N, 1, H, W), output (N, 10) logits.
     """
-    widths, layers = [width, 2 * width, 4 * width], []
+    widths = [width, 2 * width, 4 * width]
+    layers = []
     for before, after in zip([1, *widths], widths, strict=False):
         layers += convolution(before, after, nn.ReLU, stride=2)
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))

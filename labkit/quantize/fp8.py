@@ -12,8 +12,8 @@ import numpy as np
 
 from labkit.errors import LabError
 from labkit.export.operators import QUANTIZED
-from labkit.export.runtime import written
-from labkit.quantize.observed import observe
+from labkit.export.write import write_model
+from labkit.quantize.activation_ranges import observe
 from labkit.quantize.ptq import prepared
 from labkit.quantize.smoothing import inserted, new_value
 
@@ -22,7 +22,7 @@ FIRST_OPSET = 19
 
 
 def to_fp8(src, dst, data):
-    """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights: the path `dst`.
+    """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights. Returns the path `dst`.
 
     data    an `ImageSet`, a `Calibration`, or what `observe` returned: the scale of an activation is its largest value
             over 448. Weights have one scale per tensor
@@ -35,32 +35,40 @@ def to_fp8(src, dst, data):
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
         raise LabError("This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset)
-    seen = observe(model, data)
-    small = onnx_ir.from_proto(model)
+    histograms = observe(model, data)
+    fp8_model = onnx_ir.from_proto(model)
     through_fp8 = {}  # {value: the same after a way through FP8}
-    for node in list(small.graph):
+    for node in list(fp8_model.graph):
         if node.op_type in QUANTIZED:
-            for place, value in enumerate(node.inputs[:2]):
+            for index, value in enumerate(node.inputs[:2]):
                 if value not in through_fp8:
-                    through_fp8[value] = _through_fp8(node, value, seen)
-                node.replace_input_with(place, through_fp8[value])
-    RemoveUnusedNodesPass()(small)  # the float weights that nothing reads any more
-    return written(onnx_ir.to_proto(small), dst, quantized="fp8 (E4M3), one scale per tensor")
+                    through_fp8[value] = _through_fp8(node, value, histograms)
+                node.replace_input_with(index, through_fp8[value])
+    RemoveUnusedNodesPass()(fp8_model)  # the float weights that nothing reads any more
+    return write_model(onnx_ir.to_proto(fp8_model), dst, quantized="fp8 (E4M3), one scale per tensor")
 
 
-def _through_fp8(reader, value, seen):
-    """Put the nodes before a reader that take a value to FP8 and back; stored weights become FP8 at once."""
+def _through_fp8(reader, value, histograms):
+    """Put the nodes before a reader that take a value to FP8 and back; stored weights become FP8 at once.
+
+    Returns the value after them.
+    """
     import ml_dtypes
 
     float8 = ml_dtypes.float8_e4m3fn
     name = value.name
-    weights = value.const_value.numpy() if value.is_initializer() else None
-    reach = seen[name].reach if weights is None else float(np.abs(weights).max())
-    scale = np.float32(reach / LARGEST or 1)
+    if value.is_initializer():
+        weights = value.const_value.numpy()
+        largest_value = float(np.abs(weights).max())
+    else:
+        weights = None
+        largest_value = histograms[name].upper_edge
+    # One scale for the whole tensor; that of zeros alone is 1.
+    scale = np.float32(largest_value / LARGEST or 1)
     grid = [new_value(reader.graph, f"{name}_scale", scale), new_value(reader.graph, f"{name}_zero", 0, float8)]
     if weights is None:
         quantized = inserted(reader, "QuantizeLinear", [value, *grid], f"{name}_fp8")
     else:
-        inside = (weights / scale).clip(-LARGEST, LARGEST)
-        quantized = new_value(reader.graph, f"{name}_fp8", inside, float8)
+        clipped = (weights / scale).clip(-LARGEST, LARGEST)
+        quantized = new_value(reader.graph, f"{name}_fp8", clipped, float8)
     return inserted(reader, "DequantizeLinear", [quantized, *grid], f"{name}_from_fp8")

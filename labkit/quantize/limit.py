@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labkit.errors import LabError
-from labkit.quantize.numbers import sqnr_db
+from labkit.measure.variation import likeness
 
 _UNLABELLED = "count other answers: leave out --labels"
 
@@ -16,9 +16,9 @@ class Limit:
     """The most that INT8 may lose on held-out examples.
 
     points    most that may be lost, in points of a hundred: items whose largest output moves to another place. It
-              counts only where an axis holds classes. One standard error of what was found is added to it: of many
-              choices that are tried, the best looks better than it is
-    min_sqnr  least SQNR of the outputs, in dB
+              counts only where an axis holds classes. One standard error of the share that was counted is added to it:
+              of many choices that are tried, the best looks better than it is
+    min_sqnr  least SQNR of what varies, in dB: of each output and each of its channels
     labels    count the right answers lost instead, where the examples have labels. INT8 turns wrong answers into right
               ones, too, so this allows more
     unseen    the split ("train", "test") that the network was surely not trained on: the limit is judged on images of
@@ -36,26 +36,34 @@ class Limit:
         counted = "right answers lost" if self.labels else "other answers"
         return f"at most {self.points:g} points of {counted} and at least {self.min_sqnr:g} dB"
 
-    def holds(self, exact, found, labels=None):
-        """True when `found` may stand for `exact`, both (N, ...); labels (N,) the right answers."""
-        if sqnr_db(exact, found) < self.min_sqnr:
+    def holds(self, exact, quantized, labels=None):
+        """True if the outputs `quantized` may stand for `exact`, both (N, ...).
+
+        labels  (N,) the right answers, where they are counted
+        """
+        if not likeness(exact, quantized).lowest_db >= self.min_sqnr:
             return False
         axis = self._classes(exact)
         if axis is None:
             return True
-        before, after = exact.argmax(axis), found.argmax(axis)
-        lost = (before != after).astype(float)
+        before = exact.argmax(axis)
+        after = quantized.argmax(axis)
         if self.labels:
             lost = (before == labels).astype(float) - (after == labels)
+        else:
+            lost = (before != after).astype(float)
         lost = lost.reshape(len(lost), -1).mean(1)  # of the answers that an item has
         standard_error = lost.std() / math.sqrt(len(lost))
         return bool(100 * (lost.mean() + standard_error) <= self.points)
 
     def _classes(self, exact):
-        return 1 if self.axis is None and exact.ndim == 2 else self.axis
+        """Return the axis of the outputs (N, ...) that holds classes, or None."""
+        if self.axis is None and exact.ndim == 2:
+            return 1 if exact.shape[1] > 1 else None  # one column has no largest
+        return self.axis
 
     def labels_of(self, data, exact):
-        """The labels of a `Calibration` that are to be counted, (N,), or None.
+        """Return the labels of a `Calibration` that are to be counted, (N,), or None.
 
         exact   what the network puts out for it
         Raises  LabError: there are none, or the network does not answer with them
@@ -63,12 +71,21 @@ class Limit:
         axis = self._classes(exact)
         if not self.labels or axis is None:
             return None
-        parts = {"expected": "the right answer to each example, as the number of an output", "fix": _UNLABELLED}
         if data.labels is None:
-            raise LabError("Right answers cannot be counted.", found="no labels", **parts)
+            raise _refusal("Right answers cannot be counted.", "no labels")
         right = np.mean(exact.argmax(axis) == data.labels)
         most_frequent = np.bincount(data.labels.ravel()).max() / data.labels.size
         if right <= most_frequent:
-            found = f"{right:.0%} right; always the same answer would be right in {most_frequent:.0%}"
-            raise LabError("The network does not answer with these labels.", found=found, **parts)
+            shares = f"{right:.0%} right; always the same answer would be right in {most_frequent:.0%}"
+            raise _refusal("The network does not answer with these labels.", shares)
         return data.labels
+
+
+def _refusal(problem, received):
+    """Return the error of labels that cannot be counted."""
+    return LabError(
+        problem,
+        expected="the right answer to each example, as the number of an output",
+        found=received,
+        fix=_UNLABELLED,
+    )

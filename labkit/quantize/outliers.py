@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from labkit.quantize.smoothing import entering, inserted, new_value, reach, stored
+from labkit.quantize.smoothing import channel_maxima, entering, inserted, new_value, stored
 
 FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in float
 
 
 def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> onnx.ModelProto:
-    """A `prepared` ModelProto that computes the same, with its outliers in products of their own: a copy.
+    """Return a copy of a `prepared` ModelProto that computes the same, with its outliers in products of their own.
 
     Observe its ranges anew; `in_int8` leaves the new products in float. A network without outliers comes back as it is.
 
@@ -30,44 +30,55 @@ def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> 
     import onnx_ir
 
     split = onnx_ir.from_proto(model)
-    layers = {value: list(filter(_plain, readers)) for value, readers in entering(split.graph).items()}
-    layers = {value: readers for value, readers in layers.items() if readers}
+    layers = {}  # {value: the layers that only multiply it}
+    for value, readers in entering(split.graph).items():
+        plain_readers = [reader for reader in readers if _only_multiplies(reader)]
+        if plain_readers:
+            layers[value] = plain_readers
     if not layers:
         return model
-    furthest = reach(model, data, {value.name: -1 for value in layers})
+    maxima = channel_maxima(model, data, {value.name: -1 for value in layers})
     for value, readers in layers.items():
-        channels = furthest[value.name]
-        found = np.flatnonzero(channels > times * np.median(channels))
-        if len(found):
-            _split(value, readers, found, len(channels))
+        channels = maxima[value.name]
+        outliers = np.flatnonzero(channels > times * np.median(channels))
+        if len(outliers):
+            _split(value, readers, outliers, len(channels))
     return onnx.shape_inference.infer_shapes(onnx_ir.to_proto(split))
 
 
-def _plain(layer):
+def _only_multiplies(layer):
     """True when a layer only multiplies its input by stored weights, and a node reads its output."""
     attributes = layer.attributes
     multiplies = layer.op_type == "Gemm" or (layer.op_type == "MatMul" and stored(layer).ndim == 2)
-    same = attributes.get_float("alpha", 1.0) == 1 and not attributes.get_int("transA", 0)
-    return multiplies and same and not layer.outputs[0].is_graph_output()
+    unchanged_input = attributes.get_float("alpha", 1.0) == 1 and not attributes.get_int("transA", 0)
+    return multiplies and unchanged_input and not layer.outputs[0].is_graph_output()
 
 
-def _split(value, readers, found, channels):
-    """Let the readers of a value multiply all but its outliers, and add the product of those."""
-    others = np.ones(channels, np.float32)
-    others[found] = 0
-    graph, first = readers[0].graph, readers[0]
-    mask = new_value(graph, f"{value.name}_others", others)
-    places = new_value(graph, f"{value.name}_places", found, np.int64)
-    rest = inserted(first, "Mul", [value, mask], f"{value.name}_rest{FLOAT}")
-    few = inserted(first, "Gather", [value, places], f"{value.name}_few{FLOAT}", axis=-1)
+def _split(value, readers, outliers, channels):
+    """Let the readers of a value multiply all but its outliers, and add the product of those.
+
+    outliers  their channels, of so many
+    """
+    # Before the first reader: the value without its outliers, and the outliers alone.
+    first = readers[0]
+    graph = first.graph
+    inliers = np.ones(channels, np.float32)
+    inliers[outliers] = 0
+    mask = new_value(graph, f"{value.name}_others", inliers)
+    indices = new_value(graph, f"{value.name}_places", outliers, np.int64)
+    inlier_value = inserted(first, "Mul", [value, mask], f"{value.name}_rest{FLOAT}")
+    outlier_value = inserted(first, "Gather", [value, indices], f"{value.name}_few{FLOAT}", axis=-1)
+
+    # Each reader multiplies the one, and a product in float the other; what read its output reads their sum.
     for reader in readers:
         weights = stored(reader)
-        rows = (weights.T if reader.attributes.get_int("transB", 0) else weights)[found]
-        rows = new_value(graph, f"{reader.name}_rows", rows)
-        whole = reader.outputs[0]
-        users = list(whole.uses())
-        product = inserted(reader, "MatMul", [few, rows], f"{reader.name}_product{FLOAT}")
-        reader.replace_input_with(0, rest)
-        total = inserted(users[0][0], "Add", [whole, product], f"{reader.name}_sum{FLOAT}")
-        for user, place in users:
-            user.replace_input_with(place, total)
+        if reader.attributes.get_int("transB", 0):
+            weights = weights.T
+        rows = new_value(graph, f"{reader.name}_rows", weights[outliers])
+        output = reader.outputs[0]
+        uses = list(output.uses())
+        product = inserted(reader, "MatMul", [outlier_value, rows], f"{reader.name}_product{FLOAT}")
+        reader.replace_input_with(0, inlier_value)
+        total = inserted(uses[0][0], "Add", [output, product], f"{reader.name}_sum{FLOAT}")
+        for user, index in uses:
+            user.replace_input_with(index, total)

@@ -25,148 +25,222 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.version_converter
 
 from labkit import device as devices
 from labkit.errors import LabError, require_known
-from labkit.export import checked, precision_of, runtime_graph
+from labkit.export import checked, precision_of
 from labkit.export.operators import QUANTIZED
-from labkit.export.runtime import explained, notes, written
-from labkit.quantize.observed import observe, ranges
+from labkit.export.runtime import explained, notes
+from labkit.export.runtime_graph import save_runtime_graph
+from labkit.export.write import write_model
+from labkit.quantize.activation_ranges import observe, ranges
 from labkit.quantize.outliers import FLOAT
 
-BETWEEN = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
-# ONNX Runtime's integer softmax overflows where its grid is much finer than 1/255, as over many tokens alike: an
-# attention lost 18 dB. The grid of all shares, which costs 1 dB there, cannot overflow.
-SHARES = (0.0, 1.0)
+LIGHT = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
+# ONNX Runtime's integer softmax overflows if its grid is much finer than 1/255, as over many similar tokens: an
+# attention lost 18 dB. The grid of 0 to 1 costs 1 dB there and cannot overflow.
+SOFTMAX_RANGE = (0.0, 1.0)
 RECIPES = ("tensorrt", "onnxruntime", "openvino")
+FIRST_OPSET = 13
 
 
 def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path:
-    """Quantize an ONNX file to INT8. Returns the path `dst`.
+    """Quantize an ONNX file to INT8 and write it to `dst`. Returns the path `dst`.
 
-    data      an `ImageSet` of training images, or a `Calibration`; or what `observe` returned, to quantize one network
+    data      an `ImageSet` of training images, or a `Calibration`; or the result of `observe`, to quantize a network
               several times without running it again
-    settings  of `in_int8`
-    What the file and each engine keep of the answers, `labkit.engines.fidelity.quantized` says: ask it before use.
+    settings  keyword arguments of `in_int8`
     Raises    LabError: no data, too little, or random data; an unknown recipe, method or node
+
+    Ask `labkit.engines.fidelity.quantized` before using the file: it compares the answers with those of fp32.
     """
     model = prepared(src)
-    seen = observe(model, data)
+    histograms = observe(model, data)
     with explained(src, "quantized"):
-        quantized = in_int8(model, seen, **settings)
-    return written(quantized, dst)
+        quantized = in_int8(model, histograms, **settings)
+    return write_model(quantized, dst)
 
 
-def in_int8(model, seen, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits="recipe"):
-    """A copy of a `prepared` ModelProto in INT8, in memory.
+def in_int8(model, histograms, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits="recipe"):
+    """Return an INT8 copy of a `prepared` ModelProto.
 
-    seen         what `observe` returned
-    recipe       one of `RECIPES`: which engine shall run it
+    histograms   result of `observe`
+    recipe       the engine that will run it, one of `RECIPES`
     method       "minmax", "percentile" or "entropy": how the observed ranges are clipped
     in_float     names of nodes to leave in float
-    weight_bits  7, 8, "auto" (8 where this CPU adds their products without overflow), or "recipe": as that says
+    weight_bits  7, 8, "auto" (8 if this CPU adds their products without overflow, else 7), or "recipe" (its own)
     """
-
-    layers_of(model, QUANTIZED, in_float)
+    layers_of(model, QUANTIZED, in_float)  # raises a LabError if there are none
     settings = _recipe_settings(recipe, model)
-    require_known(bits := str(weight_bits), ("recipe", "auto", "7", "8"), "number of bits per weight")
+
+    # The number of bits per weight, if it is not the recipe's.
+    bits = str(weight_bits)
+    require_known(bits, ("recipe", "auto", "7", "8"), "number of bits per weight")
+    if bits == "auto":
+        bits = "7"
+        if devices.adds_int8():
+            bits = "8"
     if bits != "recipe":
-        bits = str(7 + devices.adds_int8()) if bits == "auto" else bits
         settings["reduce_range"] = bits == "7"
-    in_float = {*in_float, *left_in_float(model)}
-    found = ranges(seen, method)
+
+    # The range of each activation.
+    tensor_ranges = ranges(histograms, method)
     if recipe == "onnxruntime":
-        found |= {node.output[0]: SHARES for node in model.graph.node if node.op_type == "Softmax"}
-    quantized = _insert(copy.deepcopy(model), found, settings, in_float)
-    bits = "" if bits == "recipe" else f", weights of {bits} bits"
-    about = {"quantized": f"int8, recipe {recipe}, ranges by {method}{bits}", "calibrated": seen.note}
-    onnx.helper.set_model_props(quantized, notes(quantized) | about)
+        for node in model.graph.node:
+            if node.op_type == "Softmax":
+                tensor_ranges[node.output[0]] = SOFTMAX_RANGE
+
+    excluded = [*in_float, *outlier_products(model)]
+    quantized = _insert_qdq(copy.deepcopy(model), tensor_ranges, settings, excluded)
+
+    # The file says how it was made.
+    description = f"int8, recipe {recipe}, ranges by {method}"
+    if bits != "recipe":
+        description += f", weights of {bits} bits"
+    metadata = notes(quantized)
+    metadata["quantized"] = description
+    metadata["calibrated"] = histograms.description
+    onnx.helper.set_model_props(quantized, metadata)
     return quantized
 
 
-def layers_of(model, kinds, in_float=(), *, stored=False):
-    """Names of the nodes of some kinds, or those of them with stored weights.
+def layers_of(model, op_types, in_float=(), *, stored=False):
+    """Return the names of the nodes of these operator types.
 
-    Raises  LabError: there are none; there are no nodes of the names `in_float`
+    stored  only those with stored weights
+    Raises  LabError: there are none, or a node named in `in_float` does not exist
     """
-    weights, nodes = {tensor.name for tensor in model.graph.initializer}, model.graph.node
-    found = [node.name for node in nodes if node.op_type in kinds and (not stored or node.input[1] in weights)]
-    if not found:
-        expected = " or ".join(kinds) + " with stored weights" * stored
-        here = ", ".join(sorted({node.op_type for node in nodes}))
-        raise LabError("There is nothing to quantize.", expected=expected, found=here, fix="use --precision fp16")
-    unknown = set(in_float) - {node.name for node in nodes}
+    weight_names = {tensor.name for tensor in model.graph.initializer}
+    layers = []
+    for node in model.graph.node:
+        if node.op_type in op_types and (not stored or node.input[1] in weight_names):
+            layers.append(node.name)
+    if not layers:
+        expected = " or ".join(op_types)
+        if stored:
+            expected += " with stored weights"
+        raise LabError(
+            "There is nothing to quantize.",
+            expected=expected,
+            found=", ".join(sorted({node.op_type for node in model.graph.node})),
+            fix="use --precision fp16",
+        )
+    unknown = set(in_float) - {node.name for node in model.graph.node}
     if unknown:
-        what = "There are no such nodes to leave in float."
-        raise LabError(what, expected=", ".join(found), found=", ".join(sorted(unknown)))
-    return found
+        raise LabError(
+            "There are no such nodes to leave in float.",
+            expected=", ".join(layers),
+            found=", ".join(sorted(unknown)),
+        )
+    return layers
 
 
-def left_in_float(model):
-    """Names of the nodes that stay in float though others of their kind do not: products of outliers."""
+def outlier_products(model):
+    """Return the names of the nodes that `outliers_apart` made: they stay in float."""
     return [node.name for node in model.graph.node if FLOAT in node.name]
 
 
 def _recipe_settings(recipe, model):
-    """The settings of ONNX Runtime's quantizer for a recipe."""
+    """Return the keyword arguments of ONNX Runtime's quantizer for a recipe."""
     from onnxruntime.quantization import QuantType
 
     require_known(recipe, RECIPES, "recipe")
-    signed = recipe == "tensorrt"  # it refuses unsigned or shifted integers
-    options = {"WeightSymmetric": True, "ActivationSymmetric": signed}
-    settings = {"per_channel": True, "weight_qType": QuantType.QInt8, "nodes_to_quantize": [], "extra_options": options}
-    settings |= {"activation_qType": QuantType.QInt8 if signed else QuantType.QUInt8, "reduce_range": not signed}
-    settings["op_types_to_quantize"] = list(QUANTIZED)
-    if recipe == "onnxruntime":
-        kinds = {node.op_type for node in model.graph.node}
-        # the residual sums of a transformer have outliers: eight bits for them cost its accuracy
-        without = ("Add",) if "LayerNormalization" in kinds else ()
-        settings["op_types_to_quantize"] += [kind for kind in BETWEEN if kind not in without]
+    settings = {
+        "per_channel": True,
+        "weight_qType": QuantType.QInt8,
+        "nodes_to_quantize": [],  # all of the types below
+        "op_types_to_quantize": list(QUANTIZED),
+    }
+    options = {"WeightSymmetric": True}
+
+    # TensorRT refuses unsigned or shifted integers.
+    if recipe == "tensorrt":
+        settings["activation_qType"] = QuantType.QInt8
+        settings["reduce_range"] = False
+        options["ActivationSymmetric"] = True
     else:
-        # TensorRT refuses int32 biases; quantized outputs cost accuracy for nothing
-        options |= {"QuantizeBias": False, "OpTypesToExcludeOutputQuantization": list(QUANTIZED)}
+        settings["activation_qType"] = QuantType.QUInt8
+        settings["reduce_range"] = True  # weights of 7 bits
+        options["ActivationSymmetric"] = False
+
+    if recipe == "onnxruntime":
+        light = list(LIGHT)
+        # The residual sums of a transformer have outliers: eight bits for them cost its accuracy.
+        if any(node.op_type == "LayerNormalization" for node in model.graph.node):
+            light.remove("Add")
+        settings["op_types_to_quantize"] += light
+    else:
+        options["QuantizeBias"] = False  # TensorRT refuses int32 biases
+        options["OpTypesToExcludeOutputQuantization"] = list(QUANTIZED)  # it would cost accuracy for nothing
+    settings["extra_options"] = options
     return settings
 
 
 def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
-    """The model as the quantizer wants it: shapes inferred, batch norm folded into the convolution before it.
+    """Return the model as the quantizer wants it: shapes inferred, batch norm folded into the convolution before it.
 
-    Raises  LabError: the file is in smaller numbers already
+    Raises  LabError: the file is quantized already
     """
-
-    model = require_fp32(src)
+    model = _with_new_operators(require_fp32(src))
     with tempfile.TemporaryDirectory() as folder:
-        model = onnx.load(runtime_graph(model, Path(folder) / "basic.onnx", "basic"))
+        path = Path(folder) / "basic.onnx"
+        save_runtime_graph(model, "basic", path)
+        model = onnx.load(path)
     model = onnx.shape_inference.infer_shapes(model)
-    used = {node.domain for node in model.graph.node}
-    imports = [opset for opset in model.opset_import if opset.domain in used]  # it declares many more than it uses
+
+    # ONNX Runtime declares many more operator sets than the graph uses.
+    used_domains = {node.domain for node in model.graph.node}
+    used_opsets = [opset for opset in model.opset_import if opset.domain in used_domains]
     del model.opset_import[:]
-    model.opset_import.extend(imports)
+    model.opset_import.extend(used_opsets)
     return model
 
 
-def require_fp32(src, *, also=()):
-    """The ModelProto in a file; one in another precision than fp32, or those in `also`, is refused."""
-    model = checked(src)
-    held = precision_of(model)
-    if held not in ("fp32", *also):
+def _with_new_operators(model):
+    """Return a ModelProto of at least operator set 13, where a Q/DQ node may have a scale for each channel."""
+    opset = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), FIRST_OPSET)
+    if opset >= FIRST_OPSET:
+        return model
+    try:
+        return onnx.version_converter.convert_version(model, FIRST_OPSET)
+    except Exception as error:  # it knows some operators only
         raise LabError(
-            f"{Path(src).name} is in {held.upper()} already: what its rounding lost is lost.",
-            expected="a file in FP32" + "".join(f" or {each.upper()}" for each in also),
-            found=held.upper(),
+            "This file is too old to be quantized.",
+            expected=f"operator set {FIRST_OPSET} or later",
+            found=f"operator set {opset}, and {' '.join(str(error).split())[:200]}",
+            fix="export the model anew",
+        ) from error
+
+
+def require_fp32(src, *, also=()):
+    """Load an ONNX file. Raises a LabError if its precision is neither fp32 nor one of `also`."""
+    model = checked(src)
+    precision = precision_of(model)
+    accepted = ("fp32", *also)
+    if precision not in accepted:
+        raise LabError(
+            f"{Path(src).name} is in {precision.upper()} already: what its rounding lost is lost.",
+            expected="a file in " + " or ".join(name.upper() for name in accepted),
+            found=precision.upper(),
             fix="take the file that it was made from",
         )
     return model
 
 
-def _insert(model, wanted, settings, in_float):
-    """The model with Q/DQ nodes around what the recipe quantizes. Changes `model`."""
+def _insert_qdq(model, tensor_ranges, settings, excluded):
+    """Insert Q/DQ nodes around what the recipe quantizes. Changes `model` and returns it.
+
+    tensor_ranges  {tensor name: (low, high)}
+    settings       keyword arguments of the quantizer
+    excluded       names of nodes to leave in float
+    """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, QDQQuantizer, TensorsData
 
-    found = {name: (np.float32(low), np.float32(high)) for name, (low, high) in wanted.items()}
-    data = TensorsData(CalibrationMethod.MinMax, found)
-    quantizer = QDQQuantizer(model, tensors_range=data, nodes_to_exclude=list(in_float), **settings)
+    float32_ranges = {name: (np.float32(low), np.float32(high)) for name, (low, high) in tensor_ranges.items()}
+    calibration = TensorsData(CalibrationMethod.MinMax, float32_ranges)
+    quantizer = QDQQuantizer(model, tensors_range=calibration, nodes_to_exclude=excluded, **settings)
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     return quantizer.model.model

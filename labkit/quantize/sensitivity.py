@@ -12,78 +12,86 @@ from labkit.export import session
 from labkit.export.operators import HEAVY, QUANTIZED, RECURRENT
 from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration
-from labkit.quantize.numbers import sqnr_db
-from labkit.quantize.ptq import in_int8, left_in_float
+from labkit.quantize.integer_grid import sqnr_db
+from labkit.quantize.ptq import in_int8, outlier_products
 
 BATCH = 500  # examples that are run at once
 
 
-def sensitivity(model, seen, images, **settings):
-    """Measure how INT8 for one heavy layer alone disturbs the answers: a DataFrame, a line per layer in their order.
+def sensitivity(model, histograms, images, **settings):
+    """Measure how INT8 for one heavy layer alone disturbs the answers. Returns a DataFrame, a row per layer in order.
 
-    model   what `prepared` made of an ONNX file; seen: what `observe` returned for it
+    model   what `prepared` made of an ONNX file
+    histograms  what `observe` returned for it
     images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of the final test
     settings  of `in_int8`: recipe, method, weight_bits
-    returns columns layer, kind, share_of_work (of the network's multiply-adds) and sqnr_db (of the logits against fp32)
+    Columns layer, kind, share_of_work (of the network's multiply-adds) and sqnr_db (of the logits against fp32)
     """
     import pandas as pd
 
-    left = left_in_float(model)
-    layers = [node for node in model.graph.node if node.op_type in QUANTIZED and node.name not in left]
-    work = multiply_adds_by_node(model, seen)
+    left_in_float = outlier_products(model)
+    layers = [node for node in model.graph.node if node.op_type in QUANTIZED and node.name not in left_in_float]
+    work = multiply_adds_by_node(model, histograms)
     exact = logits(model, images)
     rows = []
     for layer in layers:
-        others = [other.name for other in layers if other.name != layer.name]
-        found = logits(in_int8(model, seen, in_float=others, **settings), images)
+        in_float = [node.name for node in layers if node.name != layer.name]
+        quantized = logits(in_int8(model, histograms, in_float=in_float, **settings), images)
         share = work[layer.name] / sum(work.values())
-        rows.append((layer.name, layer.op_type, share, sqnr_db(exact, found)))
+        rows.append((layer.name, layer.op_type, share, sqnr_db(exact, quantized)))
     return pd.DataFrame(rows, columns=["layer", "kind", "share_of_work", "sqnr_db"])
 
 
-def multiply_adds_by_node(model, seen):
-    """{name of a heavy node: its multiplications and additions}, for the last batch that was observed.
+def multiply_adds_by_node(model, histograms):
+    """Count the multiply-adds of each heavy node for the last batch that was observed: {name of the node: count}.
 
     Those that no recipe puts into integers, such as a GRU, are among them; an Einsum is not.
 
-    model  a ModelProto
-    seen   what `observe` returned for it
+    model       a ModelProto
+    histograms  what `observe` returned for it
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    shapes |= {name: histogram.shape for name, histogram in seen.items()}
+    shapes |= {name: histogram.shape for name, histogram in histograms.items()}
     heavy = [node for node in model.graph.node if node.op_type in HEAVY and node.op_type != "Einsum"]
     return {node.name: _multiply_adds_of(node, shapes) for node in heavy}
 
 
 def _multiply_adds_of(node, shapes):
+    """Return the multiply-adds of a node; shapes: {tensor: its shape}."""
     first, second = (shapes[name] for name in node.input[:2])
     if node.op_type in RECURRENT:  # in each step of each row, all weights: those of the input and those of the state
         return math.prod(first[:2]) * (math.prod(second) + math.prod(shapes[node.input[2]]))
     if node.op_type == "ConvTranspose":  # each number that enters is spread by the weights of its channel
         return math.prod(first) * math.prod(second[1:])
-    terms = math.prod(second[1:]) if node.op_type == "Conv" else first[-1]  # of the sum that makes one output
+    # else the numbers that come out, times the terms of the sum that makes one of them
+    terms = math.prod(second[1:]) if node.op_type == "Conv" else first[-1]
     return math.prod(shapes[node.output[0]]) * terms
 
 
 def logits(path: Any, items: Any) -> np.ndarray:
-    """(N, ...) float32: the first of `all_outputs`."""
+    """Return the first of `all_outputs`: (N, ...) float32."""
     return next(iter(all_outputs(path, items).values()))
 
 
 def all_outputs(path, items):
-    """{name: (N, ...) float32}: the outputs of an ONNX file whose Q/DQ nodes round, and nothing else.
+    """Return {name: (N, ...) float32}: the outputs of an ONNX file whose Q/DQ nodes round, and nothing else.
 
     It runs without the integer kernels of this CPU, which may saturate.
 
     path   a file, or a ModelProto
-    items  (N, ...) for a network of one input, or a `Calibration`
+    items  (N, ...) for a network of one input, a `Calibration`, or a list of batches
     """
     opened = session(path, "none")
     if isinstance(items, Calibration):
         batches = items.batches
+    elif isinstance(items, list):
+        batches = items
     else:
         items = np.asarray(items)
-        batches = (items[at : at + BATCH] for at in range(0, len(items), BATCH))
+        batches = (items[first : first + BATCH] for first in range(0, len(items), BATCH))
     names = [value.name for value in opened.get_outputs()]
-    parts = [answers(opened, part) for part in batches]
-    return {name: np.concatenate(each) for name, each in zip(names, zip(*parts, strict=True), strict=True)}
+    arrays_by_batch = [answers(opened, batch) for batch in batches]
+    outputs = {}
+    for name, arrays in zip(names, zip(*arrays_by_batch, strict=True), strict=True):
+        outputs[name] = np.concatenate(arrays)
+    return outputs

@@ -12,19 +12,36 @@ from pathlib import Path
 from labkit import device, ledger
 from labkit.files import artifacts, write_text
 from labkit.ledger.claims import by_seed
-from labkit.ledger.rows import PROFILES, Answer, Attempt, Claim, Decision, LessonAnswer, Prediction, RaceScore, Run
-from labkit.lesson import cards, pages
+from labkit.ledger.rows import (
+    PROFILES,
+    Answer,
+    Attempt,
+    Claim,
+    Decision,
+    LessonAnswer,
+    OwnResult,
+    Prediction,
+    RaceScore,
+    Run,
+)
+from labkit.lesson import cards, pages, pictures
 from labkit.lesson.progress import progress
 from labkit.lesson.syllabus import lessons as syllabus
-from labkit.report._tables import how, newest, panels, sections, whose
-from labkit.ship import board
+from labkit.report._tables import newest, panels, reporter_of, sections, starter_of
+from labkit.report.leaderboard import board
 
-BY_LESSON = {"answers": (LessonAnswer, whose), "decisions": (Decision, whose), "claims": (Claim, whose)}
-BY_LESSON |= {"predictions": (Prediction, how), "exercises": (Answer, how)}
+# {what the template calls it: (row class, the words that set apart the runs shown)}
+BY_LESSON = {
+    "answers": (LessonAnswer, reporter_of),
+    "decisions": (Decision, reporter_of),
+    "claims": (Claim, reporter_of),
+    "predictions": (Prediction, starter_of),
+    "exercises": (Answer, starter_of),
+}
 
 
 def write_report(path: Path | None = None) -> Path:
-    """Write artifacts/report.html (or `path`) from the ledger and the recorded results; returns its path."""
+    """Write artifacts/report.html (or `path`) from the ledger and the recorded results. Returns its path."""
     path = path or artifacts() / "report.html"
     lessons = _lessons(path.parent)
     page = cards.template("report.html").render(
@@ -34,8 +51,10 @@ def write_report(path: Path | None = None) -> Path:
         commits=_commits(lessons),
         written=_when(ledger.now()),
         lessons=lessons,
-        course={each.name: each for each in syllabus()},
+        course={lesson.name: lesson for lesson in syllabus()},
         surprises=_surprises(lessons),
+        own_network=_own_network(),
+        picture=pictures.as_uri,
         tallies=_tallies(),
         boards=board(RaceScore) | board(),
         panels=panels(),
@@ -47,37 +66,57 @@ def write_report(path: Path | None = None) -> Path:
 
 
 def _lessons(folder):
-    """{lesson: its attempts, answers, claims, predictions and exercises}, each of them as [(whose, rows)]."""
-    found = ledger.find(Attempt)
-    attempts = {(row.reported_by or "", row.notebook, -1 if row.seed is None else row.seed): row for row in found}
+    """Return {lesson: {"attempts": rows, and each name of `BY_LESSON`: [(words that set the run apart, rows)]}}."""
     lessons = defaultdict(lambda: defaultdict(list))
-    for row in _with_pages([attempts[name] for name in sorted(attempts)], folder):
+
+    # Of the attempts with the same reporter, notebook and seed the last one counts.
+    newest_attempts = {}
+    for attempt in ledger.find(Attempt):
+        seed = -1 if attempt.seed is None else attempt.seed
+        newest_attempts[attempt.reported_by or "", attempt.notebook, seed] = attempt
+    attempts = [newest_attempts[key] for key in sorted(newest_attempts)]
+    for row in _with_pages(attempts, folder):
         lessons[row["notebook"]]["attempts"].append(row)
-    for part, (kind, apart) in BY_LESSON.items():
-        for name, about, rows in newest(kind, apart):
-            lessons[name][part].append((about, rows))
+
+    for name, (row_class, label_of) in BY_LESSON.items():
+        for notebook, label, rows in newest(row_class, label_of):
+            lessons[notebook][name].append((label, rows))
     return dict(sorted(lessons.items()))
 
 
 def _commits(lessons):
-    """The commits of the course, in the order of the lessons, that the runs shown are of."""
-    of_run = {run.run_key: run.commit for run in ledger.find(Run)}
-    found = [of_run.get(row["run_key"]) for lesson in lessons.values() for row in lesson["attempts"]]
-    return list(dict.fromkeys(filter(None, found)))
+    """Return the commits of the runs shown, in the order of the lessons, each once."""
+    commit_of = {run.run_key: run.commit for run in ledger.find(Run)}
+    commits = {}
+    for lesson in lessons.values():
+        for attempt in lesson["attempts"]:
+            commit = commit_of.get(attempt["run_key"])
+            if commit:
+                commits[commit] = None  # a dict keeps the order
+    return list(commits)
 
 
 def _surprises(lessons):
-    """[(lesson, `Prediction`)] that the reader got wrong by hand, the farthest off first."""
+    """Return [(lesson, `Prediction`)] that the reader got wrong by hand, the farthest off first."""
     wrong = []
     for name, lesson in lessons.items():
-        for about, rows in lesson["predictions"]:
-            if about == "by hand":
+        for label, rows in lesson["predictions"]:
+            if label == "by hand":
                 wrong += [(name, row) for row in rows if (row.source, row.verdict) == ("reader", "off")]
-    return sorted(wrong, key=lambda found: -_miss(found[1]))
+    return sorted(wrong, key=lambda guess: -_miss(guess[1]))
+
+
+def _own_network():
+    """Return [(lesson, `OwnResult`)]: of each lesson the newest row that the reader's own network left here."""
+    own_rows = []
+    for name, reporter, rows in newest(OwnResult, reporter_of):
+        if not reporter:
+            own_rows += [(name, row) for row in rows]
+    return own_rows
 
 
 def _miss(row):
-    """How far off a guess is, as the logarithm of a factor; an option counts least, another sign most."""
+    """Return how far off a guess is: the logarithm of a factor, 0 for an option, infinity for another sign."""
     try:
         factor = float(row.answer) / float(row.result)
     except ValueError:
@@ -88,46 +127,59 @@ def _miss(row):
 
 
 def _tallies():
-    """{(notebook, claim id): "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab"} of the largest profile."""
-    found = {}
+    """Return {(notebook, claim id): outcome over several seeds, in words}, of the largest profile that has some.
+
+    Such as "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab".
+    """
+    sentences = {}
     for profile in PROFILES:
-        for about, tally in by_seed(profile).items():
+        for claim, tally in by_seed(profile).items():
             if len(tally.verdicts) > 1:
-                found[about] = f"{tally.outcome()}: {tally.extent()}, {profile}"
-    return found
+                sentences[claim] = f"{tally.outcome()}: {tally.extent()}, {profile}"
+    return sentences
 
 
 def _with_pages(attempts, folder):
-    """Attempts with links to their executed notebooks and to readable pages beside these.
+    """Return attempts as dicts, with links from `folder` to their notebooks and to readable pages beside these.
 
     The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A reported notebook is
     linked as a file, and has no page: it may hold anything.
     """
-    in_book, files = {}, {}
+    # Find the page or the file of each attempt.
+    book_pages = {}
+    files = {}
     for attempt in attempts:
         page = folder / f"lessons/{attempt.notebook}.html"
         file = artifacts() / (attempt.output or "")
         if page.is_file() and not attempt.reported_by:
-            in_book[attempt] = page
+            book_pages[attempt] = page
         elif file.is_file():
             files[attempt] = file
-    beside = pages.beside([file for attempt, file in files.items() if not attempt.reported_by])
+    page_of_file = pages.readable_pages([file for attempt, file in files.items() if not attempt.reported_by])
+
+    # Add the links to its fields.
     rows = []
     for attempt in attempts:
         file = files.get(attempt)
-        links = {"page": in_book.get(attempt) or beside.get(file), "notebook_file": file}
-        rows.append(asdict(attempt) | {name: path and os.path.relpath(path, folder) for name, path in links.items()})
+        row = asdict(attempt)
+        row["page"] = _link(book_pages.get(attempt) or page_of_file.get(file), folder)
+        row["notebook_file"] = _link(file, folder)
+        rows.append(row)
     return rows
 
 
+def _link(path, folder):
+    return None if path is None else os.path.relpath(path, folder)
+
+
 def _book(folder):
-    """A link from `folder` to the first page of the course as a book, or None where there is none."""
-    for place in (folder, artifacts() / "book"):
-        if (place / "index.html").is_file():
-            return os.path.relpath(place / "index.html", folder)
+    """Return a link from `folder` to the first page of the course as a book, or None where there is none."""
+    for book in (folder, artifacts() / "book"):
+        if (book / "index.html").is_file():
+            return os.path.relpath(book / "index.html", folder)
     return None
 
 
 def _when(text):
-    """An ISO time for people: to the minute, in UTC."""
+    """Return an ISO time for people: to the minute, in UTC."""
     return text.replace("T", " ")[:16] + " UTC" if text else "–"

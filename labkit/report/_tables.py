@@ -7,8 +7,8 @@ from collections import defaultdict
 from dataclasses import asdict
 
 from labkit import device, ledger
+from labkit.format import shown
 from labkit.ledger.rows import Machine, Run
-from labkit.ledger.shown import shown
 
 # The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
 MEASURED = {
@@ -16,88 +16,109 @@ MEASURED = {
                     "latency_p95_ms throughput_per_s size_bytes memory_bytes cost_per_million_usd"),
     "Trainings": ("trainings", "study variant model dataset device threads batch images data_s forward_s backward_s "
                   "optimizer_s total_s accuracy memory_bytes"),
-    "Ratios": ("ratios", "name arm baseline device threads batch median low high floor pairs verdict"),
-    "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms throughput_per_s"),
+    "Ratios": ("ratios", "name arm baseline device threads batch turns median low high beside floor pairs verdict"),
+    "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms throughput_per_s "
+                  "bytes_per_s"),
     "Memory": ("memories", "name device batch peak_bytes tensor_bytes saved_bytes"),
-    "Ceilings": ("ceilings", "name device threads bytes_per_s ops_per_s"),
 }  # fmt: skip
 UNITS = (  # (how a column's name ends, the factor to its unit, the unit)
-    ("ops_per_s", 1, "op/s"), ("bytes_per_s", 1, "B/s"), ("_per_s", 1, None), ("_bytes", 1, "B"), ("_ms", 1e-3, "s"),
+    ("bytes_per_s", 1, "B/s"), ("_per_s", 1, None), ("_bytes", 1, "B"), ("_ms", 1e-3, "s"),
     ("_s", 1, "s"), ("accuracy", 100, "%"),
 )  # fmt: skip
 NOISY = "noisy: other work ran at the same time, or the times spread widely"
+HERE = "this machine"
 
 
-def newest(kind, apart):
-    """[(notebook, what sets its run apart, rows)] in the order of the lessons: of each, the newest run with such rows.
+def newest(row_class, label_of):
+    """Return [(notebook, label, rows)] in the order of the lessons: of each, the newest run with such rows.
 
-    apart  words for a `Run`: of runs that differ in them, the newest of each is shown. With `how`, no answer of a
-           reader is hidden by a later run without one
+    row_class  of the rows, such as `LessonAnswer`
+    label_of   function `Run` -> label. Of the runs of a notebook the newest with each label is shown: with
+               `starter_of`, no answer of a reader is hidden by a later run without one
     """
-    rows, last = defaultdict(list), {}
-    for row in ledger.find(kind):
-        rows[row.run_key].append(row)
+    rows_of_run = defaultdict(list)
+    for row in ledger.find(row_class):
+        rows_of_run[row.run_key].append(row)
+    newest_rows = {}
     for run in sorted(ledger.find(Run), key=lambda run: run.started_utc):
-        if rows[run.run_key]:
-            last[run.notebook, apart(run)] = rows[run.run_key]
-    return [(*about, last[about]) for about in sorted(last)]
+        if rows_of_run[run.run_key]:
+            newest_rows[run.notebook, label_of(run)] = rows_of_run[run.run_key]
+    return [(notebook, label, newest_rows[notebook, label]) for notebook, label in sorted(newest_rows)]
 
 
-def whose(run):
+def reporter_of(run):
+    """Return who reported a run, as the end of a phrase; "" for a run of this ledger."""
     return f", as reported by {run.reported_by}" if run.reported_by else ""
 
 
-def how(run):
-    return ("by the runner" if run.batch_key else "by hand") + whose(run)
+def starter_of(run):
+    """Return how a run was started, and who reported it."""
+    return ("by the runner" if run.batch_key else "by hand") + reporter_of(run)
 
 
 def sections():
-    """All tables as the template needs them: rows by hardware; of others than this machine only with a number."""
-    found = []
-    for title, (table, columns) in MEASURED.items():
-        grids = [_grid(place, rows, columns.split()) for place, rows in _places(table).items() if rows]
-        told = [each for each in grids if each["place"] == "this machine" or any(number for _, number in each["heads"])]
-        found.append({"title": title, "grids": told})
-    return found
+    """Return all tables as the template needs them, each by hardware; of other machines only those with a number."""
+    tables = []
+    for title, (table, column_names) in MEASURED.items():
+        columns = column_names.split()
+        grids = []
+        for hardware, rows in _rows_by_hardware(table).items():
+            if rows:
+                grids.append(_grid(hardware, rows, ["lesson", *columns]))
+        for hardware, rows in ledger.recorded_rows(table).items():
+            grids.append(_grid(hardware, rows, ["experiment", "network", *columns]))
+        tables.append({"title": title, "grids": [grid for grid in grids if grid["place"] == HERE or _has_number(grid)]})
+    return tables
 
 
-def _places(table):
-    """{place: its rows of a table}: this machine first, then others that a cluster had, then the recorded ones."""
-    here, own = device.describe().title, {"this machine": []}
-    elsewhere = {row.machine_key: row.title for row in ledger.find(Machine) if row.title != here}
+def _has_number(grid):
+    return any(is_numeric for _, is_numeric in grid["heads"])
 
-    def place_of(run):
-        return elsewhere.get(run.machine_key, "this machine") + whose(run)
 
-    for _, place, rows in newest(ledger.tables()[table], place_of):
-        own.setdefault(place, []).extend(rows)
-    return {**own, **ledger.recorded_rows(table)}
+def _rows_by_hardware(table):
+    """Return {hardware: its rows of a table}: this machine first, then those of a cluster and those reported."""
+    this_title = device.describe().title
+    other_machines = {row.machine_key: row.title for row in ledger.find(Machine) if row.title != this_title}
+
+    def hardware_of(run):
+        return other_machines.get(run.machine_key, HERE) + reporter_of(run)
+
+    rows_by_hardware = {HERE: []}
+    for _, hardware, rows in newest(ledger.tables()[table], hardware_of):
+        rows_by_hardware.setdefault(hardware, []).extend(rows)
+    return rows_by_hardware
 
 
 def panels():
-    """[(lesson, batch and threads, the picture as a data URI, that in words, {number: deployment})] of this machine.
+    """Return [(lesson, settings, picture as a data URI, picture in words, {number: deployment})] of this machine.
 
     One picture holds the rows of one run on the same threads with the same batch: only they are answers to the same
     images, taken at the same time. Of a run the largest such group is shown, of equal ones that of the smallest batch.
     """
     groups = defaultdict(list)
-    for row in _places("deployments")["this machine"]:
+    for row in _rows_by_hardware("deployments")[HERE]:
         if row.accuracy and row.latency_p50_ms:
             groups[row.run_key, row.device, row.threads, row.batch].append(row)
+
+    def largest_first(group):
+        (_, _, _, batch), rows = group
+        return -len(rows), batch or 0
+
     largest = {}
-    for about, rows in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0][3] or 0)):
+    for (run_key, _, _, _), rows in sorted(groups.items(), key=largest_first):
         if len(rows) > 1:
-            largest.setdefault(about[0], rows)
+            largest.setdefault(run_key, rows)
     return [_panel(rows) for rows in sorted(largest.values(), key=lambda rows: _lesson(rows[0]))]
 
 
 def _lesson(row):
-    """The lesson that took this row, which stands in the key of its run."""
-    found = re.search(r"\d\d_[a-z0-9_]+", row.run_key)
-    return found[0] if found else ""
+    """Return the lesson that took this row, which stands in the key of its run; "" for none."""
+    match = re.search(r"\d\d_[a-z0-9_]+", row.run_key)
+    return match[0] if match else ""
 
 
 def _panel(rows):
+    """Return a picture of deployments, and what stands beside it: see `panels`."""
     from labkit import plots
 
     buffer = io.BytesIO()
@@ -107,42 +128,79 @@ def _panel(rows):
     return _lesson(rows[0]), settings, picture, plots.front_in_words(rows), plots.numbered(rows)
 
 
-def _grid(place, rows, columns):
-    """Rows as cells of text, with numbered remarks.
+def _grid(hardware, rows, names):
+    """Return rows as cells of text, with numbered remarks.
 
     Columns without a value are left out, and what is the same in all rows is said once, above them.
     """
-    listed, shared = {}, []
-    for name in ("lesson", *columns):
-        found = [_lesson(row)[:2] or None if name == "lesson" else getattr(row, name) for row in rows]
-        if len(rows) > 1 and len(set(found)) == 1 and found[0] is not None:
-            shared.append(f"{_head(name)} {_cell(name, found[0])}")
-        elif any(value is not None for value in found):
-            listed[name] = found
-    heads = [(_head(name), any(isinstance(value, int | float) for value in found)) for name, found in listed.items()]
-    remarks, lines = {}, []  # {remark: its number}
-    for number, row in enumerate(rows):
-        notes = [str(remarks.setdefault(remark, len(remarks) + 1)) for remark in _remarks(asdict(row))]
-        lines.append(([_cell(name, found[number]) for name, found in listed.items()], ", ".join(notes)))
-    return {"place": place, "heads": heads, "lines": lines, "remarks": remarks, "shared": " · ".join(shared)}
+    # Sort the columns into those that are listed and those with one value for all rows.
+    columns = {}
+    shared = []
+    for name in names:
+        column = [_value(row, name) for row in rows]
+        if len(rows) > 1 and len(set(column)) == 1 and column[0] is not None:
+            shared.append(f"{_head(name)} {_cell(name, column[0])}")
+        elif any(value is not None for value in column):
+            columns[name] = column
+
+    # Write a line per row; equal remarks have one number.
+    lines = []
+    number_of_remark = {}
+    for index, row in enumerate(rows):
+        cells = [_cell(name, column[index]) for name, column in columns.items()]
+        numbers = []
+        for remark in _remarks(asdict(row)):
+            numbers.append(str(number_of_remark.setdefault(remark, len(number_of_remark) + 1)))
+        lines.append((cells, ", ".join(numbers)))
+    return {
+        "place": hardware,
+        "heads": [(_head(name), _is_numeric(column)) for name, column in columns.items()],
+        "lines": lines,
+        "remarks": number_of_remark,
+        "shared": " · ".join(shared),
+    }
+
+
+def _value(row, name):
+    """Return the value of a row in a column; of the lesson only its number."""
+    if name == "lesson":
+        return _lesson(row)[:2] or None
+    return getattr(row, name)
+
+
+def _is_numeric(column):
+    return any(isinstance(value, int | float) for value in column)
 
 
 def _remarks(row):
-    """Why numbers of a row are missing or doubtful."""
-    found = [row.get("noise") or NOISY] if row.get("noisy") else []
-    for reasons in filter(None, (row.get("reason"), row.get("tail_reason"))):
-        found += reasons.split("; ")
-    return list(dict.fromkeys(found))
+    """Return why numbers of a row are missing or doubtful, each reason once."""
+    remarks = []
+    if row.get("noisy"):
+        remarks.append(row.get("noise") or NOISY)
+    for reasons in (row.get("reason"), row.get("tail_reason")):
+        if reasons:
+            remarks += reasons.split("; ")
+    return list(dict.fromkeys(remarks))
 
 
 def _cell(name, value):
-    """A value as text, in the unit that its column's name says."""
-    if value is None or isinstance(value, str) or (name == "floor" and not value):  # 0: nothing ran against itself
+    """Return a value as text, in the unit that its column's name says."""
+    if value is None or isinstance(value, str):
         return value or "–"
-    factor, unit = next((about for ending, *about in UNITS if name.endswith(ending)), (1, None))
+    if name == "floor" and not value:  # 0: nothing ran against itself
+        return "–"
+    factor, unit = _unit_of(name)
     return shown(value * factor, unit, digits=4 if unit in ("%", None) else 3)
 
 
+def _unit_of(name):
+    """Return (factor, unit) of a column; (1, None) for one without a unit."""
+    for ending, factor, unit in UNITS:
+        if name.endswith(ending):
+            return factor, unit
+    return 1, None
+
+
 def _head(name):
-    """A column's name for people, without the unit that its cells have."""
+    """Return a column's name for people, without the unit that its cells have."""
     return re.sub(r"_(bytes|ms|s|j)$", "", name.replace("_per_s", "_per_second")).replace("_", " ")

@@ -1,8 +1,8 @@
 """Executes notebooks in batches: `from labkit.runner import run_batch`.
 
-A batch (`batch`) starts a worker process for each notebook (`process`). The worker has papermill execute the notebook
-(`worker`), with an engine that believes only the completion record in the ledger (`engine`). No process is left behind
-(`keeper`), and executed notebooks are whole or not there at all.
+A batch (`batch`) has papermill execute each notebook (`local`), in a process of its own (`execute`), with an engine
+that believes only the completion record in the ledger (`engine`). No process is left behind (`labkit.device.child`),
+and executed notebooks are whole or not there at all.
 """
 
 from typing import Any
@@ -18,6 +18,6 @@ def run_batch(notebooks: Any = None, *, show: bool = True, **settings: Any) -> A
     errors     LabError for unknown notebooks, profiles or parameters, when another batch is running, and when the
                ledger may not be written; OSError when the disk is full
     """
-    from labkit.runner import batch, tasks  # here, so that a worker and the keeper start without them
+    from labkit.runner import batch, tasks  # here, so that a process that executes a notebook starts without them
 
     return batch.run(notebooks, tasks.BatchSettings(**settings), show=show)

@@ -6,16 +6,19 @@ finds it in `LABKIT_RUN_KEY`. A batch is known by its settings and by the digest
 
 import json
 import uuid
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from filelock import FileLock, Timeout
+
 from labkit import ledger
-from labkit.errors import require_known
+from labkit.errors import LabError, require_known
 from labkit.files import artifacts
 from labkit.ledger.rows import Attempt, Batch, Completion
-from labkit.runner import cluster, keeper, process, sources, tasks
+from labkit.runner import local, sources, tasks
 from labkit.runner.progress import Progress, expected_seconds
-from labkit.runner.tasks import PROFILES, label
+from labkit.runner.stop import stoppable
+from labkit.runner.tasks import LIMITS, label
 
 
 @dataclass(frozen=True)
@@ -26,38 +29,63 @@ class Result:
 
     @property
     def ok(self):
-        """Whether every task passed."""
+        """True if every task passed."""
         return all(attempt.status == "passed" for attempt in self.attempts)
 
 
 def run(notebooks, settings, *, show):
-    """The work of `labkit.runner.run_batch`; `settings` is a `BatchSettings`."""
-    require_known(settings.profile, PROFILES, "profile")
-    wanted = tasks.listed(sources.find(notebooks), settings)
-    with keeper.stoppable() as go_on, keeper.only_batch() as lock:
-        _end_stale()
-        batch, passed_before = _begin(wanted, settings)
-        todo = [task for task in wanted if label(task) not in passed_before]
-        jobs = [(task, tasks.attempt(task, batch.batch_key, settings)) for task in todo]
+    """Do the work of `labkit.runner.run_batch`; `settings` is a `BatchSettings`. Returns a `Result`."""
+    require_known(settings.profile, LIMITS, "profile")
+    all_tasks = tasks.listed(sources.find(notebooks), settings)
+    with stoppable() as go_on, _only_batch():
+        _settle_stale_attempts()
+        # What has passed in an earlier start of this batch is not run again.
+        batch, attempts = _begin(all_tasks, settings)
+        todo = [task for task in all_tasks if label(task) not in attempts]
         progress = Progress(show, expected_seconds(todo, settings.profile), settings.at_a_time())
+        for name in attempts:
+            progress.say(f"{name}  passed before, not run again")
         try:
-            with keeper.private_places(lock) as private, progress.moving:
-                for name in passed_before:
-                    progress.say(f"{name}  passed before, not run again")
-                run_jobs = cluster.run if settings.cluster else process.run
-                ended = run_jobs(jobs, settings, private=private, progress=progress, go_on=go_on)
-                with closing(ended):
-                    done = passed_before | {label(attempt): attempt for attempt in ended}
+            for attempt in _run(todo, batch, settings, progress=progress, go_on=go_on):
+                attempts[label(attempt)] = attempt
         finally:
-            _end_stale()
-        result = Result([done[label(task)] for task in wanted])
+            _settle_stale_attempts()
+        result = Result([attempts[label(task)] for task in all_tasks])
         ledger.add(replace(batch, status="passed" if result.ok else "failed"))
         progress.finish(result.attempts)
     return result
 
 
+def _run(todo, batch, settings, *, progress, go_on):
+    """Run tasks, here or on a cluster, and yield the `Attempt` of each when it has ended."""
+    run_jobs = local.run
+    if settings.cluster:
+        from labkit.runner import cluster  # here: only a cluster needs it
+
+        run_jobs = cluster.run
+    jobs = [(task, tasks.attempt(task, batch.batch_key, settings)) for task in todo]
+    with progress.moving, closing(run_jobs(jobs, settings, progress=progress, go_on=go_on)) as ended:
+        yield from ended
+
+
+@contextmanager
+def _only_batch():
+    """Hold the lock of the artifacts, or raise LabError; files that a kill left unfinished are removed."""
+    try:
+        with FileLock(artifacts() / ".batch.lock", timeout=0):
+            for unfinished in (artifacts() / "executed").glob("*/.*.tmp"):
+                unfinished.unlink(missing_ok=True)
+            yield
+    except Timeout:
+        raise LabError(
+            "Another batch is running on these artifacts.",
+            found=".batch.lock",
+            fix="wait until it ends, or set LABKIT_ARTIFACTS to another folder",
+        ) from None
+
+
 def _is_finished(attempt):
-    """Whether an earlier attempt passed and its output is still there: it need not run again.
+    """True if an earlier attempt passed and its output is still there: it need not run again.
 
     The output is published only after the run was found to count, and it carries the key of its run.
     """
@@ -67,7 +95,7 @@ def _is_finished(attempt):
     return False
 
 
-def _end_stale():
+def _settle_stale_attempts():
     """Settle attempts that were running when their batch was stopped or killed; this batch has the lock, none runs.
 
     An attempt whose output was published has passed.
@@ -89,24 +117,28 @@ def _end_stale():
             ledger.add(replace(stale, status="interrupted", reason="the batch was stopped", output=None))
 
 
-def _begin(wanted, settings):
-    """The batch to run, new or continued, and {label: Attempt} of the tasks that need not run again.
+def _begin(all_tasks, settings):
+    """Return the batch to run, new or continued, and {label: Attempt} of the tasks that need not run again.
 
     A batch that began on a cluster may be continued on this machine, and the reverse.
     """
-    known = {
+    identity = {
         "profile": settings.profile,
         "solutions": settings.solutions,
         "strict": settings.strict,
-        "tasks": [(label(task), task.parameters) for task in wanted],
-        "digest": sources.digest(dict.fromkeys(task.source.path for task in wanted)),
+        "tasks": [(label(task), task.parameters) for task in all_tasks],
+        "digest": sources.digest(dict.fromkeys(task.source.path for task in all_tasks)),
     }
-    text = json.dumps(known, sort_keys=True)
-    earlier = sorted(ledger.find(Batch, settings=text), key=lambda row: row.started_utc)
+    identity_text = json.dumps(identity, sort_keys=True)
+    earlier = sorted(ledger.find(Batch, settings=identity_text), key=lambda row: row.started_utc)
     if earlier and earlier[-1].status != "passed" and not settings.fresh:
         passed = ledger.find(Attempt, batch_key=earlier[-1].batch_key, status="passed")
-        return earlier[-1], {label(row): row for row in passed if _is_finished(row)}
+        return earlier[-1], {label(attempt): attempt for attempt in passed if _is_finished(attempt)}
     started = ledger.now()
-    batch = Batch(batch_key=f"{started[:19]}-{uuid.uuid4().hex[:6]}", settings=text, started_utc=started)
+    batch = Batch(
+        batch_key=f"{started[:19]}-{uuid.uuid4().hex[:6]}",
+        settings=identity_text,
+        started_utc=started,
+    )
     ledger.add(batch)
     return batch, {}

@@ -7,9 +7,11 @@ command. `labkit.runner.remote` is the worker's side.
 
 import asyncio
 import logging
+import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from labkit import ledger
 from labkit.device import packages
@@ -18,7 +20,7 @@ from labkit.ledger.merge import merge
 from labkit.ledger.rows import Attempt
 from labkit.runner import remote, sources
 
-CONNECT_S = 10
+CONNECT_S = 30  # a scheduler on a busy machine answers late
 NO_WORKER_S = 600
 POLL_S = 0.5
 MACHINE = "labkit"  # the dask resource of which each worker has one; a lesson that measures takes all of it
@@ -26,47 +28,53 @@ START_WORKER = "dask worker {} --nthreads 2 --resources labkit=1 (see docs/clust
 GOES_ON = "the same command then goes on, and what has passed is not run again"
 
 
-def run(jobs, settings, *, private, progress, go_on):
+def run(jobs, settings, *, progress, go_on):
     """Run tasks on a cluster and yield the `Attempt` of each when it has ended.
 
-    jobs     list of (task, `Attempt`)
-    private  (runtime folder, work folder, token): see `keeper.private_places`
+    jobs      list of (`labkit.runner.tasks.NotebookTask`, `Attempt`)
+    settings  `labkit.runner.tasks.BatchSettings`
+    progress  a `Progress`
+    go_on     called now and then; raises when the batch was told to stop
     """
     with _connected(settings) as client:
+        # Those that measure last, because such a one waits until a worker has nothing else to do.
         jobs = sorted(jobs, key=lambda job: job[0].source.measures)
-        out = {_send(client, task, settings, place): attempt for place, (task, attempt) in enumerate(jobs)}
-        seen = time.monotonic()
-        while out:
+        unfinished = {}
+        for position, (task, attempt) in enumerate(jobs):
+            unfinished[_submit(client, task, settings, position)] = attempt
+        worker_seen = time.monotonic()
+        while unfinished:
             go_on()
             progress.tick({})
-            seen = _seen(client, seen)
-            for future in [future for future in out if future.done()]:
-                attempt = _settled(out.pop(future), future, private[1])
-                progress.end(attempt)
-                yield attempt
+            worker_seen = _time_of_worker(client, worker_seen)
+            for future in list(unfinished):
+                if future.done():
+                    attempt = _settled(unfinished.pop(future), future)
+                    progress.end(attempt)
+                    yield attempt
             time.sleep(POLL_S)
 
 
 @contextmanager
 def _connected(settings):
-    """A dask client; `local` starts a worker on this machine, which only this machine can reach."""
+    """Yield a dask client; `local` starts a worker on this machine, which only this machine can reach."""
     distributed = packages.imported(
         "distributed",
-        what="A cluster needs the package `distributed`.",
+        problem="A cluster needs the package `distributed`.",
         fix="pip install distributed, or leave out --cluster",
     )
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is to be known is said here in other words
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # labkit's own messages say what there is to know
     address = settings.cluster
-    with ExitStack() as opened:
+    with ExitStack() as contexts:
         if address == "local":
-            here = distributed.LocalCluster(
+            local_cluster = distributed.LocalCluster(
                 n_workers=1,
                 threads_per_worker=settings.at_a_time(),
                 resources={MACHINE: 1},
                 host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
             )
-            address = opened.enter_context(here).scheduler_address
+            address = contexts.enter_context(local_cluster).scheduler_address
         try:
             asyncio.run(_reach(address))
         except (OSError, ValueError, RuntimeError, TypeError) as error:
@@ -76,7 +84,7 @@ def _connected(settings):
                 found=f"{address}: {str(error).splitlines()[0]}",
                 fix="dask scheduler --host 127.0.0.1 (see docs/cluster.md)",
             ) from error
-        client = opened.enter_context(distributed.Client(address, timeout=CONNECT_S, set_as_default=False))
+        client = contexts.enter_context(distributed.Client(address, timeout=CONNECT_S, set_as_default=False))
         client.get_versions(check=True)  # dask warns where packages differ
         yield client
 
@@ -86,42 +94,46 @@ async def _reach(address):
     from distributed import Security
     from distributed.comm import connect
 
-    comm = await connect(address, timeout=CONNECT_S, **Security().get_connection_args("client"))
-    await comm.close()
+    connection = await connect(address, timeout=CONNECT_S, **Security().get_connection_args("client"))
+    await connection.close()
 
 
-def _send(client, task, settings, place):
-    """Give a task to the cluster; returns its future. `place` is its number in the order of the batch."""
+def _submit(client, task, settings, position):
+    """Give a task to the cluster, which takes it in the order of the batch; returns its future."""
     seeds = () if task.seed is None else (task.seed,)
-    job = {
-        "course": sources.course(),
-        "name": task.source.name,
-        "text": task.source.path.read_text(encoding="utf-8"),
-        "settings": vars(settings) | {"cluster": None, "seeds": seeds},
-    }
-    alone = task.source.measures and not settings.together
-    share = 1 if alone else 1 / (settings.together or 2)
-    return client.submit(remote.run_task, job, resources={MACHINE: share}, priority=-place, pure=False)
+    settings_of_task = vars(settings) | {"cluster": None, "seeds": seeds}
+    share_of_worker = 1 if settings.runs_alone(task) else 1 / (settings.together or 2)
+    return client.submit(
+        remote.run_task,
+        sources.course(),
+        task.source.name,
+        task.source.path.read_text(encoding="utf-8"),
+        settings_of_task,
+        resources={MACHINE: share_of_worker},
+        priority=-position,
+        pure=False,
+    )
 
 
-def _seen(client, before):
-    """When a worker that can take a lesson was last there; LabError instead of waiting for ever."""
+def _time_of_worker(client, earlier):
+    """Return when a worker that can take a lesson was last there; LabError instead of waiting for ever."""
     try:
         workers = client.scheduler_info()["workers"].values()
     except (OSError, KeyError) as error:  # without its scheduler a client knows of no "workers"
-        raise _lost(error) from error
+        raise _scheduler_lost(error) from error
     if any(worker["resources"].get(MACHINE, 0) >= 1 for worker in workers):
         return time.monotonic()
-    if workers or time.monotonic() - before > NO_WORKER_S:
+    if workers or time.monotonic() - earlier > NO_WORKER_S:
         raise LabError(
             "The cluster has no worker that can take a lesson.",
             found=f"{len(workers)} without --resources labkit=1" if workers else "none",
             fix=f"{START_WORKER.format(client.scheduler.address)}; {GOES_ON}",
         )
-    return before
+    return earlier
 
 
-def _lost(error):
+def _scheduler_lost(error):
+    """Return the LabError of a scheduler that no longer answers."""
     return LabError(
         "The scheduler went away.",
         found=str(error).splitlines()[0],
@@ -129,20 +141,24 @@ def _lost(error):
     )
 
 
-def _settled(sent, future, work):
-    """The `Attempt` of a task that has ended, stored with all its rows; `sent` is the attempt as it was planned."""
+def _settled(planned, future):
+    """Return the `Attempt` of a task that has ended, stored with all its rows.
+
+    planned  the `Attempt` as it was sent; the run keeps the key that it had on the worker
+    """
     try:
         host, content = future.result()
-    except LabError:
+    except LabError:  # of the whole batch, such as another version of the course
         raise
     except Exception as error:
         if future.status != "error":  # the task did not fail: nobody says any more what became of it
-            raise _lost(error) from error
+            raise _scheduler_lost(error) from error
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        failed = replace(sent, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
+        failed = replace(planned, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
         ledger.add(failed)
         return failed
-    parcel = work / "parcel.zip"
-    parcel.write_bytes(content)
-    rows = merge(parcel, as_ours={"batch_key": sent.batch_key, "host": host})  # a run keeps the key it had there
+    with tempfile.TemporaryDirectory() as folder:
+        parcel = Path(folder) / "parcel.zip"
+        parcel.write_bytes(content)
+        rows = merge(parcel, as_ours={"batch_key": planned.batch_key, "host": host})
     return next(row for row in rows if isinstance(row, Attempt))

@@ -7,12 +7,9 @@ wrote the completion record. Papermill alone takes `sys.exit(0)` for a success.
 Papermill imports this module at the end of its own import. A module that imports this one imports papermill first.
 """
 
-import json
 import os
 import time
 import uuid
-from functools import partial
-from pathlib import Path
 
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from papermill.clientwrap import PapermillNotebookClient
@@ -22,10 +19,9 @@ from traitlets.config import Config
 
 from labkit import ledger
 from labkit.ledger.rows import Completion
-from labkit.lesson import exercises
-from labkit.lesson.pages import name_pictures
-from labkit.runner.process import how_it_ended
-from labkit.runner.tasks import PROFILES
+from labkit.runner.pictures import name_pictures
+from labkit.runner.sources import defaults_of
+from labkit.runner.tasks import LIMITS
 
 
 class LessonFailed(PapermillException):
@@ -37,20 +33,31 @@ class LessonEngine(NBClientEngine):
 
     It takes these options of `papermill.execute_notebook`, beside papermill's own:
 
+    run_key            the key of this run in the ledger; None: a new one
     solutions          fill the reference answers into the cells tagged `exercise`
-    tell               called with {"total", "started", "done"}, numbers of code cells, whenever one of them changes
+    note_progress      called with the numbers of code cells that are done and that there are, at first and after each
     execution_timeout  most seconds for one cell; None means the profile's
-    kernel             traits of the kernel manager
+    kernel             {name: value}: traits of the kernel manager
     """
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man, kernel_name, *, start_timeout, kernel=None, solutions=False, **options):
-        for cell in nb_man.nb.cells:
-            if solutions and "exercise" in cell.metadata.tags:
-                cell.source = exercises.fill(cell.source)
-                cell.metadata.tags.append("solution")
-        run = _LessonRun(nb_man.nb, options)
-        nb_man.save = partial(_save, nb_man)
+    def execute_managed_notebook(
+        cls,
+        nb_man,
+        kernel_name,
+        *,
+        start_timeout,
+        execution_timeout=None,
+        run_key=None,
+        solutions=False,
+        note_progress=None,
+        kernel=None,
+        **options,
+    ):
+        _require_known_parameters(nb_man.nb)
+        if solutions:
+            _fill_exercises(nb_man.nb.cells)
+        run = _LessonRun(nb_man.nb, run_key, cell_s=execution_timeout, note_progress=note_progress)
         run.client = PapermillNotebookClient(
             nb_man,
             kernel_name=kernel_name,
@@ -61,7 +68,9 @@ class LessonEngine(NBClientEngine):
             on_cell_execute=run.cell_starts,
             on_cell_executed=run.cell_ended,
             on_cell_error=run.cell_failed,
-            **{name: options.get(name) for name in ("log_output", "stdout_file", "stderr_file")},
+            log_output=options.get("log_output", False),
+            stdout_file=options.get("stdout_file"),
+            stderr_file=options.get("stderr_file"),
         )
         try:
             run.execute()
@@ -72,56 +81,85 @@ class LessonEngine(NBClientEngine):
             raise
 
 
+def _require_known_parameters(nb):
+    """Raise LessonFailed where a parameter was given that the notebook has not: papermill would go on without it."""
+    parameters = defaults_of(nb.cells)
+    unknown = [name for name in nb.metadata.papermill.get("parameters") or {} if name not in parameters]
+    if unknown and not parameters:
+        raise LessonFailed("no cell has the tag `parameters`: an editor may have dropped it, so that none can be set")
+    if unknown:
+        raise LessonFailed(f"the notebook has no parameter {unknown[0]!r}; there are {', '.join(parameters)}")
+
+
+def _fill_exercises(cells):
+    """Put the reference answers into the cells tagged `exercise`."""
+    from labkit.lesson import exercises  # here: only some runs want it, and it takes its time to import
+
+    for cell in cells:
+        if "exercise" in cell.metadata.tags:
+            cell.source = exercises.fill(cell.source)
+            cell.metadata.tags.append("solution")
+
+
 class _LessonRun:
     """How far one run of a notebook is, and why it does not count."""
 
-    def __init__(self, nb, options):
+    def __init__(self, nb, run_key, *, cell_s, note_progress):
         parameters = nb.metadata.papermill.get("parameters") or {}
-        cell_s, self.notebook_s, _ = PROFILES.get(parameters.get("profile"), PROFILES["lab"])
-        self.cell_s = options.get("execution_timeout") or cell_s
-        self.ends = time.monotonic() + self.notebook_s
-        self.tell = options.get("tell") or (lambda state: None)
-        self.key = os.environ.get("LABKIT_RUN_KEY") or f"papermill-{uuid.uuid4().hex[:12]}"
-        nb.metadata.setdefault("labkit", {})["run_key"] = self.key
-        for place in ("input_path", "output_path"):  # an executed notebook names no folder of this machine
-            nb.metadata.papermill.pop(place, None)
-        total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb.cells)
-        self.state = {"total": total, "started": 0, "done": 0}
-        self.client = self.cell = self.kernel = self.error = None
+        limits = LIMITS.get(parameters.get("profile"), LIMITS["lab"])
+        self.cell_s = cell_s or limits.cell_s
+        self.notebook_s = limits.notebook_s
+        self.deadline = time.monotonic() + self.notebook_s
+        self.note_progress = note_progress
+        self.run_key = run_key or f"papermill-{uuid.uuid4().hex[:12]}"
+        nb.metadata.setdefault("labkit", {})["run_key"] = self.run_key
+        for name in ("input_path", "output_path"):  # an executed notebook names no folder of this machine
+            nb.metadata.papermill.pop(name, None)
+        self.total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb.cells)
+        self.started = 0
+        self.done = 0
+        self.client = None
+        self.cell = None  # the one that runs
+        self.kernel = None  # its process
+        self.error = None
 
     def execute(self):
         """Run all cells; LessonFailed when one fails, or when the last one did not write the completion record."""
-        environment = os.environ | {"LABKIT_RUN_KEY": self.key, "LABKIT_HEADLESS": "1"}
+        self._tell_progress()
+        environment = os.environ | {"LABKIT_RUN_KEY": self.run_key, "LABKIT_HEADLESS": "1"}
         try:
             self.client.execute(env=environment)
         except CellTimeoutError:
-            whole = time.monotonic() > self.ends
-            limit_s = self.notebook_s if whole else self.cell_s
-            self.error = f"the {'notebook' if whole else 'cell'} ran longer than its deadline of {limit_s:g} s"
+            if time.monotonic() > self.deadline:
+                self.error = f"the notebook ran longer than its deadline of {self.notebook_s:g} s"
+            else:
+                self.error = f"the cell ran longer than its deadline of {self.cell_s:g} s"
         except DeadKernelError:
-            self.error = f"the kernel {how_it_ended(self.kernel)}"
+            self.error = f"the kernel {_end_in_words(self.kernel)}"
         if self.error:
-            raise LessonFailed(f"{self.error}, in code cell {self.state['started']} of {self.state['total']}")
+            raise LessonFailed(f"{self.error}, in code cell {self.started} of {self.total}")
         self._require_record()
 
     def _require_record(self):
-        found = ledger.find(Completion, run_key=self.key)
-        if not found:
+        """Raise LessonFailed unless the last cell wrote the completion record."""
+        records = ledger.find(Completion, run_key=self.run_key)
+        if not records:
             raise LessonFailed("the notebook ended without its completion record: does its last cell call recap()?")
-        place, last = found[0].cell_count, self.state["total"]
-        if place != last:
-            where = f"the completion record was written in code cell {place}, not in the last one ({last})"
-            raise LessonFailed(f"{where}: recap() belongs into the last cell")
+        position = records[0].cell_count
+        if position != self.total:
+            raise LessonFailed(
+                f"the completion record was written in code cell {position}, not in the last one ({self.total}): "
+                "recap() belongs into the last cell"
+            )
 
     def seconds_left(self, cell):
-        """The deadline of the next cell."""
-        return max(min(self.cell_s, self.ends - time.monotonic()), 0.1)
+        """Return the deadline of the next cell."""
+        return max(min(self.cell_s, self.deadline - time.monotonic()), 0.1)
 
     def cell_starts(self, cell, cell_index):
         self.cell = cell
         self.kernel = self.client.km.provisioner.process
-        self.state["started"] += 1
-        self.tell(self.state)
+        self.started += 1
 
     def cell_failed(self, cell, cell_index, execute_reply):
         reply = execute_reply["content"]
@@ -129,15 +167,17 @@ class _LessonRun:
 
     def cell_ended(self, cell, cell_index, execute_reply):
         if execute_reply and execute_reply["content"]["status"] == "ok":
-            self.state["done"] += 1
-            self.tell(self.state)
+            self.done += 1
+            self._tell_progress()
+
+    def _tell_progress(self):
+        if self.note_progress:
+            self.note_progress(self.done, self.total)
 
 
-def _save(nb_man):
-    """Save the notebook whole. Papermill's own `save` checks it again, which takes longer than most cells."""
-    path = nb_man.output_path
-    if path:
-        part = Path(f"{path}.part")
-        part.write_text(json.dumps(nb_man.nb))
-        part.replace(path)
-    nb_man.last_save_time = nb_man.now()
+def _end_in_words(process):
+    """Return how a kernel's process ended; "died" where its exit status is not known."""
+    code = None if process is None else process.poll()
+    if code is None:
+        return "died"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"

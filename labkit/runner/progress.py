@@ -7,19 +7,19 @@ from rich.console import Console
 
 from labkit import ledger
 from labkit.ledger.rows import Attempt
-from labkit.runner.tasks import PROFILES, label
+from labkit.runner.tasks import LIMITS, label
 
 LINE_EVERY_S = 10
 
 
 def expected_seconds(tasks, profile):
-    """{label: seconds} each task may take: as long as its notebook took when it last passed in this profile.
+    """Return how long each task may take: as long as its notebook took when it last passed in this profile.
 
-    One that never passed takes what a notebook takes as a rule.
+    It is {label: seconds}. One that never passed takes what a notebook takes as a rule.
     """
     passed = ledger.find(Attempt, profile=profile, status="passed", reported_by=None)
     took = {row.notebook: row.seconds for row in passed}
-    return {label(task): took.get(task.notebook, PROFILES[profile][-1]) for task in tasks}
+    return {label(task): took.get(task.notebook, LIMITS[profile].usual_s) for task in tasks}
 
 
 class Progress:
@@ -31,35 +31,40 @@ class Progress:
     """
 
     def __init__(self, show, expected, together):
-        self.expected, self.together = expected, together
+        self.expected = expected
+        self.together = together
         self.begun = {}
-        self.said = time.monotonic()
-        self.took = self.foreseen = 0  # seconds of the notebooks that have ended
+        self.printed_at = time.monotonic()  # the last line about a moment
+        self.took = 0  # seconds of the notebooks that have ended
+        self.foreseen = 0  # and those that were expected of them
         self.console = Console(quiet=not show, markup=False, highlight=False, soft_wrap=True)
         self.moving = self.console.status("") if self.console.is_terminal else nullcontext()  # a `with` shows it
 
     def say(self, text):
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(text)
 
     def begin(self, name):
-        """A task starts."""
+        """Note that a task starts."""
         self.begun[name] = time.monotonic()
         self.say(f"{name}  started, {self.left()}")
 
-    def tick(self, places):
-        """A moment passed. places: {label: place} of the tasks that run, such as "cell 3/20"."""
+    def tick(self, positions):
+        """Show how far the batch is by now.
+
+        positions  {label: position} of the tasks that run, such as "cell 3/20"
+        """
         now = time.monotonic()
-        spent = [f"{name}  {place}  {now - self.begun[name]:.0f} s" for name, place in places.items()]
-        text = ", ".join([*spent, self.left()])
+        running = [f"{name}  {position}  {now - self.begun[name]:.0f} s" for name, position in positions.items()]
+        text = ", ".join([*running, self.left()])
         if self.console.is_terminal:
             self.moving.update(text)
-        elif spent and now - self.said >= LINE_EVERY_S:
-            self.said = now
+        elif running and now - self.printed_at >= LINE_EVERY_S:
+            self.printed_at = now
             self.say(text)
 
     def left(self):
-        """About how long the batch may still take, in words."""
+        """Return about how long the batch may still take, in words."""
         now = time.monotonic()
         still = [max(seconds - (now - self.begun.get(name, now)), 1) for name, seconds in self.expected.items()]
         pace = self.took / self.foreseen if self.foreseen else 1
@@ -67,15 +72,17 @@ class Progress:
         return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
 
     def end(self, attempt):
-        """A task ended: an `Attempt` row."""
+        """Note that a task ended: an `Attempt` row."""
         name = label(attempt)
-        self.took, self.foreseen = self.took + attempt.seconds, self.foreseen + self.expected.pop(name)
+        self.took += attempt.seconds
+        self.foreseen += self.expected.pop(name)
         cells = f"{attempt.cells_done}/{attempt.cells_total or '?'}"
-        parts = [name, attempt.status, cells, f"{attempt.seconds:.1f} s", attempt.host and f"on {attempt.host}"]
-        self.say("  ".join(filter(None, [*parts, attempt.reason])))
+        host = attempt.host and f"on {attempt.host}"
+        columns = [name, attempt.status, cells, f"{attempt.seconds:.1f} s", host, attempt.reason]
+        self.say("  ".join(filter(None, columns)))
 
     def finish(self, attempts):
-        """All tasks ended: their `Attempt` rows."""
+        """Say how the batch ended: the `Attempt` rows of all its tasks."""
         failed = [attempt for attempt in attempts if attempt.status != "passed"]
         self.say(f"\n{len(attempts) - len(failed)} of {len(attempts)} notebooks passed.")
         for attempt in failed:

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.errors import LabError
-from labkit.files import notebooks, sha256, short_digest
+from labkit.files import notebooks, root, sha256, short_digest
+from labkit.notebook import read_notebook
+
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Notebook(NamedTuple):
@@ -25,11 +28,14 @@ class Notebook(NamedTuple):
 
 
 def find(names: Iterable[str] | None = None) -> list[Notebook]:
-    """The named notebooks, or all, as `Notebook`s in the order of the course.
+    """Return the named notebooks, or all, as `Notebook`s in the order of the course.
 
     names  such as "01", "01_deployment_fundamentals", or a path; LabError when one does not exist or cannot be read
     """
-    paths = notebooks() if names is None else list(dict.fromkeys(_locate(str(name)) for name in names))
+    if names is None:
+        paths = notebooks()
+    else:
+        paths = list(dict.fromkeys(_locate(str(name)) for name in names))
     stems = [path.stem for path in paths]
     if not paths or len(set(stems)) < len(stems):
         raise LabError(
@@ -41,7 +47,7 @@ def find(names: Iterable[str] | None = None) -> list[Notebook]:
 
 
 def _locate(name):
-    """The path of one notebook: a file that is there, or a lesson by number or name."""
+    """Return the path of one notebook: a file that is there, or a lesson by number or name."""
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name).resolve()
     every = notebooks()
@@ -56,14 +62,13 @@ def _locate(name):
 
 
 def _read(path):
+    notebook = read_notebook(path)
     try:
-        page = json.loads(path.read_bytes())
-        tagged = ["".join(cell["source"]) for cell in page["cells"] if "parameters" in cell["metadata"].get("tags", [])]
         return Notebook(
             path.stem,
             path,
-            bool(page["metadata"].get("labkit", {}).get("measures")),
-            _defaults("\n".join(tagged[:1])),
+            bool(notebook.metadata.get("labkit", {}).get("measures")),
+            defaults_of(notebook.cells),
         )
     except (ValueError, KeyError, TypeError, AttributeError, SyntaxError) as error:
         raise LabError(
@@ -74,32 +79,41 @@ def _read(path):
         ) from error
 
 
-def _defaults(text):
-    """{name: default} of the lines `name = value` of the cell tagged `parameters`."""
-    found = {}
-    for line in ast.parse(text).body:
+def defaults_of(cells):
+    """Return {name: default} of the lines `name = value` of the cell tagged `parameters`; {} where none is."""
+    tagged = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    defaults = {}
+    for line in ast.parse("\n".join(tagged[:1])).body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
             try:
-                found[line.targets[0].id] = ast.literal_eval(line.value)
+                defaults[line.targets[0].id] = ast.literal_eval(line.value)
             except ValueError:
-                found[line.targets[0].id] = None
-    return found
+                defaults[line.targets[0].id] = None
+    return defaults
 
 
 def typed(notebook, parameters):
-    """The parameters as this notebook's types; LabError for an unknown name or a value that does not fit."""
+    """Return the parameters as this notebook's types; LabError for an unknown name or a value that does not fit."""
+    if parameters and not notebook.parameters:
+        raise LabError(
+            f"{notebook.path.name} has no cell with the tag `parameters`: an editor may have dropped it.",
+            expected="the tag on the cell that sets profile and seed",
+            found="no parameters, so that none can be set",
+            fix="add the tag (in JupyterLab: the gear at the upper right); of a lesson, `labkit reset` with its number "
+            "gives a fresh copy and keeps yours in old/",
+        )
     for name in parameters:
         if name not in notebook.parameters:
             raise LabError(
                 f"The notebook {notebook.name} has no parameter {name!r}.",
-                expected=", ".join(notebook.parameters) or "nothing: it has no cell tagged `parameters`",
+                expected=", ".join(notebook.parameters),
                 fix="leave it out, or name the notebooks that have it",
             )
     return {name: _converted(notebook, name, value) for name, value in parameters.items()}
 
 
 def _converted(notebook, name, value):
-    """One value as the type of the notebook's default; a default of None takes any."""
+    """Return one value as the type of the notebook's default; a default of None takes any."""
     default = notebook.parameters[name]
     try:
         if type(default) in (int, float) and type(value) in (int, str):
@@ -118,12 +132,35 @@ def _converted(notebook, name, value):
 
 
 def digest(paths):
-    """Hex digest of these notebooks and of the source of labkit: a resumed batch shares it with its first start."""
-    package = Path(__file__).resolve().parent.parent
-    lines = [f"{sha256(path)}  {path.name}\n" for path in (*paths, *sorted(package.rglob("*.py")))]
+    """Return the hex digest of these notebooks, of what lies beside them, of the course's own data, and of labkit.
+
+    A resumed batch shares it with its start. Claims, tables and templates count as code does; of the exercises those of
+    these notebooks. What Python and editors leave behind does not count, nor do data sets that the reader has fetched
+    (their files are checked where they are read), environment variables, and the machine.
+    """
+    lines = []
+    for path in paths:
+        exercises = root() / "notebooks" / "exercises" / f"l{path.stem}.py"
+        for file in (path, exercises):
+            if file.is_file():
+                lines.append(f"{sha256(file)}  {file.name}\n")
+    own_data = [root() / "data" / name for name in ("fashion-mnist", "trained")]
+    for folder in (_PACKAGE, root() / "notebooks" / "support", *own_data):
+        for path in _source_files(folder):
+            lines.append(f"{sha256(path)}  {folder.name}/{path.relative_to(folder).as_posix()}\n")
     return short_digest("".join(lines))
 
 
+def _source_files(package):
+    """Yield the files of a package in a fixed order, without caches and hidden ones."""
+    for path in sorted(package.rglob("*")):
+        inside = path.relative_to(package)
+        left_behind = path.suffix == ".pyc" or path.name.endswith("~")
+        hidden = any(name.startswith(".") or name == "__pycache__" for name in inside.parts)
+        if path.is_file() and not left_behind and not hidden:
+            yield path
+
+
 def course():
-    """Hex digest of the whole course, labkit included: what a worker of a cluster must share with its client."""
+    """Return the hex digest of the whole course, labkit included: a worker of a cluster shares it with its client."""
     return digest(notebooks())

@@ -1,15 +1,29 @@
 """What a batch has to do, and how: each notebook once per seed, and the try at it that the ledger holds."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from labkit import device, ledger
 from labkit.errors import LabError
 from labkit.ledger.rows import Attempt
 from labkit.runner import sources
 
-# Most seconds for one cell and for one whole notebook, and seconds that a notebook takes as a rule.
-PROFILES = {"quick": (300, 900, 45), "lab": (3600, 4 * 3600, 300), "paper": (24 * 3600, 72 * 3600, 3600)}
-MOST_SEEDS = 10_000
+MAX_SEEDS = 10_000
+
+
+class Limits(NamedTuple):
+    """Seconds of a profile: the most for one cell, the most for a whole notebook, and what one takes as a rule."""
+
+    cell_s: int
+    notebook_s: int
+    usual_s: int
+
+
+LIMITS = {
+    "quick": Limits(300, 900, 45),
+    "lab": Limits(3600, 4 * 3600, 300),
+    "paper": Limits(24 * 3600, 72 * 3600, 3600),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +37,7 @@ class BatchSettings:
     fresh            start over even if an earlier batch can be continued
     solutions        fill the reference answers into the cells tagged `exercise`; "both": run the exercises as they are
                      given, and afterwards check that each reference answer passes in a fresh process
-    strict           an unsolved or wrong exercise is an error, found afterwards by `labkit.lesson.grading`
+    strict           an unsolved or wrong exercise is an error, found afterwards by `labkit.classroom.grading`
     together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
                      most two, and those that measure alone
     cell_deadline_s  most seconds for one cell; None means the profile's
@@ -40,8 +54,12 @@ class BatchSettings:
     cell_deadline_s: float | None = None
 
     def at_a_time(self):
-        """How many notebooks run at the same time."""
+        """Return how many notebooks run at the same time."""
         return self.together or min(2, device.usable_cores())
+
+    def runs_alone(self, task):
+        """True if no other notebook may run beside this one, because it takes times."""
+        return task.source.measures and not self.together
 
 
 @dataclass(frozen=True)
@@ -58,29 +76,32 @@ class NotebookTask:
         return self.source.name
 
 
-def label(one):
-    """A `NotebookTask`, or an `Attempt` at it, in words: "05_batch_size_and_minima, seed 3"."""
-    return one.notebook if one.seed is None else f"{one.notebook}, seed {one.seed}"
+def label(task):
+    """Return a `NotebookTask`, or an `Attempt` at it, in words: "06_batch_size_and_minima, seed 3"."""
+    return task.notebook if task.seed is None else f"{task.notebook}, seed {task.seed}"
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """(0, 1, 2) of "0:3", (7,) of "7", (1, 5) of "1,5"; LabError for anything else."""
+    """Read seeds: (0, 1, 2) of "0:3", (7,) of "7", (1, 5) of "1,5"; LabError for anything else."""
     try:
         first, colon, end = text.partition(":")
-        seeds = tuple(range(int(first), int(end)) if colon else dict.fromkeys(map(int, text.split(","))))
-        if 0 < len(seeds) <= MOST_SEEDS and min(seeds) >= 0:
+        if colon:
+            seeds = tuple(range(int(first), int(end)))
+        else:
+            seeds = tuple(dict.fromkeys(map(int, text.split(","))))
+        if 0 < len(seeds) <= MAX_SEEDS and min(seeds) >= 0:
             return seeds
     except ValueError:
         pass
     raise LabError(
         f"{text!r} names no seeds.",
-        expected=f"one or more seeds from 0 on, at most {MOST_SEEDS:,}",
+        expected=f"one or more seeds from 0 on, at most {MAX_SEEDS:,}",
         fix="--seeds 0:5 for the seeds 0 to 4, or --seeds 1,7",
     )
 
 
 def listed(notebooks, settings):
-    """The tasks of a batch: for each seed all notebooks, in order.
+    """Return the tasks of a batch: for each seed all notebooks, in order.
 
     notebooks  list of `labkit.runner.sources.Notebook`
     settings   `BatchSettings`
@@ -90,26 +111,29 @@ def listed(notebooks, settings):
         raise LabError(
             "The seed is given twice.", expected="seeds or a parameter `seed`", fix="leave out one of the two"
         )
-    found = []
+    tasks = []
     for seed in settings.seeds or [None]:
-        wanted = {"profile": settings.profile, **settings.parameters}
+        parameters = {"profile": settings.profile, **settings.parameters}
         if seed is not None:
-            wanted["seed"] = seed
-        found += [NotebookTask(each, sources.typed(each, wanted), seed) for each in notebooks]
-    return found
+            parameters["seed"] = seed
+        for notebook in notebooks:
+            tasks.append(NotebookTask(notebook, sources.typed(notebook, parameters), seed))
+    return tasks
 
 
 def attempt(task, batch_key, settings):
-    """The next try at a task as an `Attempt` row; where its output goes depends on profile, solutions and seed."""
-    profile, which = settings.profile, "" if task.seed is None else f"-seed-{task.seed}"
-    number = 1 + len(ledger.find(Attempt, batch_key=batch_key, notebook=task.notebook, seed=task.seed))
+    """Return the next try at a task as an `Attempt` row; its output goes where profile, solutions and seed say."""
+    earlier = ledger.find(Attempt, batch_key=batch_key, notebook=task.notebook, seed=task.seed)
+    of_seed = "" if task.seed is None else f"-seed-{task.seed}"
+    solved = "-solved" if settings.solutions is True else ""
     return Attempt(
-        run_key=f"{batch_key}/{task.notebook}{which}/{number}",
+        # the lesson takes the key of its batch from here
+        run_key=f"{batch_key}/{task.notebook}{of_seed}/{len(earlier) + 1}",
         batch_key=batch_key,
         notebook=task.notebook,
-        profile=profile,
+        profile=settings.profile,
         seed=task.seed,
         started_utc=ledger.now(),
         status="running",
-        output=f"executed/{profile}{'-solved' if settings.solutions is True else ''}{which}/{task.notebook}.ipynb",
+        output=f"executed/{settings.profile}{solved}{of_seed}/{task.notebook}.ipynb",
     )

@@ -38,16 +38,22 @@ def run(
     from labkit.models.trained import trained
     from labkit.serve.server import Server
 
-    decoder = decoder_large() if model == "random" else trained(model)[0]
+    if model == "random":
+        decoder = decoder_large()
+    else:
+        decoder, _ = trained(model)
     server = Server(packed(decoder), name=model, limits=limits, token=os.environ.get("LABKIT_SERVE_TOKEN") or None)
 
+    def say_where(address):
+        print(f"{model} on {address}; Ctrl-C ends it", flush=True)
+
+    # The event loop ends when a signal sets the event.
     async def until_stopped():
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(each, stop.set)
-        await server.listen(
-            host, port, stop=stop, ready=lambda address: print(f"{model} on {address}; Ctrl-C ends it", flush=True)
-        )
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for stop_signal in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(stop_signal, stop.set)
+        await server.listen(host, port, stop=stop, ready=say_where)
 
     with device.using_threads(threads or device.threads()):
         asyncio.run(until_stopped())
@@ -62,19 +68,23 @@ def pin(cores):
 
 @contextlib.contextmanager
 def running(model: str = "decoder-medium", *, cores: Sequence[int] = (), **settings: Any) -> Iterator[str]:
-    """A server in a process of its own, on a free port of this machine: its address.
+    """Run a server in a process of its own, on a free port of this machine. Yields its address.
 
+    cores     let the server run on these only; none: on all
     settings  of `labkit serve`, such as rows=4, threads=1
     """
-    options = [f"--{name}={value}" for name, value in settings.items()] + [f"--core={each}" for each in cores]
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    options += [f"--core={core}" for core in cores]
     command = [sys.executable, "-m", "labkit.cli", "serve", "--model", model, "--port", "0", *options]
-    own = {key: value for key, value in os.environ.items() if key != "LABKIT_SERVE_TOKEN"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=own, text=True, start_new_session=True) as process:
+    environment = {name: value for name, value in os.environ.items() if name != "LABKIT_SERVE_TOKEN"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env=environment, text=True, start_new_session=True
+    ) as process:
         try:
-            first = process.stdout.readline()  # type: ignore[union-attr]
-            if " on http" not in first:
-                raise LabError("The server did not begin.", found=first.strip() or f"exit code {process.wait()}")
-            yield first.split(" on ")[1].split(";")[0]
+            first_line = process.stdout.readline()  # type: ignore[union-attr]
+            if " on http" not in first_line:
+                raise LabError("The server did not begin.", found=first_line.strip() or f"exit code {process.wait()}")
+            yield first_line.split(" on ")[1].split(";")[0]
         finally:
             process.terminate()
             try:

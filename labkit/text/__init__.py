@@ -1,6 +1,6 @@
 """Texts of many lengths through an encoder: the course's own paragraphs, batches with little padding, search.
 
-vectors = encoded(tokens(texts), answer)   # (N, width), in the order of the texts
+vectors = encoded(tokens(texts), network)  # (N, width), in the order of the texts
 hits = course_index().search("why is a small batch slow?")
 """
 # ruff: noqa: F401 (what is offered here)

@@ -11,26 +11,36 @@ from labkit.models.encoder import PADDING
 
 
 def padded(rows: Sequence, length: int | None = None) -> torch.Tensor:
-    """Rows of tokens as one (N, T) int64 tensor, filled up to the longest, or to `length` (what is longer is cut)."""
-    filled = pad_sequence([row[:length] for row in rows], batch_first=True, padding_value=PADDING)
-    return filled if length is None else pad(filled, (0, length - filled.shape[1]), value=PADDING)
+    """Return rows of tokens as one (N, T) int64 tensor, filled up with padding.
+
+    length  None: that of the longest row; else T, and what is longer is cut
+    """
+    tokens = pad_sequence([row[:length] for row in rows], batch_first=True, padding_value=PADDING)
+    if length is None:
+        return tokens
+    return pad(tokens, (0, length - tokens.shape[1]), value=PADDING)
 
 
 def by_length(lengths, size):
-    """Places of the texts in batches of at most `size`, of texts of about one length: a list of lists.
+    """Return batches of at most `size` texts of about one length, each a list of indices of texts.
 
-    The longest come first: what does not fit in memory is found out at once.
+    The longest come first: if they do not fit in memory, that shows at once.
     """
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    return [order[at : at + size] for at in range(0, len(order), size)]
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def encoded(rows: Sequence, answer: Callable, size: int = 32) -> torch.Tensor:
-    """(N, width): the numbers of each row of tokens, in the order of the rows.
+def encoded(rows: Sequence, network: Callable, size: int = 32) -> torch.Tensor:
+    """Return the vectors (N, width) of rows of tokens, in the order of the rows.
 
-    answer  (N, T) tokens -> (N, width), such as a network, or a `Served` of a file with an open length
+    network  function (N, T) tokens -> (N, width), such as a `Served` of a file with an open length
+    size     rows in a batch, at most
     """
     batches = by_length([len(row) for row in rows], size)
+    vectors = []
     with torch.inference_mode():
-        found = [answer(padded([rows[place] for place in places])) for places in batches]
-        return torch.cat(found)[np.argsort(np.concatenate(batches))]
+        for indices in batches:
+            tokens = padded([rows[index] for index in indices])
+            vectors.append(network(tokens))
+        original_order = np.argsort(np.concatenate(batches))
+        return torch.cat(vectors)[original_order]

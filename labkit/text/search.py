@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from labkit import engines, export, models
-from labkit.data import Paragraph, paragraphs
+from labkit.data import Paragraph, glossary, paragraphs, published_items
 from labkit.files import artifacts, atomic, short_digest
 from labkit.models import minilm
 from labkit.text.batches import encoded
 
 
 class Hit(NamedTuple):
-    """A paragraph that was found, and how alike it is to the question: cosine, -1 to 1."""
+    """A paragraph that answers a question, and how alike the two are: the cosine of their vectors, -1 to 1."""
 
     paragraph: Paragraph
     cosine: float
@@ -23,38 +23,52 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True)
 class Index:
-    """Paragraphs, their vectors (N, width), and what makes a vector of a text."""
+    """Paragraphs, their vectors (N, width), and the network that makes a vector of a text."""
 
     paragraphs: list
     vectors: torch.Tensor
-    answer: object
+    network: object
 
     def search(self, question, count=5):
-        """The paragraphs nearest to a question, best first: a list of `Hit`."""
-        (vector,) = encoded(minilm.tokens([question]), self.answer)
-        cosines, places = (self.vectors @ vector).topk(min(count, len(self.paragraphs)))
-        return [Hit(self.paragraphs[at], value) for value, at in zip(cosines.tolist(), places.tolist(), strict=True)]
+        """Return the paragraphs nearest to a question, the best first: a list of `Hit`."""
+        (vector,) = encoded(minilm.tokens([question]), self.network)
+        cosines, indices = (self.vectors @ vector).topk(min(count, len(self.paragraphs)))
+        hits = []
+        for index, cosine in zip(indices.tolist(), cosines.tolist(), strict=True):
+            hits.append(Hit(self.paragraphs[index], cosine))
+        return hits
 
 
 def course_index() -> Index:
-    """The `Index` of the course's own paragraphs, by MiniLM in ONNX Runtime.
+    """Return the `Index` of the course's paragraphs, terms and published experiments, by MiniLM in ONNX Runtime.
 
-    Network and vectors are kept in artifacts/minilm; what changes the vectors makes new ones.
+    Network and vectors are stored in artifacts/minilm. The vectors are computed again when one of the texts or
+    the weights have changed.
     """
-    known, folder = paragraphs(), artifacts() / "minilm"
-    made_of = "\n".join([minilm.SHA256["model.safetensors"], *(each.text for each in known)])
-    kept = folder / f"{short_digest(made_of)}.safetensors"
-    answer = engines.load("onnxruntime", _exported(folder / "minilm.onnx"), torch.zeros(1, 2, dtype=torch.int64))
-    if not kept.is_file():
-        for old in folder.glob("*.safetensors"):
-            old.unlink()
-        with atomic(kept) as temporary:
-            save_file({"vectors": encoded(minilm.tokens([each.text for each in known]), answer)}, temporary)
-    return Index(known, load_file(kept)["vectors"], answer)
+    folder = artifacts() / "minilm"
+    course_paragraphs = [*paragraphs(), *_pointers()]
+    texts = [paragraph.text for paragraph in course_paragraphs]
+    digest = short_digest("\n".join([minilm.SHA256["model.safetensors"], *texts]))
+    stored_vectors = folder / f"{digest}.safetensors"
+    network = engines.load("onnxruntime", _exported(folder / "minilm.onnx"), torch.zeros(1, 2, dtype=torch.int64))
+    if not stored_vectors.is_file():
+        vectors = encoded(minilm.tokens(texts), network)
+        with atomic(stored_vectors) as temporary:
+            save_file({"vectors": vectors}, temporary)
+        for outdated in set(folder.glob("*.safetensors")) - {stored_vectors}:
+            outdated.unlink()
+    return Index(course_paragraphs, load_file(stored_vectors)["vectors"], network)
+
+
+def _pointers():
+    """Return what leads to a section as paragraphs: the terms of the glossary, and the published experiments."""
+    terms = [Paragraph(f"glossary, see {term.section}", term.text) for term in glossary()]
+    published = [Paragraph(f"published experiments, see {item.section}", item.text) for item in published_items()]
+    return terms + published
 
 
 def _exported(path):
-    """MiniLM as an ONNX file for texts of any length, written once."""
+    """Return the path of MiniLM as an ONNX file for texts of any length; it is written once."""
     if not path.is_file():
         network, _ = models.build("minilm")
         export.to_onnx(network, models.example("minilm", 2), path, dynamic_shapes={1: minilm.LONGEST})
@@ -62,12 +76,12 @@ def _exported(path):
 
 
 def nearest(vectors):
-    """(N, width) of length 1 -> (N,) int64: for each, the place of the other that is nearest to it."""
-    alike = vectors @ vectors.T
-    alike.fill_diagonal_(-np.inf)
-    return alike.argmax(dim=1)
+    """Return for each of (N, width) vectors of length 1 the index of the nearest other vector: (N,) int64."""
+    cosines = vectors @ vectors.T
+    cosines.fill_diagonal_(-np.inf)
+    return cosines.argmax(dim=1)
 
 
-def agreement(exact: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-    """(N,): 1 for each text that has the same nearest other in two (N, width) sets of vectors, else 0."""
-    return (nearest(exact) == nearest(found)).double().numpy()
+def agreement(exact: torch.Tensor, approximate: torch.Tensor) -> torch.Tensor:
+    """Return (N,): 1 for each text that has the same nearest other in two (N, width) sets of vectors, else 0."""
+    return (nearest(exact) == nearest(approximate)).double().numpy()

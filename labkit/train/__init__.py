@@ -13,6 +13,7 @@ import importlib
 _OFFERED = {
     "checkpoint": ("CheckpointError", "load_checkpoint", "restored", "save_checkpoint"),
     "config": ("TrainConfig", "method"),
+    "feed": ("epoch_seed",),
     "loop": ("History", "accuracy", "fit", "right_answers", "scripted"),
     "optimizers": ("make_optimizer",),
     "watch": ("PHASES", "Laps", "NotFinite", "OutOfMemory"),

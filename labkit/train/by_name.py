@@ -3,7 +3,7 @@
 import copy
 import cProfile
 import re
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,10 @@ from labkit import device as devices
 from labkit import models
 from labkit.data import load
 from labkit.errors import LabError
-from labkit.files import artifacts, atomic
+from labkit.files import artifacts, atomic, publish
 from labkit.measure import profiling
 from labkit.train.loop import fit
+from labkit.train.statistics import batch_norms
 
 if TYPE_CHECKING:
     from labkit.train.config import TrainConfig
@@ -38,43 +39,84 @@ class Training:
     device: torch.device
 
     def run(self, *, resume=False, profile=None):
-        """Train, checkpoint and test after each epoch: (History, path of the checkpoint, path of the profile or None).
+        """Train, checkpoint and test after each epoch. Returns (History, path of the checkpoint, that of the profile).
 
-        resume   go on from the checkpoint of the same name; else it is replaced
-        profile  "cprofile": of the whole training, for snakeviz; "torch": of three steps, for ui.perfetto.dev
+        A training from the start is kept in checkpoints/unfinished, and takes the place of an earlier checkpoint of
+        the same name when it is done.
+        resume   go on from the unfinished training of that name, else from its checkpoint
+        profile  "cprofile": of the whole training, for snakeviz; "torch": of three steps, for ui.perfetto.dev; None:
+                 no profile, and None in place of its path
         """
-        checkpoint = artifacts() / "checkpoints" / f"{self.name}.pt"
-        if not resume:
-            checkpoint.unlink(missing_ok=True)
-        file = artifacts() / "profiles" / f"{self.name}.{'prof' if profile == 'cprofile' else 'json'}"
+        done = artifacts() / "checkpoints" / f"{self.name}.pt"
+        unfinished = done.with_name("unfinished") / done.name
+        ending = "prof" if profile == "cprofile" else "json"
+        profile_path = artifacts() / "profiles" / f"{self.name}.{ending}"
         if profile == "torch":
-            profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(file)
+            profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(profile_path)
         profiler = cProfile.Profile() if profile == "cprofile" else None
-        with profiler or nullcontext():
+
+        # train: an unfinished training of before is only put aside until the first epoch of this one is kept
+        checkpoint = done if resume and not unfinished.exists() else unfinished
+        with nullcontext() if resume else _put_aside(unfinished), profiler or nullcontext():
             data = (self.train, self.test)
             history = fit(self.network, data, self.config, device=self.device, checkpoint=checkpoint)
+        if checkpoint == unfinished:
+            publish(unfinished, done)
         if profiler:
-            with atomic(file) as temporary:
+            with atomic(profile_path) as temporary:
                 profiler.dump_stats(temporary)
-        return history, checkpoint, file if profile else None
+        return history, done, profile_path if profile else None
+
+    def remarks(self):
+        """Yield sentences on what these switches mean for this network."""
+        config = self.config
+        unaffected = config.head_only or config.ghost_size  # parts change nothing of what batch norm sees
+        if config.accumulate > 1 and batch_norms(self.network) and not unaffected:
+            images_at_once = config.batch // config.accumulate
+            yield (
+                f"The network has batch norm, which sees {images_at_once} images at a time: the step is not that of "
+                f"a whole batch of {config.batch}, but that of --ghost-size {images_at_once}."
+            )
 
     def dry_run(self, steps=1):
-        """Train a copy for so many steps, and write nothing."""
-        few = self.train.subset(steps * self.config.batch)
-        once = replace(self.config, epochs=1)
-        return fit(copy.deepcopy(self.network), few, once, device=self.device)
+        """Train a copy for so many steps of the first epoch, and write nothing."""
+        images = self.train.subset(steps * self.config.batch)
+        # what changes from epoch to epoch stays as it is in the first
+        one_epoch = replace(
+            self.config,
+            epochs=1,
+            warmup_epochs=min(self.config.warmup_epochs, 1),
+            size=self.config.first_size or self.config.size,
+            first_size=None,
+        )
+        return fit(copy.deepcopy(self.network), images, one_epoch, device=self.device)
+
+
+@contextmanager
+def _put_aside(path):
+    """Move a file aside while another is made under its name; it comes back where none was made."""
+    aside = path.with_suffix(".before")
+    if path.exists():
+        path.replace(aside)
+    try:
+        yield
+    finally:
+        if aside.exists() and not path.exists():
+            aside.replace(path)
+        aside.unlink(missing_ok=True)
 
 
 def training(
     model: str, dataset: str, config: "TrainConfig", *, limit: int | None = None, name: str | None = None
 ) -> Training:
-    """Build a network by name for a data set by name: a `Training`.
+    """Build a network by name for a data set by name. Returns a `Training`.
 
     limit  take only so many training images, and at most as many to test on
     name   keeps its files apart from those of other trainings of this network on this set
     """
     if name is not None and not re.fullmatch(r"[\w-]+", name):
         raise LabError("This name cannot be part of a file's name.", expected="letters, digits, - and _", found=name)
+    # The images to train on, and to test on.
     size = config.size if dataset.startswith("folder:") else None  # its pictures may be of several sizes
     train = load(dataset, "train", limit=limit, size=size)
     if len(train.classes) < 2:
@@ -85,29 +127,49 @@ def training(
             fix="sort them into folders named by what they show",
         )
     test = load(dataset, "test", size=size)
-    test = test.subset(min(limit, len(test))) if limit else test
+    if limit:
+        test = test.subset(min(limit, len(test)))
+
+    # The network, and the images in the channels that it takes.
     torch.manual_seed(config.seed)
     like = tuple(train.images.shape[1:])
     network, shape = models.build(model, classes=len(train.classes), like=like, pretrained=config.pretrained)
-    train, test = (_fitted(images, model, shape) for images in (train, test))
-    known = models.recipe_of(model).shape[-1]  # to resize nothing, and say so, the set has to be of this size
-    side = config.size or (None if shape[-1] == known and shape[1:] == train.images.shape[2:] else shape[-1])
-    kept_as = f"{dataset.replace(':', '-').replace('/', '-')}-{model}" + (f".{name}" if name else "")
-    config = replace(config, size=side)
-    return Training(name=kept_as, network=network, train=train, test=test, config=config, device=devices.pick())
+    train = _fitted(train, model, shape)
+    test = _fitted(test, model, shape)
+
+    # The name of its files.
+    file_name = f"{dataset.replace(':', '-').replace('/', '-')}-{model}"
+    if name:
+        file_name += f".{name}"
+    return Training(
+        name=file_name,
+        network=network,
+        train=train,
+        test=test,
+        config=replace(config, size=config.size or _side(model, shape, train)),
+        device=devices.pick(),
+    )
+
+
+def _side(model, shape, images):
+    """Return the pixels a side that images are resized to; None, if they have the size of the network's recipe."""
+    recipe_side = models.recipe_of(model).shape[-1]
+    if shape[-1] == recipe_side and shape[1:] == images.images.shape[2:]:
+        return None
+    return shape[-1]
 
 
 def _fitted(images, model, shape):
-    """An ImageSet with the channels a network takes: grey images can stand in three channels alike."""
-    found = tuple(images.images.shape[1:])
-    if len(shape) != len(found) or (len(shape) == 1 and shape != found):
+    """Return an ImageSet with the channels a network takes: grey images can stand in three channels alike."""
+    image_shape = tuple(images.images.shape[1:])
+    if len(shape) != len(image_shape) or (len(shape) == 1 and shape != image_shape):
         kinds = {1: "texts", 3: "images"}
         raise LabError(
             f"{model} cannot be trained on {images.name}.",
             expected=f"{kinds[len(shape)]} {' x '.join(map(str, shape))}",
-            found=f"{kinds[len(found)]} {' x '.join(map(str, found))}",
+            found=f"{kinds[len(image_shape)]} {' x '.join(map(str, image_shape))}",
             fix="choose another --model",
         )
-    if shape[0] == found[0]:
+    if shape[0] == image_shape[0]:
         return images
     return replace(images, images=images.images.expand(-1, 3, -1, -1), mean=images.mean * 3, std=images.std * 3)

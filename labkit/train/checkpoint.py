@@ -1,15 +1,22 @@
 """Checkpoints that are whole or not there, and going on from one as if the training had never stopped.
 
 A checkpoint is one file of `torch.save`, renamed into its place when it is complete. It is read with
-`weights_only=True`: tensors and plain values only, and nothing in the file is ever executed.
+`weights_only=True`: tensors and plain values only, and nothing in the file is ever executed. For plain torch:
+
+    contents = torch.load(path, weights_only=True)
+    contents["state"]["tested"]  # the state dict of the network that was tested
+    contents["state"]["model"]   # of the last weights: others where a method such as `ema` leaves an average
+    contents["facts"]["config"]  # the `TrainConfig`, as a dict; beside it "history": losses, accuracy of each epoch
 """
 
 import pickle
 import re
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,39 +25,51 @@ from labkit import models
 from labkit.errors import LabError
 from labkit.files import atomic
 
+if TYPE_CHECKING:
+    from labkit.train.config import TrainConfig
+    from labkit.train.loop import History
+
 _FORMAT = "labkit checkpoint 2"
-_FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner"}  # these do not change what is learned
+_ORDER = "hash of seed and epoch"  # that of the images; a checkpoint that names none went by their sum
+# these do not change what is learned; epochs may be more or fewer than before
+_FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner", "epochs"}
 _REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
 _UNPICKLED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
 _DAMAGE = (*_UNPICKLED, IsADirectoryError, zipfile.BadZipFile)
+_MOVE_AWAY = "or move it away and train from the start"
 
 
 class CheckpointError(LabError):
-    """A checkpoint that is damaged, or of another training."""
+    """A file that is damaged, no checkpoint, or one of another training."""
 
 
 def save_checkpoint(path, state, facts):
-    """Write a checkpoint in one step: the path.
+    """Write a checkpoint in one step. Returns the path.
 
     path   ending in .pt
     state  nested dicts, lists and tuples of tensors and plain values
     facts  {name: plain value}, what the training was
     """
-    with atomic(path) as temporary:
-        torch.save({"format": _FORMAT, "state": state, "facts": facts}, temporary)
+    with atomic(path) as temporary, temporary.open("wb") as file:  # an open file knows why a write is refused
+        torch.save({"format": _FORMAT, "state": state, "facts": facts}, file)
     return Path(path)
 
 
 def load_checkpoint(path):
-    """(state, facts) of a checkpoint; None when there is none. Raises CheckpointError when it is damaged."""
+    """Read a checkpoint. Returns (state, facts); None when there is none.
+
+    Raises CheckpointError when the file is damaged, or whole and no checkpoint.
+    """
     path = Path(path)
     if not path.exists():
         return None
-    with _damage_explained(path):
+    with _explained(f"The file {path} is damaged.", f"put back a good copy, {_MOVE_AWAY}"):
         with zipfile.ZipFile(path) as file:  # what torch.save writes; torch itself compares no checksums
             broken = file.testzip()
         if broken:
             raise ValueError(f"{broken} has another checksum")
+    another = f"The file {path} is whole, but no checkpoint of this labkit."
+    with _explained(another, f"for weights alone: labkit export NETWORK --weights {path}"):
         contents = torch.load(path, map_location="cpu", weights_only=True)
         if contents["format"] != _FORMAT:
             raise ValueError(f"format {contents['format']!r}")
@@ -58,8 +77,8 @@ def load_checkpoint(path):
 
 
 @contextmanager
-def _damage_explained(path):
-    """Turn whatever the contents of a damaged or foreign file break into a CheckpointError."""
+def _explained(problem, fix):
+    """Turn whatever the contents of a file break into a CheckpointError with this problem and this fix."""
     try:
         yield
     except _DAMAGE as error:
@@ -68,88 +87,156 @@ def _damage_explained(path):
         foreign = isinstance(error, pickle.UnpicklingError)
         words = " ".join(str(error).split())[:300]
         raise CheckpointError(
-            f"The checkpoint {path} is damaged.",
+            problem,
             expected=f"a file of {_FORMAT!r} as `labkit train` writes it",
             found="objects other than tensors and plain values" if foreign else f"{type(error).__name__}: {words}",
-            fix="put back a good copy, or delete it and train from the start",
+            fix=fix,
         ) from None
 
 
 class Checkpoint:
     """Everything that decides how a training goes on, in one place.
 
-    path   ending in .pt; None: nothing is written
-    parts  {name: anything with state_dict() and load_state_dict(...)}
+    path        ending in .pt; None: nothing is written
+    components  {name: anything with state_dict() and load_state_dict(...)}
     """
 
-    def __init__(self, path, parts, config, data, device):
-        self.path, self.parts, self.config, self.device = path, parts, config, device
-        self.data = {"images": len(data), "digest": getattr(data, "digest", None)}
+    def __init__(self, path, components, config, data, device):
+        self.path = path
+        self.components = components
+        self.config = config
+        self.device = device
+        self.data = {"images": len(data), "digest": getattr(data, "digest", None), "order": _ORDER}
 
     def restore(self, history):
-        """Put what was saved into the parts and into `history`; without a checkpoint all stay as they are."""
-        found = load_checkpoint(self.path) if self.path else None
-        if found is None:
+        """Put what was saved into the components and into `history`; without a checkpoint all stay as they are.
+
+        A training may go on for more epochs than it was begun with, or end after fewer. At a constant rate it is then
+        the training that was begun with so many; other schedules, and images that grow, follow the new number from
+        here on: `length_remarks` says it. `history.lengthened` keeps the numbers of before.
+        """
+        contents = load_checkpoint(self.path) if self.path else None
+        if contents is None:
             return
-        state, facts = found
-        with _damage_explained(self.path):
+        state, facts = contents
+        advice = f"`labkit export {self.path}` may still write its network; train under another name, {_MOVE_AWAY}"
+        with _explained(f"The file {self.path} is whole, but this training cannot go on from it.", advice):
             self._refuse_another(facts)
-            for name, part in self.parts.items():
-                part.load_state_dict(state.get(name, {}))
+            # The network, the optimizer and the others, and the random numbers.
+            for name, component in self.components.items():
+                component.load_state_dict(state.get(name, {}))
             devices.set_rng_state(self.device, state["rng"])
+            # What the training did before, and for how many epochs it was begun.
             for name in _REMEMBERED:
                 setattr(history, name, list(facts["history"][name]))
             history.restored = len(history.epoch_seconds)
+            history.lengthened = facts.get("lengthened", [])
+            planned = facts["config"]["epochs"]
+            if planned != self.config.epochs:
+                history.lengthened = [*history.lengthened, planned]
 
     def _refuse_another(self, facts):
         """Refuse a checkpoint of another training. A switch that it does not know yet was off: at its default."""
+        done = len(facts["history"]["epoch_seconds"])
+        if done > self.config.epochs:
+            raise CheckpointError(
+                f"The checkpoint {self.path} is of a longer training.",
+                expected=f"at most {self.config.epochs} epochs",
+                found=f"{done} epochs, which cannot be taken back",
+                fix="ask for more epochs, or train under another name",
+            )
         ours = {**self.data, **asdict(self.config)}
-        theirs = {**{each.name: each.default for each in fields(self.config)}, **facts, **facts["config"]}
+        defaults = {field.name: field.default for field in fields(self.config)}
+        theirs = {"order": "sum of seed and epoch", **defaults, **facts, **facts["config"]}
         differ = [name for name in ours if name not in _FREE and ours[name] != theirs.get(name)]
         if differ:
             raise CheckpointError(
                 f"The checkpoint {self.path} is of another training.",
                 expected=", ".join(f"{name} {ours[name]!r}" for name in differ),
                 found=", ".join(f"{name} {theirs.get(name)!r}" for name in differ),
-                fix="use the same settings, or train under another name, or delete the checkpoint",
+                fix=f"use the same settings, or train under another name, {_MOVE_AWAY}",
             )
 
-    def save(self, history):
-        """Write everything after an epoch."""
+    def save(self, history, tested):
+        """Write everything after an epoch, and the network that was tested: the trained one or an average."""
         if self.path:
-            state = {name: part.state_dict() for name, part in self.parts.items()}
+            state = {name: component.state_dict() for name, component in self.components.items()}
+            state["tested"] = tested.state_dict()  # where it is the trained one, torch.save writes the tensors once
             state["rng"] = devices.rng_state(self.device)
             remembered = {name: getattr(history, name) for name in _REMEMBERED}
-            save_checkpoint(self.path, state, {"config": asdict(self.config), **self.data, "history": remembered})
+            facts = {"config": asdict(self.config), **self.data, "history": remembered}
+            save_checkpoint(self.path, state, facts | {"lengthened": history.lengthened})
+
+
+def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
+    """Yield sentences on what another number of epochs means for a training that was gone on with."""
+    if not history.lengthened:
+        return
+    before = " and ".join(map(str, history.lengthened))
+    follows = []
+    if config.schedule != "constant":
+        follows.append(f"the schedule {config.schedule}")
+    if config.first_size is not None:
+        follows.append("the size of the growing images")
+    if follows:
+        yield (
+            f"It was begun for {before} epochs, and {' and '.join(follows)} went by that number; from there on by "
+            f"{config.epochs}. This is not the training of {config.epochs} epochs from the start."
+        )
+    else:
+        yield f"It was begun for {before} epochs, and is now that of {config.epochs} epochs from the start."
 
 
 def restored(checkpoint):
-    """(network in eval mode, its name, the data set's name, the shape of an input without the batch) of a checkpoint.
+    """Return the network of a checkpoint: (network in eval mode, its name, name of the data set, shape of an input).
 
+    It is the network that was tested: an average of the weights, where the training left one. The shape is without
+    the batch.
     checkpoint  path of the file, named `DATASET-MODEL.pt`, or `DATASET-MODEL.NAME.pt`
     Raises      CheckpointError when it is damaged, or its name or its weights fit no network of the course
     """
     path = Path(checkpoint)
     stem = re.sub(r"\.[\w-]+$", "", path.stem)  # without the name of one training of several
-    name = max((name for name in models.names() if stem.endswith(f"-{name}")), key=len, default=None)
-    found = load_checkpoint(path) if name else None
-    if found is None:
+    names = [name for name in models.names() if stem.endswith(f"-{name}")]
+    name = max(names, key=len, default=None)
+    contents = load_checkpoint(path) if name else None
+    if contents is None:
         raise LabError(
             f"There is no checkpoint {path}." if name else f"{path.name} does not say which network it is of.",
             expected="a file DATASET-MODEL.pt or DATASET-MODEL.NAME.pt, with a MODEL of " + " or ".join(models.names()),
             found=path.name,
             fix="train one with `labkit train`, or rename it",
         )
-    state, facts = found
-    with _damage_explained(path):
-        network, shape = _network(path, name, state["model"])
+    state, facts = contents
+    with _explained(f"The file {path} is whole, but holds no network of labkit.", "train one with `labkit train`"):
+        network, shape = _network(path, name, _tested(state, facts))
         side = facts.get("config", {}).get("size")
         shape = (shape[0], side, side) if side else shape
     return network, name, stem.removesuffix(f"-{name}"), shape
 
 
+def _tested(state, facts):
+    """Return the weights of the network that was tested: {name: tensor}.
+
+    Files of earlier editions do not name it. There an average was tested with the running statistics of the last
+    weights, and so it is returned.
+    """
+    config = facts.get("config", {})
+    if "tested" in state:
+        return state["tested"]
+    if config.get("ema") is not None:
+        average = {name: tensor for name, tensor in state["ema"].items() if name != "n_averaged"}
+        return {name.removeprefix("module."): tensor for name, tensor in average.items()}
+    tested = dict(state["model"])
+    if config.get("optimizer") == "schedule_free":
+        for group in state["optimizer"]["param_groups"]:
+            for index, name in zip(group["params"], group["param_names"], strict=True):
+                tested[name] = state["optimizer"]["state"].get(index, {}).get("x", tested[name])
+    return tested
+
+
 def _network(path, name, weights):
-    """(network in eval mode with these weights, the shape of its input)."""
+    """Return (network in eval mode with these weights, the shape of its input)."""
     first, *_, last = weights.values()  # a convolution (out, in, h, w), and the bias of the head
     network, shape = models.build(name, classes=len(last), like=(first.shape[1], 28, 28))
     try:

@@ -1,5 +1,6 @@
 """Training: one plain loop. What is switched on is decided by a `TrainConfig`; methods take part through hooks."""
 
+import copy
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from torch.nn.utils import clip_grad_norm_
 from labkit import device as devices
 from labkit.errors import Unavailable
 from labkit.train.checkpoint import Checkpoint
+from labkit.train.compiled import Watched, compiled_throughout
 from labkit.train.config import TrainConfig
 from labkit.train.feed import Feed
 from labkit.train.optimizers import make_optimizer, set_rate
+from labkit.train.statistics import count_anew, moved_by_parts
 from labkit.train.watch import Laps, Losses, out_of_memory_explained, progress_bar
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -30,22 +33,31 @@ class History:
     accuracy       on the test set after each epoch, 0 to 1; empty without a test set
     epoch_seconds  of each epoch, without the test; the first includes compiling
     epoch_phases   of each epoch, {"data", "forward", "backward", "optimizer": seconds} if `TrainConfig.phases`
+    result_seconds of counting batch norm's statistics anew for the model that is left, where it is another
     restored       epochs that a checkpoint brought
+    lengthened     the numbers of epochs it had in its config, before a checkpoint was gone on with for more or fewer
+    compiled       of the other epochs, those that torch.compile ran from end to end
+    graph_breaks   that torch counted: there torch.compile cut the network, and Python ran in between
     peak_bytes     most memory the GPU's allocator held; None elsewhere
-    model          where a method leaves another model than the one that was trained, such as an average; else None
+    model          where a method leaves another model than the one that was trained, such as an average: a copy of
+                   that one, with other weights, and batch norm's statistics counted anew for them; else None
     """
 
     losses: list = field(default_factory=list)
     accuracy: list = field(default_factory=list)
     epoch_seconds: list = field(default_factory=list)
     epoch_phases: list = field(default_factory=list)
+    result_seconds: float = 0.0
     restored: int = 0
+    lengthened: list = field(default_factory=list)
+    compiled: int = 0
+    graph_breaks: int = 0
     peak_bytes: int | None = None
     model: torch.nn.Module | None = None
 
     @property
     def seconds(self):
-        return sum(self.epoch_seconds)
+        return sum(self.epoch_seconds) + self.result_seconds
 
     @property
     def steps(self):
@@ -61,14 +73,15 @@ def fit(
     checkpoint: str | Path | None = None,
     hooks: dict | None = None,
 ) -> History:
-    """Train `model` in place on `data`: a `History`.
+    """Train `model` in place on `data`. Returns a `History`.
 
     data        a `labkit.data.ImageSet`; or a pair of them, to train on and to test on after each epoch
     config      a `TrainConfig`
-    checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from there
+    checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from there. Only `epochs`
+                may be another number than before, as in `Checkpoint`
     hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
     Raises      NotFinite within one step of a loss that is no number; OutOfMemory; CheckpointError when the checkpoint
-                is damaged or of another training
+                is damaged or of another training; Unavailable when torch.compile cannot compile every step
     """
     config = config or TrainConfig()
     device = torch.device(device)
@@ -77,7 +90,7 @@ def fit(
     run = _Run(model, config, hooks or {}, device)
 
     # go on where the checkpoint was written
-    saved = Checkpoint(checkpoint, run.parts, config, train, device)
+    saved = Checkpoint(checkpoint, run.components, config, train, device)
     history = History()
     saved.restore(history)
     losses = Losses(history.losses, config, device=device)
@@ -85,20 +98,39 @@ def fit(
     with (
         torch.backends.cudnn.flags(enabled=True, benchmark=config.cudnn_autotuner),
         out_of_memory_explained(config, device),
+        compiled_throughout(config, feed),
         progress_bar(config.epochs * len(feed), history.steps) as bar,
     ):
+        tested = None
         for epoch in range(history.restored, config.epochs):
             begin = time.perf_counter()
             history.epoch_phases.append(run.epoch(epoch, feed, losses=losses, bar=bar))
             history.epoch_seconds.append(time.perf_counter() - begin)
+            if run.watched is not None:
+                run.watched.require_compiled()
+                history.graph_breaks = run.watched.graph_breaks
+                history.compiled += 1
+            if test is not None or checkpoint:
+                tested = _tested(run, feed, epoch, history)
             if test is not None:
-                history.accuracy.append(accuracy(run.result(), test, device=device, size=config.size))
-            saved.save(history)
+                history.accuracy.append(accuracy(tested, test, device=device, size=config.size))
+            saved.save(history, tested)
+        if tested is None:
+            tested = _tested(run, feed, config.epochs - 1, history)
 
     history.peak_bytes = devices.peak_memory_bytes(device)
-    left = run.result()
-    history.model = None if left is run.model else left
+    history.model = None if tested is run.model else tested
+    model.train(run.model.training)  # it may be a copy that was trained, which shares the weights
     return history
+
+
+def _tested(run, feed, epoch, history):
+    """Return the model that is tested after an epoch; how long it took to make is noted in the history."""
+    begin = time.perf_counter()
+    tested = run.result(feed.epoch(epoch))
+    run.lap.clock.synchronize()
+    history.result_seconds = time.perf_counter() - begin
+    return tested
 
 
 class _Run:
@@ -107,26 +139,28 @@ class _Run:
     def __init__(self, model, config, hooks, device):
         methods = {**config.methods(), **hooks}
         layout = torch.channels_last if config.channels_last else torch.preserve_format
-        model = model.to(device, memory_format=layout)
+        model = self.original = model.to(device, memory_format=layout)
         for method in methods.values():
             model = method.begin(model)
-        self.model = model
+        model = self.model = moved_by_parts(model, config.accumulate)
         self.methods = methods
         self.config = config
         self.device = device
         if config.head_only:
             _freeze_all_but_the_head(model)
-        self.network = _faster_form(model.train(not config.head_only), config)
+        model.train(not config.head_only)
+        self.watched = Watched(model) if config.compile else None
+        self.network = _faster_form(model, config, self.watched)
         learning = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
         self.optimizer = make_optimizer(learning, config)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
         self.lap = Laps(device, config.phases)
         self.loss = next((method.loss for method in methods.values() if method.loss), self._cross_entropy)
         # what a checkpoint has to hold
-        self.parts = {"model": model, "optimizer": self.optimizer, "scaler": self.scaler, **methods}
+        self.components = {"model": model, "optimizer": self.optimizer, "scaler": self.scaler, **methods}
 
     def epoch(self, number, feed, *, losses, bar):
-        """Train on every batch once: seconds of each phase, as of `Laps.stop`."""
+        """Train on every batch once. Returns the seconds of each phase, as of `Laps.stop`."""
         first = number * len(feed)
         steps = self.config.epochs * len(feed)
         self.model.train(not self.config.head_only)  # a test leaves it in eval mode
@@ -145,7 +179,7 @@ class _Run:
         return cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
 
     def backward(self, images, labels):
-        """The loss of a batch, a 0-dimensional tensor; its gradient is in the weights."""
+        """Compute the gradient of a batch, which the weights then hold. Returns its loss, a 0-dimensional tensor."""
         config = self.config
         # flush the gradients of the step before
         self.optimizer.zero_grad(set_to_none=True)
@@ -153,11 +187,11 @@ class _Run:
         # gradients of the parts add up to that of the batch, and need the memory of one part
         for x, y in zip(images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True):
             with torch.autocast(self.device.type, _DTYPES.get(config.amp), enabled=config.amp is not None):
-                part = self.loss(self.network(x), y, x) / config.accumulate
+                loss = self.loss(self.network(x), y, x) / config.accumulate
             self.lap("forward")
             # in fp16 the loss is scaled up, because small gradients would become 0
-            self.scaler.scale(part).backward()
-            total += part.detach()
+            self.scaler.scale(loss).backward()
+            total += loss.detach()
             self.lap("backward")
         return total
 
@@ -176,12 +210,28 @@ class _Run:
             method.after_update(self.model)
         self.lap("optimizer")
 
-    def result(self):
-        """The model that is tested, and that the training leaves behind."""
+    def result(self, batches):
+        """Return the model that is tested and left behind: the trained one, or one with other weights.
+
+        batches  (images, labels) of an epoch of training: the running statistics of batch norm in the trained model
+                 belong to the weights that saw them; for other weights they are counted anew over these images
+        """
         model = self.model
-        for part in (self.optimizer, *self.methods.values()):
-            model = part.result(model) if hasattr(part, "result") else model
-        return model
+        for component in (self.optimizer, *self.methods.values()):
+            if hasattr(component, "result"):
+                model = component.result(model)
+        if model is self.model:
+            return model
+        if not self.config.head_only:  # there the statistics are frozen, and so are the weights before them
+            count_anew(model, self._chunks(images for images, _ in batches))
+        tested = copy.deepcopy(self.original)
+        tested.load_state_dict(model.state_dict())
+        return tested
+
+    def _chunks(self, tensors):
+        """Yield every part of every batch that goes through the network at once."""
+        for tensor in tensors:
+            yield from tensor.chunk(self.config.accumulate)
 
 
 def _freeze_all_but_the_head(model):
@@ -191,18 +241,21 @@ def _freeze_all_but_the_head(model):
     head.requires_grad_()
 
 
-def _faster_form(model, config):
-    """A form of the model that computes the same with fewer kernels, or less Python; it shares the weights."""
+def _faster_form(model, config, watched):
+    """Return a form of the model that computes the same with fewer kernels, or less Python; it shares the weights.
+
+    watched  the model as torch.compile gets it, where it is asked for
+    """
     if config.torchscript:
         return scripted(model)
-    if config.compile:
+    if watched is not None:
         devices.require_compiler(next(model.parameters()).device)
-        return torch.compile(model, dynamic=False)
+        return torch.compile(watched, dynamic=False)
     return model
 
 
 def scripted(model: nn.Module) -> nn.Module:
-    """The model as TorchScript. Raises Unavailable where torch has none, or cannot translate this network."""
+    """Return the model as TorchScript. Raises Unavailable where torch has none, or cannot translate this network."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))  # it is deprecated: the lesson says so
@@ -216,16 +269,16 @@ def scripted(model: nn.Module) -> nn.Module:
         ) from None
 
 
-def accuracy(model: nn.Module, data: Any, **how: Any) -> float:
-    """Fraction of `data` (an ImageSet) the model gets right, 0 to 1; how: as in `right_answers`."""
-    return float(right_answers(model, data, **how).mean())
+def accuracy(model: nn.Module, data: Any, **settings: Any) -> float:
+    """Return the fraction of `data` (an ImageSet) the model gets right, 0 to 1; settings: as in `right_answers`."""
+    return float(right_answers(model, data, **settings).mean())
 
 
 @torch.inference_mode()
 def right_answers(
     model: nn.Module, data: Any, *, device: torch.device | str = "cpu", batch: int = 500, size: int | None = None
 ) -> Any:
-    """(N,) bool: which of `data` (an ImageSet) the model gets right; it is left on the device, in eval mode.
+    """Return (N,) bool: which of `data` (an ImageSet) the model gets right. It is left on the device, in eval mode.
 
     size  of the images, as in `ImageSet.batches`
     """

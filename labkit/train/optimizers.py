@@ -2,6 +2,8 @@
 
 import importlib
 import pkgutil
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -14,59 +16,101 @@ OF_TORCH = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.o
 
 
 def names():
-    """The optimizers that a `TrainConfig` can name: torch's, and each file of labkit/methods with a function `make`."""
+    """Return the optimizers that a `TrainConfig` can name: torch's, and each file of labkit/methods with a `make`."""
     files = [file.name for file in pkgutil.iter_modules(methods.__path__)]
     ours = [name for name in files if hasattr(importlib.import_module(f"labkit.methods.{name}"), "make")]
     return (*OF_TORCH, *ours)
 
 
 def make_optimizer(named_parameters, config):
-    """The `torch.optim.Optimizer` of a `TrainConfig`.
+    """Return the `torch.optim.Optimizer` of a `TrainConfig`.
 
     named_parameters  (name, weight) pairs, as of `model.named_parameters()`; an optimizer may treat layers differently
     """
     if config.optimizer not in OF_TORCH:
         return importlib.import_module(f"labkit.methods.{config.optimizer}").make(named_parameters, config)
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
-    settings |= {"momentum": config.momentum} if config.optimizer == "sgd" else {"betas": (config.momentum, 0.999)}
+    if config.optimizer == "sgd":
+        settings["momentum"] = config.momentum
+    else:
+        settings["betas"] = (config.momentum, 0.999)
     if config.update:
-        settings |= {"foreach": config.update == "foreach", "fused": config.update == "fused"}
+        settings["foreach"] = config.update == "foreach"
+        settings["fused"] = config.update == "fused"
     return OF_TORCH[config.optimizer](named_parameters, **settings)
+
+
+def factory(name: str, **settings: Any) -> Callable:
+    """Return a function optimizer(params, lr) that makes an optimizer by its name, for a loop of one's own.
+
+    name      one of `names()`, such as "lamb"
+    settings  other fields of `TrainConfig`, such as `momentum`; `weight_decay` is 0 unless it is given
+    """
+    from labkit.train.config import TrainConfig
+
+    def make(params, lr):
+        named = [(str(number), weight) for number, weight in enumerate(params)]
+        defaults = {"weight_decay": 0.0, "schedule": "constant"}  # the loop has its own schedule
+        return make_optimizer(named, TrainConfig(**{**defaults, **settings}, optimizer=name, learning_rate=lr))
+
+    return make
+
+
+def schedules(name):
+    """Return the schedules that an optimizer can have, as its file states them; None: all."""
+    if name in OF_TORCH:
+        return None
+    return getattr(importlib.import_module(f"labkit.methods.{name}"), "SCHEDULES", None)
+
+
+def has_momentum(config):
+    """True if the optimizer of a `TrainConfig` has a momentum: its groups then name `momentum` or `betas`."""
+    weights = [(f"{number}.weight", torch.nn.Parameter(torch.zeros(2, 2))) for number in range(3)]
+    group = make_optimizer(weights, config).param_groups[0]
+    return "momentum" in group or "betas" in group
 
 
 def set_rate(optimizer, config, *, step, steps):
     """Put the learning rate of `step` (0-based, of `steps`) into the optimizer; one-cycle moves the momentum too."""
-    rate, momentum = _one_cycle(step, steps) if config.schedule == "onecycle" else (_warmed(config, step, steps), None)
+    if config.schedule == "onecycle":
+        rate, momentum = _one_cycle(step, steps)
+    else:
+        rate = _warmed(config, step, steps)
+        momentum = None
     for group in optimizer.param_groups:
         group["lr"] = config.learning_rate * rate
         if momentum is not None and "betas" in group:
             group["betas"] = (momentum, *group["betas"][1:])
-        elif momentum is not None:
+        elif momentum is not None and "momentum" in group:
             group["momentum"] = momentum
 
 
 def _one_cycle(step, steps):
-    """(fraction of the peak rate, momentum): up for 30 % of the steps, down for the rest, both along a cosine.
+    """Return (fraction of the peak rate, momentum): up for 30 % of the steps, then down, both along a cosine.
 
     Source: Smith and Topin 2017, arXiv:1708.07120, with the numbers of `torch.optim.lr_scheduler.OneCycleLR`.
     """
-    start, end = 1 / 25, 1 / 25 / 1e4
-    peak, last = 0.3 * steps - 1, steps - 1
-    if step <= peak:
-        way = step / peak
-        return _between(start, 1, way), _between(0.95, 0.85, way)
-    way = (step - peak) / (last - peak)
-    return _between(1, end, way), _between(0.85, 0.95, way)
+    first_rate = 1 / 25
+    last_rate = 1 / 25 / 1e4
+    peak_step = 0.3 * steps - 1
+    last_step = steps - 1
+    if step <= peak_step:
+        fraction = step / peak_step
+        return _between(first_rate, 1, fraction), _between(0.95, 0.85, fraction)
+    fraction = (step - peak_step) / (last_step - peak_step)
+    return _between(1, last_rate, fraction), _between(0.85, 0.95, fraction)
 
 
-def _between(first, last, way):
-    """From `first` to `last` along half a cosine, `way` from 0 to 1."""
-    return last + (first - last) * decay_factor(way, 1, "cosine")
+def _between(first, last, fraction):
+    """Return the number at a fraction, 0 to 1, of the path from `first` to `last` along half a cosine."""
+    return last + (first - last) * decay_factor(fraction, 1, "cosine")
 
 
 def _warmed(config, step, steps):
-    """Fraction of the peak rate: warm-up over the first epochs, then the schedule over the rest."""
-    warm = round(config.warmup_epochs * steps / config.epochs) if config.warmup != "none" else 0
-    if step < warm:
-        return warmup_factor(step, warm, config.warmup)
-    return decay_factor(step - warm, steps - warm, config.schedule)
+    """Return the fraction of the peak rate: warm-up over the first epochs, then the schedule over the rest."""
+    warmup_steps = 0
+    if config.warmup != "none":
+        warmup_steps = round(config.warmup_epochs * (steps // config.epochs))
+    if step < warmup_steps:
+        return warmup_factor(step, warmup_steps, config.warmup)
+    return decay_factor(step - warmup_steps, steps - warmup_steps, config.schedule)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.methods import Loss
 from labkit.train.config import TrainConfig
 from labkit.train.loop import accuracy, fit
+from labkit.train.statistics import statistics_anew
 
 _CHUNK = 512  # images at once where batch norm's statistics are taken
 
@@ -56,15 +56,18 @@ class Trained(NamedTuple):
 
 
 def tune_one(job: Job) -> Trained:
-    """Train one network: a `Trained`. Batch norm's running statistics are taken anew at the end.
+    """Train one network. Returns a `Trained`, with an average of the weights where the config asks for one.
 
-    It comes back on the CPU, its weights laid out so that they can be written as one vector.
+    Batch norm's running statistics are taken anew at the end. It comes back on the CPU, its weights laid out so that
+    they can be written as one vector.
     """
     torch.manual_seed(job.config.seed)
     train, test = job.data
     network = job.make()
     hooks = {**(job.hooks or {}), "loss": Loss(job.loss)}
     history = fit(network, train, job.config, device=job.device, hooks=hooks)
+    if history.model is not None:
+        network = history.model
     loss = update_batch_norm(network, train, job.device)
     right = np.nan if test is None else 100 * accuracy(network, test, device=job.device)
     network = network.cpu().to(memory_format=torch.contiguous_format)
@@ -73,33 +76,23 @@ def tune_one(job: Job) -> Trained:
 
 @torch.no_grad()
 def update_batch_norm(network: torch.nn.Module, train: Any, device: torch.device) -> float:
-    """Take the running statistics of batch norm anew, as plain means over `train`: the mean loss of that pass, in nats.
+    """Take the running statistics of batch norm anew, as plain means over `train`. Returns its mean loss, in nats.
 
     They are moving averages that forget within some dozens of steps. A large batch takes few steps, and would be
     tested with the statistics of weights long gone.
     """
-    was_training = network.training
-    network.eval()
-    norms = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
-    momenta = [layer.momentum for layer in norms]
-    for layer in norms:
-        layer.reset_running_stats()
-        layer.train().momentum = None  # a plain mean
     batches = train.batches(_CHUNK, device=device)
-    loss = sum(float(cross_entropy(network(x), y)) * len(y) for x, y in batches) / len(train)
-    for layer, momentum in zip(norms, momenta, strict=True):
-        layer.momentum = momentum
-    network.train(was_training)
-    return loss
+    with statistics_anew(network):
+        return sum(float(cross_entropy(network(x), y)) * len(y) for x, y in batches) / len(train)
 
 
 def halved(data: Any) -> Any:
-    """The set with images of half the side, each pixel the mean of four: a quarter of the work."""
+    """Return the set with images of half the side, each pixel the mean of four: a quarter of the work."""
     small = torch.nn.functional.avg_pool2d(data.images.float(), 2).round().to(torch.uint8)
     return replace(data, images=small)
 
 
-def values(found: Sequence[Trained], name: str, what: str = "accuracy") -> np.ndarray:
-    """(seeds,) of one setting, in the order of the seeds; `found`: a list of `Trained`."""
-    pairs = sorted((each.seed, getattr(each, what)) for each in found if each.name == name)
+def values(trainings: Sequence[Trained], name: str, field: str = "accuracy") -> np.ndarray:
+    """Return a field of the trainings of one setting: (seeds,), in the order of the seeds."""
+    pairs = sorted((training.seed, getattr(training, field)) for training in trainings if training.name == name)
     return np.array([value for _, value in pairs])

@@ -19,20 +19,22 @@ from pathlib import Path
 
 from labkit import device
 from labkit.errors import LabError, Unavailable
-from labkit.train.workers import begin, context
+from labkit.train.workers import Obstacle, begin, context, obstacle
 
 
-def missing():
-    """Why worker processes cannot talk to each other here, or None when they can."""
+def missing() -> Obstacle | None:
+    """Return why worker processes cannot talk to each other here, and what helps; None when they can."""
     import torch.distributed as dist
 
     if not dist.is_available():
-        return "this build of torch has no torch.distributed"
-    return None if dist.is_gloo_available() else "this build of torch has no gloo"
+        return Obstacle("this build of torch has no torch.distributed", "run this on Linux or macOS")
+    if not dist.is_gloo_available():
+        return Obstacle("this build of torch has no gloo", "run this on Linux or macOS")
+    return obstacle()
 
 
-def loopback():
-    """{environment variable: value} that keeps gloo's messages on this machine."""
+def loopback() -> dict[str, str]:
+    """Return what keeps gloo's messages on this machine: {environment variable: value}."""
     return {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"}
 
 
@@ -44,8 +46,10 @@ class Team:
     """
 
     def __init__(self, size, *, deadline_s=60):
-        self.size, self.deadline_s = size, deadline_s
-        self._workers, self._folder = [], None
+        self.size = size
+        self.deadline_s = deadline_s
+        self._workers = []  # (pool of one process, its process) by rank
+        self._folder = None
 
     def __enter__(self):
         return self
@@ -54,7 +58,7 @@ class Team:
         self.close()
 
     def run(self, function, *args):
-        """[function(*args) of worker 0, of worker 1, ...].
+        """Call a function in every worker. Returns [function(*args) of worker 0, of worker 1, ...].
 
         Raises  Unavailable where there is no gloo, LabError when a worker raises, ends, or is not done in time
         """
@@ -66,7 +70,8 @@ class Team:
                 self._start()
             answers = [pool.submit(_answer, call) for pool, _ in self._workers]
             _, waiting = wait(answers, timeout=self.deadline_s, return_when=FIRST_EXCEPTION)
-            self._require_all(answers, [rank for rank, answer in enumerate(answers) if answer in waiting])
+            late = [rank for rank, answer in enumerate(answers) if answer in waiting]
+            self._require_all(answers, late)
             return [cloudpickle.loads(answer.result()) for answer in answers]
         except BaseException as error:
             self.close()
@@ -86,19 +91,18 @@ class Team:
 
     def _start(self):
         """Begin the workers, each a pool of one process: they meet in a file, and talk over the loopback interface."""
-        reason = missing()
-        if reason:
+        hindered = missing()
+        if hindered:
             raise Unavailable(
-                "Worker processes cannot talk to each other here.", found=reason, fix="run this on Linux or macOS"
+                "Worker processes cannot talk to each other here.", found=hindered.reason, fix=hindered.fix
             )
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-team-")
         meeting = str(Path(self._folder.name) / "meeting")
         for rank in range(self.size):
             before = active_children()
-            settings = {"initializer": _join, "initargs": (meeting, rank, self.size)}
-            pool = ProcessPoolExecutor(1, mp_context=context(), **settings)
+            pool = ProcessPoolExecutor(1, mp_context=context(), initializer=_join, initargs=(meeting, rank, self.size))
             pool.submit(os.getpid)  # a pool begins its process with the first call
-            (process,) = [each for each in active_children() if each not in before]
+            (process,) = [child for child in active_children() if child not in before]
             self._workers.append((pool, process))
 
     def _require_all(self, answers, late):
@@ -117,8 +121,10 @@ class Team:
                 )
         for rank, problem in problems.items():
             if problem:
-                what, place = problem.args
-                raise LabError(f"Worker {rank} raised {what}", found=place, fix="mend the function, and run it again")
+                description, location = problem.args
+                raise LabError(
+                    f"Worker {rank} raised {description}", found=location, fix="mend the function, and run it again"
+                )
         if late:
             ranks = ", ".join(map(str, late))
             raise LabError(f"Not done in time: workers {ranks}.", fix="does one wait for what no other sends?")
@@ -142,7 +148,7 @@ def _join(meeting, rank, size):
 
 
 def _answer(call):
-    """In a worker: the pickled value of one call; what it raises travels in words, as its type may be a notebook's."""
+    """Return the pickled value of one call, in a worker. An error travels in words: its type may be a notebook's."""
     import cloudpickle
 
     try:

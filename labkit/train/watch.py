@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from labkit import device as devices
 from labkit.errors import LabError
-from labkit.ledger.shown import shown
+from labkit.format import shown
 from labkit.measure import clock_of
 
 PHASES = ("data", "forward", "backward", "optimizer")
@@ -26,21 +26,23 @@ class Laps:
     """A stopwatch for a device with a queue: `lap("forward")` books the time since the last lap under "forward".
 
     device  a device, or a `measure.Clock`
-    how     None: books nothing. "events": marks in the device's own queue, read when the epoch is over; training goes
+    mode    None: books nothing. "events": marks in the device's own queue, read when the epoch is over; training goes
             on undisturbed (a device without such marks is waited for). "synchronize": waits for the device at each lap
     """
 
-    def __init__(self, device, how):
-        self.how, self.clock, self.marks = how, clock_of(device), []
-        self.event = self.clock.event if how == "events" else None
+    def __init__(self, device, mode):
+        self.mode = mode
+        self.clock = clock_of(device)
+        self.marks = []  # (phase that ended, its mark in time)
+        self.event = self.clock.event if mode == "events" else None
 
     def start(self):
         """Begin an epoch: what was before belongs to no phase."""
         self.clock.synchronize()
-        self.marks = [(None, self._mark())] if self.how else []
+        self.marks = [(None, self._mark())] if self.mode else []
 
     def __call__(self, phase):
-        if self.how:
+        if self.mode:
             self.marks.append((phase, self._mark()))
 
     def _mark(self):
@@ -52,12 +54,12 @@ class Laps:
         return self.clock.now()
 
     def stop(self):
-        """End an epoch: {phase: its seconds}; empty where nothing is timed."""
+        """End an epoch. Returns {phase: its seconds}; empty where nothing is timed."""
         self.clock.synchronize()
-        spent = dict.fromkeys(PHASES, 0.0) if self.how else {}
+        seconds = dict.fromkeys(PHASES, 0.0) if self.mode else {}
         for (_, before), (phase, after) in pairwise(self.marks):
-            spent[phase] += before.elapsed_time(after) / 1e3 if self.event else after - before
-        return spent
+            seconds[phase] += before.elapsed_time(after) / 1e3 if self.event else after - before
+        return seconds
 
 
 class Losses:
@@ -70,7 +72,9 @@ class Losses:
     """
 
     def __init__(self, values, config, *, device):
-        self.values, self.config, self.waiting = values, config, None
+        self.values = values
+        self.config = config
+        self.waiting = None  # (copy of the loss, event after it) of the step before
         self.mark = devices.event_maker(device)
 
     def add(self, loss):
@@ -78,7 +82,8 @@ class Losses:
         if self.mark is None:
             self._take(float(loss))
             return
-        copy, event = loss.to("cpu", non_blocking=True), self.mark()
+        copy = loss.to("cpu", non_blocking=True)
+        event = self.mark()
         event.record()
         self.read()
         self.waiting = copy, event
@@ -114,14 +119,15 @@ def out_of_memory_explained(config, device):
     except (RuntimeError, MemoryError) as error:
         if not devices.is_out_of_memory(error):
             raise
-        images, peak = config.batch // config.accumulate, devices.peak_memory_bytes(device)
-        used = f"a peak of {shown(peak, 'B')}" if peak else "no counter of the peak here"
+        images = config.batch // config.accumulate
+        peak = devices.peak_memory_bytes(device)
+        peak_text = f"a peak of {shown(peak, 'B')}" if peak else "no counter of the peak here"
         raise OutOfMemory(
             f"There is not enough memory on {device} to train with batches of {images}.",
             expected=f"room for a pass over {images} images, forwards and backwards",
-            found=f"{used}, {shown(devices.free_bytes(device), 'B')} free now",
-            fix=f"accumulate {2 * config.accumulate} (the same step in parts), then amp bf16, then a batch of "
-            f"{max(config.batch // 2, 1)}",
+            found=f"{peak_text}, {shown(devices.free_bytes(device), 'B')} free now",
+            fix=f"accumulate {2 * config.accumulate} (the same step in parts; batch norm sees one part at a time), "
+            f"then amp bf16, then a batch of {max(config.batch // 2, 1)}",
         ) from None  # the traceback would keep the tensors alive
 
 
@@ -134,10 +140,10 @@ class _Line:
     def __init__(self):
         from IPython.display import display
 
-        self._place = display({"text/plain": ""}, raw=True, display_id=True)
+        self._output = display({"text/plain": ""}, raw=True, display_id=True)
 
     def write(self, text):
-        self._place.update({"text/plain": text.strip()}, raw=True)
+        self._output.update({"text/plain": text.strip()}, raw=True)
 
     def flush(self):
         """There is nothing to flush; tqdm asks."""
@@ -153,10 +159,12 @@ def progress_bar(total, done, unit="step"):
 
     in_notebook = "ipykernel" in sys.modules
     silent = os.environ.get("LABKIT_HEADLESS") == "1" or not (in_notebook or sys.stderr.isatty())
-    place = {"file": _Line(), "ncols": 90, "ascii": False} if in_notebook and not silent else {}
-    with tqdm(total=total, initial=done, disable=silent, leave=False, unit=unit, position=0, **place) as bar:
+    settings = {}
+    if in_notebook and not silent:
+        settings = {"file": _Line(), "ncols": 90, "ascii": False}
+    with tqdm(total=total, initial=done, disable=silent, leave=False, unit=unit, position=0, **settings) as bar:
         try:
             yield bar
         except KeyboardInterrupt:
-            said = f"You stopped it, {bar.n} of {total} {unit}s done. Nothing is broken: run the cell again."
-            raise KeyboardInterrupt(said) from None
+            message = f"You stopped it, {bar.n} of {total} {unit}s done. Nothing is broken: run the cell again."
+            raise KeyboardInterrupt(message) from None

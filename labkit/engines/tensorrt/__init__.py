@@ -2,7 +2,7 @@
 
 build      an ONNX file becomes an engine; TensorRT-RTX does it without a GPU
 compared   what is in an engine, held against what the graph asked for
-obtain     an engine file is a program: it is loaded only when it was built here, for this machine as it is
+obtain     the engine of an ONNX file: built once on this machine, then found in the cache of compiled files
 run        on torch tensors, with CUDA graphs and streams
 """
 
@@ -12,13 +12,15 @@ from labkit import device as devices
 from labkit.device import packages
 from labkit.engines.served import Served
 from labkit.engines.tensorrt.builder import Settings, build
+from labkit.engines.tensorrt.engine_file import obtain
 from labkit.engines.tensorrt.layers import compared
 from labkit.engines.tensorrt.libraries import gpu_extra, library, require_gpu
-from labkit.engines.tensorrt.trust import obtain
 
 __all__ = ["Settings", "build", "compared", "library", "obtain", "require_gpu"]
 
-RUNS, PRECISIONS, NEEDS = "onnx", ("fp32", "bf16", "fp16", "int8", "fp8"), "cuda"
+RUNS = "onnx"
+PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
+NEEDS = "cuda"
 LARGEST_BATCH = 64
 
 
@@ -30,8 +32,10 @@ def check():
     )
     runs = "; builds engines; running them takes an NVIDIA GPU" if rtx.ok else ""
     yield replace(rtx, name="tensorrt-rtx", detail=rtx.detail + runs)
-    yield packages.check("tensorrt", without="rows of this engine have a reason and no number", fix=gpu_extra())
-    without = "the classic way is rehearsed without it"
+    without = "TensorRT-RTX builds engines in its place" if rtx.ok else "no engine is built"
+    without += "; no time of an engine and no tactics (the kernels that it tried) are seen here"
+    yield packages.check("tensorrt", without=without, fix=f"{gpu_extra()}; then `labkit gpu` measures its engines")
+    without = "a rehearsal runs its calls without a GPU, with ONNX Runtime doing the sums; it shows no time"
     yield packages.check("pycuda", module="pycuda.driver", without=without, fix=gpu_extra())
 
 
@@ -39,11 +43,17 @@ def load(path, example, *, precision, threads):
     """See `labkit.engines.load`. Batches of 1 to 64 are served, or to that of `example` if it is larger."""
     from labkit.engines.tensorrt.run import Session
 
-    found = library()
-    require_gpu(found)
+    require_gpu(library())
     batch = len(example)
-    plan = obtain(path, Settings(batch=(1, batch, max(batch, LARGEST_BATCH)))).plan
-    session, device = Session(found, plan), devices.pick("cuda")
-    return Served(
-        device=str(device), threads=threads, run=lambda *tensors: session(*(tensor.to(device) for tensor in tensors))
-    )
+    engine = obtain(path, Settings(batch=(1, batch, max(batch, LARGEST_BATCH))))
+    session = Session(engine.library, engine.plan)
+    device = devices.pick("cuda")
+
+    def run_whole(*tensors):
+        on_gpu = [tensor.to(device) for tensor in tensors]
+        return session.run_whole(*on_gpu)
+
+    def run(*tensors):
+        return next(iter(run_whole(*tensors).values()))
+
+    return Served(device=str(device), threads=threads, run=run, run_whole=run_whole)

@@ -5,22 +5,22 @@ be verified in ONNX Runtime and OpenVINO. The calls below exist in TensorRT 10 a
 """
 
 import hashlib
-import json
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit import device as devices
 from labkit import export
+from labkit.engines.cache import refuse_compiled_file
 from labkit.engines.tensorrt import layers
 from labkit.engines.tensorrt.libraries import failed, library, recorder, rejected
 from labkit.errors import LabError, Unavailable, require_known
 
 MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Memory", "scratch": "Max Scratch Memory"}
 
-MOST = 10**6  # images of a batch
+MAX_BATCH = 10**6  # images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,13 @@ class Settings:
     targets: tuple = ()
 
     def __post_init__(self):
-        within = [1, *self.batch, MOST]
-        if len(within) != 5 or sorted(within) != within:
-            expected = "smallest <= usual <= largest, such as --batch 1:8:64"
-            raise LabError("These batch sizes are out of order.", expected=expected, found=self.batch)
-
-    def as_json(self):
-        return json.dumps(asdict(self), sort_keys=True)
+        sizes = [1, *self.batch, MAX_BATCH]
+        if len(sizes) != 5 or sorted(sizes) != sizes:
+            raise LabError(
+                "These batch sizes are out of order.",
+                expected="smallest <= usual <= largest, such as --batch 1:8:64",
+                found=self.batch,
+            )
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Source:
         """Read and check a file, which may come from anywhere; a `Source` comes back as it is."""
         if isinstance(path, cls):
             return path
+        refuse_compiled_file(path)
         model = export.checked(path)
         return cls(Path(path).name, model, hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest())
 
@@ -70,7 +71,7 @@ class Built:
     kernels       `layers.Kernel`s, as the builder listed them
     listing       its own line for each of them, with the shapes and types of all tensors
     memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder told
-    seconds       building took
+    seconds       that building took
     """
 
     source: Source
@@ -82,108 +83,121 @@ class Built:
 
 
 def build(onnx: Any, settings: Settings | None = None) -> Built:
-    """Build an engine of an ONNX file: a `Built`. Without a GPU this takes TensorRT-RTX.
+    """Build an engine of an ONNX file. Returns a `Built`. Without a GPU this takes TensorRT-RTX.
 
     onnx          a path, or a `Source`
     settings      `Settings`
     Raises        LabError that names the node and the way out; Unavailable where nothing can be built
     """
-    source, settings, found = Source.read(onnx), settings or Settings(), library()
-    log = recorder(found.trt)()
-    builder = _builder(found, log)
-    network = builder.create_network(1 << int(found.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = _parsed(found.trt, network, log, source)
-    config = _configured(found, builder, network, settings)
-    begin = time.perf_counter()
+    source = Source.read(onnx)
+    settings = settings or Settings()
+    tensorrt = library()
+    log = recorder(tensorrt.trt)()
+
+    # Parse, configure, build. The parser owns the weights: it must live until the engine is built.
+    builder = _builder(tensorrt, log)
+    network = builder.create_network(1 << int(tensorrt.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = _parsed(tensorrt.trt, network, log, source)
+    config = _configured(tensorrt, builder, network, settings)
+    start = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
-    seconds = time.perf_counter() - begin
+    seconds = time.perf_counter() - start
     del parser
     if plan is None:
-        raise failed(source.name, log.said("INTERNAL_ERROR", "ERROR"))
-    listing = layers.listing(log.said("VERBOSE"))
+        raise failed(source.name, log.texts("INTERNAL_ERROR", "ERROR"))
+    listing = layers.listing(log.texts("VERBOSE"))
     return Built(
         source=source,
         plan=bytes(plan),
         kernels=tuple(map(layers.kernel, listing)),
         listing=listing,
-        memory=_memory(log.said("INFO")),
+        memory=_memory(log.texts("INFO")),
         seconds=seconds,
     )
 
 
-def _builder(found, log):
-    """A builder; Unavailable where the library refuses to make one, as the full one does without a GPU."""
+def _builder(tensorrt, log):
+    """Return a builder; Unavailable where the library refuses to make one, as the full one does without a GPU."""
     try:
-        return found.trt.Builder(log)
+        return tensorrt.trt.Builder(log)
     except (TypeError, RuntimeError) as error:
         raise Unavailable(
-            f"{found.name} cannot build here.",
+            f"{tensorrt.name} cannot build here.",
             expected="an NVIDIA GPU with its driver",
-            found=(log.said("ERROR") or [str(error)])[0],
+            found=(log.texts("ERROR") or [str(error)])[0],
             fix="install tensorrt-rtx-cu13-bindings, which builds without a GPU",
         ) from error
 
 
 def _parsed(trt, network, log, source):
-    """Fill the network from the model: the parser, which owns the weights and must live until the engine is built.
+    """Fill the network from the model. Returns the parser, which owns the weights.
 
-    What it refuses, or would silently take for something else, is an error.
+    A node that it refuses, or would silently take for something else, is an error.
     """
-    parser, problems = trt.OnnxParser(network, log), []
+    parser = trt.OnnxParser(network, log)
+    problems = []
     if not parser.parse(source.model.SerializeToString()):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         problems = [(error.node_name(), error.node_operator(), error.desc()) for error in errors]
-    problems = problems or [("", "", text) for text in log.said("WARNING") if "UINT8 zero_point" in text][:1]
+    if not problems:
+        problems = [("", "", text) for text in log.texts("WARNING") if "UINT8 zero_point" in text][:1]
     if problems:
         raise rejected(source.name, problems)
     return parser
 
 
-def _configured(found, builder, network, settings):
-    """The builder's configuration, with a profile for the range of batches."""
-    trt, config = found.trt, builder.create_builder_config()
+def _configured(tensorrt, builder, network, settings):
+    """Return the builder's configuration, with a profile for the range of batches."""
+    trt = tensorrt.trt
+    config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    if found.is_rtx:
-        _aim(found, config, settings.targets)
+    if tensorrt.is_rtx:
+        _aim(tensorrt, config, settings.targets)
     elif settings.targets:
         raise LabError(
             "The full TensorRT builds for the GPU it runs on only.", found=settings.targets, fix="leave targets out"
         )
     profile = builder.create_optimization_profile()
-    for tensor in map(network.get_input, range(network.num_inputs)):
+    for index in range(network.num_inputs):
+        tensor = network.get_input(index)
         profile.set_shape(tensor.name, *(_with_batch(tensor, batch) for batch in settings.batch))
     config.add_optimization_profile(profile)
     return config
 
 
-def _aim(found, config, targets):
+def _aim(tensorrt, config, targets):
     """Tell TensorRT-RTX which GPUs to build for: where none are named, the one that is here."""
-    known = found.trt.ComputeCapability.__members__
+    generations = tensorrt.trt.ComputeCapability.__members__
     for name in targets:
-        require_known(name, known, "GPU generation")
-    here = f"SM{(devices.compute_capability() or '').replace('.', '')}"
-    wanted = targets or (("CURRENT",) if here in known else ())
-    if wanted:
-        config.num_compute_capabilities = len(wanted)
-    for index, name in enumerate(wanted):
-        config.set_compute_capability(known[name], index)
+        require_known(name, generations, "GPU generation")
+    gpu_here = f"SM{(devices.compute_capability() or '').replace('.', '')}"
+    if not targets and gpu_here in generations:
+        targets = ("CURRENT",)
+    if targets:
+        config.num_compute_capabilities = len(targets)
+    for index, name in enumerate(targets):
+        config.set_compute_capability(generations[name], index)
 
 
 def _with_batch(tensor, batch):
-    """The shape of a network's input for one batch size."""
-    first, *rest = tensor.shape
-    if -1 in rest:
+    """Return the shape of a network's input for one batch size."""
+    first, *sides = tensor.shape
+    if -1 in sides:
         raise LabError(
             f"The input {tensor.name!r} has more than its batch open.",
             expected="one dimension that may vary, the first",
             found=tuple(tensor.shape),
             fix="export the model with every other side fixed: an image size, the length of a sequence",
         )
-    return (batch if first == -1 else first, *rest)
+    return (batch if first == -1 else first, *sides)
 
 
 def _memory(messages):
-    """{kind: bytes} of the builder's messages; of several, the last."""
-    told = "\n".join(messages)
-    found = {kind: re.findall(rf"{words}: (\d+) bytes", told) for kind, words in MEMORY.items()}
-    return {kind: int(hits[-1]) for kind, hits in found.items() if hits}
+    """Return {kind: bytes} of the builder's messages; of several, the last."""
+    text = "\n".join(messages)
+    memory = {}
+    for kind, words in MEMORY.items():
+        matches = re.findall(rf"{words}: (\d+) bytes", text)
+        if matches:
+            memory[kind] = int(matches[-1])
+    return memory

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import pandas
 
 KEYS = ("Inputs", "Constants", "Outputs", "TacticName", "StreamId", "Metadata")
-PART = re.compile(rf", ({'|'.join(KEYS)}): (.*?)(?=, (?:{'|'.join(KEYS)}): |$)", re.DOTALL)  # a key and what it says
+_KEY = "|".join(KEYS)
+FIELD = re.compile(rf", ({_KEY}): (.*?)(?=, (?:{_KEY}): |$)", re.DOTALL)  # a key and its text
 # Kinds that move, convert or wait; whatever else names a node is where its arithmetic happens.
 HELPERS = ("shape_call", "signal", "wait", "memset", "reformat", "copy", "constant", "noop", "cjmp")
 GENERATED = "kgen"  # element-wise work that TensorRT writes a kernel for
@@ -53,60 +54,88 @@ class Kernel:
 
     @property
     def computes(self):
-        """True when it does arithmetic, rather than move data or wait."""
+        """Return True when it does arithmetic, rather than move data or wait."""
         return not self.kind.lower().startswith(HELPERS)
 
     @property
     def precision(self):
-        """The type it computes in: the narrowest type of its inputs, or of its weights where that is wider."""
-        sides = [[kind for kind in side if kind in WIDTH] for side in (self.inputs, self.constants)]
-        narrowest = [min(side, key=WIDTH.get) for side in sides if side]
+        """Return the type it computes in: the narrowest type of its inputs, or of its weights where that is wider."""
+        narrowest = []
+        for types in (self.inputs, self.constants):
+            numbers = [type_name for type_name in types if type_name in WIDTH]
+            if numbers:
+                narrowest.append(min(numbers, key=WIDTH.get))
         return max(narrowest, key=WIDTH.get, default="other")
 
 
 def listing(messages):
-    """A line for each kernel, as the builder's log lists them; none when it does not (no detailed profiling)."""
+    """Return a line for each kernel, as the builder's log lists them; none without detailed profiling."""
     listings = [text for text in messages if text.startswith("Layers:")]
-    lines = listings[-1].split("\n\n")[0].splitlines()[1:] if listings else []
+    if not listings:
+        return ()
+    lines = listings[-1].split("\n\n")[0].splitlines()[1:]
     return tuple(line for line in lines if line.startswith("Name: "))
 
 
 def kernel(line):
-    """The `Kernel` of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][...]`."""
-    name, kind, rest = re.match(r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL).groups()
-    parts = dict.fromkeys(KEYS, "") | dict(PART.findall(rest))
-    types = [tuple(map(_type_name, re.findall(r"Datatype: ([^,}]*)", parts[key]))) for key in KEYS[:3]]
-    nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", parts["Metadata"])
-    return Kernel(name, kind, *types, tuple(dict.fromkeys(nodes)))
+    """Return the `Kernel` of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][...]`."""
+    name, kind, text = re.match(r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL).groups()
+    fields = _fields_of(text)
+    nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", fields["Metadata"])
+    return Kernel(
+        name,
+        kind,
+        inputs=_types_in(fields["Inputs"]),
+        constants=_types_in(fields["Constants"]),
+        outputs=_types_in(fields["Outputs"]),
+        nodes=tuple(dict.fromkeys(nodes)),
+    )
+
+
+def _fields_of(line):
+    """Return {key: text} of a line, for each of `KEYS`; "" for one that the line does not have."""
+    return dict.fromkeys(KEYS, "") | dict(FIELD.findall(line))
+
+
+def _types_in(field):
+    """Return the types of the tensors of one field."""
+    return tuple(map(type_name, re.findall(r"Datatype: ([^,}]*)", field)))
 
 
 def flow(built: Any) -> Iterator[tuple]:
-    """For each step of a `Built` its name, and the tensors that it reads, holds and writes.
+    """Yield the name of each step of a `Built`, and the tensors that it reads, holds and writes.
 
     yields  (name, read, held, written); the last three {tensor: bytes for one image}
     """
     for line, step in zip(built.listing, built.kernels, strict=True):
-        parts = dict.fromkeys(KEYS, "") | dict(PART.findall(line))
-        yield step.name.split("_myl0")[0].removeprefix("__myl_"), *(_bytes(parts[key]) for key in KEYS[:3])
+        fields = _fields_of(line)
+        name = step.name.split("_myl0")[0].removeprefix("__myl_")
+        yield name, _bytes(fields["Inputs"]), _bytes(fields["Constants"]), _bytes(fields["Outputs"])
 
 
-def _bytes(part):
-    """{tensor: bytes} of one part of a line; a side that varies, the batch, counts once."""
-    found = {}
-    for name, shape, kind in re.findall(r"Name: (.*?), Dimensions: \[([-\d,]*)\].*?Datatype: ([^,}]*)", part):
+def _bytes(field):
+    """Return {tensor: bytes} of one field of a line; a side that varies, the batch, counts once."""
+    sizes = {}
+    for name, shape, kind in re.findall(r"Name: (.*?), Dimensions: \[([-\d,]*)\].*?Datatype: ([^,}]*)", field):
         sides = [int(side) for side in shape.split(",") if side]
-        found[name] = WIDTH.get(_type_name(kind), 4) * math.prod(side for side in sides if side > 0)
-    return found
+        elements = math.prod(side for side in sides if side > 0)
+        sizes[name] = WIDTH.get(type_name(kind), 4) * elements
+    return sizes
 
 
-def _type_name(text):
-    """ "Half", or "Channel major FP16 format where channel % 8 == 0", as "fp16"."""
-    text = text.lower()
-    return next((kind for kind, words in TYPES.items() if re.search(words, text)), text.strip() or "unknown")
+def type_name(description: str) -> str:
+    """Return "fp16" for "Half", or for "Channel major FP16 format where channel % 8 == 0"; so for each of `TYPES`."""
+    description = description.lower()
+    for name, words in TYPES.items():
+        if re.search(words, description):
+            return name
+    return description.strip() or "unknown"
 
 
 def compared(model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HEAVY) -> "pandas.DataFrame":
-    """Requested against actual precision: a DataFrame, one line per node of a ModelProto in the graph's order.
+    """Compare the precision that each node asks for with the one it is computed in.
+
+    Returns a DataFrame, one line per node of a ModelProto in the graph's order.
 
     operators  which nodes; None: all
     requested  the type of the node's data; or what its data and its weights were both dequantized from
@@ -117,20 +146,26 @@ def compared(model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HE
     import pandas as pd
 
     graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    types, made_by = _tensor_types(graph), {name: node for node in graph.node for name in node.output}
-    lines = []
+    types = _tensor_types(graph)
+    made_by = {name: node for node in graph.node for name in node.output}
+    # A row for each node; one without a kernel was folded away.
+    rows = []
     for node in graph.node:
-        if operators is None or node.op_type in operators:
-            kernel, asked = _actual(node, kernels), _requested(node, types, made_by)
-            about = ("folded away", None, None, 0)
-            if kernel:
-                about = (kernel.precision, kernel.name, kernel.kind, max(len(kernel.nodes) - 1, 0))
-            lines.append((node.name, node.op_type, asked, *about))
-    return pd.DataFrame(lines, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"])
+        if operators is not None and node.op_type not in operators:
+            continue
+        row = {"node": node.name, "operator": node.op_type, "requested": _requested(node, types, made_by)}
+        kernel = _actual(node, kernels)
+        if kernel:
+            fused = max(len(kernel.nodes) - 1, 0)
+            row |= {"actual": kernel.precision, "kernel": kernel.name, "kind": kernel.kind, "fused": fused}
+        else:
+            row |= {"actual": "folded away", "kernel": None, "kind": None, "fused": 0}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"])
 
 
 def _actual(node, kernels):
-    """The kernel that does the arithmetic of an ONNX node, or None when it was folded away.
+    """Return the kernel that does the arithmetic of an ONNX node, or None when it was folded away.
 
     A node may be named by several kernels: the one that quantizes its input, say, and the one that convolves. Kernels
     generated for element-wise work are the answer only when no other names the node. A recurrent node becomes a loop,
@@ -145,28 +180,37 @@ def _actual(node, kernels):
 
 
 def _tensor_types(graph):
-    """{tensor name: "fp32", "int8", ...} of everything whose type is known."""
-    found = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
-    found |= {tensor.name: tensor.data_type for tensor in graph.initializer}
-    words = {name: onnx.TensorProto.DataType.Name(number).lower() for name, number in found.items()}
-    # "fp32" of ONNX's "float"; integers keep their names, unsigned ones too
-    return {name: word if "int" in word else _type_name(word) for name, word in words.items()}
+    """Return {tensor name: "fp32", "int8", ...} of everything whose type is known."""
+    numbers = {}  # of the types, as ONNX counts them
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        numbers[value.name] = value.type.tensor_type.elem_type
+    for tensor in graph.initializer:
+        numbers[tensor.name] = tensor.data_type
+    types = {}
+    for name, number in numbers.items():
+        word = onnx.TensorProto.DataType.Name(number).lower()
+        # "fp32" of ONNX's "float"; integers keep their names, unsigned ones too
+        types[name] = word if "int" in word else type_name(word)
+    return types
 
 
 def _requested(node, types, made_by):
-    """The precision one node asks for."""
+    """Return the precision that one node asks for."""
     quantized = [_quantized_type(name, types, made_by) for name in node.input[:2]]
     if quantized and all(quantized):
         return quantized[0]
-    return next((types[name] for name in (*node.input[:2], *node.output) if name in types), "unknown")
+    for name in (*node.input[:2], *node.output):
+        if name in types:
+            return types[name]
+    return "unknown"
 
 
 def _quantized_type(name, types, made_by):
-    """The integer (or fp8) type a tensor was dequantized from, or None."""
+    """Return the integer (or fp8) type that a tensor was dequantized from, or None."""
     node = made_by.get(name)
     while node is not None and node.op_type in PASSING:
         node = made_by.get(node.input[0])
     if node is None or node.op_type != "DequantizeLinear":
         return None
-    zero = node.input[2] if len(node.input) > 2 else ""
-    return types.get(node.input[0]) or types.get(zero) or "uint8"
+    zero_point = node.input[2] if len(node.input) > 2 else ""
+    return types.get(node.input[0]) or types.get(zero_point) or "uint8"

@@ -20,7 +20,7 @@ from labkit.errors import LabError, Unavailable
 
 _RTX = "tensorrt-rtx"
 MODULES = {"tensorrt": "tensorrt", "tensorrt_rtx": _RTX, "tensorrt_rtx_bindings": _RTX}
-SHOWN = 3  # problems of a graph, of which there may be hundreds
+MAX_PROBLEMS = 3  # of a graph that an error names: there may be hundreds
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Library:
 
 
 def gpu_extra():
-    """The command that installs the full library and pycuda."""
+    """Return the command that installs the full library and pycuda."""
     return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
 
 def library() -> Any:
-    """The TensorRT to use: the full one on a machine with a GPU, else TensorRT-RTX; Unavailable when there is none."""
+    """Return the TensorRT to use: the full one where there is a GPU, else TensorRT-RTX; Unavailable for none."""
     order = MODULES if "cuda" in devices.kinds() else reversed(MODULES)
     reasons = []
     for module in order:
@@ -59,7 +59,7 @@ def library() -> Any:
     )
 
 
-def require_gpu(found: Any) -> None:
+def require_gpu(tensorrt: Any) -> None:
     """Raise Unavailable, with the reason, unless engines of this library can run here."""
     capability = devices.compute_capability()
     if capability is None:
@@ -70,10 +70,11 @@ def require_gpu(found: Any) -> None:
             fix="an engine file can still be built: `labkit build model.onnx`; the lesson shows recorded rows",
         )
     target = f"SM{capability.replace('.', '')}"
-    if found.is_rtx and not hasattr(found.trt.ComputeCapability, target):
+    if tensorrt.is_rtx and not hasattr(tensorrt.trt.ComputeCapability, target):
+        generations = [name for name in tensorrt.trt.ComputeCapability.__members__ if name.startswith("SM")]
         raise Unavailable(
             f"TensorRT-RTX has no kernels for this GPU ({target}).",
-            expected=", ".join(name for name in found.trt.ComputeCapability.__members__ if name.startswith("SM")),
+            expected=", ".join(generations),
             found=target,
             fix=f"install the full library, {gpu_extra()}",
         )
@@ -81,7 +82,7 @@ def require_gpu(found: Any) -> None:
 
 @functools.cache
 def recorder(trt):
-    """A logger class of this library that keeps every message: [(severity name, text)]."""
+    """Return a logger class of this library that keeps every message: [(severity name, text)]."""
 
     class Recorder(trt.ILogger):
         def __init__(self):
@@ -91,33 +92,43 @@ def recorder(trt):
         def log(self, severity, message):
             self.messages.append((severity.name, message))
 
-        def said(self, *severities):
-            """The texts of these severities, in order."""
+        def texts(self, *severities):
+            """Return the texts of these severities, in order."""
             return [text for severity, text in self.messages if severity in severities]
 
     return Recorder
 
 
 def rejected(file, problems):
-    """The LabError of a graph that the parser refused.
+    """Return the LabError of a graph that the parser refused.
 
     file      its name
-    problems  [(the ONNX node, its operator, what was said)]
+    problems  [(the ONNX node, its operator, the parser's message)]
     """
-    told = [f"{f'node {node!r} ({operator}): ' if node or operator else ''}{_read(said, file)[0]}"
-            for node, operator, said in problems[:SHOWN]]  # fmt: skip
+    sentences = []
+    for node, operator, message in problems[:MAX_PROBLEMS]:
+        meaning, _ = _meaning_and_remedy(message, file)
+        if node or operator:
+            meaning = f"node {node!r} ({operator}): {meaning}"
+        sentences.append(meaning)
+    _, _, first_message = problems[0]
+    _, fix = _meaning_and_remedy(first_message, file)
     return LabError(
         f"TensorRT rejects {file}.",
         expected="operators, types and quantization that TensorRT has",
-        found="; ".join(told),
-        fix=_read(problems[0][2], file)[1] or "look at this node with `labkit view`, and export it another way",
+        found="; ".join(sentences),
+        fix=fix or "look at this node with `labkit view`, and export it another way",
     )
 
 
 def failed(file, messages):
-    """The LabError of a build that failed after parsing. `messages` are the errors TensorRT logged, oldest first."""
-    read = [_read(message, file) for message in messages] or [("no reason was given", None)]
-    meaning, fix = next(filter(all, read), read[0])  # one with a remedy, if there is one
+    """Return the LabError of a build that failed after parsing.
+
+    file      its name
+    messages  the errors that TensorRT logged, oldest first
+    """
+    readings = [_meaning_and_remedy(message, file) for message in messages] or [("no reason was given", None)]
+    meaning, fix = next(filter(all, readings), readings[0])  # one with a remedy, if there is one
     return LabError(
         f"TensorRT cannot build {file}.",
         expected="a network that the chosen GPUs and profile can hold",
@@ -126,16 +137,17 @@ def failed(file, messages):
     )
 
 
-def _read(message, file):
-    """(the meaning of a message, the remedy or None), by `messages.toml`.
+def _meaning_and_remedy(message, file):
+    """Return (the meaning of a message, the remedy or None), by `messages.toml`.
 
     One that is not there means itself, without source files, line numbers and what the missing driver adds.
     """
-    known = next((entry for entry in _table() if re.search(entry["pattern"], message)), {})
+    explanation = next((row for row in _table() if re.search(row["pattern"], message)), {})
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
     text = " ".join(re.sub(r"\(?In \w+ at \S+\)?", "", line).strip() for line in lines)
-    fix = known.get("fix", "").replace("NEW.onnx", shlex.quote(f"{Path(file).stem}-tensorrt.onnx"))
-    return known.get("means") or text[:300].strip(" (") or message[:300], fix or None
+    meaning = explanation.get("means") or text[:300].strip(" (") or message[:300]
+    fix = explanation.get("fix", "").replace("NEW.onnx", shlex.quote(f"{Path(file).stem}-tensorrt.onnx"))
+    return meaning, fix or None
 
 
 @functools.cache

@@ -27,7 +27,7 @@ class Misuse(LabError):
 
 
 def driver() -> Any:
-    """pycuda's driver interface, in the context that torch and TensorRT use; Unavailable, with the reason.
+    """Return pycuda's driver interface, in the context that torch and TensorRT use; Unavailable, with the reason.
 
     `pycuda.autoinit`, which older scripts import, would make a context of its own beside theirs.
     """
@@ -55,12 +55,12 @@ class Rehearsal:
         self.steps = []  # names of the calls, in order
 
     def mem_alloc(self, size):
-        """`size` bytes of device memory: an allocation whose int() is its address."""
+        """Return `size` bytes of device memory: an allocation whose int() is its address."""
         self.steps.append("mem_alloc")
         return Allocation(self, int(size))
 
     def to_device(self, array):
-        """Device memory that holds a copy of an array."""
+        """Return device memory that holds a copy of an array."""
         target = self.mem_alloc(_contiguous(array).nbytes)
         self.memcpy_htod(target, array)
         return target
@@ -86,17 +86,17 @@ class Rehearsal:
         self.queue.append((_handle(stream), partial(self._to_host, _contiguous(array), int(source))))
 
     def Stream(self):
-        """A queue of work: `.handle` for TensorRT, `.synchronize()` to wait."""
+        """Return a queue of work: `.handle` for TensorRT, `.synchronize()` to wait."""
         return Stream(self)
 
     def _to_device(self, target, array):
-        ctypes.memmove(self.place(target, array.nbytes), array.ctypes.data, array.nbytes)
+        ctypes.memmove(self.checked_address(target, array.nbytes), array.ctypes.data, array.nbytes)
 
     def _to_host(self, array, source):
-        ctypes.memmove(array.ctypes.data, self.place(source, array.nbytes), array.nbytes)
+        ctypes.memmove(array.ctypes.data, self.checked_address(source, array.nbytes), array.nbytes)
 
-    def place(self, address, size):
-        """A device address, which is one of the host here, if it has room for `size` bytes."""
+    def checked_address(self, address, size):
+        """Return a device address, which is one of the host here, if it has room for `size` bytes."""
         allocation = self.memory.get(int(address))
         if allocation is None:
             raise Misuse(
@@ -140,11 +140,12 @@ class Stream:
     def synchronize(self):
         """Do what waits in this stream; and in the default one, which never overtakes a stream."""
         self.device.steps.append("synchronize")
-        ours = (self.handle, DEFAULT_STREAM)
-        work = [call for handle, call in self.device.queue if handle in ours]
-        self.device.queue = [entry for entry in self.device.queue if entry[0] not in ours]
-        for call in work:
-            call()
+        streams = (self.handle, DEFAULT_STREAM)
+        waiting = self.device.queue
+        self.device.queue = [(handle, call) for handle, call in waiting if handle not in streams]
+        for handle, call in waiting:
+            if handle in streams:
+                call()
 
 
 class Context:
@@ -160,15 +161,15 @@ class Context:
         self.session = export.session(onnx_path)
         (self.input,) = self.session.get_inputs()
         self.output = self.session.get_outputs()[0]
-        self.tensors = {each.name: each for each in (self.input, self.output)}
+        self.tensors = {self.input.name: self.input, self.output.name: self.output}
 
     @property
     def engine(self):
-        """What knows the profile: here the context itself."""
+        """Return what knows the profile: here the context itself."""
         return self
 
     def get_tensor_profile_shape(self, name, profile_index):
-        """[smallest, usual, largest shape] of an input in a profile; there is one, number 0."""
+        """Return [smallest, usual, largest shape] of an input in a profile; there is one, number 0."""
         if name != self.input.name or profile_index != 0:
             raise Misuse("No such profile.", expected=f"{self.input.name}, 0", found=f"{name}, {profile_index}")
         return [(batch, *self.input.shape[1:]) for batch in self.profile]
@@ -178,11 +179,15 @@ class Context:
         self.device.steps.append("set_input_shape")
         fits = name == self.input.name and tuple(shape[1:]) == tuple(self.input.shape[1:])
         fits = fits and self.profile[0] <= shape[0] <= self.profile[-1]
-        self.shape, self.refused = (tuple(shape), None) if fits else (self.shape, tuple(shape))
+        if fits:
+            self.shape = tuple(shape)
+            self.refused = None
+        else:
+            self.refused = tuple(shape)
         return fits
 
     def get_tensor_shape(self, name):
-        """The shape of an input or output; -1 stands first until the input's shape is set."""
+        """Return the shape of an input or output; -1 stands first until the input's shape is set."""
         batch = self.shape[0] if self.shape else -1
         if name not in self.tensors:
             raise Misuse("No such tensor.", expected=" or ".join(self.tensors), found=name)
@@ -200,12 +205,12 @@ class Context:
         """Put one inference into a stream, and return at once."""
         self.device.steps.append("execute_async_v3")
         self._require_complete()
-        now = self.shape, dict(self.addresses)  # the next call may set others
-        self.device.queue.append((stream_handle, partial(self._compute, *now)))
+        compute = partial(self._compute, self.shape, dict(self.addresses))  # the next call may set others
+        self.device.queue.append((stream_handle, compute))
         return True
 
     def execute_v2(self, bindings):
-        """One inference on a list of addresses, inputs first, and wait for it: the call of older scripts."""
+        """Run one inference on a list of addresses, inputs first, and wait for it: the call of older scripts."""
         self.device.steps.append("execute_v2")
         if not all(isinstance(address, int) for address in bindings) or len(bindings) != 2:
             raise TypeError("execute_v2 wants [int(input), int(output)]: one address for each tensor, in order")
@@ -217,10 +222,11 @@ class Context:
     def _require_complete(self):
         missing = set(self.tensors) - set(self.addresses)
         if self.shape is None or missing:
+            found = f"no address for {', '.join(sorted(missing))}" if missing else "no input shape"
             raise Misuse(
                 "The call is not complete.",
                 expected="a shape for the input, an address for each tensor",
-                found=f"no address for {', '.join(sorted(missing))}" if missing else "no input shape",
+                found=found,
             )
 
     def _compute(self, shape, addresses):
@@ -232,7 +238,7 @@ class Context:
 
 
 def _contiguous(array):
-    """The array, if its bytes lie in one piece; pycuda refuses others too."""
+    """Return the array, if its bytes lie in one piece; pycuda refuses others too."""
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
         found = "a view that is not in one piece" if isinstance(array, np.ndarray) else type(array).__name__
         raise Misuse(

@@ -5,7 +5,7 @@ import torch
 from labkit.engines.tensorrt.libraries import recorder, require_gpu
 from labkit.errors import LabError
 
-TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}  # which torch calls otherwise
+TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}  # {TensorRT's name: torch's}, where they differ
 
 
 class Session:
@@ -14,37 +14,55 @@ class Session:
     One execution context serves one stream at a time, so each stream gets its own; they share the weights.
     """
 
-    def __init__(self, found, plan):
-        """found: `libraries.Library`; plan: bytes that `trust` vouched for. Raises Unavailable, LabError."""
-        require_gpu(found)
-        self.log = recorder(found.trt)()
-        self.runtime = found.trt.Runtime(self.log)
+    def __init__(self, tensorrt, plan):
+        """Load an engine on the GPU.
+
+        tensorrt  a `libraries.Library`
+        plan      the bytes of an `Engine` of `obtain`
+        Raises    Unavailable without a GPU; LabError for a plan that TensorRT refuses
+        """
+        require_gpu(tensorrt)
+        self.log = recorder(tensorrt.trt)()
+        self.runtime = tensorrt.trt.Runtime(self.log)
         self.engine = self.runtime.deserialize_cuda_engine(plan)
         self._check(self.engine is not None, "this engine (delete its file, and it is built again)")
-        self.inputs, self.outputs = {}, {}  # {name: dtype}
-        for name in map(self.engine.get_tensor_name, range(self.engine.num_io_tensors)):
-            kind, mode = self.engine.get_tensor_dtype(name).name, self.engine.get_tensor_mode(name)
-            side = self.inputs if mode == found.trt.TensorIOMode.INPUT else self.outputs
-            side[name] = getattr(torch, TYPES.get(kind, kind.lower()))
+        self.inputs = {}  # {name: dtype}
+        self.outputs = {}
+        for index in range(self.engine.num_io_tensors):
+            name = self.engine.get_tensor_name(index)
+            kind = self.engine.get_tensor_dtype(name).name
+            dtype = getattr(torch, TYPES.get(kind, kind.lower()))
+            if self.engine.get_tensor_mode(name) == tensorrt.trt.TensorIOMode.INPUT:
+                self.inputs[name] = dtype
+            else:
+                self.outputs[name] = dtype
         self.contexts = {}
 
     def __call__(self, *batch):
-        """(N, ...) tensors on the GPU, one for each input -> the first output, (N, ...)."""
+        """Run the engine on (N, ...) tensors on the GPU, one for each input. Returns the first output, (N, ...)."""
+        return next(iter(self.run_whole(*batch).values()))
+
+    def run_whole(self, *batch):
+        """Run the engine as a call of the session does. Returns {name: (N, ...) tensor} of all outputs."""
         context = self._context()
-        given = [tensor.to(dtype).contiguous() for tensor, dtype in zip(batch, self.inputs.values(), strict=True)]
-        for tensor, name in zip(given, self.inputs, strict=True):
+
+        # Tell TensorRT where the inputs lie; they must live until the call is made.
+        inputs = [tensor.to(dtype).contiguous() for tensor, dtype in zip(batch, self.inputs.values(), strict=True)]
+        for tensor, name in zip(inputs, self.inputs, strict=True):
             self._check(context.set_input_shape(name, tuple(tensor.shape)), f"the shape {tuple(tensor.shape)}")
             context.set_tensor_address(name, tensor.data_ptr())
-        results = []
+
+        # Make room for the outputs, whose shapes follow from those of the inputs.
+        results = {}
         for name, dtype in self.outputs.items():
             shape = tuple(context.get_tensor_shape(name))
-            results.append(torch.empty(shape, dtype=dtype, device=given[0].device))
-            context.set_tensor_address(name, results[-1].data_ptr())
+            results[name] = torch.empty(shape, dtype=dtype, device=inputs[0].device)
+            context.set_tensor_address(name, results[name].data_ptr())
         self._check(context.execute_async_v3(_stream_handle()), "the call")
-        return results[0]
+        return results
 
     def _context(self):
-        """The execution context of the current stream."""
+        """Return the execution context of the current stream."""
         stream = _stream_handle()
         if stream not in self.contexts:
             context = self.engine.create_execution_context()
@@ -53,12 +71,13 @@ class Session:
             self.contexts[stream] = context
         return self.contexts[stream]
 
-    def _check(self, fine, what):
-        """Turn a refusal of TensorRT into an error with its own words."""
-        if not fine:
-            raise LabError(f"TensorRT refuses {what}.", found=(self.log.said("INTERNAL_ERROR", "ERROR") or ["?"])[-1])
+    def _check(self, accepted, subject):
+        """Raise a LabError with TensorRT's own words unless it accepted the subject, such as "the call"."""
+        if not accepted:
+            messages = self.log.texts("INTERNAL_ERROR", "ERROR") or ["?"]
+            raise LabError(f"TensorRT refuses {subject}.", found=messages[-1])
 
 
 def _stream_handle():
-    """The current CUDA stream, as the number TensorRT wants."""
+    """Return the current CUDA stream, as the number that TensorRT wants."""
     return torch.cuda.current_stream().cuda_stream

@@ -6,8 +6,9 @@ so that running a cell twice does not count twice.
 """
 
 from labkit.device.machine import Machine  # noqa: F401 (a row of the ledger like those below)
-from labkit.ledger.rows._delivered import EngineFile, RaceScore, Scored  # noqa: F401
-from labkit.ledger.rows._measured import Ceiling, Deployment, Latency, Memory, Ratio, Training  # noqa: F401
+from labkit.ledger.rows._base import Measured  # noqa: F401 (what measured rows have in common)
+from labkit.ledger.rows._delivered import RaceScore, Scored  # noqa: F401
+from labkit.ledger.rows._measured import Deployment, Latency, Memory, Ratio, Training  # noqa: F401
 from labkit.ledger.rows._runs import (  # noqa: F401
     EDITION,
     PROFILES,
@@ -18,6 +19,7 @@ from labkit.ledger.rows._runs import (  # noqa: F401
     Completion,
     Decision,
     LessonAnswer,
+    OwnResult,
     Prediction,
     Run,
 )

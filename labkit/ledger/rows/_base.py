@@ -35,3 +35,5 @@ class Measured:
     machine_key: str | None = None
     commit: str | None = None
     measured_utc: str | None = None
+    experiment: str | None = None  # slug of the one that it belongs to; None: that of its lesson
+    network: str | None = None  # its name, such as convnext-homebrew

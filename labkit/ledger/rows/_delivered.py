@@ -1,26 +1,9 @@
-"""What was built or handed in: engine files of TensorRT, and submissions to the order of the last lesson."""
+"""What was handed in: submissions to the order of the last lesson, and recipes to the race."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from labkit.ledger.rows._base import Measured, row
-
-
-@row("engine_files", key=("sha256",))
-class EngineFile:
-    """A file that TensorRT made here. It is machine code: only bytes that match such a row are ever loaded again."""
-
-    sha256: str  # of the file
-    file: str  # its name
-    size_bytes: int
-    onnx_sha256: str  # of the model it was built from, weights included
-    settings: str  # JSON: how it was built
-    library: str  # "tensorrt" or "tensorrt-rtx"
-    library_version: str
-    gpu: str | None = None  # it was built on; None: on a machine without one
-    compute_capability: str | None = None
-    driver: str | None = None
-    built_utc: str
 
 
 @dataclass(frozen=True, kw_only=True)

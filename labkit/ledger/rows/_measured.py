@@ -1,17 +1,7 @@
 """What was measured on a machine."""
 
+from labkit.format import Shown, shown
 from labkit.ledger.rows._base import Measured, row
-from labkit.ledger.shown import Shown, shown
-
-
-@row("ceilings", key=("run_key", "name", "device", "threads"))
-class Ceiling(Measured):
-    """The best this machine was seen to do at one thing: the roof of later rooflines."""
-
-    name: str  # "copy", "matmul-fp32", "matmul-bf16", "matmul-int8"
-    bytes_per_s: float | None = None
-    ops_per_s: float | None = None
-    samples: int | None = None
 
 
 @row("latencies", key=("run_key", "name", "device", "threads", "batch"))
@@ -27,6 +17,7 @@ class Latency(Measured, Shown):
     p99_ms: float | None = None
     tail_reason: str | None = None  # why a percentile is missing
     throughput_per_s: float | None = None  # items
+    bytes_per_s: float | None = None  # that have to be read and written at least
     load_ms: float | None = None  # an engine: reading, compiling or building before the first call
     cold_ms: float | None = None  # the very first call
     warmup_calls: int | None = None
@@ -62,9 +53,18 @@ class Latency(Measured, Shown):
         return [(label, text) for label, text in facts.items() if text]
 
 
+MEANING = {"series": "in series, as of each alone", "calls": "call by call, as of both in use at once"}
+
+
 @row("ratios", key=("run_key", "name", "baseline", "arm", "device", "threads"))
 class Ratio(Measured, Shown):
-    """How many times faster `arm` is than `baseline`: time of baseline / time of arm, from interleaved pairs."""
+    """How many times faster `arm` is than `baseline`: time of baseline / time of arm, from interleaved pairs.
+
+    turns   "series": of series of calls, as of an arm that runs alone; "calls": calls of all arms alternated, and each
+            found the cache full of another arm's weights
+    beside  the ratio of the first calls of the series, each of which follows a call of another arm: what "calls" would
+            say. With its interval and the null arm's floor; None where it is not known
+    """
 
     name: str = ""
     baseline: str
@@ -80,14 +80,35 @@ class Ratio(Measured, Shown):
     tolerance: float  # the outputs agreed within this, relative to the baseline's largest value
     ratios: tuple = ()  # one a pair
     noise: str | None = None
+    turns: str = "calls"
+    beside: float | None = None
+    beside_low: float | None = None
+    beside_high: float | None = None
+    beside_floor: float | None = None
 
     def __iter__(self):
         return iter((self.low, self.high))
 
+    @property
+    def beside_differs(self):
+        """True if alternating calls give another ratio than series, by more than the noise of both."""
+        if self.beside is None:
+            return False
+        if self.beside > self.median:
+            return self.beside_low / (1 + self.beside_floor) > self.high * (1 + self.floor)
+        return self.beside_high * (1 + self.beside_floor) < self.low / (1 + self.floor)
+
     def facts(self):
         interval = f"95 %: {self.low:.3f} to {self.high:.3f}" if self.high < float("inf") else "no 95 % interval"
+        alternating = []
+        if self.beside_differs:
+            ends = f"95 %: {self.beside_low:.3f} to {self.beside_high:.3f}"
+            text = f"{self.beside:.3f}x ({ends}), for each call finds the cache full of another arm's weights"
+            alternating = [("where calls alternate", text)]
         return [
             (f"{self.arm} against {self.baseline}", f"{self.median:.3f}x ({interval})"),
+            ("measured", MEANING[self.turns]),
+            *alternating,
             ("verdict", self.verdict),
             ("noise floor", f"±{100 * self.floor:.2f} %"),
             ("pairs", str(self.pairs)),

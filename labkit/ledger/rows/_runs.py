@@ -6,7 +6,7 @@ from typing import ClassVar
 from labkit.ledger.rows._base import OfRun, row
 
 PROFILES = ("quick", "lab", "paper")  # of a run; the later one measures more
-EDITION = 3  # of the course: the numbers of its lessons mean the same within one edition
+EDITION = 4  # of the course: the numbers of its lessons mean the same within one edition
 
 
 @row("runs")
@@ -83,6 +83,17 @@ class LessonAnswer(WithInterval):
     because: str
     holds_for: str
     not_for: str
+    picture: str | None = None  # the one to remember: a PNG, relative to artifacts/, with forward slashes
+    picture_words: str | None = None  # what it shows, for a reader who cannot see it
+
+
+@row("own_results")
+class OwnResult(WithInterval):
+    """What a lesson found for the reader's own network; `sentence` says what the number is."""
+
+    network: str  # its class
+    weights: int | None = None
+    stand_in: bool  # the course's own: the reader has not put another into my-lessons/mine.py
 
 
 @row("decisions")
@@ -98,7 +109,7 @@ class Answer(OfRun):
     """The verdict on one exercise."""
 
     exercise_id: str
-    verdict: str  # "passed", "wrong" or "unsolved"
+    verdict: str  # "passed", "wrong" or "unsolved"; "not checked" where a student edition has no check
     message: str | None = None
 
 

@@ -42,7 +42,8 @@ class FastSwish(nn.Module):
 
     def __init__(self, name="function"):
         super().__init__()
-        self.name, self.function = name, form(name)
+        self.name = name
+        self.function = form(name)
 
     def forward(self, x):
         return self.function(x)
@@ -52,18 +53,21 @@ class FastSwish(nn.Module):
 
 
 def form(name: str) -> Callable:
-    """A form as a function from a tensor to one like it.
+    """Return a form as a function from a tensor to one like it.
 
     name    one of `FORMS`, or `FROM_OUTPUT`
     Raises  Unavailable for "triton" without Triton, or without a GPU unless TRITON_INTERPRET=1
     """
     require_known(name, (*FORMS, FROM_OUTPUT), "form of FastSwish")
-    return _triton_form() if name == "triton" else _OF_TORCH[name]
+    if name == "triton":
+        return _triton_form()
+    return _OF_TORCH[name]
 
 
 def _triton_form():
-    problem, fix = "Triton kernels cannot run here.", "on Linux with an NVIDIA GPU: pip install triton"
-    triton = packages.imported("triton", what=problem, fix=fix)
+    problem = "Triton kernels cannot run here."
+    fix = "on Linux with an NVIDIA GPU: pip install triton"
+    triton = packages.imported("triton", problem=problem, fix=fix)
     if not (device.runs_triton() or triton.knobs.runtime.interpret):
         raise Unavailable(
             problem,
@@ -93,7 +97,9 @@ class _Written(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
-        return grad * slope(x) if torch.is_grad_enabled() else gradient(grad, x)  # the first for second derivatives
+        if torch.is_grad_enabled():  # for second derivatives
+            return grad * slope(x)
+        return gradient(grad, x)
 
 
 class _FromOutput(torch.autograd.Function):
@@ -120,14 +126,14 @@ class _FromOutput(torch.autograd.Function):
 
 
 def _pack(flags):
-    """A bool tensor of n elements as ceil(n / 8) bytes."""
+    """Return a bool tensor of n elements as ceil(n / 8) bytes."""
     flat = flags.flatten()
     flat = torch.nn.functional.pad(flat, (0, -len(flat) % 8)).view(-1, 8)
     return (flat * _powers(flags.device)).sum(1, dtype=torch.uint8)
 
 
 def _unpack(bits, shape):
-    """The bool tensor of that shape that `_pack` made into bytes."""
+    """Return the bool tensor of that shape that `_pack` made into bytes."""
     flags = (bits[:, None] & _powers(bits.device)) > 0
     return flags.flatten()[: shape.numel()].view(shape)
 
@@ -140,7 +146,7 @@ def _powers(device):
 
 
 def register(name, forward, backward):
-    """Make two functions operators of torch: labkit::NAME, FastSwish of x, and its gradient, labkit::NAME_backward.
+    """Make two functions operators of torch: FastSwish of x, labkit::NAME, and its gradient, labkit::NAME_backward.
 
     forward   x, any shape and float dtype -> like x
     backward  grad, x -> like x
@@ -162,7 +168,7 @@ register("fastswish", value, gradient)
 
 
 def to_onnx(x):
-    """FastSwish in eight operators of ONNX: HardSigmoid with A and B is min(A x + B, 1) where x >= -3."""
+    """Compute FastSwish in eight operators of ONNX: HardSigmoid with A and B is min(A x + B, 1) where x >= -3."""
     from onnxscript import opset20 as op
 
     def number(value):
@@ -174,10 +180,11 @@ def to_onnx(x):
 
 
 def onnx_translations() -> dict:
-    """{operator of torch: function of onnxscript}, for `torch.onnx.export(custom_translation_table=...)`."""
-    ours = [torch.ops.labkit.fastswish]
-    ours += [torch.ops.labkit.fastswish_triton] if hasattr(torch.ops.labkit, "fastswish_triton") else []
-    return {each.default: to_onnx for each in ours}
+    """Return {operator of torch: function of onnxscript}, for `torch.onnx.export(custom_translation_table=...)`."""
+    operators = [torch.ops.labkit.fastswish]
+    if hasattr(torch.ops.labkit, "fastswish_triton"):
+        operators.append(torch.ops.labkit.fastswish_triton)
+    return {operator.default: to_onnx for operator in operators}
 
 
 # Functions, not methods of torch: a layer that holds one can be copied.

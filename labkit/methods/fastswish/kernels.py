@@ -17,40 +17,41 @@ A, B, K, V = (tl.constexpr(number) for number in (formula.A, formula.B, formula.
 
 @triton.jit
 def _forward_kernel(x_pointer, y_pointer, count, BLOCK: tl.constexpr):
-    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < count
-    x = _wide(tl.load(x_pointer + places, mask=inside))
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < count
+    x = _in_fp32_at_least(tl.load(x_pointer + offsets, mask=inside))
     tail = -V / (1 - K * (x + 3))
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (A * x + B), tail))
-    tl.store(y_pointer + places, y.to(y_pointer.dtype.element_ty), mask=inside)
+    tl.store(y_pointer + offsets, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _backward_kernel(grad_pointer, x_pointer, out_pointer, count, BLOCK: tl.constexpr):
-    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < count
-    x = _wide(tl.load(x_pointer + places, mask=inside))
-    grad = _wide(tl.load(grad_pointer + places, mask=inside))
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < count
+    x = _in_fp32_at_least(tl.load(x_pointer + offsets, mask=inside))
+    grad = _in_fp32_at_least(tl.load(grad_pointer + offsets, mask=inside))
     under = 1 - K * (x + 3)
     slope = tl.where(x >= 3, 1.0, tl.where(x >= -3, 2 * A * x + B, -V * K / (under * under)))
-    tl.store(out_pointer + places, (grad * slope).to(out_pointer.dtype.element_ty), mask=inside)
+    tl.store(out_pointer + offsets, (grad * slope).to(out_pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _wide(x):
+def _in_fp32_at_least(x):
     """Small formats are computed in fp32; fp64 stays."""
     return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
 def _launch(kernel, *tensors):
     """Run a kernel over the elements of tensors that lie in memory alike; one program for each `BLOCK` of them."""
-    if count := tensors[0].numel():
+    count = tensors[0].numel()
+    if count:
         with devices.selected(tensors[0]):
             kernel[(triton.cdiv(count, BLOCK),)](*tensors, count, BLOCK=BLOCK)
 
 
 def forward(x):
-    """FastSwish of x; any shape and strides, fp16, bf16, fp32 or fp64."""
+    """Return FastSwish of x; any shape and strides, fp16, bf16, fp32 or fp64."""
     x = _dense(x)
     y = torch.empty_like(x)
     _launch(_forward_kernel, x, y)
@@ -58,17 +59,20 @@ def forward(x):
 
 
 def backward(grad, x):
-    """The gradient with respect to x."""
+    """Return the gradient with respect to x."""
     x = _dense(x)
-    grad = grad if grad.stride() == x.stride() else torch.empty_like(x).copy_(grad)
+    if grad.stride() != x.stride():
+        grad = torch.empty_like(x).copy_(grad)
     out = torch.empty_like(x)
     _launch(_backward_kernel, grad, x, out)
     return out
 
 
 def _dense(x):
-    """x itself where its elements fill a piece of memory in some order, else a copy that does."""
-    return x if torch.empty_like(x).stride() == x.stride() else x.contiguous()
+    """Return x itself where its elements fill a piece of memory in some order, else a copy that does."""
+    if torch.empty_like(x).stride() == x.stride():
+        return x
+    return x.contiguous()
 
 
 register("fastswish_triton", forward, backward)

@@ -1,0 +1,93 @@
+"""The register of published experiments: what five documents measured, planned or taught, and where the course has it.
+
+experiments.toml has the items; the published numbers stay in the tables of `labkit.ledger.published`.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from labkit.authoring.sections import Section, file_of, find_section, missing_words
+from labkit.errors import LabError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One table, row, column, plan or heading of a document; experiments.toml says what each field holds."""
+
+    key: str
+    item: str
+    published: str
+    words: list[str]
+    lesson: str
+    section: str = ""
+    table: str = ""
+    rows: dict[str, list] = field(default_factory=dict)
+    columns: list[str] = field(default_factory=list)
+    experiment: str = ""
+    claims: list[str] = field(default_factory=list)
+    ratios: list[str] = field(default_factory=list)
+    trainings: bool = False
+    differs: str = ""
+    needs: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether no section of the course serves it yet."""
+        return not self.section
+
+    def find(self) -> tuple[Path, Section]:
+        """Return the file and the section that serve it. Raises LabError where the lesson or heading is not there."""
+        path = file_of(self.lesson)
+        if path is None:
+            raise LabError(
+                f"There is no lesson or page for the published experiment {self.key}.",
+                expected="a lesson's name without its number, or a page such as docs/installing.md",
+                found=self.lesson,
+                fix="correct its `lesson` in labkit/authoring/experiments.toml",
+            )
+        return path, find_section(path, self.section)
+
+    def missing_words(self) -> list[str]:
+        """Return the words that a reader would search for and that its section does not have."""
+        _, section = self.find()
+        return missing_words(self.words, section.text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One of the documents.
+
+    description  its kind, title and date, in words
+    remark       what else a reader should know
+    """
+
+    title: str
+    description: str
+    hardware: str
+    items: list[Item]
+    remark: str = ""
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """Return {short key: `Source`} of the five documents, in order."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    documents = {}
+    for key, table in tables.items():
+        items = [Item(key=name, **fields) for name, fields in table["items"].items()]
+        documents[key] = Source(**(table | {"items": items}))
+    return documents
+
+
+def items() -> Iterator[Item]:
+    """Yield all items, source by source."""
+    for source in sources().values():
+        yield from source.items
+
+
+def open_items() -> list[Item]:
+    """Return the items that no section of the course serves yet."""
+    return [item for item in items() if item.is_open]

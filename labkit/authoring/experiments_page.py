@@ -1,0 +1,184 @@
+"""docs/published-experiments.md, made from the register: for a reader who comes with one of the documents."""
+
+from typing import NamedTuple
+
+from labkit.authoring import experiments
+from labkit.authoring.experiments import Item
+from labkit.authoring.sections import link_to
+from labkit.files import root
+from labkit.format import shown
+from labkit.ledger import published, recorded
+from labkit.ledger.rows import PROFILES
+from labkit.ledger.slugs import slug
+from labkit.lesson.cards import template
+
+ROWS_IN_WORDS = 6  # an item that takes more rows of a published table links to the table alone
+ROWS_OF_WHOLE_TABLE = 3  # the same of an item that takes a table as it is
+UNITS = {"s": "s", "ms": "ms", "pj": "pJ", "um2": "µm²", "mb": "MB"}  # by the end of a column's name
+
+
+def as_page() -> str:
+    """Return the register in Markdown."""
+    results = RecordedResults()
+    page = template("experiments.md").render(
+        sources=experiments.sources(),
+        count=sum(1 for _ in experiments.items()),
+        open_items=experiments.open_items(),
+        tables=[_table(name) for name in published.studies()],
+        where=_where,
+        numbers=_numbers,
+        ours={item.key: results.sentences(item) for item in experiments.items()},
+        origins=results.origins,
+    )
+    return page.strip() + "\n"
+
+
+def _where(item):
+    """Return a link to the section that serves an item; or the lesson that is to have it."""
+    if item.is_open:
+        return f"**open**, planned for `{item.lesson}`"
+    path, section = item.find()
+    return f"[{path.stem}: {section.heading}]({link_to(path, section, root() / 'docs')})"
+
+
+def _numbers(item):
+    """Return the published numbers of an item that takes few rows of a table: "compile, 145.69 s, 46.16 %; ..."."""
+    if not item.table:
+        return ""
+    frame = published.table(item.table)
+    for column, values in item.rows.items():
+        frame = frame[frame[column].isin(values)]
+    if item.columns:
+        frame = frame[item.columns].drop_duplicates()
+    most_rows = ROWS_IN_WORDS if item.rows or item.columns else ROWS_OF_WHOLE_TABLE
+    if len(frame) > most_rows:
+        return ""
+    return "; ".join(_row_in_words(row) for row in _rows(frame))
+
+
+def _rows(frame):
+    """Return the rows of a published table as dicts, with None for what its source does not say."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+def _row_in_words(row):
+    """Return what is known of a row: "compile, 145.69 s, 46.16 %"."""
+    return ", ".join(_in_words(column, value) for column, value in row.items() if value is not None)
+
+
+def _in_words(column, value):
+    """Return a published value with its unit, and with its column's name where it would say nothing without."""
+    if column == "compiled":
+        return "compiled" if value else "not compiled"
+    if isinstance(value, str):
+        return value
+    if column == "accuracy":
+        return f"{100 * value:.4g} %"
+    if column.endswith("_bytes"):
+        return shown(value, "B")
+    name, _, suffix = column.rpartition("_")
+    if suffix in UNITS:
+        return f"{name.replace('_', ' ')} {value:g} {UNITS[suffix]}"
+    return f"{column.replace('_', ' ')} {value:g}"
+
+
+def _table(name):
+    """Return a published table for the page: its name, source and hardware, its columns, and its rows as texts."""
+    frame = published.table(name)
+    rows = []
+    for row in _rows(frame):
+        rows.append([_plain(value) for value in row.values()])
+    return {"name": name, "columns": list(frame.columns), "rows": rows, **frame.attrs}
+
+
+def _plain(value):
+    """Return a value of a published table as its source writes it; "" where the source does not say it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return str(value)
+
+
+class Origin(NamedTuple):
+    """Where a recorded result comes from."""
+
+    hardware: str
+    instructions: str
+    profile: str
+    edition: int
+
+
+class RecordedResults:
+    """What is on record of our own, in words.
+
+    origins  those of all results named so far; a result is marked by the letter of its place here, A for the first
+    """
+
+    def __init__(self) -> None:
+        self.origins: list[Origin] = []
+
+    def sentences(self, item: Item) -> list[str]:
+        """Return a sentence for each recorded result of an item, with the letter of its origin and its date."""
+        lesson = slug(item.lesson)
+        sentences = []
+        for claim_id in item.claims:
+            for row in _rows_of_newest_record("claims", lesson, claim_id=claim_id):
+                sentences.append(f"{row.sentence}: **{row.verdict}**{_value(row)}{self._mark(row)}")
+        for arm in item.ratios:
+            for row in _rows_of_newest_record("ratios", lesson, arm=arm):
+                speed = f"{shown(row.median, 'x')} ({row.low:.3g} to {row.high:.3g})"
+                sentences.append(f"{arm} against {row.baseline}, {row.name}: {speed}{self._mark(row)}")
+        if item.trainings:
+            for row in _rows_of_newest_record("trainings", item.experiment):
+                sentences.append(f"{row.variant}, {row.dataset}: {_training(row)}{self._mark(row)}")
+        return sentences
+
+    def _mark(self, row):
+        """Return the letter of a row's origin, and its date: " [A, 2026-11-27]"."""
+        origin = Origin(row.hardware, row.instructions or "", row.profile, row.recorded_edition)
+        if origin not in self.origins:
+            self.origins.append(origin)
+        letter = chr(ord("A") + self.origins.index(origin))
+        return f" [{letter}, {row.recorded_on}]"
+
+
+def _rows_of_newest_record(table, experiment, **conditions):
+    """Return the rows that one record holds: the newest record of the longest profile.
+
+    conditions  {column: the value that it has in these rows}
+    """
+    rows = recorded(table, experiment=experiment)
+    if table == "trainings":
+        rows = rows[rows["total_s"].notna()]
+    for column, value in conditions.items():
+        rows = rows[rows[column] == value]
+    if rows.empty:
+        return []
+
+    # Sort them, and take the rows of the last one's record.
+    length_of_profile = {profile: length for length, profile in enumerate(PROFILES)}
+    length = rows["profile"].map(length_of_profile)
+    rows = rows.assign(length=length).sort_values(["length", "recorded_on", "hardware"], kind="stable")
+    record_columns = ["hardware", "recorded_on", "run_key"]
+    of_last_record = (rows[record_columns] == rows[record_columns].iloc[-1]).all(axis=1)
+    return list(rows[of_last_record].itertuples())
+
+
+def _training(row):
+    """Return the seconds of a training and, where it was tested, its accuracy."""
+    accuracy = ""
+    if row.accuracy == row.accuracy:  # it is not NaN
+        accuracy = f", {100 * row.accuracy:.3g} %"
+    return f"{shown(row.total_s, 's')}{accuracy}"
+
+
+def _value(row):
+    """Return the value of a claim with its interval, where it has one."""
+    if row.value is None or row.value != row.value:
+        return ""
+    unit = row.unit if isinstance(row.unit, str) else ""
+    interval = "" if row.low == row.high else f" ({row.low:.3g} to {row.high:.3g})"
+    return f", {shown(row.value, unit)}{interval}"

@@ -1,0 +1,56 @@
+"""Writes the minutes of the lessons to the places that say them: first cells, README.md, the tables for teachers."""
+
+import re
+from pathlib import Path
+
+from labkit.authoring import plans
+from labkit.authoring.reading import Reading, reading
+from labkit.errors import LabError
+from labkit.files import root, write_together
+from labkit.lesson.syllabus import lessons
+
+SENTENCE = re.compile(r"About \d+ minutes[^.\"\\]*\.")
+
+
+def write() -> dict[str, Reading]:
+    """Write the minutes of each lesson into its first cell, README.md and docs/teaching.md; returns {lesson: counts}.
+
+    The tables of docs/teaching.md get points as well, and the sums of the plans for a term and a workshop.
+
+    Raises  LabError where one of them has no place for them
+    """
+    readme = root() / "README.md"
+    teaching = root() / "docs" / "teaching.md"
+    texts = {path: path.read_text(encoding="utf-8") for path in (readme, teaching)}
+    readings = {}
+    for lesson in lessons():
+        counts = reading(lesson)
+        readings[lesson.name] = counts
+        notebook = lesson.path.read_text(encoding="utf-8")
+        texts[lesson.path] = _replaced(lesson.path, notebook, SENTENCE, counts.sentence)
+        # the last cell of the lesson's row in the table of README.md
+        row = re.compile(rf"(?<=\| \[`{lesson.name}`\])(\(.*\|) \d+ (?=\|$)", re.MULTILINE)
+        texts[readme] = _replaced(readme, texts[readme], row, rf"\1 {counts.minutes} ")
+        # a row in a table of docs/teaching.md
+        row = re.compile(rf"^\| {lesson.name[:2]} (?=\|)", re.MULTILINE)
+        _require_place(teaching, texts[teaching], row)
+    texts[teaching] = plans.filled(texts[teaching])
+    write_together(texts)
+    return readings
+
+
+def _replaced(path: Path, text, pattern, replacement):
+    """Return the text of the file `path` with the first match replaced. Raises LabError where there is none."""
+    _require_place(path, text, pattern)
+    return pattern.sub(replacement, text, count=1)
+
+
+def _require_place(path: Path, text, pattern):
+    """Raise LabError where the text of the file `path` has no place that matches."""
+    if not pattern.search(text):
+        raise LabError(
+            f"{path.name} has no place for the minutes of a lesson.",
+            expected='"About 40 minutes." in the first cell, and a row in README.md and docs/teaching.md',
+            found=f"nothing like {pattern.pattern}",
+            fix="write it with any number: this command corrects it",
+        )

@@ -1,0 +1,194 @@
+"""How long a lesson, or some of its sections, take a reader, by a formula.
+
+Minutes  words / 200 + lines of code / 12 + 2 per picture + a half per small table or prediction + those that its
+         exercises state. A picture that grows, drawn several times from the same object, counts once
+Source   the rates are estimates of this course's authors; trial readers needed about as long
+"""
+
+import ast
+import re
+from typing import NamedTuple
+
+from labkit import lesson as words
+from labkit.lesson import exercises
+from labkit.lesson.syllabus import LessonPage
+from labkit.notebook import read_notebook
+
+WORDS_PER_MINUTE = 200
+LINES_PER_MINUTE = 12
+MINUTES_PER_PICTURE = 2
+MINUTES_PER_TABLE = 0.5
+MINUTES_PER_PREDICTION = 0.5
+SILENT = {*words.__all__, "print"}  # calls at the end of a cell that show no table
+SECTION = re.compile(r"^## (?:(\d+)\. )?", re.MULTILINE)
+NO_NUMBER = -1  # of a section
+LONG_STRING = 8  # words: a string with more is read as prose
+NO_PICTURES = {"canvas", "log_axis", "front_in_words", "numbered"}  # calls of plots that show nothing by themselves
+
+
+class Reading(NamedTuple):
+    """What a reader meets in a lesson, and the minutes that it takes."""
+
+    words: int
+    lines: int
+    pictures: int
+    tables: int
+    predictions: int
+    exercises: int  # minutes that the exercises state
+
+    @property
+    def minutes(self):
+        """Return the minutes of all of it, to five: the formula is no better than that."""
+        return to_five(self.exact_minutes)
+
+    @property
+    def exact_minutes(self):
+        """Return what the formula says."""
+        return (
+            self.words / WORDS_PER_MINUTE
+            + self.lines / LINES_PER_MINUTE
+            + self.pictures * MINUTES_PER_PICTURE
+            + self.tables * MINUTES_PER_TABLE
+            + self.predictions * MINUTES_PER_PREDICTION
+            + self.exercises
+        )
+
+    @property
+    def sentence(self):
+        """Return the sentence of the first cell."""
+        if not self.exercises:
+            return f"About {self.minutes} minutes."
+        return f"About {self.minutes} minutes, {self.exercises} of them for the exercises."
+
+
+def to_five(minutes):
+    """Round to five minutes."""
+    return 5 * round(minutes / 5)
+
+
+def reading(lesson: LessonPage) -> Reading:
+    """Count what a reader of a lesson meets, from the notebook as it is committed, without outputs."""
+    return _reading_of(read_notebook(lesson.path).cells, lesson.exercises)
+
+
+def reading_of_sections(lesson: LessonPage) -> dict[int, tuple[Reading, list]]:
+    """Return {number: (what a reader of it meets, its exercises)} of the numbered sections; 0 is all before the first.
+
+    What stands below a heading without a number, such as "Yours", belongs to none of them.
+    """
+    cells_by_section: dict[int, list] = {0: []}
+    number = 0
+    for cell in read_notebook(lesson.path).cells:
+        heading = SECTION.search(cell.source) if cell.cell_type == "markdown" else None
+        if heading:
+            number = int(heading[1] or NO_NUMBER)
+        cells_by_section.setdefault(number, []).append(cell)
+    cells_by_section.pop(NO_NUMBER, None)
+
+    readings = {}
+    for number, cells in cells_by_section.items():
+        exercise_ids = {exercise_id for cell in cells for exercise_id in exercises.ids_in(cell.source)}
+        tasks = [task for task in lesson.exercises if task.id in exercise_ids]
+        readings[number] = (_reading_of(cells, tasks), tasks)
+    return readings
+
+
+def _reading_of(cells, tasks):
+    """Count what a reader of some cells meets, with these exercises."""
+    prose = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    trees = [_parsed(source) for source in code]
+    words_of_prose = sum(_count_words(text) for text in prose)
+    words_of_strings = sum(_count_words_in_strings(tree) for tree in trees)
+    predictions = 0
+    for tree in trees:
+        predictions += sum(_name(call) == "predict" for call in _calls(tree))
+    return Reading(
+        words=words_of_prose + words_of_strings,
+        lines=sum(_count_lines(source) for source in code),
+        pictures=_count_pictures(trees),
+        tables=_count_tables(trees),
+        predictions=predictions,
+        exercises=sum(task.minutes for task in tasks),
+    )
+
+
+def _parsed(source):
+    """Parse a cell without IPython's commands. Returns a module, an empty one for a cell that is no Python."""
+    if source.startswith("%%"):
+        source = source.partition("\n")[2]
+    try:
+        return ast.parse(re.sub("^[%!].*", "", source, flags=re.MULTILINE))
+    except SyntaxError:
+        return ast.Module([], [])
+
+
+def _count_words(text):
+    """Count the words of prose; code in a fence has none."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return len(prose.split())
+
+
+def _count_words_in_strings(tree):
+    """Count the words of strings that are sentences: questions, claims, hints."""
+    total = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            count = len(node.value.split())
+            if count > LONG_STRING:
+                total += count
+    return total
+
+
+def _count_lines(source):
+    """Count the lines of code of a cell, without comments and empty lines."""
+    lines = [line.strip() for line in source.splitlines()]
+    return sum(bool(line) and not line.startswith("#") for line in lines)
+
+
+def _calls(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def _name(call):
+    """Return the last word of the name of what is called: "ladder" for plots.ladder(...)."""
+    return getattr(call.func, "id", getattr(call.func, "attr", ""))
+
+
+def _count_pictures(trees):
+    """Count the calls that draw: each of `plots` once per first argument, canvas(...), and .plot() of measured rows."""
+    drawn = set()
+    by_hand = 0
+    for tree in trees:
+        calls = _calls(tree)
+        canvases = sum(_name(call) == "canvas" for call in calls)
+        by_hand += canvases or sum(_name(call) == "plot" for call in calls)
+        for call in calls:
+            if _is_of_plots(call):
+                first_argument = ast.unparse(call.args[0]) if call.args else None
+                drawn.add((_name(call), first_argument))
+    return len(drawn) + by_hand
+
+
+def _is_of_plots(call):
+    function = call.func
+    is_ours = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "plots"
+    return is_ours and function.attr not in NO_PICTURES
+
+
+def _count_tables(trees):
+    """Count the different expressions at the end of a cell that shows no picture, and calls of display."""
+    tables = set()
+    for tree in trees:
+        tables |= {ast.unparse(call) for call in _calls(tree) if _name(call) == "display"}
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr) and not _count_pictures([tree]) and not _is_silent(last.value):
+            tables.add(ast.unparse(last))
+    return len(tables)
+
+
+def _is_silent(expression):
+    """Return whether an expression shows no table: a word of the lesson, a printed text, a string."""
+    if isinstance(expression, ast.Call):
+        return _name(expression) in {*SILENT, "display", "check", "hint", "show"}
+    return isinstance(expression, ast.Constant)

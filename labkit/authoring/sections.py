@@ -1,0 +1,136 @@
+"""The sections of lessons and pages: a heading, and all that stands below it until the next heading of its level."""
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from labkit.errors import LabError
+from labkit.files import root
+from labkit.notebook import read_notebook
+
+HEADING = re.compile(r"(#{1,6}) +(.+?) *#*$")
+NUMBER = re.compile(r"^\d+\. +")
+
+
+class Section(NamedTuple):
+    """A part of a lesson or of a page.
+
+    heading  as it stands there, such as "1. The gap"
+    text     heading, prose and code (without outputs) down to the next heading of the same or a higher level. A title
+             has the introduction alone: it ends at the next heading of any level
+    """
+
+    heading: str
+    text: str
+
+    @property
+    def name(self):
+        """Return the heading without its number, which changes more often than its words."""
+        return NUMBER.sub("", self.heading)
+
+
+def file_of(name: str) -> Path | None:
+    """Return the file of a lesson or a page, or None where there is none yet.
+
+    name  of a lesson without its number, such as "large_batch_tricks", or of a page, such as "docs/installing.md"
+    """
+    if name.endswith(".md"):
+        page = root() / name
+        return page if page.is_file() else None
+    lessons = (root() / "notebooks").rglob("*.ipynb")
+    for path in sorted(lessons):
+        if re.sub(r"^\d+_", "", path.stem) == name:
+            return path
+    return None
+
+
+def sections(path: Path) -> list[Section]:
+    """Return the sections of a notebook or of a page in Markdown, in order."""
+    lines = list(_lines(path))
+    headings = []  # (number of its line, level, words)
+    for line_number, (line, is_prose) in enumerate(lines):
+        heading = _heading(line) if is_prose else None
+        if heading:
+            level, words = heading
+            headings.append((line_number, level, words))
+    page_sections = []
+    for number, (begin, level, words) in enumerate(headings):
+        end = len(lines)
+        for next_begin, next_level, _ in headings[number + 1 :]:
+            if next_level <= level or level == 1:
+                end = next_begin
+                break
+        text = "\n".join(line for line, _ in lines[begin:end])
+        page_sections.append(Section(words, text))
+    return page_sections
+
+
+def find_section(path: Path, name: str) -> Section:
+    """Return the section with this heading, its number left out. Raises LabError, with the headings of the page."""
+    page_sections = sections(path)
+    for section in page_sections:
+        if section.name == name:
+            return section
+    raise LabError(
+        f"{path.name} has no section of this heading.",
+        expected=" · ".join(section.name for section in page_sections),
+        found=name,
+        fix="name one of them, without its number",
+    )
+
+
+def link_to(path: Path, section: Section, folder: Path) -> str:
+    """Return the address of a section as seen from a folder: JupyterLab and the forges jump to it."""
+    if path.suffix == ".ipynb":
+        anchor = section.heading.replace(" ", "-")
+    else:
+        anchor = re.sub(r"[^\w\- ]", "", section.heading.lower()).replace(" ", "-")
+    return f"{Path(os.path.relpath(path, folder)).as_posix()}#{quote(anchor)}"
+
+
+def missing_words(words: list[str], text: str) -> list[str]:
+    """Return the words, or phrases, that do not stand in a text as whole words, in any case, singular or plural."""
+    plain_text = _plain(text)
+    missing = []
+    for word in words:
+        pattern = rf"(?<!\w){re.escape(_plain(word))}(e?s)?(?!\w)"
+        if not re.search(pattern, plain_text):
+            missing.append(word)
+    return missing
+
+
+def _plain(text):
+    """Return a text in lower case, without Markdown's emphasis and with single spaces."""
+    words = re.sub(r"[*`]", "", text).lower().split()
+    return " ".join(words)
+
+
+def _heading(line):
+    """Return (level, words) of a line that is a heading of Markdown, else None."""
+    match = HEADING.match(line)
+    if match is None:
+        return None
+    return len(match[1]), match[2]
+
+
+def _lines(path):
+    """Yield (line, whether it is prose) of a file: code of a cell, and what is fenced in Markdown, is no prose."""
+    if path.suffix == ".md":
+        yield from _prose(path.read_text(encoding="utf-8"))
+        return
+    for cell in read_notebook(path).cells:
+        if cell.cell_type == "markdown":
+            yield from _prose(cell.source)
+        else:
+            yield from ((line, False) for line in cell.source.splitlines())
+
+
+def _prose(text):
+    """Yield (line, whether it is prose) of Markdown."""
+    fenced = False
+    for line in text.splitlines():
+        fence = line.lstrip().startswith(("```", "~~~"))
+        yield line, not (fenced or fence)
+        fenced ^= fence

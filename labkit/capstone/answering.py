@@ -1,0 +1,129 @@
+"""The process of a file that is judged: it loads the file beside the reference network, and lets it answer an exam."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labkit import compress, engines
+from labkit.capstone.gates import require_plain
+from labkit.capstone.order import SHAPE
+from labkit.errors import LabError
+from labkit.measure.noise import other_threads_s
+
+BATCH = 32  # pictures per call where no time is taken
+WARM_UP_CALLS = 10  # before the first that counts
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The result of the process of a file.
+
+    precision   what the file is stored in, such as "int8"
+    times       (rounds,) seconds of computing per call of the "submission", of the "reference" network, and of a second
+                session of that network, "again": between these two there is only noise
+    single      (rounds, 10) its answers to the timed pictures, one per call
+    batched     (2 n, 10) its answers to all pictures, in batches
+    as_written  (rounds, 10) what the file as it is written answers to the timed pictures
+    """
+
+    precision: str
+    times: dict[str, list[float]]
+    single: np.ndarray
+    batched: np.ndarray
+    as_written: np.ndarray
+
+
+def answer_exam(path: Path, engine: str, *, reference: Path, pictures: Any, timed: Any, seed: int) -> Answers:
+    """Check a file, load it into its engine, and let it answer, in the process of the file. Returns `Answers`.
+
+    path       of the file; nothing else lies in its folder
+    reference  path of the reference network
+    pictures   float32 (2 n, 1, 28, 28)
+    timed      (rounds,) which of them are asked one by one
+    seed       of the order in which file and reference take turns
+    """
+    import torch
+
+    from labkit import export
+    from labkit.export.gate import parsed
+    from labkit.export.inspection import MEMORY, inspect, limit_memory
+    from labkit.export.runtime import answers as answers_of
+
+    # Check the file.
+    torch.set_num_threads(1)
+    example = torch.zeros(1, *SHAPE)
+    if path.suffix == ".gz":
+        limit_memory(MEMORY)
+        coded = compress.load(path)
+        path = path.with_suffix("")
+        path.write_bytes(coded.SerializeToString())
+    model = parsed(path)
+    require_plain(model)
+    engine_module = engines.get(engine)
+    inspect(path)  # from here on memory is limited
+    precision = export.precision_of(model)
+    if precision not in engine_module.PRECISIONS:
+        raise LabError(f"The engine {engine} does not run {precision}.")
+
+    # Load it beside two sessions of the reference network, and ask.
+    sessions = {"submission": engine_module.load(path, example, precision=precision, threads=1)}
+    for name in ("reference", "again"):
+        sessions[name] = engines.get("onnxruntime").load(reference, example, precision="fp32", threads=1)
+    times, single = take_turns(sessions, torch.from_numpy(pictures[timed]), seed)
+    as_written = export.session(path, "none", threads=1)
+    return Answers(
+        precision,
+        times,
+        single,
+        batched=in_batches(on_arrays(sessions["submission"]), pictures),
+        as_written=in_batches(lambda batch: answers_of(as_written, batch)[0], pictures[timed]),
+    )
+
+
+def take_turns(sessions, pictures, seed):
+    """Ask every session each picture in turn.
+
+    Returns ({session: seconds per call}, the answers (rounds, 10) of the submission).
+    """
+    times = {name: [] for name in sessions}
+    single = []
+    for session in sessions.values():
+        for _ in range(WARM_UP_CALLS):
+            session(pictures[:1])
+
+    # In each round every session answers the same picture, in random order.
+    rng = np.random.default_rng(seed)
+    for picture in pictures.split(1):
+        for name in rng.permutation(list(sessions)):
+            # The clock of computing stands still while other programs have the core.
+            other_threads_start = other_threads_s()
+            start = time.thread_time()
+            answer = sessions[name](picture)
+            own_thread_s = time.thread_time() - start
+            times[name].append(own_thread_s + other_threads_s() - other_threads_start)
+            if name == "submission":
+                single.append(answer.numpy()[0].copy())  # an engine may use its memory again
+    return times, np.array(single)
+
+
+def on_arrays(session):
+    """Return a session as a function of arrays, in place of tensors."""
+    import torch
+
+    return lambda pictures: session(torch.from_numpy(pictures)).numpy()
+
+
+def in_batches(answer: Callable, pictures: np.ndarray) -> np.ndarray:
+    """Return the answers to all pictures, (N, 10). LabError where a batch is answered in part."""
+    answers = []
+    for batch in np.array_split(pictures, math.ceil(len(pictures) / BATCH)):
+        rows = np.array(answer(batch))  # an engine may use its memory again
+        if len(rows) != len(batch):
+            raise LabError("A batch is answered in part:", found=f"{len(batch)} pictures, {len(rows)} answers")
+        answers.append(rows)
+    return np.concatenate(answers)

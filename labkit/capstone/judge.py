@@ -1,0 +1,207 @@
+"""The judge of the last lesson: it lets each file answer an exam in a process of its own, looks for cheats, and scores.
+
+score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])  # a list of `Score`
+
+The exam is drawn when all files have been read, and its labels stay with the judge. The process of a file has limits of
+memory and computing time, and a folder of its own; it serves the file and the reference network in turn. A file could
+still use a hole in the library that reads it: against that a container would help.
+"""
+
+import hashlib
+import math
+import secrets
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labkit import engines
+from labkit.capstone.answering import answer_exam, in_batches, on_arrays
+from labkit.capstone.gates import require_as_written, require_steady, require_unseen
+from labkit.capstone.order import (
+    QUICK,
+    SHAPE,
+    USD_PER_HOUR,
+    Exam,
+    ExamSize,
+    Submission,
+    draw_exam,
+    interval_fields,
+    medal_and_reasons,
+    ratio_of_p95,
+    reason_of,
+    reference_bytes,
+    store_row,
+    stored_file,
+)
+from labkit.device.child import run_in_child
+from labkit.errors import LabError, require_known
+from labkit.files import atomic
+from labkit.ledger.rows import Scored
+from labkit.measure.stats import Interval, mean_interval
+
+COMPUTE_S = 300  # of the process of one file in all
+MAX_NOISE = 0.35  # by which p95 of the reference network may differ from its own p95 in a second session
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of one submission, and the figures that it follows from.
+
+    medal     "gold", "silver", "bronze", or None
+    reasons   why there is no medal, or not the next one
+    points    how many times better than the reference network: the geometric mean of "times as fast at p95" and "times
+              as small", an `Interval`; None when it was refused
+    accuracy  share of the changed copies answered right, an `Interval` of 0 to 1; the pictures as they are do not count
+    latency   p95 as a share of the reference network's, an `Interval`
+    facts     {"engine", "precision", "size_bytes", "sha256", "times", ...}: all figures of the exam
+    """
+
+    name: str
+    medal: str | None
+    reasons: tuple
+    points: Interval | None = None
+    accuracy: Interval | None = None
+    latency: Interval | None = None
+    noisy: bool = False
+    facts: dict = field(default_factory=dict, repr=False)
+
+    @property
+    def refused(self):
+        """Return whether the judge refused it; a submission that is merely not good enough is not refused."""
+        return self.points is None
+
+    def __str__(self):
+        if self.refused:
+            return f"{self.name}: refused. {self.reasons[0]}"
+        right = f"{100 * self.accuracy.median:.1f} % of the changed copies right"
+        figures = f"{right}, p95 {self.latency} of the reference's, {self.facts['size_bytes'] / 1e3:,.0f} kB"
+        next_medal = f"\n    {'; '.join(self.reasons)}" if self.reasons else ""
+        return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {figures}{next_medal}"
+
+
+def score(submissions: Sequence[Submission], *, size: ExamSize = QUICK, seed: int | None = None) -> list[Score]:
+    """Score submissions one after the other, each in a process of its own. Returns a list of `Score`.
+
+    size  how many pictures and rounds
+    seed  of the pictures and their changes; None: drawn when all files have been read, so that nobody knows it before
+    """
+    import torch
+
+    # All files are read before the exam is drawn.
+    contents = [Path(submission.path).read_bytes() for submission in submissions]
+    if seed is None:
+        seed = secrets.randbits(31)
+    exam = draw_exam(size.images, seed)
+    timed = np.random.default_rng(seed).permutation(len(exam.pictures))[: size.rounds]
+
+    # The reference network answers here, each file in a process of its own.
+    scores = []
+    with tempfile.TemporaryDirectory() as name:
+        reference = Path(name) / "reference.onnx"
+        reference.write_bytes(reference_bytes())
+        session = engines.load("onnxruntime", reference, torch.zeros(1, *SHAPE), threads=1)
+        reference_right = exam.right(in_batches(on_arrays(session), exam.pictures))
+        ask = partial(answer_exam, reference=reference, pictures=exam.pictures, timed=timed, seed=seed)
+        for submission, content in zip(submissions, contents, strict=True):
+            digest = hashlib.sha256(content).hexdigest()
+            facts = {"engine": submission.engine, "seed": seed, "size_bytes": len(content), "sha256": digest}
+            try:
+                answers, model = _answers_of(submission, content, ask)
+                facts |= _facts_of(answers, exam, reference_right)
+                _look_for_cheats(answers, timed, exam, reference_right)
+            except (LabError, OSError) as error:
+                scores.append(Score(submission.title, None, (reason_of(error),), facts=facts))
+                continue
+            with atomic(stored_file(digest)) as temporary:  # the deployment card needs it
+                temporary.write_bytes(model)
+            scores.append(_score_of(submission.title, facts))
+    return scores
+
+
+def _answers_of(submission, content, ask):
+    """Return (the `Answers` of a submission, the ONNX model that gave them), from a process and a folder of its own."""
+    require_known(submission.engine, engines.names(runs="onnx"), "engine")
+    with tempfile.TemporaryDirectory() as name:
+        model = Path(name) / "submission.onnx"
+        submitted = model
+        if Path(submission.path).suffix == ".gz":
+            submitted = model.with_suffix(".onnx.gz")
+        submitted.write_bytes(content)
+        answers = run_in_child(partial(ask, submitted, submission.engine), COMPUTE_S)
+        return answers, model.read_bytes()
+
+
+def _facts_of(answers, exam, reference_right):
+    """Return the facts of a `Score` that follow from the answers."""
+    right_before, right = exam.forms(exam.right(answers.batched))
+    reference_right_before, reference_right_copies = exam.forms(reference_right)
+    return {
+        "precision": answers.precision,
+        "times": answers.times["submission"],
+        "reference": answers.times["reference"],
+        "again": answers.times["again"],
+        "reference_bytes": len(reference_bytes()),
+        "right": right.tolist(),
+        "right_before": right_before.tolist(),
+        "reference_right": reference_right_copies.tolist(),
+        "reference_right_before": reference_right_before.tolist(),
+    }
+
+
+def _look_for_cheats(answers, timed, exam: Exam, reference_right):
+    """Raise LabError for answers that an honest file does not give."""
+    require_steady(answers.batched[timed], answers.single)
+    require_as_written(answers.as_written, answers.batched[timed])
+    require_unseen(exam.right(answers.batched), reference_right, exam)
+
+
+def _score_of(title, facts):
+    """Return the `Score` of a submission that is not refused."""
+    accuracy = mean_interval(facts["right"])
+    latency = ratio_of_p95(facts["times"], facts["reference"])
+
+    # The geometric mean of "times as fast" and "times as small".
+    times_as_small = facts["reference_bytes"] / facts["size_bytes"]
+
+    def points_at(latency_share):
+        return math.sqrt(times_as_small / latency_share)
+
+    points = Interval(points_at(latency.high), points_at(latency.low), latency.samples, points_at(latency.median))
+
+    # The reference network against itself: its difference is noise.
+    noise = ratio_of_p95(facts["again"], facts["reference"])
+    noisy = max(abs(noise.low - 1), abs(noise.high - 1)) > MAX_NOISE
+    medal, reasons = medal_and_reasons(accuracy.median, latency, facts["size_bytes"], noisy=noisy)
+    return Score(title, medal, reasons, points, accuracy, latency, noisy, facts)
+
+
+def keep_score(score: Score, *, run_key: str | None = None) -> Any:
+    """Write a `Score` to the ledger as a row of the leaderboard. Returns the row."""
+    facts = score.facts
+    fields = {name: facts.get(name) for name in ("engine", "precision", "sha256", "seed")}
+    fields |= interval_fields("points", score.points) | interval_fields("accuracy", score.accuracy)
+    fields |= interval_fields("latency", score.latency)
+    if not score.refused:
+        p50, p95 = np.quantile(facts["times"], [0.5, 0.95]).tolist()
+        fields["size_bytes"] = facts["size_bytes"]
+        fields["latency_p50_ms"] = 1e3 * p50
+        fields["latency_p95_ms"] = 1e3 * p95
+        fields["cost_per_million_usd"] = 1e6 * p50 * USD_PER_HOUR / 3600
+        fields["accuracy_originals"] = float(np.mean(facts["right_before"]))
+    return store_row(
+        Scored,
+        run_key,
+        name=score.name,
+        medal=score.medal,
+        noisy=score.noisy,
+        reason="; ".join(score.reasons)[:500] or None,
+        device="cpu",
+        threads=1,
+        batch=1,
+        **fields,
+    )

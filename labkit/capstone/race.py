@@ -1,0 +1,272 @@
+"""The judge of lesson 11: trains recipes afresh, over seeds and on splits that nobody knows before, and keeps the time.
+
+race([read_recipe("recipe.toml")], RACES["quick"])     # a list of `Raced`
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import numpy as np
+
+from labkit import device
+from labkit.capstone.order import interval_fields, reason_of, recipe_medal, store_row
+from labkit.capstone.recipe import Recipe
+from labkit.device.child import run_in_child
+from labkit.errors import LabError
+from labkit.ledger.rows import RaceScore
+from labkit.measure.stats import Interval, mean_interval, mean_ratio
+from labkit.train.config import TrainConfig
+
+MAX_MEMORY = 8 << 30  # bytes that a training may take beyond what its process begins with, on a CPU
+START_S = 120  # of computing, in which a process imports, reads the images, and tests
+COMPUTE_PER_SECOND = 3  # a training on a GPU computes in several threads at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """The accuracy that a recipe has to reach, and the recipe that it is compared with.
+
+    accuracy   mean over the seeds, on images that no training saw, 0 to 1
+    reference  the `Recipe` whose seconds are divided by those of a submission
+    seeds      trainings of each recipe, each on a split of its own
+    tested     images of a split that are kept to test on
+    seconds    that one training may take
+    """
+
+    name: str
+    dataset: str
+    accuracy: float
+    reference: Recipe
+    seeds: int
+    tested: int
+    seconds: int
+
+    def __str__(self):
+        return f"{100 * self.accuracy:g} % on {self.dataset}"
+
+
+def _reference(images, epochs, network="vgg-small", **settings):
+    """Return a recipe that trains in the usual way, but for the settings given."""
+    usual_settings = {"optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant", "weight_decay": 5e-4}
+    config = TrainConfig(epochs=epochs, batch=128, **usual_settings | settings)
+    return Recipe(name="reference", network=network, images=images, config=config)
+
+
+RACES = {
+    "quick": Race(
+        name="quick",
+        dataset="fashion-mnist",
+        accuracy=0.75,
+        reference=_reference(5_120, 1),
+        seeds=3,
+        tested=2_000,
+        seconds=100,
+    ),
+    "lab": Race(
+        name="lab",
+        dataset="fashion-mnist",
+        accuracy=0.90,
+        reference=_reference(60_000, 4),
+        seeds=5,
+        tested=10_000,
+        seconds=1_500,
+    ),
+    "paper": Race(
+        name="paper",
+        dataset="cifar10",
+        accuracy=0.94,
+        reference=_reference(50_000, 60, "resnet18", schedule="onecycle", learning_rate=0.2, augment=True),
+        seeds=5,
+        tested=10_000,
+        seconds=3_600,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Raced:
+    """The result of one recipe.
+
+    points    seconds of the reference recipe over those of this one, an `Interval` over the seeds; None: no score
+    medal     "gold", "silver", "bronze", or None
+    accuracy  mean over the seeds, an `Interval`; None when a training did not end
+    seconds, accuracies  of each seed
+    reason    why there is no score, or None
+    """
+
+    name: str
+    recipe: Recipe
+    points: Interval | None = None
+    medal: str | None = None
+    accuracy: Interval | None = None
+    seconds: tuple = ()
+    accuracies: tuple = ()
+    reason: str | None = None
+
+    def __str__(self):
+        if self.points is None:
+            return f"{self.name}: no score. {self.reason}"
+        seconds = np.mean(self.seconds)
+        right = f"{100 * self.accuracy.median:.1f} % right"
+        return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {seconds:.2f} s, {right}"
+
+
+def race(
+    recipes: Sequence[Recipe], against: Race, *, seeds: Sequence[int] | None = None, apart: bool = True
+) -> list[Raced]:
+    """Train the reference and every recipe once per seed, in turn. Returns a list of `Raced`, the reference's first.
+
+    against  a `Race`
+    seeds    of splits, weights and orders; None: drawn now
+    apart    a process for each training; False: all in this one, which saves the starts. A training that crashes, or
+             takes too long, then takes this process along: for recipes of one's own
+
+    One trains at a time, in random order; on a CPU with one thread, because
+    two that wait for each other are slowed down tenfold by any other program. The clock runs from the first batch to
+    the last, compiling included; the tests are not counted. A recipe that fails is out, and stops nobody.
+    """
+    if seeds is None:
+        seeds = [secrets.randbits(31) for _ in range(against.seeds)]
+    recipes = [against.reference, *recipes]
+    train = _train_in_child if apart else _train_here
+
+    # One training at a time, in random order for each seed.
+    rng = np.random.default_rng(seeds[0])
+    trainings: list[list] = [[] for _ in recipes]
+    failures: dict[int, str] = {}
+    for seed in seeds:
+        for number in rng.permutation(len(recipes)):
+            if number in failures:
+                continue
+            try:
+                trainings[number].append(train(recipes[number], against, seed))
+            except (LabError, OSError) as error:
+                failures[number] = reason_of(error)
+
+    # A score for each; without the reference there is none.
+    if 0 in failures:
+        raise LabError("The reference recipe cannot be trained.", found=failures[0])
+    results = []
+    for number, recipe in enumerate(recipes):
+        if number in failures:
+            results.append(Raced(recipe.name, recipe, reason=failures[number]))
+        else:
+            results.append(_scored(recipe, against, trainings[number], trainings[0]))
+    return results
+
+
+def _train_in_child(recipe, against, seed):
+    """Return (seconds, accuracy) of one training in a process of its own."""
+    train = partial(train_once, recipe, against.dataset, against.tested, int(seed))
+    seconds, accuracy = run_in_child(train, START_S + COMPUTE_PER_SECOND * against.seconds)
+    if seconds > against.seconds:
+        raise LabError(f"A training took {seconds:.0f} s, more than the {against.seconds} s that are allowed.")
+    return seconds, accuracy
+
+
+def _train_here(recipe, against, seed):
+    """Return (seconds, accuracy) of one training in this process."""
+    with device.using_threads(1):
+        return _train_on(_all_images(against.dataset), recipe, against.tested, int(seed), device.pick())
+
+
+def _scored(recipe, against, trainings, reference_trainings):
+    """Return the `Raced` of a recipe that was trained with every seed.
+
+    trainings            [(seconds, accuracy)] of the recipe, one for each seed
+    reference_trainings  the same of the reference recipe
+    """
+    seconds = tuple(seconds for seconds, _ in trainings)
+    accuracies = tuple(accuracy for _, accuracy in trainings)
+    accuracy = mean_interval(accuracies)
+    measured = {"accuracy": accuracy, "seconds": seconds, "accuracies": accuracies}
+    if accuracy.median < against.accuracy:
+        reached = sum(single >= against.accuracy for single in accuracies)
+        reason = (
+            f"{100 * accuracy.median:.1f} % on average, {100 * against.accuracy:g} % are asked for: "
+            f"{reached} of {len(accuracies)} trainings reach it."
+        )
+        return Raced(recipe.name, recipe, reason=reason, **measured)
+    points = mean_ratio([reference_seconds for reference_seconds, _ in reference_trainings], seconds)
+    return Raced(recipe.name, recipe, points, recipe_medal(points.median), **measured)
+
+
+def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[float, float]:
+    """Train a recipe once, in a process that trains nothing else. Returns (seconds, accuracy on images it did not see).
+
+    tested  how many images of the data set are kept to test on; the seed chooses which
+    """
+    import torch
+
+    from labkit import models
+    from labkit.export import inspection
+    from labkit.train import fit
+
+    training_device = device.pick()
+    images = _all_images(dataset)
+    if device.kind(training_device) == "cpu":
+        torch.set_num_threads(1)
+        inspection.limit_memory(MAX_MEMORY)  # not with a GPU, whose driver reserves far more
+    shape = tuple(images.images.shape[1:])
+
+    # Libraries begin before the clock does.
+    torch.manual_seed(0)
+    warm_up, _ = models.build("cnn-small", like=shape)
+    fit(warm_up, images.subset(512), TrainConfig(batch=128), device=training_device)
+    return _train_on(images, recipe, tested, seed, training_device)
+
+
+def _train_on(images, recipe, tested, seed, training_device):
+    """Split the images by the seed and train on the one part. Returns (seconds, accuracy on the other part)."""
+    import torch
+
+    from labkit import models
+    from labkit.train import accuracy, fit
+
+    # The split of this seed, then the training that counts.
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    test = images.take(order[:tested])
+    train = images.take(order[tested:][: recipe.images])
+    torch.manual_seed(seed)
+    shape = tuple(images.images.shape[1:])
+    network, _ = models.build(recipe.network, classes=len(images.classes), like=shape)
+    config = replace(recipe.config, seed=seed % 2**20)
+    history = fit(network, train, config, device=training_device)
+    test_accuracy = accuracy(history.model or network, test, device=training_device, size=config.size)
+    return history.seconds, test_accuracy
+
+
+@cache
+def _all_images(dataset):
+    """Return training and test images together, an `ImageSet` that is split anew for each seed."""
+    import torch
+
+    from labkit.data import load
+
+    train = load(dataset, "train")
+    test = load(dataset, "test")
+    images = torch.cat([train.images, test.images])
+    labels = torch.cat([train.labels, test.labels])
+    return replace(train, images=images, labels=labels)
+
+
+def keep_race(raced: Raced, against: Race) -> RaceScore:
+    """Write a `Raced` to the ledger as a row of the board. Returns the row."""
+    return store_row(
+        RaceScore,
+        None,
+        name=raced.name,
+        medal=raced.medal,
+        race=against.name,
+        dataset=against.dataset,
+        target=against.accuracy,
+        device=device.kind(device.pick()),
+        reason=raced.reason,
+        seconds=float(np.mean(raced.seconds)) if raced.seconds else None,
+        seeds=len(raced.seconds),
+        recipe=raced.recipe.as_json(),
+        **interval_fields("points", raced.points),
+        **interval_fields("accuracy", raced.accuracy),
+    )

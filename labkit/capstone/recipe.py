@@ -1,0 +1,101 @@
+"""A recipe to train fast with: what is handed in to lesson 11, as data and never code."""
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from labkit import models
+from labkit.capstone.order import one_line
+from labkit.errors import LabError, brief, require_known
+from labkit.train.config import TrainConfig, refusal
+
+MAX_FILE_BYTES = 10_000
+LIMITS = {"epochs": 200, "batch": 8192, "accumulate": 64, "size": 64, "first_size": 64, "images": 70_000}
+# the judge draws the seed; the others train nothing faster here, or bring weights along
+_EXCLUDED = {"seed", "pretrained", "head_only", "torchscript", "cudnn_autotuner", "workers", "pin_memory", "phases"}
+# {field of a `TrainConfig` that a recipe may set: its type}
+_CONFIG_TYPES = {field.name: field.type for field in fields(TrainConfig) if field.name not in _EXCLUDED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How somebody wants to reach the target.
+
+    name     for the board
+    network  one of `networks()`; it begins with random weights
+    images   how many of the training images it sees
+    config   a `TrainConfig`
+    """
+
+    name: str
+    network: str = "cnn-medium"
+    images: int = 60_000
+    config: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+
+    def __post_init__(self):
+        object.__setattr__(self, "name", one_line(self.name))
+        require_known(self.network, networks(), "network")
+        settings = {"images": self.images, **dataclasses.asdict(self.config)}
+        for name, value in settings.items():
+            if name in LIMITS and value is not None and not 1 <= value <= LIMITS[name]:
+                raise refusal(f"{name} is {brief(value)}.", f"1 to {LIMITS[name]:,}")
+        if self.config.batch > self.images:
+            raise refusal(f"{self.images} images are not one batch of {self.config.batch}.", "more images")
+
+    def as_json(self):
+        """Return the recipe as one line: its network, its images, and what it sets otherwise than by default."""
+        defaults = dataclasses.asdict(TrainConfig())
+        settings = dataclasses.asdict(self.config)
+        changed = {name: value for name, value in settings.items() if value != defaults[name]}
+        return json.dumps({"network": self.network, "images": self.images, **changed})
+
+
+def networks():
+    """Return the networks that a recipe can name: those for small images."""
+    return tuple(name for name, network in models.RECIPES.items() if network.shape == models.SMALL)
+
+
+def read_recipe(path: str | Path, name: str = "") -> Recipe:
+    """Return the `Recipe` of a .toml file; LabError when it is none.
+
+    The file has `network`, `images` and any of the fields of `TrainConfig` that decide how it learns or how fast. The
+    name is the given one, else the file's `name`, else that of the file.
+    """
+    path = Path(path)
+    if path.suffix != ".toml" or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+        expected = f"a .toml of at most {MAX_FILE_BYTES:,} bytes"
+        raise LabError("There is no recipe.", expected=expected, found=str(path)[:200])
+    try:
+        entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # the former also for a number of more than 4,300 digits
+        raise LabError("This file is no TOML.", found=str(error)[:200]) from error
+    if name:
+        entries["name"] = name
+    return recipe_of({"name": path.stem} | entries)
+
+
+def recipe_of(entries: dict[str, Any]) -> Recipe:
+    """Return the `Recipe` of {field: value}, as it stands in a file; LabError for another field, type or value."""
+    types = {"name": str, "network": str, "images": int} | _CONFIG_TYPES
+    recipe_fields = {}
+    config_fields = {}
+    for field, value in entries.items():
+        require_known(field, types, "field of a recipe")
+        if not _fits(value, types[field]):
+            expected = getattr(types[field], "__name__", types[field])
+            raise refusal(f"{field} is {brief(value)}, of type {type(value).__name__}.", f"{expected}")
+        if field in _CONFIG_TYPES:
+            config_fields[field] = value
+        else:
+            recipe_fields[field] = value
+    return Recipe(**recipe_fields, config=TrainConfig(**config_fields))
+
+
+def _fits(value, expected_type):
+    """Return whether a value of a TOML file is of a type, such as `int | None`; a whole number is a float, too."""
+    if isinstance(value, bool):
+        return expected_type is bool
+    return isinstance(value, expected_type) or (isinstance(value, int) and isinstance(0.5, expected_type))

@@ -1,0 +1,75 @@
+"""What grades one answer, from its source alone; `labkit.classroom.grading` calls it in a process of its own.
+
+No other cell of the notebook runs there, so what one of them changes does not count. Time and memory are limited;
+nothing else is forbidden.
+"""
+
+import linecache
+import os
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+from labkit import lesson
+from labkit.lesson import exercises, mine
+from labkit.lesson._exercise import verdict_on
+
+MAX_CHARACTERS = 4000  # of a message
+
+
+class _HandedIn(BaseException):
+    """The cell has its answer checked: what follows in it is not graded."""
+
+
+def grade(lesson_name: str, exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
+    """Return ("passed" | "wrong" | "unsolved", message) of the source of one exercise cell.
+
+    lesson_name  such as "15_pruning_and_coding": only the exercises of this one are imported
+    imports      lines of import of the cells before it; one that fails here is left out
+    """
+    mine.make_importable()
+    [task] = [task for task in exercises.of(lesson_name) if task.id == exercise_id]
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        verdict, message = verdict_on(lambda: _handed_in(exercise_id, imports, source), task.verify)
+    if "NameError" in message:
+        message += " (graded alone: the cell must hold all it needs but the notebook's imports)"
+    return verdict, message[:MAX_CHARACTERS]
+
+
+def grade_silently(lesson_name: str, exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
+    """Do the same in a process of its own, of which nothing is shown: an answer may print without end."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    return grade(lesson_name, exercise_id, imports, source)
+
+
+def _handed_in(exercise_id, imports, source):
+    """Run the cell up to the line that has its answer checked; returns that answer, None when there is no such line.
+
+    A script is not run here: its checks do that.
+    """
+    if isinstance(exercises.find(exercise_id).reference, exercises.Script):
+        return exercises.Script(source.partition("\n")[2]) if exercises.script_in(source) else None
+
+    def exercise(name):
+        def check(answer):
+            if name == exercise_id:
+                raise _HandedIn(answer)
+            return answer
+
+        return SimpleNamespace(check=check, **dict.fromkeys(("show", "hint", "solution"), lambda: None))
+
+    lesson.exercise = exercise
+    variables = {"__name__": "__main__", "exercise": exercise}
+    for line in imports:
+        with suppress(Exception):
+            exec(line, variables)
+    file_name = f"<cell of {exercise_id}>"
+    # For inspect.getsource, which a checker may call.
+    linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
+    try:
+        exec(compile(source, file_name, "exec"), variables)
+    except _HandedIn as handed_in:
+        return handed_in.args[0]
+    return None

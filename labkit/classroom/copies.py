@@ -1,0 +1,129 @@
+"""The student's own copies of the lessons, in `my-lessons/`. Git ignores the folder: an update never meets their work.
+
+`my-lessons/.copied.json` holds a digest of each lesson as it was copied. A copy of another digest was edited by the
+student, and is never overwritten. Outputs do not count: a lesson that was only run is renewed.
+"""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+from labkit import files
+from labkit.errors import LabError
+from labkit.files import draft, my_lessons, notebooks, write_text
+from labkit.lesson.mine import network_file
+from labkit.notebook import cells_digest, has_outputs
+
+GUIDE = Path(__file__).parent.parent / "templates" / "AGENTS.md"  # for the AI tools that help a student
+
+
+def renew() -> list[str]:
+    """Copy the lessons that are missing, and renew those that the course has changed and the student has not.
+
+    Returns a message for each lesson that was renewed, that stays although the course has changed it, or that the
+    course no longer has.
+    """
+    originals = notebooks()
+    messages = [_renew(original) for original in originals]
+    network_file()
+    _renew(GUIDE)  # says nothing: it is no lesson
+    names = {original.name for original in originals}
+    for name in sorted(_digests()):
+        if name.endswith(".ipynb") and name not in names:
+            messages.append(_take_out(my_lessons() / name))
+    return [message for message in messages if message]
+
+
+def reset(original: Path) -> Path | None:
+    """Put a fresh copy of a lesson into the folder.
+
+    Returns the path under which the student's old copy stays, None where that was as the course had made it.
+    """
+    copy = my_lessons() / original.name
+    with draft(copy) as fresh:  # written before the old one goes: a full disk then takes nothing away
+        shutil.copyfile(original, fresh)
+        old_copy = _put_away(copy)
+    _remember(original)
+    return old_copy
+
+
+def _renew(original):
+    """Bring one copy up to date. Returns a message for the student, None where there is nothing to say."""
+    copy = my_lessons() / original.name
+    if not copy.exists():
+        files.copy(original, copy)
+        _remember(original)
+        return None
+
+    course_digest = _digest(original)
+    copied_digest = _digests().get(original.name)
+    copy_digest = _digest(copy)
+    if course_digest == copied_digest:
+        return None
+    if course_digest == copy_digest:  # an earlier call was stopped between the copy and its digest
+        _remember(original)
+        return None
+    if copy_digest == copied_digest:
+        return f"{copy.stem}: renewed, the course has changed it.{_where_old_copy_is(reset(original))}"
+    return (
+        f"{copy.stem}: the course has changed this lesson. You have changed your copy, so it stays; "
+        f"`labkit reset {copy.stem[:2]}` gives the new one and keeps yours."
+    )
+
+
+def _take_out(copy):
+    """Put away the copy of a lesson that the course no longer has. Returns a message, None where nothing is kept."""
+    old_copy = _put_away(copy)
+    copy.unlink(missing_ok=True)
+    _write_digests({name: digest for name, digest in _digests().items() if name != copy.name})
+    return f"{copy.stem}: no longer in the course.{_where_old_copy_is(old_copy)}" if old_copy else None
+
+
+def _put_away(copy):
+    """Keep a copy in `old/` too. Returns its path there, None for a copy without edits and outputs."""
+    if not copy.exists() or _is_as_copied(copy):
+        return None
+    for number in itertools.count(1):
+        old_copy = copy.parent / "old" / f"{copy.stem}-{number}.ipynb"
+        if not old_copy.exists():
+            break
+    files.copy(copy, old_copy)
+    return old_copy
+
+
+def _is_as_copied(copy):
+    if _digest(copy) != _digests().get(copy.name):
+        return False
+    return copy.suffix != ".ipynb" or not has_outputs(copy)
+
+
+def _where_old_copy_is(old_copy):
+    if old_copy is None:
+        return ""
+    return f" Yours, with its outputs, is {old_copy.relative_to(my_lessons().parent).as_posix()}."
+
+
+def _digest(path):
+    """Return the digest of a notebook's cells; of the whole file where it is not a notebook."""
+    if path.suffix == ".ipynb":
+        try:
+            return cells_digest(path)
+        except LabError:  # the student has broken the file: it counts as edited
+            pass
+    return files.sha256(path)
+
+
+def _digests():
+    """Return {file name: digest of the original when it was copied}."""
+    path = my_lessons() / ".copied.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _remember(original):
+    """Note the digest of an original that has just been copied."""
+    _write_digests(_digests() | {original.name: _digest(original)})
+
+
+def _write_digests(digests):
+    write_text(my_lessons() / ".copied.json", json.dumps(digests, indent=1))

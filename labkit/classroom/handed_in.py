@@ -1,0 +1,138 @@
+"""What a class handed in, FOLDER/STUDENT/NN_*.ipynb: each answer graded, whatever the others do; a table with reasons.
+
+Everything in FOLDER is a row of the table. A student may hand in `my-lessons/` as it is. All notebooks are read before
+the first answer runs: no answer can change what another student handed in.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from labkit.classroom import grading
+from labkit.classroom.submissions import Student, read_class
+from labkit.device import usable_cores
+from labkit.errors import LabError
+from labkit.files import write_together
+from labkit.lesson import cards, exercises
+
+FORMULA_SIGNS = ("=", "+", "-", "@")  # a spreadsheet computes a cell that begins with one
+
+
+class Mark(NamedTuple):
+    """One exercise of one student: what came of it.
+
+    points   those of its difficulty when it passed; None where it was not graded
+    most     points of a right answer
+    answer   the student's cell; "" where there is none
+    """
+
+    student: str
+    lesson: str
+    exercise: str
+    verdict: str
+    points: int | None
+    most: int
+    reason: str
+    answer: str = ""
+
+
+def grade(folder: Path, *, tell: Callable = print) -> tuple[Path, Path]:
+    """Grade a class: write FOLDER/grades.csv and FOLDER/grades.html, and return their paths.
+
+    tell    called with a line for each student who is done
+    Raises  LabError where nobody handed in a notebook of a lesson
+    """
+    students = read_class(folder)
+    lessons = sorted(set().union(*(student.lessons for student in students)))
+    if not lessons:
+        names = ", ".join(student.name for student in students)
+        raise LabError(
+            "There is nothing to grade here.",
+            expected=f"a folder per student, such as {folder / 'ada' / '06_batch_size_and_minima.ipynb'}",
+            found=f"{names or 'nothing'} in {folder}, without a notebook of a lesson",
+            fix="put what each student handed in into a folder with the student's name",
+        )
+
+    # One thread a core takes a student after the other. A thread waits for the process in which an answer runs.
+    waiting = iter(enumerate(students))
+    marks: dict[int, list[Mark]] = {}
+
+    def grade_students(_):
+        for number, student in waiting:
+            marks[number] = _marks_of(student, lessons)
+            tell(summary(marks[number]))
+
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        list(pool.map(grade_students, range(usable_cores())))
+    return _write(folder, [marks[number] for number in range(len(students))])
+
+
+def summary(marks):
+    """Return one student in a line: "ada: 5 of 7 points; 2 passed, 1 wrong"."""
+    counts = Counter(mark.verdict for mark in marks)
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    points = sum(mark.points or 0 for mark in marks)
+    most = sum(mark.most for mark in marks)
+    return f"{marks[0].student}: {points} of {most} points; {verdicts}"
+
+
+def _marks_of(student: Student, lessons):
+    """Return the marks of one student in all lessons that anybody handed in."""
+    marks = []
+    for lesson in lessons:
+        submission = student.of(lesson)
+        for task in exercises.of(lesson):
+            answer = ""
+            verdict, reason = submission.otherwise
+            if task.id in submission.answers:
+                imports, answer = submission.answers[task.id]
+                verdict, reason = _judged(task.id, imports, answer)
+            points_by_verdict = {"passed": task.difficulty, "not graded": None}
+            mark = Mark(
+                student=student.name,
+                lesson=lesson,
+                exercise=task.id,
+                verdict=verdict,
+                points=points_by_verdict.get(verdict, 0),
+                most=task.difficulty,
+                reason=_writable(reason),
+                answer=_writable(answer),
+            )
+            marks.append(mark)
+    return marks
+
+
+def _judged(exercise_id, imports, answer):
+    """Return verdict and reason of an answer, whatever it does to its grading."""
+    try:
+        verdict, reason = grading.judge(exercise_id, imports, answer)
+        return str(verdict), str(reason)
+    except Exception as error:
+        return "not graded", f"It could not be graded: {type(error).__name__}: {error}"
+
+
+def _writable(text):
+    """Return a text without the halves of characters (surrogates) that JSON may hold and no file takes."""
+    return text.encode(errors="replace").decode()
+
+
+def _as_text(cell):
+    """Return a cell of a table as a spreadsheet shows it, without computing it."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_SIGNS) else cell
+
+
+def _write(folder, students):
+    """Write the table for a spreadsheet, and the page, of the marks of each student. Returns their paths."""
+    import pandas as pd
+
+    all_marks = []
+    for marks in students:
+        all_marks.extend(marks)
+    table = pd.DataFrame(all_marks).convert_dtypes().drop(columns="answer")
+    page = cards.template("grades.html").render(students=students, summary=summary)
+    table_path = folder / "grades.csv"
+    page_path = folder / "grades.html"
+    write_together({table_path: table.map(_as_text).to_csv(index=False), page_path: page})
+    return table_path, page_path

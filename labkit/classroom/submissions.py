@@ -1,0 +1,136 @@
+"""What lies in the folder of a class: every folder and every file in it is a student, whose notebooks are read here.
+
+Nothing of them runs. Only regular files are read, and only small ones: no link, no pipe, no device.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from labkit.classroom import grading
+
+MAX_BYTES = 64 * 2**20  # of a notebook; with all its pictures one of the course has less than 5 MB
+MAX_NAMES = 5  # in a reason
+NOBODY = {"grades.csv", "grades.html", ".git", ".DS_Store", ".ipynb_checkpoints", "__MACOSX"}
+COPIES = {"old", "changes"}  # folders of my-lessons/ that nobody hands in; hidden ones are left out, too
+
+
+class Submission(NamedTuple):
+    """What one student handed in of one lesson.
+
+    answers    {exercise id: (lines of import, source)}, as `grading.exercise_cells` returns it
+    otherwise  verdict and reason for the exercises that are not in it
+    """
+
+    answers: dict
+    otherwise: tuple[str, str]
+
+
+class Student(NamedTuple):
+    """One entry of the folder.
+
+    name      that of the folder or file, as text: what is no UTF-8 in it shows as �
+    lessons   {lesson: Submission} of the lessons that were handed in
+    missing   verdict and reason for all others
+    """
+
+    name: str
+    lessons: dict
+    missing: tuple[str, str]
+
+    def of(self, lesson):
+        """Return the `Submission` of a lesson, an empty one where it was not handed in."""
+        return self.lessons.get(lesson) or Submission({}, self.missing)
+
+
+def read_class(folder: Path) -> list[Student]:
+    """Read what all students handed in, ordered by name."""
+    paths = sorted(path for path in folder.iterdir() if path.name not in NOBODY)
+    return [_read_student(path) if path.is_dir() else _stray(path) for path in paths]
+
+
+def _stray(path):
+    """Return the row of a file that lies beside the folders."""
+    reason = f"{_text(path.name)} lies beside the students' folders: unpack it, or put it, into a folder of its own."
+    return Student(_text(path.name), {}, ("not graded", reason))
+
+
+def _read_student(folder):
+    """Read the notebooks of one student, wherever they lie in the folder."""
+    paths_by_lesson = {}
+    other_paths = []
+    problems = []
+    for path in _entries(folder, problems):
+        lesson = grading.lesson_named_by(path) if path.suffix.lower() == ".ipynb" else None
+        if lesson is None:
+            other_paths.append(path)
+        else:
+            paths_by_lesson.setdefault(lesson, []).append(path)
+    lessons = {lesson: _read(folder, paths) for lesson, paths in paths_by_lesson.items()}
+
+    # Why the others are missing: what there is beside notebooks may hold them.
+    if problems:
+        return Student(_text(folder.name), lessons, ("not graded", f"It cannot be read: {_text(str(problems[0]))}"))
+    missing = "No notebook of this lesson was handed in."
+    if not lessons:
+        missing += f" The folder holds {_names(folder, other_paths) or 'nothing'}."
+    return Student(_text(folder.name), lessons, ("missing", missing))
+
+
+def _entries(folder, problems) -> Iterator[Path]:
+    """Yield what may be a file of a student, sorted; errors of folders that cannot be read go into `problems`."""
+    for parent, folder_names, file_names in os.walk(folder, onerror=problems.append):
+        # A folder that is called as a notebook is shown as one, and links to folders are not followed.
+        leaf_names = [
+            name for name in folder_names if name.lower().endswith(".ipynb") or Path(parent, name).is_symlink()
+        ]
+        folder_names[:] = sorted(
+            name for name in folder_names if name not in {*leaf_names, *COPIES, *NOBODY} and not name.startswith(".")
+        )
+        for name in sorted([*file_names, *leaf_names]):
+            if not name.startswith("."):
+                yield Path(parent, name)
+
+
+def _read(folder, paths):
+    """Return the `Submission` of the notebooks of one lesson, of which there should be one."""
+    if len(paths) > 1:
+        return Submission({}, ("not graded", f"Several notebooks of this lesson: leave one. {_names(folder, paths)}"))
+    [path] = paths
+    reason = _unreadable(path)
+    if reason is None:
+        try:
+            return Submission(grading.exercise_cells(path), ("missing", grading.GONE))
+        except Exception as error:  # a file of that name may hold anything
+            reason = f"cannot be read as a notebook: {type(error).__name__}: {error}"
+    return Submission({}, ("not graded", f"{_names(folder, paths)} {reason}"))
+
+
+def _unreadable(path):
+    """Return why a file is not opened, or None: a pipe would be waited for, and a device read without an end."""
+    try:
+        status = path.lstat()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if stat.S_ISLNK(status.st_mode):
+        return "is a link: ask for the file itself."
+    if not stat.S_ISREG(status.st_mode):
+        return "is no file, but a folder, a pipe or a device."
+    if status.st_size > MAX_BYTES:
+        return f"has {status.st_size / 1e6:,.0f} MB; a notebook has at most {MAX_BYTES / 1e6:.0f} MB."
+    return None
+
+
+def _names(folder, paths):
+    """Return the first names of some paths of a student's folder, with commas."""
+    names = [_text(str(path.relative_to(folder))) for path in paths[:MAX_NAMES]]
+    if len(paths) > MAX_NAMES:
+        names.append(f"{len(paths) - MAX_NAMES} more")
+    return ", ".join(names)
+
+
+def _text(name):
+    """Return a name of the file system as text that can be written; a byte that is no UTF-8 becomes �."""
+    return os.fsencode(name).decode(errors="replace")

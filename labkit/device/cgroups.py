@@ -1,0 +1,65 @@
+"""The quota of computing time that a container or a batch system gives to this process: Linux control groups.
+
+A quota of 200 ms in each period of 100 ms is one of two cores. Who has used it up stands still until the next period.
+Source  kernel.org, "Control Group v2", cpu.max and cpu.stat; "CFS Bandwidth Control" for version 1
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+MOUNTS = ("cpu", "cpu,cpuacct")  # folders of version 1; version 2 has none
+
+
+class Quota(NamedTuple):
+    """The smallest quota that holds for this process.
+
+    cores    how many cores' time there is, such as 0.5
+    periods  in how many periods the group has computed until now
+    stopped  in how many of them it had used its time up
+    """
+
+    cores: float
+    periods: int
+    stopped: int
+
+
+def quota(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Quota | None:
+    """Return the quota of this process; None where there is none, or no control groups.
+
+    cgroups     where they are mounted
+    membership  the file that says in which groups this process is
+    """
+    quotas = []
+    for group in _groups(cgroups, membership):
+        with suppress(OSError, ValueError, KeyError):
+            cores = _cores(group)
+            if cores is not None:
+                counts = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+                quotas.append(Quota(cores, int(counts["nr_periods"]), int(counts["nr_throttled"])))
+    return min(quotas, default=None)
+
+
+def _groups(cgroups, membership) -> Iterator[Path]:
+    """Yield the folders of the groups that this process is in, each with those above it: their quotas hold, too."""
+    with suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            mounts = [cgroups] if not controllers else [cgroups / mount for mount in MOUNTS]
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            for mount in mounts:
+                # In a container the name may be that of the host; its own group is then the mount itself.
+                group = mount / name.strip("/")
+                yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(mount)]
+
+
+def _cores(group):
+    """Return the quota of one group in cores; None where it has none."""
+    with suppress(FileNotFoundError):  # version 2
+        most, period = (group / "cpu.max").read_text().split()
+        return None if most == "max" else int(most) / int(period)
+    most = int((group / "cpu.cfs_quota_us").read_text())
+    period = int((group / "cpu.cfs_period_us").read_text())
+    return most / period if most > 0 else None

@@ -1,0 +1,158 @@
+"""The first operator of a file that an engine computes in another way than the file says, found by bisection."""
+
+import functools
+import tempfile
+import time
+from pathlib import Path
+
+from labkit import export
+from labkit.export.inputs import graph_inputs
+from labkit.export.runtime import written
+from labkit.export.walk import inside
+
+SEARCH_S = 20.0  # to name the operator
+
+
+def first_difference(path, inputs, load, output, *, agrees):
+    """Return a sentence that names the first operator whose output differs while its inputs agree.
+
+    The graph is cut behind tensors between its input and its output, found by bisection.
+
+    inputs  a batch on which the answers differ
+    load    function (path of another file, example) -> what the same engine makes of it
+    output  the name of an output that differs
+    agrees  function (right answer, answer, what the engine made of the file) -> True where they count as the same
+    """
+    model = export.checked(path)
+    search = _Search(model, inputs, load, agrees)
+    try:
+        node = search.first_node(output)
+    except Exception as error:  # an engine may refuse a part of a graph that it takes as a whole
+        return f"The operator was not found: {' '.join(str(error).split())[:120]}"
+    if node is None:
+        return f"The operator was not found in {SEARCH_S:g} s"
+    name = f" (node {node.name})" if node.name else ""
+    return f"The first operator that differs is {node.op_type}{name}, whose inputs agree"
+
+
+class _Search:
+    """The search for the first operator that an engine computes in another way.
+
+    model                 the ModelProto
+    inputs, load, agrees  as in `first_difference`
+    """
+
+    def __init__(self, model, inputs, load, agrees):
+        self.model = model
+        self.inputs = inputs
+        self.load = load
+        self.agrees = agrees
+        self.end = time.monotonic() + SEARCH_S
+        self.node_of = {name: node for node in model.graph.node for name in node.output if name}
+        self.order = {name: index for index, name in enumerate(self.node_of)}
+        self.differs = {}  # {tensor: True if the engine computes it in another way}, of those tried
+
+    def first_node(self, output):
+        """Return the NodeProto, or None when the time is over.
+
+        output  the name of an output that differs
+        """
+        worst = output
+        while time.monotonic() < self.end:
+            # Of the tensors that it is computed from, try the one in the middle; what agrees is left out with all
+            # before it.
+            ancestors = sorted(self._ancestors(worst), key=self.order.__getitem__)
+            while ancestors and time.monotonic() < self.end:
+                middle = ancestors[len(ancestors) // 2]
+                if self._differs(middle):
+                    worst = middle
+                    ancestors = ancestors[: len(ancestors) // 2]
+                else:
+                    ancestors = ancestors[len(ancestors) // 2 + 1 :]
+
+            # In a graph with branches, an input of this node may still differ.
+            earlier = [name for name in self._reads(self.node_of[worst]) if self._differs(name)]
+            if not earlier:
+                return self.node_of[worst]
+            worst = earlier[0]
+        return None
+
+    def _reads(self, node):
+        """Return the computed tensors that a node reads, those of the graphs inside it included."""
+        import onnx
+
+        names = [name for inner in inside(node, onnx.NodeProto) for name in inner.input]
+        return [name for name in dict.fromkeys(names) if name in self.node_of]
+
+    def _ancestors(self, name):
+        """Return the computed tensors that a tensor depends on."""
+        ancestors = set()
+        waiting = [name]
+        while waiting:
+            node = self.node_of[waiting.pop()]
+            for earlier in self._reads(node):
+                if earlier not in ancestors:
+                    ancestors.add(earlier)
+                    waiting.append(earlier)
+        return ancestors
+
+    def _differs(self, name):
+        """Return True if the engine computes a tensor in another way than the file says."""
+        if name not in self.differs:
+            with tempfile.TemporaryDirectory() as folder:
+                path = written(self._up_to(name), Path(folder) / "part.onnx")
+                values = self._values(path)
+                if not values:  # a constant
+                    self.differs[name] = False
+                    return False
+                served = self.load(path, values[0])
+                self.differs[name] = not self.agrees(export.as_written(path)(*values), served(*values), served)
+        return self.differs[name]
+
+    def _values(self, path):
+        """Return the tensors of the batch that a part of the graph takes."""
+        import onnx
+
+        left = {value.name for value in graph_inputs(onnx.load(path))}
+        names = [value.name for value in graph_inputs(self.model)]
+        return tuple(tensor for name, tensor in zip(names, self.inputs, strict=True) if name in left)
+
+    def _up_to(self, name):
+        """Return a ModelProto of the nodes that a tensor depends on, with this tensor as its output."""
+        import onnx
+
+        # Find the nodes that it depends on, and what they read, those of the graphs inside them included.
+        needed = {*self._ancestors(name), name}
+        nodes = [node for node in self.model.graph.node if needed & set(node.output)]
+        names_read = set()
+        for node in nodes:
+            for inner in inside(node, onnx.NodeProto):
+                names_read.update(inner.input)
+
+        # Copy the model, and put only these into its graph.
+        graph = self.model.graph
+        contents = {
+            "node": nodes,
+            "initializer": [tensor for tensor in graph.initializer if tensor.name in names_read],
+            "input": [value for value in graph.input if value.name in names_read],
+            "output": [self._value_info(name)],
+        }
+        subgraph = onnx.ModelProto()
+        subgraph.CopyFrom(self.model)
+        for field, values in contents.items():
+            subgraph.graph.ClearField(field)
+            getattr(subgraph.graph, field).extend(values)
+        return subgraph
+
+    @functools.cached_property
+    def _types(self):
+        import onnx
+
+        graph = onnx.shape_inference.infer_shapes(self.model).graph
+        return {value.name: value for value in (*graph.value_info, *graph.output)}
+
+    def _value_info(self, name):
+        """Return the type and shape of a tensor; its name alone where no type can be inferred."""
+        import onnx
+
+        return self._types.get(name, onnx.ValueInfoProto(name=name))

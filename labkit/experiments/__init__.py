@@ -1,0 +1,129 @@
+"""Experiments that take longer than a lesson. One experiment, one file: convnext-training is `convnext_training.py`.
+
+Its docstring says what it measures, how long that takes and what `quick` leaves out. It holds
+
+MINUTES         how long it takes where nobody says otherwise
+measure(scale)  yields rows of the ledger (Training, Latency, ...), each as soon as it is measured
+
+The command line, the tests and `labkit experiment --list` find it by itself, in the order of the names.
+"""
+
+import importlib
+import pkgutil
+import random
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from labkit import device as devices
+from labkit import ledger
+from labkit.errors import LabError, require_known
+from labkit.ledger.rows import Completion, Run
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much an experiment measures.
+
+    quick    a small network and few settings: to see that it works, in under two minutes
+    seconds  for all that is timed; exporting, compiling and first calls come on top
+    device   a `torch.device`
+    """
+
+    quick: bool
+    seconds: float
+    device: "torch.device"
+
+
+def names() -> tuple[str, ...]:
+    """Return the slugs of all experiments, such as "convnext-training"."""
+    files = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(name.replace("_", "-") for name in files if not name.startswith("_"))
+
+
+def get(name: str) -> ModuleType:
+    """Return the module of an experiment; LabError when there is none of this name."""
+    require_known(name, names(), "experiment")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def summary(name: str) -> str:
+    """Return the first line of an experiment's docstring."""
+    return (get(name).__doc__ or "").partition("\n")[0]
+
+
+def run(name: str, *, quick: bool = False, minutes: float | None = None, seed: int = 0) -> Iterator[Any]:
+    """Make the rows of an experiment under a run of its own, and yield each when the ledger has it.
+
+    quick    see `Scale`; the run then has the profile quick, else lab
+    minutes  for what is timed, above 0; None: half a minute if quick, else the experiment's own
+    seed     of weights and inputs
+
+    An interrupted run keeps its rows. Only one that went to its end is recorded by `ledger.record`.
+    """
+    module = get(name)
+    if minutes is not None and not 0 < minutes < float("inf"):
+        raise LabError(
+            "This is no time to measure in.",
+            expected="minutes above 0",
+            found=str(minutes),
+            fix="say --minutes 10",
+        )
+    if minutes is None:
+        minutes = 0.5 if quick else module.MINUTES
+    _seed_everything(seed)
+    profile = "quick" if quick else "lab"
+    experiment_run = _begin(name, profile, seed)
+    start = time.monotonic()
+
+    # Each row is stored as soon as it is measured.
+    for measured in module.measure(Scale(quick, 60 * minutes, devices.pick())):
+        row = replace(
+            measured,
+            run_key=experiment_run.run_key,
+            experiment=name,
+            machine_key=experiment_run.machine_key,
+            commit=experiment_run.commit,
+            measured_utc=ledger.now(),
+        )
+        ledger.add(row)
+        yield row
+
+    completion = Completion(
+        run_key=experiment_run.run_key,
+        notebook=name,
+        cell_count=0,
+        seconds=time.monotonic() - start,
+        finished_utc=ledger.now(),
+    )
+    ledger.add(completion)
+
+
+def _begin(name, profile, seed):
+    """Write the machine and a new run of an experiment to the ledger. Returns the `Run`."""
+    machine = devices.describe()
+    experiment_run = Run(
+        run_key=f"{name}-{uuid.uuid4().hex[:12]}",
+        notebook=name,
+        profile=profile,
+        seed=seed,
+        started_utc=ledger.now(),
+        machine_key=machine.machine_key,
+        commit=devices.commit(),
+    )
+    ledger.add(machine, experiment_run)
+    return experiment_run
+
+
+def _seed_everything(seed):
+    """Seed Python and torch."""
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)

@@ -1,0 +1,76 @@
+"""What torch.compile gains in training: a ResNet-50 beside the published ConvNeXt.
+
+Both train on random images of Tiny-ImageNet's shape (they change no time) in fp32, plain and compiled, in turn. A row
+for each network and form of training, at 64 x 64 pixels and batch 16, and on a GPU at 224 x 224 and batch 128, as
+published. Steps are timed, not whole epochs: an epoch of 100,000 images is so many times the median step.
+
+By default four minutes; on two cores the compilations take five more. `quick`: convnext-mini and a ResNet-18.
+
+Source  a sentence of the README of the published table "compile-amp": a ResNet-50 gained more from compiling
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from labkit import device as devices
+from labkit import models
+from labkit.experiments.convnext_training import CLASSES, IMAGES, lacks_compiler, training_arm
+from labkit.ledger.rows import Training
+from labkit.measure import in_turn
+
+MINUTES = 4
+STUDY = "resnet50-compile"
+FORMS = {"vanilla": False, "compile": True}
+NETWORKS = ("convnext-homebrew", "resnet50")
+QUICK_NETWORKS = ("convnext-mini", "resnet18")
+NEEDS_GPU = "the published size, batch 128 at 224 x 224 pixels, needs a GPU, and there is none"
+
+
+def measure(scale):
+    """Yield a `Training` for each network and form of training, at each size."""
+    networks = QUICK_NETWORKS if scale.quick else NETWORKS
+    sizes = [(32, 8)] if scale.quick else [(64, 16), (224, 128)]
+    for pixels, batch in sizes:
+        for network in networks:
+            fields = {"study": STUDY, "model": network, "network": network, "batch": batch}
+            fields |= {"device": str(scale.device), "threads": devices.threads()}
+            fields["dataset"] = f"random images of Tiny-ImageNet's shape at {pixels} x {pixels}"
+            reason = _reason_against(pixels, scale.device)
+            if reason:
+                for form in FORMS:
+                    yield Training(variant=_variant(network, form, pixels), reason=reason, **fields)
+            else:
+                seconds = scale.seconds / len(networks) / len(sizes)
+                yield from _trainings(network, pixels, batch, seconds=seconds, fields=fields, device=scale.device)
+
+
+def _variant(network, form, pixels):
+    """Return the name of a row; the ledger tells rows apart by it."""
+    return f"{network}, {pixels} pixels, {form}"
+
+
+def _reason_against(pixels, device):
+    """Return why a size cannot be measured here, or None."""
+    if pixels == 224 and device.type == "cpu":
+        return NEEDS_GPU
+    return lacks_compiler(device)
+
+
+def _trainings(network, pixels, batch, *, seconds, fields, device):
+    """Yield the `Training` of each form of one network."""
+    model = models.build(network, classes=CLASSES, like=(3, pixels, pixels))[0].to(device)
+    images = torch.randn(batch, 3, pixels, pixels, device=device)
+    labels = torch.randint(CLASSES, (batch,), device=device)
+    steps = {}
+    for form, compiled in FORMS.items():
+        _, step = training_arm(model, compiled=compiled)
+        steps[form] = partial(step, images, labels)
+    times = in_turn(steps, seconds=seconds, device=device)
+    count = IMAGES // batch
+    for column, form in enumerate(FORMS):
+        dataset = f"{fields['dataset']}; an epoch of {count} steps from {len(times.seconds)} rounds that were timed"
+        total = count * float(np.median(times.seconds[:, column]))
+        variant = _variant(network, form, pixels)
+        yield Training(variant=variant, images=count * batch, total_s=total, **fields | {"dataset": dataset})

@@ -1,0 +1,156 @@
+"""How every ONNX file is written: into a draft, which a process of its own opens and calls before it gets its name.
+
+Some files are valid, and no engine can open them; some end the process that opens them. Neither may stand under the
+name that was asked for. A copy of another file (in other numbers, or simplified) has to answer like it, too.
+
+Cost    about a second per file
+Limits  the inputs are made up: what a copy loses on real data, `labkit.engines.fidelity` tells
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from labkit.device.child import ChildEnded, run_in_child
+from labkit.errors import LabError
+from labkit.export.gate import made_here, parsed
+from labkit.export.inputs import varied_inputs
+from labkit.export.runtime import answers, notes, session, without_kernel
+from labkit.files import draft
+from labkit.measure.variation import likeness
+
+# Of a copy on made-up inputs, in its weakest channel: half of what varies, in size, may be error. A copy that answers
+# one constant has 0 dB. Coarse ones are in use: a language model in INT8, its ranges taken from each call, has 10 dB.
+MIN_DB = 6.0
+SECONDS = 60  # of computing for one file, and as many for each of its GB
+
+
+def write_model(model: onnx.ModelProto, path: str | Path, *, original: Any = None, **metadata: str) -> Path:
+    """Write a ModelProto by `write_checked`. `metadata`: texts to add to that of the file."""
+    onnx.helper.set_model_props(model, notes(model) | metadata)
+    return write_checked(partial(onnx.save, model), path, original=original)
+
+
+def write_checked(save: Callable, path: str | Path, *, original: Any = None) -> Path:
+    """Write an ONNX file, whole and sound or not at all. Returns its path.
+
+    save      function (path) that writes the file, perhaps with its weights in a file beside it
+    original  path of an ONNX file whose answers it has to give; None, or a ModelProto: its answers are not compared
+    Raises    LabError: the file cannot be opened, ends its process, or answers something else. What stood under the
+              name before is untouched then
+    """
+    path = Path(path)
+    earlier = _weights_beside(path)
+    with draft(path) as temporary:
+        save(temporary)
+        compared_with = original if isinstance(original, (str, Path)) else None
+        _require_sound(temporary, compared_with)
+        current = {file.name for file in _weights_beside(temporary)}
+    for file in earlier:
+        if file.name not in current:
+            file.unlink(missing_ok=True)
+    return made_here(path)
+
+
+def _weights_beside(path):
+    """Return the files that hold the weights of an ONNX file and have its name with an ending, as exporters make it."""
+    try:
+        model = parsed(path)
+    except LabError:
+        return []
+    locations = {entry.value for tensor in model.graph.initializer for entry in tensor.external_data
+                 if entry.key == "location"}  # fmt: skip
+    return [path.with_name(name) for name in sorted(locations) if name.startswith(f"{path.name}.")]
+
+
+def _require_sound(path, original):
+    """Raise a LabError unless a process of its own can open and call a file, and it answers like the original."""
+    gigabytes = sum(file.stat().st_size for file in path.parent.iterdir()) / 1e9
+    seconds = int(SECONDS * (1 + gigabytes))
+    try:
+        reason = run_in_child(partial(problem_of, path.resolve(), original and Path(original).resolve()), seconds)
+    except ChildEnded as error:
+        reason = f"the process that opened it {error.found}"
+    except LabError as error:
+        reason = " ".join(filter(None, [error.what, error.found]))
+    if reason:
+        raise LabError(
+            f"{path.name} is not written: it would be of no use.",
+            expected="a file that ONNX Runtime opens and calls, and that answers like what it was made from",
+            found=reason,
+            fix="use the file that it was made from, or make another one: in another precision, or in INT8 with layers "
+            "left in float (--keep)"
+            if original
+            else "export the model in another way, or another opset",
+        )
+
+
+def problem_of(path: Path, original: Path | None = None) -> str | None:
+    """Say what is wrong with an ONNX file, or None. A file that this machine has no kernels for passes.
+
+    original  the file that it has to answer like
+    """
+    from labkit.export.inspection import inspect
+
+    inspect(path)
+    batches = _made_up(path)
+    expected = None
+    if original is not None:
+        with suppress(LabError):  # it does not take these inputs
+            expected = _outputs(original, batches, "none")
+    for level in ("none", "all"):
+        try:
+            outputs = _outputs(path, batches, level)
+        except LabError as error:
+            if expected and not without_kernel(error):
+                return error.found
+            continue
+        if level == "none" and expected:
+            problem = _difference(expected, outputs)
+            if problem:
+                return problem
+    return None
+
+
+def _made_up(path):
+    """Return batches of made-up inputs, or none where the file takes what cannot be made up."""
+    try:
+        return varied_inputs(onnx.load(path, load_external_data=False))
+    except LabError:
+        return []
+
+
+def _outputs(path, batches, level):
+    """Return {name: (N, ...)} of a file; {} without batches. Raises LabError where it does not take them."""
+    opened = session(path, level, threads=1)
+    if not batches:
+        return {}
+    calls = [answers(opened, batch) for batch in batches]
+    outputs = {}
+    for index, value in enumerate(opened.get_outputs()):
+        outputs[value.name] = _joined([arrays[index] for arrays in calls])
+    return outputs
+
+
+def _joined(arrays):
+    """Return the answers of several calls as one array; of other shapes in each call, as one row."""
+    arrays = [np.atleast_1d(array) for array in arrays]
+    if len({array.shape[1:] for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    return np.concatenate([array.ravel() for array in arrays])[None]
+
+
+def _difference(expected, outputs):
+    """Say which output of a copy differs by how much, or None where all are alike."""
+    for name, reference in expected.items():
+        if name not in outputs or outputs[name].shape != reference.shape:
+            return f"the output {name} has another name or shape than before"
+        alike = likeness(reference, outputs[name])
+        if not alike.lowest_db >= MIN_DB:
+            return f"on made-up inputs the output {name} answers something else: {alike}, {MIN_DB:g} dB are needed"
+    return None

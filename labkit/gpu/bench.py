@@ -1,0 +1,248 @@
+"""The bench that an item measures on: rows in the journal, and one procedure for all tables of times."""
+
+import gc
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from labkit import device as devices
+from labkit.errors import LabError
+from labkit.gpu.arms import MAX_COMPARED, Arm, Ready, baseline_label, described, difference, median_ms
+from labkit.gpu.journal import Journal, now
+from labkit.gpu.timing import NULL_ARM, Stopwatch, interval, race, repeated, verdict
+
+
+@dataclass
+class Bench:
+    """Where an item measures.
+
+    item      its name
+    device    the GPU, or the CPU
+    tiny      sizes for a CPU; numbers mean nothing
+    end       when it should be done, on the clock of `time.monotonic`
+    last      labels of arms in which an earlier try was ended; they are prepared last
+    """
+
+    item: str
+    journal: Journal
+    device: torch.device
+    tiny: bool
+    end: float
+    last: frozenset = frozenset()
+    facts: dict = field(default_factory=dict)
+    names: Any = field(default_factory=itertools.count)
+
+    def __post_init__(self):
+        self.stopwatch = Stopwatch(self.device)
+
+    @property
+    def on_gpu(self):
+        return self.device.type == "cuda"
+
+    def size(self, full, tiny):
+        """Return the first, or with `--tiny` the second."""
+        return tiny if self.tiny else full
+
+    def plan(self, arms):
+        """Say which arms are coming: those without a row at the end get one with the reason."""
+        self.journal.append(kind="plan", item=self.item, arms=[asdict(arm) for arm in arms])
+
+    def begin(self, arm):
+        """Say which arm is prepared now."""
+        self.journal.append(kind="arm", item=self.item, label=described(arm))
+
+    def row(self, arm: Arm, quantity: str, value: float | None = None, unit: str | None = None, **fields: Any) -> None:
+        """Write a row, on disk when this returns.
+
+        quantity  what is measured: "step", "epoch", "forward", "memory", ...
+        value     in `unit`; None where it could not be measured: `reason` says why
+        fields    low, high, samples, peak_bytes, reason, and what else belongs to it
+        """
+        measured = {**asdict(arm), "quantity": quantity, "value": value, "unit": unit, **fields}
+        machine = {"device": self.device.type, "torch": str(torch.__version__), "card": self.facts.get("gpu")}
+        self.journal.append(kind="row", item=self.item, **measured, **machine, measured_utc=now())
+
+    def failed(self, arm, quantity, error):
+        """Write the row of an arm that could not be measured, and give its memory back."""
+        self.row(arm, quantity, reason=reason(error))
+        self.clean()
+
+    def clean(self):
+        """Free the memory of objects that nobody holds any more."""
+        gc.collect()
+        if self.on_gpu:
+            torch.cuda.empty_cache()
+
+    def compiled(self, function: Callable, *, dynamic: bool = False) -> Callable:
+        """Return the function compiled as a whole, with code of its own: torch keeps few compiled forms of one code.
+
+        With --tiny the graph is captured and differentiated, and not compiled further: this takes a second, not twenty.
+        """
+        if not self.tiny:
+            devices.require_compiler(self.device)
+
+        def run(*inputs):
+            return function(*inputs)
+
+        run.__code__ = run.__code__.replace(co_name=f"run_{next(self.names)}")
+        backend = "aot_eager" if self.tiny else "inductor"
+        return torch.compile(run, fullgraph=True, dynamic=dynamic and not self.tiny, backend=backend)
+
+
+def reason(error: BaseException | str) -> str:
+    """Return why something could not be measured, in a line."""
+    if isinstance(error, str):
+        return error
+    if isinstance(error, LabError):
+        return f"{error.what} Found: {error.found}" if error.found else error.what
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    first_line = lines[0] if lines else "no reason given"
+    kind = "out of memory" if devices.is_out_of_memory(error) else type(error).__name__
+    return without_paths(f"{kind}: {first_line}")[:300]
+
+
+def without_paths(text):
+    """Return a text with its paths cut to the name of the file: a record names no folder of anybody."""
+    words = text.split(" ")
+    for index, word in enumerate(words):
+        if word.count("/") > 1:
+            words[index] = word.rpartition("/")[2]
+    return " ".join(words)
+
+
+def measure(
+    bench: Bench,
+    groups: list[dict],
+    quantity: str,
+    *,
+    also: Callable | None = None,
+    against: Callable | None = None,
+    seconds: float = 0.5,
+    race_seconds: float = 8.0,
+) -> None:
+    """Measure groups of arms: each alone, at once, then those of a group in turn; a row for each, and their ratios.
+
+    groups        [{Arm: make}]; `make()` gives a call without arguments, or (call, times that it does the work). The
+                  first arm of a group is raced a second time: what it differs from itself is the ratios' floor
+    also          function (bench, arm, timing in ms) that writes further rows of an arm
+    against       function (arm) -> the arm that it is compared with; None: the first of the group
+    seconds       that an arm is timed alone
+    race_seconds  that a group is timed in turn, at most; less where the item's time is nearly over
+
+    Arms that are compiled come after the others, since this takes long, and last of all those in `bench.last`. An error
+    in one arm is the reason in its row; the others go on.
+    """
+    # Each arm alone.
+    arms = {arm: make for group in groups for arm, make in group.items()}
+    bench.plan(arms)
+    ready = {}
+    for arm in sorted(arms, key=lambda arm: (described(arm) in bench.last, arm.compiled)):
+        bench.begin(arm)
+        try:
+            ready[arm] = prepared(bench, arms[arm])
+            times = repeated(bench.stopwatch, ready[arm].run, seconds=bench.size(seconds, 0.02), calls=ready[arm].calls)
+            write(bench, arm, quantity, ready[arm], times, also=also, in_turn=False)
+        except Exception as error:  # no memory, no compiler, no Triton: whatever it is, it is the reason
+            ready.pop(arm, None)
+            bench.failed(arm, quantity, error)
+
+    # Then those of a group in turn; the groups share the time that is left.
+    for number, group in enumerate(groups):
+        remaining = (bench.end - time.monotonic()) / (len(groups) - number)
+        run_race(
+            bench,
+            {arm: ready[arm] for arm in group if arm in ready},
+            quantity,
+            also=also,
+            against=against,
+            seconds=min(remaining, bench.size(race_seconds, 0.05)),
+        )
+
+
+def prepared(bench: Bench, make: Callable) -> Ready:
+    """Make an arm's function and call it, until it is warm; its peak of memory counts from before it was made."""
+    bench.clean()
+    before = torch.cuda.memory_allocated() if bench.on_gpu else 0
+    run = make()
+    inner = 1
+    if isinstance(run, tuple):
+        run, inner = run
+    output = run()  # here it is compiled
+    if isinstance(output, torch.Tensor):
+        output = output.detach().flatten()[:MAX_COMPARED].float().cpu()
+    else:
+        output = None
+
+    # Warm up; how long a call takes says how many make a sample that is long for the clock.
+    warm = repeated(bench.stopwatch, run, seconds=bench.size(0.2, 0.0))
+    calls = max(1, min(64, round(bench.size(1.0, 0.1) / max(min(warm), 1e-3))))
+
+    peak = None
+    if bench.on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+    return Ready(run, inner, calls, output, peak, getattr(run, "facts", {}))
+
+
+def run_race(bench, ready, quantity, *, also, against, seconds):
+    """Time the arms of a group in turn, and write the rows that replace those of each arm alone; then the ratios."""
+    if len(ready) < 2 or seconds <= 0:
+        return
+    functions = {arm: (prepared_arm.run, prepared_arm.calls) for arm, prepared_arm in ready.items()}
+    times, failed = race(bench.stopwatch, functions, end=time.monotonic() + seconds)
+    for arm, error in failed.items():
+        print(f"{arm}: out of the race, {reason(error)}", flush=True)
+    if not all(map(len, times.values())) or NULL_ARM not in times:
+        return
+
+    # How far the first arm differs from itself: the ratios' floor.
+    first = next(iter(ready))
+    floor = None
+    if first in times:
+        null = interval(times[first] / times[NULL_ARM])
+        if null.low is not None:
+            floor = max(abs(null.low - 1), abs(null.high - 1))
+    for arm in [arm for arm in ready if arm in times]:
+        write(bench, arm, quantity, ready[arm], times[arm], also=also, in_turn=True)
+        baseline = against(arm) if against else first
+        if baseline != arm and baseline in times and floor is not None:
+            write_ratio(bench, arm, baseline, quantity=quantity, ready=ready, times=times, floor=floor)
+
+
+def write(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
+    """Write the row of an arm's times (ms a call)."""
+    timing = interval([ms / prepared_arm.inner for ms in times])
+    peak_bytes = prepared_arm.peak_bytes
+    fields = {"low": timing.low, "high": timing.high, "samples": timing.samples, "peak_bytes": peak_bytes}
+    fields |= prepared_arm.facts  # an engine says None for the peak: its memory is not torch's
+    bench.row(arm, quantity, timing.median, "ms", **fields, in_turn=in_turn)
+    if also:
+        also(bench, arm, timing, {"peak_bytes": peak_bytes, "in_turn": in_turn})
+
+
+def write_ratio(bench, arm, baseline, *, quantity, ready, times, floor):
+    """Write how many times as fast an arm is as its baseline, from the times of each round."""
+    scale = ready[arm].inner / ready[baseline].inner
+    ratios = scale * times[baseline] / times[arm]
+    ratio = interval(ratios)
+    bench.row(
+        arm,
+        f"{quantity}, ratio",
+        ratio.median,
+        "x",
+        low=ratio.low,
+        high=ratio.high,
+        samples=ratio.samples,
+        baseline=baseline_label(baseline, arm),
+        floor=floor,
+        verdict=verdict(ratio.low, ratio.high, floor, ratio.samples),
+        baseline_ms=median_ms(ready[baseline], times[baseline]),
+        arm_ms=median_ms(ready[arm], times[arm]),
+        tolerance=difference(ready[baseline].output, ready[arm].output),
+    )

@@ -1,0 +1,169 @@
+"""ResNet-50 by TensorRT in FP16 and in INT8, beside torch in FP16: times, and the tactics that were chosen."""
+
+import functools
+import importlib
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from labkit.errors import LabError, Unavailable
+from labkit.files import atomic
+from labkit.gpu.arms import Arm
+from labkit.gpu.bench import Bench, measure
+from labkit.gpu.convnext import images_of
+from labkit.gpu.definition import define, ranges_of
+from labkit.gpu.resnet import ResNet
+
+SIDE = 224
+CACHE = "tensorrt-timings.bin"
+
+
+def engines(bench: Bench, batch: int) -> None:
+    """Measure three arms of one batch size, in turn; all work on one stream, which is not the default one.
+
+    TensorRT waits for the whole device after each call on the default stream.
+    """
+    side = bench.size(SIDE, 32)
+    common = {"experiment": "tensorrt", "batch": batch, "image_size": side, "network": "resnet50"}
+    torch_precision = "fp16" if bench.on_gpu else "fp32"
+    in_torch = Arm(variant="PyTorch", precision=torch_precision, **common)
+    group = {in_torch: functools.partial(by_torch, bench, batch, side)}
+    for precision in ("fp16", "int8"):
+        make = functools.partial(by_tensorrt, bench, batch, side, precision)
+        group[Arm(variant="TensorRT", precision=precision, **common)] = make
+    with torch.cuda.stream(torch.cuda.Stream()) if bench.on_gpu else nullcontext():
+        measure(bench, [group], "forward", seconds=0.5, race_seconds=5.0)
+
+
+def network_of(bench: Bench) -> ResNet:
+    """Return the network with the same random weights each time, in fp32 on the device; a small one with --tiny."""
+    torch.manual_seed(0)
+    network = ResNet((1, 1), width=8) if bench.tiny else ResNet()
+    return network.to(bench.device).eval()
+
+
+def by_torch(bench: Bench, batch: int, side: int) -> Callable:
+    """Return a function that calls torch, in fp16 on a GPU."""
+    network = network_of(bench)
+    images = images_of(bench, batch, side)
+    if bench.on_gpu:
+        network = network.half()
+        images = images.half()
+
+    def run():
+        with torch.inference_mode():
+            return network(images)
+
+    return run
+
+
+def by_tensorrt(bench: Bench, batch: int, side: int, precision: str) -> Callable:
+    """Return an engine that TensorRT builds here. Raises Unavailable without TensorRT or without a GPU."""
+    trt = library()
+    if not bench.on_gpu:
+        raise Unavailable("TensorRT cannot run an engine here.", expected="an NVIDIA GPU", found="a CPU")
+    network = network_of(bench)
+    images = images_of(bench, batch, side)
+    ranges = ranges_of(network, images) if precision == "int8" else None
+    start = time.monotonic()
+    cache = bench.journal.path.with_name(CACHE)
+    plan = build(trt, network, tuple(images.shape), ranges=ranges, cache=cache)
+    return Engine(trt, plan, images.half(), build_s=time.monotonic() - start)
+
+
+def library() -> ModuleType:
+    """Return the module of TensorRT. Raises Unavailable where it is not installed."""
+    try:
+        return importlib.import_module("tensorrt")
+    except (ImportError, OSError, RuntimeError) as error:
+        message = f"{type(error).__name__}: {error}"
+        raise Unavailable("TensorRT is not here.", expected="the package tensorrt", found=message) from error
+
+
+def build(trt: Any, network: ResNet, shape: tuple, *, ranges: dict | None = None, cache: Path | None = None) -> bytes:
+    """Build an engine. Returns its bytes.
+
+    trt     the module of TensorRT, or of TensorRT-RTX
+    shape   (N, 3, H, W) of the images; the engine takes this batch alone, and its tactics are those of this batch
+    ranges  of `ranges_of`, for INT8; None: FP16
+    cache   file of timings of tactics, which makes the next build faster
+    Raises  LabError where TensorRT refuses
+    """
+    # Define the network call by call, and load the timings of earlier builds.
+    log = trt.Logger(trt.Logger.WARNING)
+    builder = trt.Builder(log)
+    definition = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    arrays = define(trt, definition, network, shape, ranges=ranges)
+    config = builder.create_builder_config()
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if cache is not None:
+        earlier_timings = cache.read_bytes() if cache.exists() else b""
+        timing_cache = config.create_timing_cache(earlier_timings) or config.create_timing_cache(b"")
+        config.set_timing_cache(timing_cache, True)
+
+    # Build, and store the timings.
+    plan = builder.build_serialized_network(definition, config)
+    del arrays  # TensorRT reads the weights until here
+    if plan is None:
+        raise LabError("TensorRT does not build this network.", expected="an engine", found="its log says why")
+    if cache is not None:
+        with atomic(cache) as temporary:
+            temporary.write_bytes(bytes(config.get_timing_cache().serialize()))
+    return bytes(plan)
+
+
+class Engine:
+    """A call without arguments of a built engine, on the current stream; it reads and writes memory of torch.
+
+    images   (N, 3, H, W) fp16 on the GPU
+    build_s  seconds that building took
+    """
+
+    def __init__(self, trt: Any, plan: bytes, images: torch.Tensor, *, build_s: float):
+        self.log = trt.Logger(trt.Logger.WARNING)
+        self.runtime = trt.Runtime(self.log)
+        self.engine = self.runtime.deserialize_cuda_engine(plan)
+        if self.engine is None:
+            raise LabError("TensorRT does not load its own engine.", expected="an engine", found="its log says why")
+        self.context = self.engine.create_execution_context()
+        self.images = images.contiguous()
+        shape = tuple(self.engine.get_tensor_shape("logits"))
+        self.logits = torch.empty(shape, dtype=torch.float16, device=images.device)
+        self.context.set_tensor_address("images", self.images.data_ptr())
+        self.context.set_tensor_address("logits", self.logits.data_ptr())
+        self.facts = {
+            "build_s": build_s,
+            "engine_bytes": len(plan),
+            "tactics": tactics_of(trt, self.engine),
+            "version": trt.__version__,
+            "peak_bytes": None,  # TensorRT does not take its memory from torch
+        }
+
+    def __call__(self):
+        if not self.context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
+            raise LabError("TensorRT refuses the call.", expected="the logits", found="its log says why")
+        return self.logits
+
+
+def tactics_of(trt: Any, engine: Any) -> dict:
+    """Return {"kind of layer: tactic": how many layers of the engine are computed by it}, the most frequent first."""
+    inspector = engine.create_engine_inspector()
+    return counted(json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON)))
+
+
+def counted(information: dict) -> dict:
+    """Count the tactics in the report of an engine's inspector: by the names of kernels where it has them."""
+    counts: Counter = Counter()
+    for layer in information.get("Layers", []):
+        if isinstance(layer, dict):  # names alone, where the engine was built without details
+            kind = layer.get("LayerType", "?")
+            tactic = layer.get("TacticName") or layer.get("TacticValue") or "?"
+            counts[f"{kind}: {tactic}"] += 1
+    return dict(counts.most_common())

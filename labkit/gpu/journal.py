@@ -1,0 +1,67 @@
+"""The journal: one JSON object a line, on disk before `append` returns, so that an interruption loses no row."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+NAME = "gpu-rows.jsonl"
+
+
+def now() -> str:
+    """Return the time at which a row is written, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class Journal:
+    """A file of lines, to which several processes append.
+
+    path  of the file; its folder is made
+    """
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def append(self, **line):
+        """Write a line and wait until it is on disk.
+
+        A kill in the middle of a line leaves a piece of it: the next line then begins after a line break of its own.
+        """
+        text = (json.dumps(line, allow_nan=False) + "\n").encode()
+        with self.path.open("ab+") as file:
+            if file.tell() and self._last_byte(file) != b"\n":
+                text = b"\n" + text
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def lines(self):
+        """Return all lines as dicts, oldest first; pieces of lines are left out."""
+        lines, _ = self.lines_from(0)
+        return lines
+
+    def lines_from(self, offset):
+        """Return (complete lines from a byte on, the byte after them)."""
+        if not self.path.exists():
+            return [], offset
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            text = file.read()
+        complete = text[: text.rfind(b"\n") + 1]
+        lines = list(filter(None, map(_parsed, complete.splitlines())))
+        return lines, offset + len(complete)
+
+    @staticmethod
+    def _last_byte(file):
+        file.seek(-1, os.SEEK_END)
+        return file.read(1)
+
+
+def _parsed(line):
+    """Return a line as a dict; None for a piece of one."""
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None

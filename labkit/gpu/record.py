@@ -1,0 +1,225 @@
+"""From the journal's rows to a record of named hardware, as `labkit.ledger.recorded` reads it.
+
+A record is a list of pages, one for each experiment: what was measured, {table of the ledger: rows}, and where.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from labkit import device as devices
+from labkit.files import write_text
+from labkit.gpu.items import ITEMS
+from labkit.gpu.journal import Journal
+
+EDITION = 4  # of the course
+ALSO_STORED = (  # fields of the journal's rows that each row of a record has, whatever its table
+    *("experiment", "network", "device", "batch", "measured_utc", "reason", "image_size", "precision"),
+    *("compiled", "quantity", "torch", "card", "tactics", "build_s", "engine_bytes", "version"),
+)
+STUDIES = {("convnext-training", 64): "convnext-training-64", ("convnext-training", 224): "compile-amp"}
+TRAININGS = ("convnext-training", "training-phases")  # published as seconds of an epoch
+# the fields that two rows of the same measurement have in common
+IDENTITY = ("experiment", "variant", "quantity", "batch", "image_size", "precision", "compiled")
+
+
+def write_record(journal: Journal, folder: Path, facts: dict, *, hardware: str | None, tiny: bool) -> Path:
+    """Write the journal's rows of this machine as a record. Returns its path, FOLDER/NAME-OF-THE-HARDWARE/gpu.json."""
+    hardware = hardware or ", ".join(filter(None, [facts.get("gpu"), facts.get("cpu")]))
+    pages = pages_of(journal.lines(), facts, hardware=hardware, tiny=tiny)
+    name = re.sub(r"[^a-z0-9_]+", "-", hardware.lower()).strip("-") or "machine"
+    path = folder / name / ("gpu-tiny.json" if tiny else "gpu.json")
+    write_text(path, json.dumps(pages, indent=0) + "\n")
+    return path
+
+
+def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dict]:
+    """Return the pages of the rows that one machine wrote.
+
+    lines  of a journal, oldest first
+    facts  of the machine, as its worker wrote them
+    """
+    rows = rows_of(lines, facts["machine_key"])
+    machine = {name: fact for name, fact in facts.items() if fact is not None}
+    pages = []
+    instructions = facts.get("instructions") or (facts.get("cpu_isa") or "").rpartition(" ")[2] or None
+    for experiment in dict.fromkeys(row["experiment"] for row in rows):
+        own_rows = [row for row in rows if row["experiment"] == experiment]
+        networks = {row["network"] for row in own_rows}
+        pages.append(
+            {
+                "hardware": hardware,
+                "instructions": instructions,
+                "date": max(row["measured_utc"] for row in own_rows)[:10],
+                "profile": "quick" if tiny else "lab",
+                "commit": devices.commit(),
+                "edition": EDITION,
+                "experiment": experiment,
+                "network": own_rows[0]["network"] if len(networks) == 1 else None,
+                "versions": {name: facts.get(name) for name in ("torch", "cuda", "cudnn", "gpu_driver")},
+                "tables": {"machines": [machine], **tables_of(own_rows)},
+            }
+        )
+    return pages
+
+
+def rows_of(lines, machine_key):
+    """Return the best row of each measurement of a machine: one with a value before one with a reason.
+
+    Of two with a value, that of an arm timed in turn goes before that of an arm timed alone, and the newest before all.
+    """
+    best = {}
+    ours = False  # whether the lines that follow are of this machine
+    for line in lines:
+        if line["kind"] == "machine":
+            ours = line["machine_key"] == machine_key
+        if line["kind"] == "row" and ours:
+            key = tuple(line[name] for name in IDENTITY)
+            if key not in best or rank(line) >= rank(best[key]):
+                best[key] = line
+    measured = {arm_of(row) for row in best.values() if has_value(row)}
+    return [row for row in best.values() if row["quantity"] != "all" or arm_of(row) not in measured]
+
+
+def arm_of(row):
+    """Return what identifies the arm of a row."""
+    return tuple(row[name] for name in IDENTITY if name != "quantity")
+
+
+def has_value(row):
+    """Return True when it was measured."""
+    return row["value"] is not None
+
+
+def rank(row):
+    """Return the rank of a row: of two rows of the same measurement the higher one counts."""
+    return has_value(row), bool(row.get("in_turn"))
+
+
+def tables_of(rows):
+    """Return {table of the ledger: its rows} of the journal's rows of one experiment."""
+    tables = {}
+    for row in rows:
+        if row["unit"] == "x" and (row["tolerance"] is None or row["low"] is None):
+            continue  # the outputs could not be compared, or there are too few pairs: a `Ratio` says both
+        table, fields = as_ledger(row)
+        fields |= {name: row.get(name) for name in ALSO_STORED}
+        tables.setdefault(table, []).append({name: value for name, value in fields.items() if value is not None})
+    return tables
+
+
+def as_ledger(row):
+    """Return (table, the fields that only its rows have) of a row of the journal."""
+    not_trained = row["experiment"] in TRAININGS and not has_value(row)
+    if row["quantity"] == "epoch" or not_trained:
+        return "trainings", training(row)
+    if row["unit"] == "x":
+        return "ratios", ratio(row)
+    if row["unit"] == "bytes" or row["quantity"] == "memory":
+        return "memories", {"name": name_of(row), "peak_bytes": row["value"]}
+    if row["unit"] == "GB/s":
+        return "latencies", {"name": name_of(row), "bytes_per_s": 1e9 * row["value"], "sample_count": row["samples"]}
+    return "latencies", latency(row)
+
+
+def ratio(row):
+    """Return the fields of a `Ratio`."""
+    unchanged = ("baseline", "low", "high", "floor", "verdict", "baseline_ms", "arm_ms", "tolerance")
+    return {
+        "name": name_of(row),
+        "arm": label(row["variant"], row["compiled"]),
+        "median": row["value"],
+        "pairs": row["samples"],
+        **{name: row[name] for name in unchanged},
+    }
+
+
+def training(row):
+    """Return the fields of a `Training`: seconds of an epoch."""
+    unchanged = ("images", "data_s", "forward_s", "backward_s", "optimizer_s")
+    return {
+        "study": STUDIES.get((row["experiment"], row["image_size"]), row["experiment"]),
+        "variant": row["variant"],
+        "model": row["network"] or row["experiment"],
+        "dataset": row.get("how") or "not measured",
+        "total_s": row["value"],
+        "low_s": row.get("low"),
+        "high_s": row.get("high"),
+        "memory_bytes": row.get("peak_bytes"),
+        **{name: row.get(name) for name in unchanged},
+    }
+
+
+def latency(row):
+    """Return the fields of a `Latency`."""
+    ms = row["value"]
+    return {
+        "name": name_of(row),
+        "p50_ms": ms,
+        "low_ms": row.get("low"),
+        "high_ms": row.get("high"),
+        "throughput_per_s": 1e3 * row["batch"] / ms if ms else None,
+        "peak_bytes": row.get("peak_bytes"),
+        "sample_count": row.get("samples"),
+    }
+
+
+def label(variant: str, compiled: bool) -> str:
+    """Return the name of an arm, for people and in ratios."""
+    return f"{variant}, compiled" if compiled and "compile" not in variant else variant
+
+
+def name_of(row):
+    """Return the name of a row of the ledger, another one for each row of an experiment."""
+    side = f"{row['image_size']} px" if row["image_size"] else None
+    precision = row["precision"] if row["precision"] != "fp32" else None
+    return ", ".join(filter(None, [label(row["variant"], row["compiled"]), precision, side, row["quantity"]]))
+
+
+def as_text(row):
+    """Return a row of the journal in a line."""
+    name = f"{row['item']:14} {name_of(row)}, batch {row['batch']}"
+    if row["value"] is None:
+        return f"{name}: not measured. {row['reason']}"
+    ends = f" [{row['low']:.4g}, {row['high']:.4g}]" if row.get("low") is not None else ""
+    peak = f", at most {row['peak_bytes'] / 1e9:.3g} GB" if row.get("peak_bytes") else ""
+    return f"{name}: {row['value']:.4g} {row['unit']}{ends}{peak}"
+
+
+def missing(item: str, lines: list, reason: str) -> list[dict]:
+    """Return the arms that an item planned and wrote no row of, as rows with a reason.
+
+    Where it planned none, it is one row for the item.
+
+    lines   that the item wrote
+    reason  why they were not measured
+    """
+    planned = []
+    rows = []
+    for line in lines:
+        if line["kind"] == "plan":
+            planned += line["arms"]
+        elif line["kind"] == "row":
+            rows.append(line)
+    if not planned:
+        planned = [_whole_item(item)]
+        rows = []
+
+    written = []  # arms that have a row
+    for row in rows:
+        written.append({name: row[name] for name in planned[0]})
+    common = {"kind": "row", "item": item, "quantity": "all", "value": None, "unit": None, "reason": reason}
+    return [{**common, **arm} for arm in planned if arm not in written]
+
+
+def _whole_item(item):
+    """Return the fields of an arm that stands for all of an item."""
+    return {
+        "experiment": ITEMS[item].experiment,
+        "variant": f"all of {item}",
+        "batch": 1,
+        "image_size": None,
+        "precision": "fp32",
+        "compiled": False,
+        "network": None,
+    }

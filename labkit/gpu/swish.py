@@ -1,0 +1,129 @@
+"""FastSwish as separate operators, with a backward pass by hand, and as Triton kernels."""
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+from labkit.errors import LabError
+from labkit.gpu.arms import Arm
+from labkit.gpu.bench import Bench, measure
+from labkit.gpu.convnext import NETWORK, training_step
+from labkit.methods.fastswish import FastSwish, form
+
+FORMS = {"naive": "naive", "custom backward": "function", "Triton": "triton"}
+PASSES = {"forward": 2, "forward and backward": 5}  # over memory: x, y; then x, the gradient of y and that of x
+MAX_DIFFERENCE = 1e-5  # of two forms in fp32
+
+
+def fastswish(bench: Bench) -> None:
+    """Measure time and bandwidth of the forms beside copying and ReLU; then memory of training a ConvNeXt with them."""
+    x = 3 * torch.randn(bench.size(2**26, 2**12), generator=torch.Generator().manual_seed(0)).to(bench.device)
+    for quantity in PASSES:
+        also = functools.partial(write_bandwidth, x.numel(), quantity)
+        measure(bench, [alone(bench, x, quantity)], quantity, also=also, seconds=0.3, race_seconds=3.0)
+    del x
+    bench.clean()
+    batch, *sides = bench.size((128, 64, 224), (2, 16))
+    for side in sides:
+        measure(bench, [in_training(bench, batch, side)], "step", also=write_memory, seconds=0.3, race_seconds=3.0)
+
+
+def functions(bench):
+    """Return {name: a function without arguments that returns the activation}, all that are compared."""
+    makers = {"ReLU": lambda: torch.relu}
+    for name, form_name in FORMS.items():
+        makers[f"FastSwish, {name}"] = functools.partial(checked, bench, form_name)
+    makers["FastSwish, naive, compiled"] = lambda: bench.compiled(form("naive"))
+    return makers
+
+
+def checked(bench: Bench, name: str) -> Callable:
+    """Return a form of FastSwish, once its values were compared with those of the naive form."""
+    function = form(name)
+    x = torch.linspace(-8, 5, 4099, device=bench.device)
+    difference = (function(x) - form("naive")(x)).abs().max().item()
+    if not difference <= MAX_DIFFERENCE:
+        raise LabError(
+            "This form computes something else.", expected=f"within {MAX_DIFFERENCE}", found=f"{difference:.2g}"
+        )
+    return function
+
+
+def alone(bench, x, quantity):
+    """Return the arms of one quantity: copying first, then the activations, on a tensor of x's size."""
+    common = {"experiment": "fastswish"}
+    group = {Arm(variant="copying", **common): lambda: functools.partial(torch.empty_like(x).copy_, x)}
+    make = forward_of if quantity == "forward" else forward_and_backward_of
+    for name, function in functions(bench).items():
+        arm = Arm(variant=name, compiled="compiled" in name, **common)
+        group[arm] = functools.partial(make, function, x)
+    return group
+
+
+def forward_of(make: Callable, x: torch.Tensor) -> Callable:
+    """Return a function that calls the activation alone."""
+    function = make()
+
+    def run():
+        with torch.no_grad():
+            return function(x)
+
+    return run
+
+
+def forward_and_backward_of(make: Callable, x: torch.Tensor) -> Callable:
+    """Return a function that calls the activation and its backward pass, and returns the gradient."""
+    function = make()
+    inputs = x.detach().clone().requires_grad_()
+    output_gradient = torch.ones_like(x)
+
+    def run():
+        return torch.autograd.grad(function(inputs), inputs, output_gradient)[0]
+
+    return run
+
+
+def write_bandwidth(count, quantity, bench, arm, timing, fields):
+    """Write the row of an arm's bandwidth: the bytes that have to be read and written at least, over its time.
+
+    count     numbers in fp32
+    quantity  of `PASSES`
+    fields    further ones of the arm's row
+    """
+    passes = PASSES["forward"] if arm.variant == "copying" else PASSES[quantity]
+    gigabytes = 4 * count * passes / 1e9
+
+    def per_second(ms):
+        return None if ms is None else 1e3 * gigabytes / ms
+
+    bench.row(
+        arm,
+        f"{quantity}, bandwidth",
+        per_second(timing.median),
+        "GB/s",
+        low=per_second(timing.high),
+        high=per_second(timing.low),
+        samples=timing.samples,
+        in_turn=fields["in_turn"],
+    )
+
+
+def in_training(bench, batch, side):
+    """Return the arms of training a ConvNeXt with ReLU and with the forms of FastSwish."""
+    common = {"experiment": "fastswish", "batch": batch, "image_size": side, "network": NETWORK}
+    activations = {"ReLU": torch.nn.ReLU}
+    for name, form_name in FORMS.items():
+        activations[f"FastSwish, {name}"] = functools.partial(FastSwish, form_name)
+    group = {}
+    for name, activation in activations.items():
+        arm = Arm(variant=name, **common)
+        group[arm] = functools.partial(training_step, bench, batch, side, activation=activation)
+    return group
+
+
+def write_memory(bench, arm, timing, fields):
+    """Write the row of the most memory that a step of training takes, weights and optimizer included."""
+    peak_bytes = fields["peak_bytes"]
+    reason = None if peak_bytes else "only a GPU's allocator counts it"
+    bench.row(arm, "memory", peak_bytes, "bytes", peak_bytes=peak_bytes, reason=reason)

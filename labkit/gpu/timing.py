@@ -1,0 +1,116 @@
+"""Timing: the device's own clock, medians with intervals, and races in which the arms take turns."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+SEED = 0  # of the order of the arms
+MIN_SAMPLES = 6  # from here on smallest and largest sample enclose the median 95 times of 100
+MIN_PAIRS = 11  # a ratio of fewer decides nothing
+NULL_ARM = "the first arm again"
+
+
+class Timing(NamedTuple):
+    """A median with its 95 % interval; `low` and `high` are None with fewer than six samples."""
+
+    median: float
+    low: float | None
+    high: float | None
+    samples: int
+
+
+def interval(samples: Any) -> Timing:
+    """Return the median of independent samples and its 95 % interval, which ends at two of the ordered samples.
+
+    The k-th smallest and k-th largest of n samples enclose the median unless fewer than k lie on one side of it:
+    P(Binomial(n, 1/2) < k) must be at most 2.5 %.
+    """
+    ordered = np.sort(np.asarray(samples, float))
+    n = len(ordered)
+    median = float(np.median(ordered))
+    if n < MIN_SAMPLES:
+        return Timing(median, None, None, n)
+    rank = 0
+    cases = 0  # of the 2^n, those with fewer than `rank` samples below the median
+    while cases + math.comb(n, rank) <= 0.025 * 2**n:
+        cases += math.comb(n, rank)
+        rank += 1
+    return Timing(median, float(ordered[rank - 1]), float(ordered[-rank]), n)
+
+
+class Stopwatch:
+    """Times calls on a device: by CUDA events on a GPU, by the CPU's clock elsewhere."""
+
+    def __init__(self, device: torch.device):
+        self.on_gpu = device.type == "cuda"
+
+    def __call__(self, call: Callable, calls: int = 1) -> float:
+        """Return milliseconds per call, from an idle device to an idle device; nothing waits in between."""
+        self.wait()
+        if self.on_gpu:
+            first = torch.cuda.Event(enable_timing=True)
+            last = torch.cuda.Event(enable_timing=True)
+            first.record()
+            for _ in range(calls):
+                call()
+            last.record()
+            last.synchronize()
+            return first.elapsed_time(last) / calls
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return 1e3 * (time.perf_counter() - start) / calls
+
+    def wait(self):
+        """Wait until the device has done everything."""
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+
+def repeated(stopwatch: Stopwatch, call: Callable, *, seconds: float, calls: int = 1) -> list[float]:
+    """Return times of a call in ms: for so many seconds, three of them at least."""
+    samples: list[float] = []
+    end = time.monotonic() + seconds
+    while len(samples) < 3 or (time.monotonic() < end and len(samples) < 100):
+        samples.append(stopwatch(call, calls))
+    return samples
+
+
+def race(stopwatch: Stopwatch, arms: dict, *, end: float, rounds: int = 200) -> tuple[dict, dict]:
+    """Time arms in turn until a moment: in each round every arm once, in random order, the first one a second time.
+
+    arms     {name: (call, calls that make one sample)}
+    end      on the clock of `time.monotonic`
+    Returns ({name: times in ms, one a round}, {name: the error that took an arm out of the race}).
+    """
+    first = next(iter(arms))
+    generator = np.random.default_rng(SEED)
+    running = {**arms, NULL_ARM: arms[first]}
+    failed: dict = {}
+    times: dict = {name: [] for name in running}
+    while time.monotonic() < end and len(times[NULL_ARM]) < rounds and first not in failed:
+        names = list(running)
+        for index in generator.permutation(len(names)):
+            name = names[index]
+            try:
+                times[name].append(stopwatch(*running[name]))
+            except Exception as error:  # out of memory, say: the others go on
+                failed[name] = error
+                running.pop(name)
+
+    # Only rounds that all of them finished count.
+    complete = min((len(times[name]) for name in running), default=0)
+    return {name: np.array(times[name][:complete]) for name in running}, failed
+
+
+def verdict(low: float, high: float, floor: float, pairs: int) -> str:
+    """Return the verdict on a ratio, in the words of the ledger; floor: how far the null arm's interval is from 1."""
+    if pairs < MIN_PAIRS:
+        return "too few pairs"
+    if low > 1 + floor:
+        return "faster"
+    return "slower" if high < 1 / (1 + floor) else "not distinguishable"

@@ -1,0 +1,216 @@
+"""Start a worker, give it one item after the other, and end it where an item takes too long.
+
+A worker is kept from item to item, since starting CUDA takes seconds. One that hangs, in a compiler say, is killed with
+all processes that it started; the next item gets a new one. An item that was ended so is tried once more after those
+of its kind: what it compiled is in the compiler's cache by then.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import LabError
+from labkit.files import artifacts, root
+from labkit.gpu import journal as journals
+from labkit.gpu.items import ITEMS, chosen
+from labkit.gpu.record import as_text, missing, write_record
+
+LIMIT_S = 60  # of one item
+MARGIN_S = 6  # by which the worker means to be done before that
+START_S = 180  # torch from a cold disk, and CUDA
+TRIES = 2
+MINUTES = 20.0
+POLL_S = 0.05
+
+
+def measure(
+    only: Sequence[str] | None = None,
+    *,
+    minutes: float = MINUTES,
+    tiny: bool = False,
+    folder: Path | None = None,
+    hardware: str | None = None,
+    say: Callable = print,
+) -> Path:
+    """Measure items in order of worth, and write the record. Returns its path.
+
+    only      names of items, measured also if they are done; None: all that are not done on this machine
+    minutes   after so many nothing more is begun, and the item that runs is ended
+    tiny      sizes for a CPU: the numbers mean nothing
+    folder    where to; None: artifacts/gpu
+    hardware  how a reader would name this machine; None: as the card and the CPU name themselves
+    say       takes each line for people
+    Raises    LabError for an unknown item, or where no worker starts
+    """
+    queue = chosen(only)
+    folder = Path(folder) if folder else artifacts() / "gpu"
+    journal = journals.Journal(folder / ("tiny-" * tiny + journals.NAME))
+    end = time.monotonic() + 60 * minutes
+    with Worker(journal, tiny, say) as worker:
+        # What is to be measured on this machine.
+        facts = worker.start()
+        say(f"measuring {hardware or facts['gpu'] or facts['cpu']}, torch {facts['torch']}; rows: {journal.path}")
+        if only is None:
+            queue = [name for name in queue if not worker.has_done(name)]
+            say(f"to measure: {', '.join(queue) or 'nothing, all is done (--only ITEM measures it again)'}")
+        path = write_record(journal, folder, facts, hardware=hardware, tiny=tiny)
+
+        # One item after the other; the record is written after each.
+        tries = dict.fromkeys(queue, 0)
+        while queue:
+            name = queue.pop(0)
+            tries[name] += 1
+            finished = worker.do(name, end)
+            if not finished and tries[name] < TRIES:
+                queue.append(name)
+                queue.sort(key=lambda name: (not ITEMS[name].early, tries[name]))  # stable: else by worth
+            path = write_record(journal, folder, facts, hardware=hardware, tiny=tiny)
+    say(f"record: {path}")
+    return path
+
+
+class Worker:
+    """A process that measures, and the lines that it wrote into the journal.
+
+    say  takes each row as text
+    """
+
+    def __init__(self, journal: journals.Journal, tiny: bool, say: Callable):
+        self.journal = journal
+        self.tiny = tiny
+        self.say = say
+        self.lines, self.offset = journal.lines_from(0)
+        self.process: Any = None  # a Popen, while one runs
+        self.facts: dict = {}
+        self.last: set = set()  # arms in which a worker was ended
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def start(self) -> dict:
+        """Start the process: the facts of the machine. Raises LabError where it ends, or says nothing in time."""
+        paths = os.pathsep.join(filter(None, [str(root()), os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, "-m", "labkit.gpu.worker", str(self.journal.path)]
+        if self.tiny:
+            command.append("--tiny")
+        log_path = self.journal.path.with_name("worker.log")
+        with log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": paths},
+            )
+
+        # Its first line says which machine this is.
+        pid = self.process.pid
+        line = self.wait(lambda line: line["kind"] == "machine" and line["process"] == pid, START_S)
+        if line is None:
+            code = self.process.poll()
+            self.kill()
+            raise LabError(
+                "The process that measures did not start.",
+                expected="torch",
+                found=f"nothing in {START_S} s" if code is None else f"it ended with {code}",
+                fix=f"read {log_path}: what it said stands there",
+            )
+        self.facts = {"gpu": None} | {name: fact for name, fact in line.items() if name not in ("kind", "process")}
+        return self.facts
+
+    def has_done(self, item):
+        """Return True when the journal has all of an item, of this machine with this torch."""
+        key = self.facts["machine_key"]
+        done_lines = [line for line in self.lines if line["kind"] == "done" and line["item"] == item]
+        return any(line["machine_key"] == key and line["tiny"] == self.tiny for line in done_lines)
+
+    def do(self, item: str, end: float) -> bool:
+        """Have an item measured, within its limit and before `end`. Returns True unless it may be worth another try."""
+        limit = min(LIMIT_S, end - time.monotonic())
+        if limit <= 0:
+            self.give_up(item, [], "the minutes were over")
+            return True
+        if self.process is None:
+            self.start()
+        process = self.process
+        first_line = len(self.lines)  # of this item
+        order = {"item": item, "seconds": max(0, limit - MARGIN_S), "last": sorted(self.last)}
+        with suppress(BrokenPipeError):  # it ended meanwhile: seen below
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+        done = self.wait(lambda line: line["kind"] == "done" and line["item"] == item, limit)
+        item_lines = self.lines[first_line:]
+
+        # End a process that is not done, or whose GPU refuses everything; note the arm that it was in.
+        if done is None:
+            reason = self.ended_because(process, limit)
+            labels = [line["label"] for line in item_lines if line["kind"] == "arm"]
+            self.last |= set(labels[-1:])
+            self.kill()
+        else:
+            reason = done["reason"]
+            if not done["fit"]:
+                self.kill()
+        if reason:
+            self.give_up(item, item_lines, reason)
+        return done is not None
+
+    def ended_because(self, process, limit):
+        """Return why an item was not done."""
+        code = process.poll()
+        if code is None:
+            return f"ended after {limit:.0f} s"
+        return f"the process that measures ended with {code}"
+
+    def give_up(self, item, lines, reason):
+        """Write the reason into the rows of an item that are missing."""
+        card = self.facts["gpu"]
+        machine = {"device": "cuda" if card else "cpu", "torch": self.facts["torch"], "card": card}
+        for row in missing(item, lines, reason):
+            self.journal.append(**row, **machine, measured_utc=journals.now())
+        self.read()
+
+    def wait(self, is_awaited, seconds):
+        """Return the first new line of the journal for which `is_awaited` is True.
+
+        None when the time is over, or the process has ended.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            running = self.process.poll() is None  # asked before reading: its last lines are not missed
+            for line in self.read():
+                if is_awaited(line):
+                    return line
+            if not running or time.monotonic() > end:
+                return None
+            time.sleep(POLL_S)
+
+    def read(self):
+        """Return the new lines of the journal; its rows are passed to `say`."""
+        lines, self.offset = self.journal.lines_from(self.offset)
+        self.lines += lines
+        for line in lines:
+            if line["kind"] == "row":
+                self.say(as_text(line))
+        return lines
+
+    def kill(self):
+        """End the process and all that it started."""
+        if self.process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
+            self.process = None

@@ -1,0 +1,170 @@
+"""Writes runs as recorded results of named hardware: one small JSON file for each experiment, without samples."""
+
+import json
+import re
+from pathlib import Path
+
+from labkit import device
+from labkit.errors import LabError
+from labkit.files import artifacts, write_text
+from labkit.ledger._recorded import stored_pages
+from labkit.ledger._store import find, now, row_class
+from labkit.ledger.rows import EDITION, PROFILES, Completion, Machine, Measured, Run
+from labkit.ledger.slugs import slug
+
+TABLES = ("machines", "runs", "claims", "lesson_answers", "deployments", "trainings", "ratios", "latencies",
+          "memories")  # fmt: skip
+
+
+def record(
+    hardware: str | None = None,
+    *,
+    profile: str = "lab",
+    folder: str | Path | None = None,
+    experiment: str | None = None,
+) -> dict[Path, str | None]:
+    """Write the newest completed runs as recorded results. Returns {path: None, or why it was left as it is}.
+
+    hardware    how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it names itself
+    profile     the profile whose runs are taken
+    folder      where to; None: artifacts/recorded, or where LABKIT_ARTIFACTS says. A file is HARDWARE/EXPERIMENT.json
+    experiment  of this experiment or lesson alone, by its slug; None: of each lesson and experiment that was run
+
+    Nothing is lost: a run of a commit with changes is not taken, and a file stays as it is where the new one would
+    hold less. Raises LabError when nothing could be written.
+    """
+    # The newest runs of this kind of machine.
+    machine = device.describe()
+    hardware = hardware or machine.title
+    newest = _newest_runs(machine, profile)
+    if experiment:
+        newest = {name: run for name, run in newest.items() if name == experiment}
+
+    # A page for each, unless its file holds more.
+    hardware_folder = Path(folder or artifacts() / "recorded") / _folder_name(hardware, machine)
+    reasons = {}
+    for name, run in newest.items():
+        page = _new_page(run, hardware, name)
+        path = _path(hardware_folder, name)
+        reasons[path] = _reason_against_writing(path, page)
+        if reasons[path] is None:
+            write_page(path, page)
+    if all(reasons.values()):
+        raise LabError(
+            "Nothing was recorded.",
+            expected=f"a completed run of the profile {profile} and of a commit without changes, which holds at least "
+            "what the file holds",
+            found="; ".join(f"{path.stem}: {why}" for path, why in reasons.items()) or "none on this machine",
+            fix=f"commit, and `labkit run --profile {profile}`; to replace a file all the same, delete it first",
+        )
+    return reasons
+
+
+def _newest_runs(machine, profile):
+    """Return the newest completed runs of a profile on machines of this kind, ours alone: {slug: run}."""
+    ours = {row.machine_key for row in find(Machine) if row.kind == machine.kind}
+    runs = completed(profile=profile, edition=EDITION, reported_by=None)
+    return {slug(run.notebook, run.edition): run for run in runs if run.machine_key in ours}
+
+
+def completed(**criteria):
+    """Return the runs that have these values in their fields and went to their end, oldest first."""
+    completed_keys = {row.run_key for row in find(Completion)}
+    runs = [run for run in find(Run, **criteria) if run.run_key in completed_keys]
+    return sorted(runs, key=lambda run: run.started_utc)
+
+
+def _new_page(run, hardware, experiment):
+    """Return what the file of a lesson or an experiment holds."""
+    (machine,) = find(Machine, machine_key=run.machine_key)
+    rows = {name: _rows(row_class(name), {run.run_key, run.machine_key}) for name in TABLES}
+    return page_of(machine, rows, hardware=hardware, profile=run.profile, commit=run.commit, experiment=experiment)
+
+
+def page_of(machine, rows, *, hardware, profile, commit, experiment):
+    """Return what a file of recorded results holds.
+
+    rows  {table: its rows}
+    """
+    tables = {}
+    for name, of_table in rows.items():
+        tables[name] = [_stored(row) for row in of_table]
+    return {
+        "hardware": hardware,
+        "instructions": _strongest(machine),
+        "date": now()[:10],
+        "profile": profile,
+        "commit": commit,
+        "edition": EDITION,
+        "experiment": experiment,
+        "network": _network(rows),
+        "tables": tables,
+    }
+
+
+def _network(rows):
+    """Return the network that all measured rows are about, or None where they are about several or do not say."""
+    measured = [row for of_table in rows.values() for row in of_table if isinstance(row, Measured)]
+    networks = {row.network for row in measured}
+    return networks.pop() if len(networks) == 1 else None
+
+
+def write_page(path, page):
+    """Write what `page_of` gives as a file of recorded results."""
+    write_text(path, json.dumps(page, indent=0) + "\n")
+
+
+def _path(folder, experiment):
+    """Return the file of an experiment in a folder; one that an earlier edition named by its lesson keeps its name."""
+    for path in sorted(folder.glob("[0-9][0-9]_*.json")):
+        if [page["experiment"] for page in stored_pages(path)] == [experiment]:
+            return path
+    return folder / f"{experiment}.json"
+
+
+def _reason_against_writing(path, page):
+    """Return why a file is not written: the commit has changes, or the file that is there holds more; else None."""
+    if not page["commit"] or page["commit"].endswith("-dirty"):
+        return f"its run is of the commit {page['commit']}: the course had changes of its own"
+    if not path.exists():
+        return None
+    earlier, *further_pages = stored_pages(path)
+    if further_pages:
+        return "the file holds several experiments"
+    if PROFILES.index(earlier["profile"]) > PROFILES.index(page["profile"]):
+        return f"the file holds the profile {earlier['profile']}"
+    lost = [name for name, rows in earlier["tables"].items() if rows and not page["tables"].get(name)]
+    return f"the file has {' and '.join(lost)}, the new run has none" if lost else None
+
+
+def _folder_name(hardware, machine):
+    """Return the name of a machine's folder, such as amd-epyc-2-cores-avx512_bf16.
+
+    Two machines of one kind are kept apart by the names that people give.
+    """
+    plain = re.sub(r"\(.*?\)|@.*?(?=,|$)|\b(CPU|Processor)\b", " ", hardware)
+    return re.sub(r"[^a-z0-9_]+", "-", f"{plain} {_strongest(machine)}".lower()).strip("-") or "machine"
+
+
+def _strongest(machine):
+    """Return the last of the machine's instruction sets: the one that says most."""
+    return (machine.cpu_isa or "").replace(" fma", "").rpartition(" ")[2]
+
+
+def _rows(kind, keys):
+    """Return the rows of these runs, or of this machine."""
+    return [row for row in find(kind) if (getattr(row, "run_key", None) or row.machine_key) in keys]
+
+
+def _stored(row):
+    """Return a row as a dict without samples and without what is unknown.
+
+    What the row of the run says (machine, commit) is not said again in each of its measurements. The picture of an
+    answer stays with the run that drew it.
+    """
+    repeated = () if isinstance(row, (Machine, Run)) else ("machine_key", "commit", "picture", "picture_words")
+    return {
+        name: value
+        for name, value in vars(row).items()
+        if value is not None and name not in repeated and type(value) is not tuple
+    }

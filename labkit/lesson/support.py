@@ -1,0 +1,27 @@
+"""What one lesson alone needs lies in notebooks/support, one module per lesson, where everybody can read it."""
+
+import importlib
+import sys
+from types import ModuleType
+
+from labkit.errors import LessonError
+from labkit.files import root
+
+
+def load_support(name: str) -> ModuleType:
+    """Import a module of notebooks/support and return it, whatever the current folder is.
+
+    name    such as "pruning_and_coding"
+    Raises  LessonError where there is no such file: a wheel of labkit brings no lessons
+    """
+    folder = root() / "notebooks" / "support"
+    if not (folder / f"{name}.py").is_file():
+        raise LessonError(
+            f"The lesson's module {name!r} is missing.",
+            expected=str(folder / f"{name}.py"),
+            found="labkit without the folder of the course, or a folder from which it was taken out",
+            fix="get the folder of the course (a clone of its repository), and run the lesson with its labkit",
+        )
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return importlib.import_module(name)

@@ -1,0 +1,109 @@
+"""The energy of a call, from the counter of the processor (RAPL) or of the GPU (NVML); a reason where there is none."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from labkit.measure.clock import clock_of
+from labkit.measure.noise import gpu_handle
+
+if TYPE_CHECKING:
+    import torch
+
+POWERCAP = Path("/sys/class/powercap")
+PACKAGES = "intel-rapl:[0-9]*"  # the folders of the processors; AMD's carry this name, too
+NOT_READABLE = "only an administrator may read the processor's counter of energy on this machine"
+NO_COUNTER = "this machine shows no counter of energy, as most virtual machines, containers and laptops of Apple"
+NO_GPU_COUNTER = "the driver of this GPU shows no counter of energy"
+
+
+class Energy(NamedTuple):
+    """Energy of one call.
+
+    joules   per call; None where it was not measured
+    counter  what counted: "RAPL" (whole processors, with whatever else they did) or "NVML" (the whole GPU)
+    reason   why it was not measured
+    """
+
+    joules: float | None
+    counter: str | None = None
+    reason: str | None = None
+
+
+def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" = None) -> Energy:
+    """Return the `Energy` of one call of `fn`: calls are made for so many seconds, between two readings of the counter.
+
+    The counter sees the whole processor or GPU, so other programs are counted in, and what it takes when idle.
+    """
+    clock = clock_of(device)
+    on_cpu = device is None or device.type == "cpu"
+    read, counter, reason = _processor_counter() if on_cpu else _gpu_counter(device)
+    if reason:
+        return Energy(None, reason=reason)
+    fn()
+    clock.synchronize()
+
+    # Both counters move in steps of some milliseconds: one call alone would show nothing.
+    before = read()
+    end = time.perf_counter() + seconds
+    calls = 0
+    while not calls or time.perf_counter() < end:
+        fn()
+        calls += 1
+    clock.synchronize()
+    return Energy(_spent(before, read()) / calls, counter)
+
+
+def _spent(before, after):
+    """Return the joules between two readings, each {counter: (microjoules, largest reading)}."""
+    microjoules = 0
+    for name, (start, largest) in before.items():
+        difference = after[name][0] - start
+        microjoules += difference if difference >= 0 else difference + largest  # it began again at 0
+    return microjoules / 1e6
+
+
+def _processor_counter():
+    """Return (function that reads all processors, "RAPL", None), or (None, None, why there is none)."""
+    folders = sorted(folder for folder in POWERCAP.glob(PACKAGES) if folder.name.count(":") == 1)
+    if not folders:
+        return None, None, NO_COUNTER
+
+    def read():
+        readings = {}
+        for folder in folders:
+            readings[folder.name] = (_number(folder, "energy_uj"), _number(folder, "max_energy_range_uj"))
+        return readings
+
+    try:
+        read()
+    except PermissionError:
+        return None, None, NOT_READABLE
+    except (OSError, ValueError):
+        return None, None, NO_COUNTER
+    return read, "RAPL", None
+
+
+def _number(folder, name):
+    return int((folder / name).read_text())
+
+
+def _gpu_counter(device):
+    """Return (function that reads the GPU, "NVML", None), or (None, None, why there is none)."""
+    import pynvml
+
+    from labkit.device import uuid
+
+    handle = gpu_handle(uuid(device))
+
+    def read():
+        millijoules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+        return {"gpu": (1000 * millijoules, 0)}
+
+    if handle is not None:
+        with suppress(pynvml.NVMLError):
+            read()
+            return read, "NVML", None
+    return None, None, NO_GPU_COUNTER

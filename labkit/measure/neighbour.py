@@ -1,0 +1,101 @@
+"""What disturbs or deceives a stopwatch, made on purpose: a noisy neighbour, and a device with a queue."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from labkit.device import supports_events, usable_cores, waiter
+from labkit.errors import require_known
+
+if TYPE_CHECKING:
+    import torch
+
+# Of a neighbour that wakes up now and then.
+SLEEP_S = 10e-3
+WORK_S = 4e-3
+NOW_AND_THEN = f"""
+import time
+print(flush=True)
+while True:
+    time.sleep({SLEEP_S})
+    end = time.perf_counter() + {WORK_S}
+    while time.perf_counter() < end:
+        pass
+"""
+ALWAYS = "print(flush=True)\nwhile True: pass"
+KINDS = ("thread", "program", "busy programs")
+
+
+@contextmanager
+def neighbour(kind: str = "thread", *, count: int | None = None) -> Iterator[None]:
+    """Run neighbours while the block runs, and stop them after it.
+
+    kind   "thread": a thread of this program that sleeps 10 ms and computes 4 ms, again and again; "program": the same
+           as a program of its own; "busy programs": programs that never sleep
+    count  number of them; None: one, and two for each core where they are busy programs
+    """
+    require_known(kind, KINDS, "neighbour")
+    if count is None:
+        count = 2 * usable_cores() if kind == "busy programs" else 1
+    with ExitStack() as stack:
+        for _ in range(count):
+            if kind == "thread":
+                stack.enter_context(_thread())
+            else:
+                stack.enter_context(_program(kind))
+        yield
+
+
+@contextmanager
+def _thread():
+    stop = threading.Event()
+
+    def disturb():
+        while not stop.wait(SLEEP_S):
+            end = time.perf_counter() + WORK_S
+            while time.perf_counter() < end:
+                pass
+
+    thread = threading.Thread(target=disturb, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def _program(kind):
+    source = ALWAYS if kind == "busy programs" else NOW_AND_THEN
+    program = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
+    try:
+        program.stdout.readline()  # it runs
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            program.kill()
+        program.communicate()
+
+
+def queued(call: Callable, device: "torch.device") -> tuple[Callable, Callable]:
+    """Return (put_in, wait): `put_in(...)` puts `call(...)` into a queue, `wait()` returns when the queue is empty.
+
+    A GPU has such a queue. On a CPU, where a call returns when its work is done, a thread plays the GPU.
+    """
+    if supports_events(device):
+        return call, waiter(device)
+    queue = ThreadPoolExecutor(1, thread_name_prefix="queue")  # works through its calls one by one
+
+    def put_in(*arguments):
+        queue.submit(call, *arguments)
+
+    def wait():
+        queue.submit(int).result()  # its turn comes when all before it are done
+
+    return put_in, wait

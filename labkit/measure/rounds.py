@@ -1,0 +1,175 @@
+"""Rounds of timed calls: in each round every arm is timed once, in random order.
+
+A call finds the cache as the call before it left it. In a *series*, an arm is called many times in succession, and its
+first calls, which find the weights of another arm in the cache, do not count: this is the time of an arm that runs
+alone. Where single *calls* alternate, every call has to fetch its weights anew, which costs a small network as many
+milliseconds as a large one, and moves the ratio of their times towards 1. A null arm cannot see this: it pays as well.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit.measure.clock import Plan, group_size, sample_until_precise, warm_up
+from labkit.measure.stats import MIN_SAMPLES_TO_DECIDE, bootstrap_median
+
+TURNS = ("series", "calls")
+MIN_SAMPLE_S = 100e-6  # shorter calls are timed in groups of this length
+MIN_FIRST_CALL_S = 20e-6  # a single call that is shorter cannot be timed
+SERIES_S = 20e-3  # the timed part of a series takes at least as long,
+SERIES_SAMPLES = 8  # and has at least so many samples
+COLD_S = 5e-3  # not counted before it: at 10 GB/s, 50 MB of weights are fetched in this time
+COLD_SAMPLES = 2
+FIRST_CHECK = {"series": MIN_SAMPLES_TO_DECIDE, "calls": 31}  # rounds before the intervals are first computed
+
+
+@dataclass(frozen=True)
+class Series:
+    """How an arm is timed in a round.
+
+    cold   number of samples that are not counted, the first call among them; 0: single calls
+    timed  number of samples that are; the median of them is the time of the series
+    calls  number of calls in each sample
+    """
+
+    cold: int
+    timed: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class RoundTimes:
+    """Seconds per call of all arms, (rounds, arms) each.
+
+    wall          by the clock
+    thread        by the clock of this thread, which stands still while the thread waits; 0 without such a clock
+    wall_first    of the first call of each series, which found another arm's weights in the cache; NaN if the call
+                  before it was of the same function, if calls are too short for it, and where no series were timed
+    thread_first  the same by the clock of this thread
+    """
+
+    wall: np.ndarray
+    thread: np.ndarray
+    wall_first: np.ndarray
+    thread_first: np.ndarray
+
+
+def warm_up_arms(clock, functions, calls, plan):
+    """Call every arm until its time is stable. Returns (arms,) seconds per call."""
+    warm_up_plan = Plan(seconds=plan.seconds / len(functions))
+    seconds = []
+    for fn in functions:
+        warmup_s, _ = warm_up(clock, fn, calls, warm_up_plan)
+        seconds.append(float(np.median(warmup_s)))
+    return seconds
+
+
+def plan_series(call_s, plan, turns):
+    """Choose how each arm is timed in a round. Returns a list of `Series`, one for each arm.
+
+    call_s  (arms,) seconds per call
+    turns   one of `TURNS`
+
+    The rounds that a verdict needs have to fit into the time budget, so the series become shorter where calls are
+    slow. Where not even two calls of each arm fit in, in twice the budget, single calls are timed.
+    """
+    calls = group_size(min(call_s), MIN_SAMPLE_S)
+    single_calls = [Series(cold=0, timed=1, calls=calls) for _ in call_s]
+    if turns == "calls":
+        return single_calls
+
+    # The full length, and the share of it that the budget allows.
+    full_series = []
+    for seconds in call_s:
+        sample_s = max(calls * seconds, 1e-9)  # a clock with coarse ticks may have measured 0
+        timed = max(SERIES_SAMPLES, int(np.ceil(SERIES_S / sample_s)))
+        cold = max(COLD_SAMPLES, int(np.ceil(COLD_S / sample_s)))
+        full_series.append(Series(cold, timed, calls))
+    affordable_s = plan.seconds / MIN_SAMPLES_TO_DECIDE
+    share = min(1.0, affordable_s / max(_round_seconds(full_series, call_s), 1e-9))
+    series = []
+    for full in full_series:
+        cold = max(1, int(share * full.cold))
+        timed = max(1, int(share * full.timed))
+        series.append(Series(cold, timed, calls))
+    if _round_seconds(series, call_s) > 2 * affordable_s:
+        return single_calls
+    return series
+
+
+def turns_of(series):
+    """Return "series", or "calls" if these are single calls."""
+    if series[0].cold:
+        return "series"
+    return "calls"
+
+
+def _round_seconds(series, call_s):
+    """Return how long a round of these series takes."""
+    total = 0.0
+    for arm, seconds in zip(series, call_s, strict=True):
+        total += (arm.cold + arm.timed) * arm.calls * seconds
+    return total
+
+
+def time_rounds(clock, functions, calls, *, plan, series):
+    """Time rounds of all arms, each in random order, until the widest interval is narrow enough: a `RoundTimes`.
+
+    series  one `Series` for each arm, as `plan_series` returned them
+    """
+    rng = np.random.default_rng(plan.seed)
+    previous = None  # the function that was called last
+
+    def time_round(number):
+        nonlocal previous
+        arguments = calls[number % len(calls)]
+        times = np.empty((4, len(functions)))
+        for arm in rng.permutation(len(functions)):
+            fn = functions[arm]
+            times[:, arm] = _time_series(clock, fn, arguments, series[arm])
+            if previous is fn:
+                times[2:, arm] = np.nan
+            previous = fn
+        return times
+
+    rounds = sample_until_precise(
+        plan,
+        clock,
+        time_round,
+        relative_width=_widest_interval,
+        first_check=FIRST_CHECK[turns_of(series)],
+        min_samples=MIN_SAMPLES_TO_DECIDE,
+    )
+    return RoundTimes(*np.stack(rounds, axis=1))
+
+
+def _time_series(clock, fn, arguments, series):
+    """Time one series of an arm. Returns the seconds per call (wall, thread, wall of the first call, its thread)."""
+    first = (np.nan, np.nan)
+    if series.cold:
+        first = _time_sample(clock, fn, arguments, 1)
+        if first[0] < MIN_FIRST_CALL_S:
+            first = (np.nan, np.nan)
+        for _ in range(series.cold * series.calls - 1):
+            fn(*arguments)
+        clock.synchronize()
+    samples = [_time_sample(clock, fn, arguments, series.calls) for _ in range(series.timed)]
+    return (*np.median(samples, axis=0), *first)
+
+
+def _time_sample(clock, fn, arguments, calls):
+    """Return the (wall, thread) seconds per call of one sample."""
+    thread_clock = clock.computed or (lambda: 0.0)
+    thread_start = thread_clock()
+    seconds, _ = clock.time(fn, arguments, calls=calls)
+    return seconds, (thread_clock() - thread_start) / calls
+
+
+def _widest_interval(rounds):
+    """Return half the width of the widest interval of the arms' ratios."""
+    times = np.stack(rounds)[:, 0]  # (rounds, arms), by the clock
+    half_widths = []
+    for arm in range(1, times.shape[1]):
+        low, high = bootstrap_median(times[:, 0] / times[:, arm])
+        half_widths.append((high - low) / 2)
+    return max(half_widths)

@@ -1,0 +1,210 @@
+"""Calls measured in turn: in each round every call once, in random order, and the first one a second time.
+
+Two times of one round were taken under nearly the same conditions, so their ratio says more than two times that were
+taken minutes apart. The second measurement of the first call, the null arm, shows which differences this machine finds
+where there is none. `labkit.measure.compare` also checks that all calls do the same work.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.errors import MeasureError, require_known
+from labkit.measure.clock import Plan, clock_of
+from labkit.measure.noise import noise_of
+from labkit.measure.rounds import TURNS, plan_series, time_rounds, turns_of, warm_up_arms
+from labkit.measure.stats import Interval, bootstrap_median, median_interval
+
+if TYPE_CHECKING:
+    import torch
+
+SAME = "not distinguishable"
+TOO_FEW = "too few pairs"
+NULL_ARM = "the same again"  # the first call under a second name
+
+
+def in_turn(
+    calls: dict[str, Callable],
+    *,
+    seconds: float = 3.0,
+    precision: float = 0.005,
+    turns: str = "series",
+    device: "torch.device | None" = None,
+    seed: int = 0,
+) -> "Times":
+    """Time functions without arguments in turn. Returns `Times`, whose ratios are times as fast as the first.
+
+    calls      {name: function}; they need not do the same work
+    seconds    time budget of the timed calls, after a warm-up; 6 rounds are timed in any case
+    precision  stop early when half the widest 95 % interval of the ratios, divided by the ratio, is at most this;
+               0: use all the time
+    turns      "series": in its turn a function is called many times, and its first calls do not count: how fast is it
+               where it runs alone? "calls": it is called once: how fast is it where calls of all of them alternate?
+    device     a device, or a `Clock` to measure with
+    seed       seed of the random order
+    Raises     MeasureError without any call
+    """
+    require_known(turns, TURNS, "order of turns")
+    if not calls:
+        raise MeasureError("There is nothing to measure.", expected="{name: function}", found="an empty dictionary")
+    names = list(calls)
+    functions = [*calls.values(), calls[names[0]]]  # the last one is the null arm
+    plan = Plan(seconds=seconds, precision=precision, seed=seed)
+    timed = time_arms(clock_of(device), functions, [()], plan, turns)
+    return Times(tuple(names), timed.times, timed.turns, timed.why)
+
+
+@dataclass(frozen=True)
+class RatioInTurn(Interval):
+    """How many times as fast a call is as the first: the median over the rounds, with its 95 % interval.
+
+    floor  how far the null arm's interval reaches from 1, as a factor less 1
+    """
+
+    floor: float = field(default=0.0, kw_only=True)
+
+    @property
+    def verdict(self):
+        """Return "faster", "slower", "not distinguishable" or "too few pairs"."""
+        return verdict(self.low, self.high, self.floor) if self.enough else TOO_FEW
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of calls measured in turn. `times["new"]` is its `RatioInTurn` to the first call: above 1 is faster.
+
+    names    of the calls; the first is what the others are compared with
+    seconds  (rounds, calls + 1) seconds per call; the last column is the first call again, the null arm
+    turns    "series" or "calls"
+    noise    why the machine counts as noisy, or None
+    """
+
+    names: tuple
+    seconds: np.ndarray = field(repr=False)
+    turns: str = "series"
+    noise: str | None = None
+
+    def __getitem__(self, name):
+        ratios = self.ratios(name)
+        interval = interval_of_ratios(ratios)
+        return RatioInTurn(*interval, len(ratios), interval.median, floor=self.floor)
+
+    def ratios(self, name, reference=None):
+        """Return (rounds,) the seconds of the reference over those of this call; by default the first call's."""
+        return self._seconds_of(reference or self.names[0]) / self._seconds_of(name)
+
+    def _seconds_of(self, name):
+        """Return the (rounds,) seconds of a call, or of the null arm."""
+        require_known(name, [*self.names, NULL_ARM], "measured call")
+        return self.seconds[:, self.names.index(name) if name in self.names else -1]
+
+    @property
+    def null(self):
+        """The null arm: the first call against itself."""
+        return self[NULL_ARM]
+
+    @property
+    def floor(self):
+        """How far the interval of the null arm reaches from 1: differences below it say nothing."""
+        return floor_of(self.ratios(NULL_ARM))
+
+    def milliseconds(self, name):
+        """Return the median time of one call in ms, with its 95 % `Interval`."""
+        require_known(name, self.names, "measured call")
+        return median_interval(1e3 * self.seconds[:, self.names.index(name)])
+
+    @property
+    def frame(self):
+        """A DataFrame with a row for each call and one for the null arm."""
+        import pandas as pd
+
+        rows = []
+        for column, name in enumerate([*self.names, NULL_ARM]):
+            milliseconds = 1e3 * float(np.median(self.seconds[:, column]))
+            row = {"call": name, "time (ms)": milliseconds, "times as fast": 1.0, "verdict": ""}
+            if column > 0:
+                ratio = self[name]
+                row |= {
+                    "times as fast": ratio.median,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "verdict": ratio.verdict,
+                }
+            rows.append(row)
+        return pd.DataFrame(rows, columns=["call", "time (ms)", "times as fast", "low", "high", "verdict"])
+
+    def _repr_html_(self):
+        return self.frame.to_html(index=False, float_format="{:.4g}".format, na_rep="")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What rounds of arms gave: times are (rounds, arms) seconds per call.
+
+    times   in a series, or of single calls
+    first   of the first calls of the series
+    turns   "series" or "calls"
+    noisy   True if the machine was noisy
+    why     the reasons, or None
+    """
+
+    times: np.ndarray
+    first: np.ndarray
+    turns: str
+    noisy: bool
+    why: str | None
+
+
+def time_arms(clock, functions, calls, plan, turns):
+    """Warm the arms up and time them in turn. Returns a `Timed`.
+
+    functions  one for each arm
+    calls      list of argument tuples, used in rotation
+    """
+    series = plan_series(warm_up_arms(clock, functions, calls, plan), plan, turns)
+    usage_before = clock.usage()
+    rounds = time_rounds(clock, functions, calls, plan=plan, series=series)
+    noise = noise_of(usage_before, clock.usage(), rounds.wall[:, 0])
+
+    # Take the waiting out where that is possible, and say what was done.
+    times = rounds.wall
+    first = rounds.wall_first
+    why = noise.why
+    if noise.diluted and noise.alone and clock.computed:
+        times = rounds.thread
+        first = rounds.thread_first
+        why = f"{why}; so the times are those of the thread's own clock, without the waiting"
+    elif noise.diluted and clock.event is None:
+        why = f"{why}; waiting dilutes the ratios: the true difference may be larger"
+    return Timed(times, first, turns_of(series), noise.noisy, why)
+
+
+def interval_of_ratios(ratios):
+    """Return the interval of the median ratio, over the rounds in which both times are known."""
+    ratios = ratios[np.isfinite(ratios)]
+    if not len(ratios):
+        return Interval(-math.inf, math.inf, 0)
+    return bootstrap_median(ratios)
+
+
+def floor_of(null_ratios):
+    """Return how far the null arm's interval reaches from 1, as a factor less 1: 0.25 for an end at 1.25 or at 0.8.
+
+    The band from 1 / (1 + floor) to 1 + floor then holds the whole interval. It is infinite for too few rounds.
+    """
+    low, high = interval_of_ratios(null_ratios)
+    if low <= 0:
+        return math.inf
+    return max(high, 1 / low) - 1
+
+
+def verdict(low: float, high: float, floor: float) -> str:
+    """Return "faster" or "slower" if the whole interval lies outside the floor, else "not distinguishable"."""
+    if low > 1 + floor:
+        return "faster"
+    if high < 1 / (1 + floor):
+        return "slower"
+    return SAME

@@ -1,0 +1,45 @@
+"""Reads Jupyter notebooks, for whatever in labkit looks into one."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.errors import LabError
+from labkit.files import short_digest
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+
+def read_notebook(path: Path) -> "NotebookNode":
+    """Read a notebook; the source of each of its `cells` is one string.
+
+    Raises  LabError where the file is not a notebook
+    """
+    import nbformat
+
+    try:
+        return nbformat.read(path, as_version=4)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, nbformat.ValidationError) as error:
+        raise LabError(
+            f"{path.name} is not a notebook.",
+            expected="a file that JupyterLab wrote",
+            found=f"{type(error).__name__}: {error}".splitlines()[0],
+            fix="put the file back as it was, or leave it out",
+        ) from error
+
+
+def markdown_sources(path: Path) -> list[str]:
+    """Return the text of each Markdown cell of a notebook, in order."""
+    return [cell.source for cell in read_notebook(path).cells if cell.cell_type == "markdown"]
+
+
+def cells_digest(path: Path) -> str:
+    """Return a digest of the types and sources of a notebook's cells: running the notebook does not change it."""
+    cells = [[cell.cell_type, cell.source] for cell in read_notebook(path).cells]
+    return short_digest(json.dumps(cells))
+
+
+def has_outputs(path: Path) -> bool:
+    """Return whether a cell of the notebook has an output."""
+    return any(cell.get("outputs") for cell in read_notebook(path).cells)

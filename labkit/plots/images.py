@@ -1,0 +1,83 @@
+"""Pictures of data: images with their labels, and with the answers of networks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from labkit.plots.canvas import COLOURS, canvas
+
+WIDEST = 8  # images in a row
+
+
+def images(pixels: Any, captions: Sequence[str], *, wrong: Sequence[bool] | None = None) -> None:
+    """Show grey images with a text under each.
+
+    pixels    (n, side * side) or (n, height, width) numbers, light is high
+    captions  n texts, such as the labels, or what a network answered
+    wrong     n flags: the text of such an image is orange; None: all texts are black
+    """
+    pixels = np.asarray(pixels, dtype=float)
+    if pixels.ndim == 2:
+        side = round(pixels.shape[1] ** 0.5)
+        pixels = pixels.reshape(-1, side, side)
+
+    # A grid, with room for the longest caption under each image.
+    columns = min(WIDEST, len(pixels))
+    rows = -(-len(pixels) // columns)
+    tallest = max(caption.count("\n") + 1 for caption in captions)
+    height = 1.0 + 0.19 * tallest
+    figure, axes = canvas(1.12 * columns, rows * height, columns=columns, rows=rows)
+
+    # The last row may have empty panels.
+    for number, ax in enumerate(np.atleast_1d(axes).flat):
+        ax.spines[:].set_visible(False)
+        ax.set(xticks=[], yticks=[])
+        if number < len(pixels):
+            ax.imshow(pixels[number], cmap="gray_r")
+            colour = COLOURS[1] if wrong is not None and wrong[number] else "black"
+            ax.set_xlabel(captions[number], fontsize=8.5, color=colour)
+    _show(figure)
+
+
+def answers(
+    pixels: Any,
+    classes: Sequence[int],
+    labels: Sequence[int],
+    names: Sequence[str],
+    *,
+    before: Sequence[int] | None = None,
+    most: int = 24,
+) -> None:
+    """Show grey images with the answer of a network under each, and the true label where the answer is wrong.
+
+    pixels   (n, 1, height, width) or as of `images`; the first `most` are shown
+    classes  (n,) answers
+    labels   (n,) true classes
+    names    of the classes
+    before   (n,) answers of an earlier network: both stand under the image, and it is orange where a right answer was
+             lost; without it orange is a wrong answer
+    """
+    pixels = np.asarray(pixels, dtype=float)[:most]
+    if not len(pixels):
+        print("There is no image to show.")
+        return
+    if pixels.ndim == 4:
+        pixels = pixels[:, 0]
+    captions, wrong = [], []
+    for number in range(len(pixels)):
+        answer, label = classes[number], labels[number]
+        caption = names[answer]
+        if before is not None:
+            caption = f"{names[before[number]]}\n→ {caption}"
+        if answer != label or before is not None:
+            caption += f"\n(is: {names[label]})"
+        captions.append(caption)
+        wrong.append(answer != label if before is None else before[number] == label)
+    images(pixels, captions, wrong=wrong)
+
+
+def _show(figure):
+    from IPython.display import display
+
+    display(figure)

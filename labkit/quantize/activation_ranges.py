@@ -1,0 +1,193 @@
+"""Histograms of a network's activations on real data, and the range that an integer grid should cover."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from labkit.errors import require_known
+from labkit.export import checked, session
+from labkit.export.runtime import answers
+from labkit.quantize.calibration import Calibration
+
+BINS = 2048  # of a histogram of absolute values
+PERCENTILE = 99.99
+TINY = 1e-30  # below it, bins per unit would overflow float32
+
+
+@dataclass
+class Histogram:
+    """Histogram of the absolute values of a tensor, with its smallest and largest value.
+
+    upper_edge  the bins cover 0 to here; it doubles when a larger value comes
+    low, high   smallest and largest value so far; low is at most 0, high at least 0
+    counts      (BINS,) number of values in each bin
+    shape       shape of the tensor in the last batch
+    """
+
+    upper_edge: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    shape: tuple = ()
+
+    def add(self, values):
+        """Count the finite values of an array of any shape: a mask of -infinity, or NaN, has no place in a range."""
+        self.shape = values.shape
+        values = values[np.isfinite(values)]
+        if not values.size:
+            return
+        self.low = min(self.low, float(values.min()))
+        self.high = max(self.high, float(values.max()))
+
+        # The first batch sets the upper edge. A larger value doubles it: two old bins become one new bin.
+        largest = max(-self.low, self.high)
+        if self.upper_edge == 0:
+            self.upper_edge = largest
+        while self.upper_edge < largest:
+            self.upper_edge *= 2
+            merged = self.counts.reshape(-1, 2).sum(1)
+            self.counts = np.concatenate([merged, np.zeros(BINS // 2, np.int64)])
+
+        # The largest value itself belongs into the last bin.
+        bins_per_unit = np.float32(BINS / max(self.upper_edge, TINY))
+        bins = (np.abs(values) * bins_per_unit).astype(np.int64)
+        self.counts += np.bincount(np.minimum(bins, BINS - 1), minlength=BINS)
+
+    @property
+    def edges(self):
+        """(BINS + 1,) edges of the bins."""
+        return np.linspace(0, self.upper_edge, BINS + 1)
+
+    def clipped(self, threshold):
+        """Return (low, high), clipped to -threshold..threshold."""
+        return max(self.low, -threshold), min(self.high, threshold)
+
+
+class ActivationHistograms(dict):
+    """{name: `Histogram`} of a network's float activations; `description` names the data that it was run on."""
+
+    description = "unknown"
+
+
+def observe(model: Any, data: Any) -> ActivationHistograms:
+    """Run an ONNX model in fp32 and return a `Histogram` of each float activation, as `ActivationHistograms`.
+
+    model   a path or a ModelProto
+    data    an `ImageSet` or a `Calibration`; one batch and its activations are in memory at a time.
+            `ActivationHistograms` are returned unchanged
+    Raises  LabError: the batches do not fit the inputs of the model
+    """
+    if isinstance(data, ActivationHistograms):
+        return data
+    data = Calibration.of(data)
+    histograms = ActivationHistograms()
+    histograms.description = data.description
+    for name, values in activations(model, data):
+        if name not in histograms:
+            histograms[name] = Histogram()
+        histograms[name].add(values)
+    return histograms
+
+
+def activations(model, data, names=None):
+    """Run an ONNX model batch by batch. Yields (name, array) for each tensor of each batch.
+
+    model  a path or a ModelProto
+    data   a `Calibration`
+    names  names of tensors; None: all float activations and inputs
+    """
+    import onnx
+
+    model = onnx.shape_inference.infer_shapes(checked(model))  # a copy
+    graph = model.graph
+    values_info = {value.name: value for value in (*graph.output, *graph.value_info, *graph.input)}
+
+    # By default every float tensor that depends on the input: constants are not activations.
+    if names is None:
+        names = []
+        computed_names = {name for node in graph.node for name in node.output}
+        computed_names.update(value.name for value in graph.input)
+        for name in sorted(computed_names & set(values_info)):
+            if values_info[name].type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+                names.append(name)
+    names = list(names)
+
+    # ONNX Runtime returns only outputs of the graph, so the tensors become outputs.
+    output_names = {value.name for value in graph.output}
+    for name in sorted(set(names) - output_names):
+        graph.output.append(values_info[name])
+
+    network = session(model)
+    for batch in data.batches:
+        yield from zip(names, answers(network, batch, outputs=names), strict=True)
+
+
+def _largest_threshold(histogram):
+    """Return the upper edge: nothing saturates."""
+    return histogram.upper_edge
+
+
+def _percentile_threshold(histogram, percentile=PERCENTILE):
+    """Return the smallest bin edge with at least `percentile` percent of the absolute values below it."""
+    shares = np.cumsum(histogram.counts) / histogram.counts.sum()
+    last_bin = np.searchsorted(shares, percentile / 100)
+    return float(histogram.edges[last_bin + 1])
+
+
+def _entropy_threshold(histogram, *, levels=128, step=8):
+    """Return the threshold whose clipped and quantized distribution is nearest to the observed one.
+
+    levels  number of integers that the absolute values are quantized to
+    step    bins between two candidates
+
+    For each candidate, P is the histogram up to it, with everything beyond in its last bin. Q is the same, merged into
+    `levels` bins and spread out again over the bins that were not empty. The candidate with the least KL(P, Q) wins.
+    Source: Migacz 2017, "8-bit inference with TensorRT", GTC S7310
+    """
+    counts = histogram.counts.astype(np.float64)
+    counts[0] = 0  # exact zeros (half of what a ReLU gives) fit on any grid and would outweigh everything else
+    if counts.sum() == 0:
+        return histogram.upper_edge
+    end = int(np.flatnonzero(counts)[-1]) + 1  # of the bins that are not empty
+    end = max(end, levels)
+    candidates = [*range(levels, end, step), end]
+    divergences = [_divergence(counts, candidate, levels) for candidate in candidates]
+    best = candidates[int(np.argmin(divergences))]
+    return float(histogram.edges[best])
+
+
+def _divergence(counts, end, levels):
+    """Return KL(P, Q) of clipping at bin `end`, in nats; infinite where Q is zero and P is not."""
+    from scipy.special import rel_entr
+
+    # P: the histogram up to `end`, with everything beyond it in the last bin.
+    inside = counts[:end]
+    observed = inside.copy()
+    observed[-1] += counts[end:].sum()
+
+    # Q: each level shares its count equally among its bins that are not empty.
+    level_of_bin = np.arange(end) * levels // end
+    not_empty = inside > 0
+    level_counts = np.bincount(level_of_bin, inside, levels)
+    level_bins = np.bincount(level_of_bin, not_empty, levels)
+    counts_per_bin = level_counts / np.maximum(level_bins, 1)
+    quantized = np.where(not_empty, counts_per_bin[level_of_bin], 0.0)
+    if not quantized.any():
+        return np.inf
+    return float(rel_entr(observed / observed.sum(), quantized / quantized.sum()).sum())
+
+
+METHODS = {"minmax": _largest_threshold, "percentile": _percentile_threshold, "entropy": _entropy_threshold}
+
+
+def ranges(histograms: dict[str, Histogram], method: str = "minmax") -> dict[str, tuple[float, float]]:
+    """Return {name: (low, high)}, the range that the grid of each tensor should cover.
+
+    method  minmax      all values: nothing saturates, and one outlier makes the grid coarse for all others
+            percentile  the smallest 99.99 percent of the absolute values
+            entropy     the clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
+    """
+    require_known(method, METHODS, "calibration method")
+    threshold_of = METHODS[method]
+    return {name: histogram.clipped(threshold_of(histogram)) for name, histogram in histograms.items()}

@@ -1,0 +1,281 @@
+"""Quantization as the command line asks for it: a file, the name of a data set, the name of a precision."""
+
+import math
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import LabError, require_known
+from labkit.export import checked
+from labkit.export.runtime import notes
+from labkit.quantize.arrays import arrays_for
+from labkit.quantize.automatic import automatic
+from labkit.quantize.calibration import MIN_EXAMPLES, Calibration, split_numbers
+from labkit.quantize.dynamic import weight_only
+from labkit.quantize.floats import to_fp16
+from labkit.quantize.fp8 import to_fp8
+from labkit.quantize.limit import Limit
+from labkit.quantize.ptq import static
+
+PRECISIONS = ("int8", "fp8", "fp16", "int8+fp16", "int8-blocks")
+JUDGE_IMAGES = 1024  # that `automatic` judges its choice on
+COMPARISON_IMAGES = 256  # that a quantized file is compared with the original on
+
+
+def quantize_file(
+    src: str | Path,
+    dst: str | Path,
+    precision: str = "int8",
+    *,
+    data: str | None = None,
+    count: int = 256,
+    pictures: dict | None = None,
+    **settings: Any,
+) -> Path:
+    """Write an ONNX file in a smaller precision. Returns the path `dst`.
+
+    precision  one of `PRECISIONS`
+    data       name of a data set, "folder:<path>" or a file .npz, whose training examples are observed; int8 and fp8
+               need them
+    count      number of these images
+    pictures   {"size": ..., "mean": ..., "std": ...}, keyword arguments of `images_for`
+    settings   keyword arguments of `static`: recipe, method, weight_bits, in_float. If `in_float` is a `Limit`,
+               `automatic` chooses the layers that stay in float
+    Raises     LabError: a file that is not sound, an unknown name, no data
+    """
+    require_known(precision, PRECISIONS, "precision")
+    model = checked(src)
+    if precision == "int8-blocks":
+        return weight_only(src, dst, inputs="int8")
+    if data is None and precision != "fp16":
+        raise LabError(
+            f"{precision.upper()} needs real data: the ranges of the activations are observed on it.",
+            expected="--data",
+            found="no data",
+            fix="add --data fashion-mnist, or --data FOLDER with your pictures",
+        )
+    images = partial(images_for, model, data, **(pictures or {}))
+
+    if precision == "fp16":
+        calibration = None
+        if data is not None:
+            calibration = images(count)  # type: ignore[call-arg]
+        return to_fp16(src, dst, calibration)
+    if precision == "fp8":
+        return to_fp8(src, dst, images(count))  # type: ignore[call-arg]
+
+    # INT8, with the layers in float that the caller names or `automatic` chooses.
+    in_float = settings.pop("in_float", ())
+    with tempfile.TemporaryDirectory() as folder:
+        int8_path = Path(dst)
+        if precision == "int8+fp16":
+            int8_path = Path(folder) / "int8.onnx"
+        if isinstance(in_float, Limit):
+            calibration, held_out = _calibration_and_held_out(images, count, in_float)
+            automatic(src, int8_path, calibration, held_out, limit=in_float, **settings)
+        else:
+            static(src, int8_path, images(count), in_float=in_float, **settings)  # type: ignore[call-arg]
+        if precision == "int8+fp16":
+            to_fp16(int8_path, dst)
+    return Path(dst)
+
+
+def _calibration_and_held_out(images, count, limit):
+    """Return two `Calibration`s without a common image: what is observed, and what the limit is judged on.
+
+    images  function (number of images, split="train") -> `Calibration`
+    """
+    # Judge on further training images, or on test images other than those of the comparison at the end.
+    if limit.unseen == "test":
+        split = "test"
+        reserved = COMPARISON_IMAGES
+        purpose = "for the comparison at the end"
+    else:
+        split = "train"
+        reserved = count
+        purpose = "for the ranges (--count)"
+
+    needed = reserved + MIN_EXAMPLES
+    pool = images(reserved + JUDGE_IMAGES, split)
+    if pool.count < needed:
+        raise LabError(
+            f"There are too few {split} images to find by themselves which layers stay in float.",
+            expected=f"{needed}: {reserved} {purpose}, and {MIN_EXAMPLES} others that judge the choice",
+            found=f"{pool.count} in {pool.source}",
+            fix="give more images, or a smaller --count, or name the layers with --keep NODE",
+        )
+    held_out = pool.after(reserved)
+    if split == "train":
+        return pool.first(reserved), held_out
+    return images(count), held_out
+
+
+def comparison_images(src: str | Path, data: str, **pictures: Any) -> Calibration:
+    """Return a `Calibration` of at most 256 test images, on which a quantized file is compared with the original.
+
+    pictures  size, mean and std, as for `images_for`
+    """
+    test_images = images_for(checked(src), data, COMPARISON_IMAGES + JUDGE_IMAGES, "test", **pictures)
+    return test_images.first(COMPARISON_IMAGES)
+
+
+def images_for(model, name, count, split="train", *, size=None, mean=None, std=None):
+    """Return a `Calibration` of images of a data set, in the size and the channels that the model takes; or of arrays.
+
+    model      a ModelProto
+    name       name of a data set, or a folder of pictures: without test images in it, some pictures count as such. Or
+               a file .npz for `arrays_for`, of a model that takes no pictures
+    count      number of images
+    size       pixels a side, used where the model leaves them open
+    mean, std  that pixels from 0 to 1 are normalised with: numbers per channel, or text such as "0.5,0.5,0.5".
+               None: those in the file's metadata, else those of the data set; for a folder those of ImageNet
+    Raises     LabError: the model does not take images; the images or the numbers do not fit it
+    """
+    from labkit.data import names
+
+    if Path(name).suffix == ".npz":
+        if size or mean or std:
+            raise LabError(
+                "--size, --mean and --std would do nothing here: they are for pictures.",
+                expected="arrays as the network takes them",
+                found=name,
+                fix="leave them out",
+            )
+        return arrays_for(model, name, count, split)
+    input_dimensions = [side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim]
+    if len(input_dimensions) != 4:
+        raise LabError(
+            "This model does not take images.",
+            expected="an input (N, C, H, W)",
+            found=f"{len(input_dimensions)} dimensions",
+            fix="--data FILE.npz, with an array for each input; or --precision int8-blocks, which needs no data",
+        )
+    channels = input_dimensions[1]  # 0 where the model leaves them open
+    size = input_dimensions[2] or size
+
+    if name not in names() and Path(name).is_dir():
+        name = f"folder:{name}"
+    images = _load_split(name, split, size)
+
+    # Mean and std per colour belong to the picture before it becomes grey, otherwise to what the model takes.
+    metadata = notes(model)
+    if channels == 1:
+        images = _with_channels(_with_normalisation(images, metadata, mean, std), 1)
+    else:
+        images = _with_normalisation(_with_channels(images, channels), metadata, mean, std)
+
+    # The source says in words how the images were made.
+    pixels = size or images.images.shape[2]
+    mean_text = ",".join(f"{number:g}" for number in images.mean)
+    std_text = ",".join(f"{number:g}" for number in images.std)
+    source = f"{images.split} ({pixels} pixels, mean {mean_text}, std {std_text})"
+    return Calibration.of(replace(images, split=source), count=count, size=size)
+
+
+def _with_channels(images, channels):
+    """Return an `ImageSet` with this many channels: grey repeated as colour, or the brightness of colours.
+
+    channels  number of channels that the model takes; 0: any
+    """
+    pixels = images.images  # (N, C, H, W)
+    image_channels = pixels.shape[1]
+    if channels in (0, image_channels):
+        return images
+    if image_channels == 1:
+        repeated = pixels.expand(-1, channels, -1, -1)
+        return replace(images, images=repeated, split=f"{images.split}, grey as colour")
+    if image_channels == 3 and channels == 1:
+        from torchvision.transforms.v2.functional import rgb_to_grayscale
+
+        mean = sum(images.mean) / len(images.mean)
+        std = sum(images.std) / len(images.std)
+        return replace(images, images=rgb_to_grayscale(pixels), mean=(mean,), std=(std,))
+    raise LabError(
+        "These images do not fit the model.",
+        expected=f"{channels} channels",
+        found=f"{image_channels} channels",
+        fix="choose other images",
+    )
+
+
+def _with_normalisation(images, metadata, mean, std):
+    """Return an `ImageSet` with the mean and std of the user, else of the file, else unchanged; its split says which.
+
+    metadata   {key: text} of the model's file, perhaps with "mean" and "std"
+    mean, std  what the user gave, or None
+    """
+    # What the user typed goes before what the file notes.
+    typed = {key: value for key, value in (("mean", mean), ("std", std)) if value}
+    in_file = {key: metadata[key] for key in ("mean", "std") if key in metadata}
+    origin = "assumed"
+    if in_file:
+        origin = "as the file notes"
+    if typed:
+        origin = "as typed"
+
+    channels = images.images.shape[1]
+    normalisation = {}
+    for key, value in {**in_file, **typed}.items():
+        numbers = _parse_numbers(value, key)
+        if len(numbers) not in (1, channels):
+            raise LabError(
+                f"--{key} does not fit the images.",
+                expected=f"1 or {channels} numbers",
+                found=f"{len(numbers)}",
+            )
+        normalisation[key] = numbers
+    return replace(images, split=f"{images.split}, scale {origin}", **normalisation)
+
+
+def _parse_numbers(value, option):
+    """Return "0.5,0.4,0.3" as (0.5, 0.4, 0.3): one number for each channel, or one for all.
+
+    value   text, or numbers, which are returned as a tuple
+    option  "mean" or "std", for the error
+    """
+    try:
+        if isinstance(value, str):
+            numbers = tuple(float(text) for text in value.split(","))
+        else:
+            numbers = tuple(value)
+    except ValueError:
+        numbers = (math.nan,)
+    divides_by_zero = option == "std" and 0 in numbers
+    if divides_by_zero or not all(0 <= number <= 1 for number in numbers):  # NaN is not, either
+        raise LabError(
+            f"--{option} is not a list of numbers {'above' if divides_by_zero else 'from'} 0 to 1.",
+            expected="0.5,0.5,0.5",
+            found=value,
+            fix="leave it out" if divides_by_zero else "divide numbers for pixels up to 255 by 255",
+        )
+    return numbers
+
+
+def _load_split(name, split, size):
+    """Load the `ImageSet` of a split.
+
+    If a folder has no test images, some of its pictures count as such: `split_numbers` says which.
+    """
+    import torch
+
+    from labkit.data import load
+
+    if not name.startswith("folder:"):
+        return load(name, split)
+    folder = Path(name.removeprefix("folder:"))
+    if (folder / "test").is_dir() or (folder / "val").is_dir():
+        return load(name, split, size=size)
+
+    images = load(name, "train", size=size)
+    numbers = split_numbers(len(images), split)
+    if numbers is None:
+        raise LabError(
+            "There are too few pictures to hold some of them out.",
+            expected=f"{2 * MIN_EXAMPLES} in one folder, or a folder test beside train",
+            found=f"{len(images)}",
+            fix="give more pictures",
+        )
+    chosen = images.take(torch.from_numpy(numbers))
+    return replace(chosen, split="held out") if split == "test" else chosen

@@ -1,0 +1,144 @@
+"""The leaderboards of lessons 11 and 20: the scores of the ledger, compared within one kind of machine.
+
+A score counts where it was judged. One that came with `labkit ledger merge` stands below, as reported.
+"""
+
+import html
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from labkit import device, ledger
+from labkit.capstone.order import MEDALS, file_medal, one_line, recipe_medal, stored_file
+from labkit.errors import LabError
+from labkit.ledger.rows import Machine, RaceScore, Scored
+
+# The names of the medals, the best last: a larger place is a better one.
+MEDAL_NAMES = [None, *(medal.name for medal in reversed(MEDALS))]
+
+
+def kind_of(machine):
+    """Return a machine as one line that says what its latencies can be compared with."""
+    if machine is None:
+        return "a machine that is not known"
+    instructions = (machine.cpu_isa or "no vector instructions known").split()
+    hardware = one_line(machine.gpu or machine.cpu or "CPU")
+    return f"{hardware}, {machine.logical_cores} cores, {one_line(instructions[-1])}"
+
+
+class Standing(NamedTuple):
+    """The newest row of a name that has a score, and how often it was tried, refused tries included."""
+
+    row: Scored | RaceScore
+    tries: int
+
+
+def board(table: type = Scored, *, everything: bool = False) -> dict[str, list[Standing]]:
+    """Return {kind of machine: a `Standing` per name, the best first}.
+
+    table       `Scored`: files of lesson 20; `RaceScore`: recipes of lesson 11, a board for each target
+    everything  boards of all kinds of machines, not only of this machine's
+
+    The newest try counts, not the best: of many tries the best one is luck. The medal is that of today's limits.
+    """
+    machines = {row.machine_key: row for row in ledger.find(Machine)}
+    this_kind = kind_of(device.describe())
+    rows_of: dict[str, list] = {}
+    for row in ledger.find(table):  # oldest first
+        heading = kind = kind_of(machines.get(row.machine_key))
+        if isinstance(row, RaceScore):
+            heading = f"{100 * row.target:g} % on {one_line(row.dataset)}: {kind}"
+        if everything or kind == this_kind:
+            rows_of.setdefault(heading, []).append(row)
+    boards = {}
+    for heading, rows in rows_of.items():
+        standings = _standings(rows)
+        if standings:
+            boards[heading] = standings
+    return boards
+
+
+def _standings(rows):
+    """Return a `Standing` for each name in rows that come oldest first; none for a name that has no score."""
+    tries_of = {}
+    for row in rows:
+        tries_of.setdefault((row.name, row.reported_by), []).append(row)
+    standings = []
+    for tries in tries_of.values():
+        scored = [row for row in tries if row.points is not None]
+        if scored:
+            standings.append(Standing(_with_todays_medal(scored[-1]), len(tries)))
+    return sorted(standings, key=_rank, reverse=True)
+
+
+def _with_todays_medal(row):
+    """Return the row with the medal that its figures earn by today's limits; too noisy to judge stays without one."""
+    if isinstance(row, RaceScore):
+        return replace(row, medal=recipe_medal(row.points))
+    if row.noisy and row.medal is None:
+        return row
+    return replace(row, medal=file_medal(row.accuracy, row.latency, row.size_bytes))
+
+
+def _rank(standing):
+    """Return what a board is sorted by: judged here before reported, then the medal, then the score."""
+    row = standing.row
+    return row.reported_by is None, MEDAL_NAMES.index(row.medal), row.points
+
+
+def best() -> Any:
+    """Return the best of the newest rows that were scored here, whose file is still there; LabError for none."""
+    for row, _ in _standings(ledger.find(Scored, reported_by=None)):
+        if row.medal and stored_file(row.sha256).is_file():
+            return row
+    raise LabError("No submission of this machine has a medal yet.", fix="labkit submit FILE --engine onnxruntime")
+
+
+def as_html(boards: dict) -> str:
+    """Return the leaderboard as HTML tables; whatever a name holds, it is text there."""
+    blocks = []
+    for heading, table in _tables(boards):
+        blocks.append(f"<b>{html.escape(heading)}</b>{table.to_html(index=False)}")
+    return "\n".join(blocks) or "<p>No submission has been scored here yet.</p>"
+
+
+def as_text(boards: dict) -> str:
+    """Return the leaderboard as lines for a terminal."""
+    blocks = []
+    for heading, table in _tables(boards):
+        blocks.append(f"{heading}\n{table.to_string(index=False)}")
+    return "\n".join(blocks) or "No submission has been scored here yet."
+
+
+def _tables(boards):
+    """Yield the heading of each board, and its table."""
+    for heading, standings in boards.items():
+        is_race = isinstance(standings[0].row, RaceScore)
+        title = "Trained to " if is_race else "The order of lesson 20, on "
+        yield title + heading, _table(standings)
+
+
+def _table(standings):
+    """Return a list of `Standing` as a DataFrame of texts."""
+    import pandas as pd
+
+    rows = []
+    for row, tries in standings:
+        # Columns of both tables; those between "right" and "commit" depend on the kind of score.
+        columns = {
+            "medal": row.medal or "-",
+            "name": one_line(row.name),
+            "tries": tries,
+            "score (95 %)": f"{row.points:.2f} [{row.points_low:.2f}, {row.points_high:.2f}]",
+            "right": f"{100 * row.accuracy:.1f} %",
+        }
+        if isinstance(row, RaceScore):
+            columns["seconds"] = f"{row.seconds:.2f}"
+            columns["trainings"] = row.seeds
+        else:
+            columns["p95 / reference"] = f"{row.latency:.2f}"
+            columns["kB"] = f"{row.size_bytes / 1e3:,.0f}"
+            columns["engine"] = f"{row.engine} {row.precision}"
+        columns["commit"] = (row.commit or "-")[:8]
+        columns["from"] = f"as reported by {one_line(row.reported_by)}" if row.reported_by else "judged here"
+        rows.append(columns)
+    return pd.DataFrame(rows)

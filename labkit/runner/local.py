@@ -1,0 +1,168 @@
+"""Runs tasks on this machine: a loop around papermill, which runs in a process of its own for each notebook."""
+
+import json
+import os
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
+
+from labkit import device, ledger
+from labkit.device.child import ChildEnded, run_in_child
+from labkit.files import artifacts, root, write_text
+from labkit.ledger.rows import Attempt
+from labkit.runner.execute import Execution, execute
+from labkit.runner.tasks import LIMITS, label
+
+HANG_LIMIT_S = 300  # papermill keeps the notebook's deadline; a process that hangs is killed so much later
+POLL_S = 0.3
+
+
+def run(jobs, settings, *, progress, go_on):
+    """Run tasks and yield the `Attempt` of each when it has ended.
+
+    jobs      list of (`labkit.runner.tasks.NotebookTask`, `Attempt`)
+    settings  `labkit.runner.tasks.BatchSettings`
+    progress  a `Progress`
+    go_on     called now and then; raises when the batch was told to stop
+    """
+    together = [job for job in jobs if not settings.runs_alone(job[0])]
+    alone = [job for job in jobs if settings.runs_alone(job[0])]
+    yield from _run_some(together, settings.at_a_time(), settings, progress=progress, go_on=go_on)
+    yield from _run_some(alone, 1, settings, progress=progress, go_on=go_on)
+
+
+def _run_some(jobs, at_a_time, settings, *, progress, go_on):
+    """Run tasks, so many at a time, and yield the `Attempt` of each when it has ended."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(at_a_time) as threads:
+        try:
+            running = {threads.submit(_attempt, *job, settings, progress, stop) for job in jobs}
+            while running:
+                go_on()
+                ended, running = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    attempt = future.result()
+                    progress.end(attempt)
+                    ledger.add(attempt)
+                    yield attempt
+                progress.tick(_cells_in_words(jobs))
+        finally:
+            # A batch that is stopped takes its notebooks along.
+            stop.set()
+            threads.shutdown(cancel_futures=True)
+
+
+def _cells_in_words(jobs):
+    """Return how far the tasks are that run: {label: position}, such as "cell 3/20"."""
+    if not jobs:
+        return {}
+    batch_key = jobs[0][1].batch_key
+    words = {}
+    for attempt in ledger.find(Attempt, batch_key=batch_key, status="running"):
+        words[label(attempt)] = f"cell {attempt.cells_done + 1}/{attempt.cells_total or '?'}"
+    return words
+
+
+def _attempt(task, attempt, settings, progress, stop):
+    """Run one notebook to its end; returns its `Attempt`, and publishes the executed notebook.
+
+    stop  `threading.Event`; once it is set, the notebook is ended, and nothing is published
+    """
+    # The ledger says that it runs before it does.
+    begun = time.monotonic()
+    attempt = replace(attempt, started_utc=ledger.now(), cells_done=0)
+    progress.begin(label(attempt))
+    ledger.add(attempt)
+    execution = _execution(task, attempt, settings, stop)
+    if stop.is_set():  # the batch settles what it has stopped
+        return attempt
+    seconds = round(time.monotonic() - begun, 3)
+    reason = execution.reason or _wrong_exercises(task, settings)
+    # A full disk must not hide why the notebook failed.
+    path = None
+    try:
+        path = _publish(execution.page, artifacts() / attempt.output, reason)
+    except OSError as error:
+        refused = f"the notebook could not be published: {error}"
+        reason = f"{reason}; {refused}" if reason else refused
+    return replace(
+        execution.attempt,
+        status="failed" if reason else "passed",
+        reason=reason,
+        seconds=seconds,
+        output=path.relative_to(artifacts()).as_posix() if path else None,
+        finished_utc=ledger.now(),
+    )
+
+
+def _execution(task, attempt, settings, stop):
+    """Return the `Execution` of a notebook in a process of its own."""
+    function = partial(
+        execute,
+        task,
+        attempt,
+        solutions=settings.solutions is True,
+        cell_deadline_s=settings.cell_deadline_s,
+        environment=_environment(task, settings),
+    )
+    limit_s = LIMITS[settings.profile].notebook_s + HANG_LIMIT_S
+    try:
+        return run_in_child(function, seconds=limit_s, by_the_clock=True, stopped=stop.is_set)
+    except ChildEnded as error:
+        [stored] = ledger.find(Attempt, run_key=attempt.run_key)  # with the number of cells that it had done
+        reason = f"the worker did not return ({error.found}), in code cell {stored.cells_done + 1}"
+        return Execution(reason, None, stored)
+
+
+def _environment(task, settings):
+    """Variables of the environment by which a notebook finds its folders."""
+    environment = {
+        "LABKIT_ROOT": str(root().resolve()),
+        "LABKIT_ARTIFACTS": str(artifacts().resolve()),
+    }
+    at_a_time = settings.at_a_time()
+    shares_the_cores = at_a_time > 1 and not settings.runs_alone(task)
+    # Libraries start a thread for each core that they see, and see neither other notebooks nor a quota.
+    has_quota = device.usable_cores() < device.allowed_cores()
+    if (shares_the_cores or has_quota) and "OMP_NUM_THREADS" not in os.environ:
+        together = at_a_time if shares_the_cores else 1
+        environment["OMP_NUM_THREADS"] = str(max(1, device.usable_cores() // together))
+    return environment
+
+
+def _wrong_exercises(task, settings):
+    """Return why the exercises of a notebook do not pass, where that is asked; else None."""
+    if not settings.strict and settings.solutions != "both":
+        return None
+    from labkit.classroom import grading  # here: it takes a second to import
+
+    return grading.flaw(task.source.path, solved=bool(settings.solutions))
+
+
+def _publish(page, target, reason):
+    """Write an executed notebook; a failed one beside the good ones, the reason on top.
+
+    page     the notebook as JSON, or None
+    returns  the path, or None when there is nothing to publish
+    """
+    failed = target.with_suffix(".failed.ipynb")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if reason is None:
+        write_text(target, page)
+        failed.unlink(missing_ok=True)
+        return target
+    if page is None:
+        failed.unlink(missing_ok=True)
+        return None
+    notebook = json.loads(page)
+    note = {
+        "cell_type": "markdown",
+        "id": "why-it-failed",
+        "metadata": {"tags": ["papermill-error-cell-tag"]},
+        "source": f"**This run does not count:** {reason}",
+    }
+    notebook["cells"].insert(0, note)
+    write_text(failed, json.dumps(notebook))
+    return failed

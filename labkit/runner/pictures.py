@@ -1,0 +1,44 @@
+"""Words for the pictures of an executed notebook, for readers who hear them."""
+
+import re
+import textwrap
+
+MAX_CHARACTERS = 250  # of a picture's message: more is tiring to be read aloud
+OTHER_SUBJECTS = ("#", "**Exercise", "**Try next", "**Later")  # how a text begins that speaks of other things
+
+
+def name_pictures(cells):
+    """Put the message of each picture, which the text below it begins with, before its words.
+
+    cells  of an executed notebook, in order; their outputs are changed in place
+    """
+    for position, cell in enumerate(cells):
+        message = _message(cells[position + 1 :])
+        for output in cell.get("outputs", []):
+            picture = output.get("metadata", {}).get("image/png", {})
+            if message and picture and not picture["alt"].startswith(message):
+                picture["alt"] = f"{message} {picture['alt']}"
+
+
+def _message(cells):
+    """Return the first sentences of the next text, without questions and what leads on to code below.
+
+    It is "" where none is near.
+    A heading, an exercise, the end of the lesson or another picture may come first: that text is not about this one.
+    """
+    next_cell = None
+    for cell in cells:
+        if cell.cell_type == "markdown" or _has_picture(cell):
+            next_cell = cell
+            break
+    if next_cell is None or next_cell.cell_type == "code" or next_cell.source.startswith(OTHER_SUBJECTS):
+        return ""
+    paragraph = next_cell.source.split("\n\n")[0]
+    without_markup = re.sub(r"\[([^]]+)\]\([^)]*\)|[*`$]", r"\1", paragraph)
+    sentences = re.split(r"(?<=[.!?])\s+", without_markup)
+    statements = [sentence for sentence in sentences if not sentence.endswith(("?", ":"))]
+    return textwrap.shorten(" ".join(statements), MAX_CHARACTERS, placeholder=" …")
+
+
+def _has_picture(cell):
+    return any("image/png" in output.get("data", {}) for output in cell.get("outputs", []))

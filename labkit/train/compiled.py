@@ -1,0 +1,118 @@
+"""torch.compile for a whole training: every step is compiled, or the training ends and says so."""
+
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from labkit.errors import Unavailable
+
+
+@contextmanager
+def compiled_throughout(config, feed):
+    """Let torch.compile make one form of the network for each size of image, and refuse where it gives up.
+
+    config  a `TrainConfig`; without `compile` nothing happens
+    feed    the `Feed` of the training, which knows the sizes
+    Raises  Unavailable: the compiler failed; or torch compiled some function as often as it may, and would run it
+            eagerly from then on
+
+    By itself torch stops after 8 forms of a function (`torch.compiler.config.recompile_limit`), with a warning only.
+    """
+    if not config.compile:
+        yield
+        return
+    import torch.compiler.config as limits
+
+    # torch has no public names for what it raises
+    from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit
+
+    forms = len(feed.sides())
+    patch = limits.patch(
+        recompile_limit=limits.recompile_limit + forms,
+        accumulated_recompile_limit=limits.accumulated_recompile_limit + forms,
+        fail_on_recompile_limit_hit=True,
+    )
+    try:
+        with patch:
+            yield
+    except FailOnRecompileLimitHit as error:
+        fix = "train without compile, or with images of one size"
+        if forms == 1:
+            fix = "train without compile, or take out of the network's forward what changes from call to call"
+        raise Unavailable(
+            "torch.compile gives this training up: it would go on without being compiled.",
+            expected=f"{forms} forms of the network, one for each size of image",
+            found=_first_lines(error),
+            fix=fix,
+        ) from None
+    except BackendCompilerFailed as error:
+        raise Unavailable(
+            "The compiler behind torch.compile failed.",
+            expected="kernels for this network",
+            found=_first_lines(error),
+            fix="train without compile; `labkit doctor` looks for a C++ compiler",
+        ) from None
+
+
+class Watched(nn.Module):
+    """A network to be compiled, which knows what torch.compile made of it since.
+
+    eager_calls  without torch.compile; what is compiled does not count
+    """
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+        self.eager_calls = 0
+        self._graphs_before = _graphs()
+        self._breaks_before = _graph_breaks()
+
+    def forward(self, *inputs):
+        """Call the network. While torch.compile reads this, the condition is false, and nothing of it is compiled."""
+        if not torch.compiler.is_compiling():
+            self.eager_calls += 1
+        return self.network(*inputs)
+
+    @property
+    def graph_breaks(self) -> int:
+        """Return how many cuts torch.compile has counted: there Python runs in between."""
+        return _graph_breaks() - self._breaks_before
+
+    def require_compiled(self) -> None:
+        """Raise Unavailable where calls ran eagerly without a word.
+
+        With cuts and no graph, only what surrounds the network was compiled. A network that was compiled before has
+        neither.
+        """
+        has_graphs = _graphs() > self._graphs_before
+        if not self.eager_calls and (has_graphs or not self.graph_breaks):
+            return
+        raise Unavailable(
+            "torch.compile compiled nothing of this network: it ran eagerly.",
+            expected="at least one graph",
+            found="none, and no error",
+            fix="look for TORCHDYNAMO_DISABLE or TORCH_COMPILE_DISABLE in the environment, for suppress_errors, and "
+            "for torch.compiler.disable around the network's forward; or train without compile",
+        )
+
+
+def _graphs():
+    """Return how many graphs torch.compile has made in this process."""
+    return _counters()["stats"]["unique_graphs"]
+
+
+def _graph_breaks():
+    """Return how many cuts of networks torch.compile has counted in this process."""
+    return sum(_counters()["graph_break"].values())
+
+
+def _counters():
+    from torch._dynamo.utils import counters  # torch has no public name for them
+
+    return counters
+
+
+def _first_lines(error):
+    """Return the two first lines of a message: the second one of a compiler's error holds the reason."""
+    return " ".join(str(error).strip().splitlines()[:2])[:200]

@@ -1,0 +1,124 @@
+"""Train again with every seed: `repeat` calls the page's own `train`, and what comes back is compared seed by seed.
+
+    lars = repeat(train, range(12), batch=256, optimizer=LARS)
+    sgd = repeat(train, range(12), batch=256)
+    lars - sgd                     # (12,) points, pair by pair
+    share(lars - sgd, small - sgd)  # percent of the gap, with its interval
+
+A loop is enough: the small networks of the lessons train in a fraction of a second, and the reader's own optimizer,
+schedule and hooks go in as they are.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from labkit.errors import LabError
+from labkit.measure.stats import CONFIDENCE, MIN_SAMPLES_OF_MEAN, Interval, mean_interval
+
+
+class Runs(list):
+    """What `train` returned for each seed, in the order of the seeds.
+
+    seeds  tuple of the seeds; `a - b` pairs the trainings of two settings by their seed
+    """
+
+    def __init__(self, runs, seeds):
+        super().__init__(runs)
+        self.seeds = tuple(seeds)
+
+    @property
+    def accuracy(self):
+        """(seeds,) percent of the test images that each training classifies correctly."""
+        return np.array([run.accuracy for run in self], dtype=float)
+
+    @property
+    def losses(self):
+        """(seeds, epochs) training loss after each epoch."""
+        return np.array([run.losses for run in self], dtype=float)
+
+    def __sub__(self, other):
+        """Return (pairs,) points of accuracy by which these trainings are ahead, for the seeds that both have."""
+        shared = [seed for seed in self.seeds if seed in other.seeds]
+        if not shared:
+            raise LabError(
+                "These trainings have no seed in common, so there are no pairs to compare.",
+                expected="two settings that were trained with the same seeds",
+                found=f"seeds {self._seed_range()} and {other._seed_range()}",
+                fix="repeat one of them with the seeds of the other",
+            )
+        left_by_seed = dict(zip(self.seeds, self.accuracy, strict=True))
+        right_by_seed = dict(zip(other.seeds, other.accuracy, strict=True))
+        return np.array([left_by_seed[seed] - right_by_seed[seed] for seed in shared])
+
+    def lead(self, baseline: "Runs") -> Interval:
+        """Return the mean of `self - baseline` with its 95 % `Interval`."""
+        return mean_interval(self - baseline)
+
+    def _seed_range(self):
+        return f"{min(self.seeds)} to {max(self.seeds)}" if self.seeds else "none"
+
+
+def repeat(train: Callable, seeds: Iterable[int], **settings: Any) -> Runs:
+    """Call `train(seed=seed, **settings)` once for each seed and return the `Runs`.
+
+    train     a function of the page that returns an object with `accuracy` (percent) and `losses` (one per epoch)
+    seeds     such as range(100, 112)
+    settings  passed on as they are
+    """
+    seeds = tuple(seeds)
+    return Runs([train(seed=seed, **settings) for seed in seeds], seeds)
+
+
+def best(by_name: Mapping[str, Any]) -> str:
+    """Return the name whose accuracies have the largest mean.
+
+    by_name  {name: `Runs`, or (seeds,) numbers}
+    """
+    return max(by_name, key=lambda name: np.mean(getattr(by_name[name], "accuracy", by_name[name])))
+
+
+def share(numerator: Any, denominator: Any) -> Interval:
+    """Return mean(numerator) / mean(denominator) in percent with its 95 % `Interval` by Fieller's theorem.
+
+    numerator, denominator  (seeds,) numbers, pair by pair of the same seeds
+
+    Both means are uncertain, and they are correlated. The interval holds each ratio r for which the mean of
+    numerator - r * denominator is not distinguishable from 0 by Student's t. Where the mean of the denominator could
+    be 0, no ratio can be told: the interval is infinite.
+    Source: Fieller, "Some problems in interval estimation", 1954
+    """
+    numerator = np.asarray(numerator, dtype=float)
+    denominator = np.asarray(denominator, dtype=float)
+    n = len(numerator)
+    if n != len(denominator):
+        raise LabError(
+            "A share needs pairs of numbers.", expected=f"{n} numbers in both", found=f"{n} and {len(denominator)}"
+        )
+    ratio = 100 * numerator.mean() / denominator.mean() if denominator.mean() else math.nan
+    low, high = _fieller(numerator, denominator) if n >= MIN_SAMPLES_OF_MEAN else (-math.inf, math.inf)
+    needed = MIN_SAMPLES_OF_MEAN if math.isfinite(low) else n + 1  # more seeds than these, so that nothing is decided
+    return Interval(100 * low, 100 * high, n, ratio, min_samples=needed, method="t")
+
+
+def _fieller(numerator, denominator):
+    """Return the ends of the interval.
+
+    They are where (mean(numerator) - r mean(denominator))^2 is t^2 times its variance, a quadratic in r:
+    a r^2 - 2 b r + c = 0.
+    """
+    from scipy.special import stdtrit
+
+    n = len(numerator)
+    # Variances and covariance of the means.
+    (numerator_variance, covariance), (_, denominator_variance) = np.cov(numerator, denominator) / n
+    t_squared = stdtrit(n - 1, (1 + CONFIDENCE) / 2) ** 2
+    a = denominator.mean() ** 2 - t_squared * denominator_variance
+    b = numerator.mean() * denominator.mean() - t_squared * covariance
+    c = numerator.mean() ** 2 - t_squared * numerator_variance
+    if a <= 0:
+        return -math.inf, math.inf
+    root = math.sqrt(max(0.0, b**2 - a * c))
+    return (b - root) / a, (b + root) / a
