@@ -1,0 +1,470 @@
+"""For the lesson on activations: pictures, what the compiler writes, the published tables.
+
+Nothing here measures; the lesson does.
+"""
+
+import copy
+import inspect
+import os
+import re
+import warnings
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pandas as pd
+import torch
+from IPython.display import display
+from torch._functorch import config as autograd_config
+from torch._inductor import config as inductor_config
+from torch._inductor.utils import run_and_get_code
+
+from labkit.device import require_compiler, runs_triton
+from labkit.errors import Unavailable
+from labkit.format import shown
+from labkit.ledger import published, recorded
+from labkit.measure.stats import bootstrap_median, mean_interval
+from labkit.plots import COLOURS, GREY, canvas, log_axis
+from labkit.train import scripted
+
+# --- what this machine has ---
+
+
+def no_compiler(device):
+    """Return None where torch.compile can build kernels, else the reason, which is printed, too."""
+    try:
+        require_compiler(device)
+    except Unavailable as error:
+        print(error)
+        return error.what
+    return None
+
+
+def no_triton():
+    """Return None where Triton is installed, else the reason, which is printed, too.
+
+    Call it before the import: without a GPU the kernels of Triton are interpreted, and only a
+    setting that stands before the import says so.
+    """
+    os.environ.setdefault("TRITON_INTERPRET", str(int(not runs_triton())))
+    if find_spec("triton") is not None:
+        return None
+    reason = "Triton is not installed here"
+    print(f"{reason}: its kernels are shown, and do not run.")
+    return reason
+
+
+def stand_ins_for_triton():
+    """Return stand-ins for (triton, triton.language): kernels stay functions of Python."""
+    return SimpleNamespace(jit=lambda kernel: kernel), SimpleNamespace(constexpr=int)
+
+
+def as_kernel(function):
+    """Return a function as a kernel of Triton, whether it is one already or not."""
+    import triton
+
+    return triton.jit(function) if inspect.isfunction(function) else function
+
+
+def with_activation(network, function):
+    """Return a copy of a network with the same weights and another activation.
+
+    network  of the lesson: each of its layers of class `Activation` has a field `function`
+    """
+    twin = copy.deepcopy(network)
+    for layer in twin.modules():
+        if type(layer).__name__ == "Activation":
+            layer.function = function
+    return twin
+
+
+# --- checkpoints in a network ---
+
+
+def with_checkpoints(network, wrap):
+    """Return a copy of a network, with the same weights, whose pieces are wrapped.
+
+    A piece is four layers of an nn.Sequential, an element of an nn.ModuleList or nn.ModuleDict,
+    else a child of the network. Layers that work in place no longer do: they would overwrite what
+    a checkpoint keeps.
+
+    wrap  gets a layer and returns the layer that stands for it
+    """
+    twin = copy.deepcopy(network)
+    for layer in twin.modules():
+        if getattr(layer, "inplace", False):
+            layer.inplace = False
+    if isinstance(twin, torch.nn.Sequential):
+        return _in_wrapped_pieces(twin, wrap)
+    _wrap_children(twin, wrap)
+    return twin
+
+
+def _wrap_children(parent, wrap):
+    for name, child in list(parent.named_children()):
+        if isinstance(child, torch.nn.ModuleList | torch.nn.ModuleDict):
+            _wrap_children(child, wrap)
+        elif isinstance(child, torch.nn.Sequential):
+            setattr(parent, name, _in_wrapped_pieces(child, wrap))
+        else:
+            setattr(parent, name, wrap(child))
+
+
+def _in_wrapped_pieces(layers, wrap):
+    """The layers of an nn.Sequential, four of them in each piece."""
+    pieces = [layers[start : start + 4] for start in range(0, len(layers), 4)]
+    return torch.nn.Sequential(*map(wrap, pieces))
+
+
+def first_tensor(output):
+    """Return the output of a network that is a tensor; of several, the first."""
+    while not torch.is_tensor(output):
+        values = output.values() if hasattr(output, "values") else output
+        output = next(iter(values))
+    return output
+
+
+def advice(verdict):
+    """Return what the verdict "faster" or "slower" on a compiled network means for its owner."""
+    words = {"faster": "compile it", "slower": "leave it"}
+    return words.get(verdict, "no difference that this run can tell")
+
+
+# --- intervals ---
+
+
+def times_as_long(times, name, reference=None):
+    """Return how many times as long a call takes as another one, an `Interval`.
+
+    times      what `labkit.measure.in_turn` returned
+    reference  name of the other call; None: the first one
+    """
+    return bootstrap_median(times.ratios(reference or times.names[0], name))
+
+
+def more_gain(times, many, few):
+    """Return the gain of compiling one network divided by that of another, an `Interval`.
+
+    many, few  names of the calls; each has a partner "NAME, TC"
+    """
+    gains = [times.ratios(f"{name}, TC", name) for name in (many, few)]
+    return bootstrap_median(gains[0] / gains[1])
+
+
+def without_guards(runs):
+    """Return a sentence: does skipping guards make a compiled call cheaper in these runs?
+
+    runs  {how it was measured: times}, "in series" and "in series, no guards" among them
+    """
+    guarded, skipped = (
+        runs[name].milliseconds("x + 1, TC") for name in ("in series", "in series, no guards")
+    )
+    if skipped.high < guarded.low:
+        saved = 1e3 * (guarded.median - skipped.median)
+        return f"Skipping the guards saves {saved:.0f} µs of each call."
+    return "Skipping the guards saves nothing that this run can tell."
+
+
+TIME_LIMIT, BYTES_LIMIT = 4, 1  # the goal of the lesson, as multiples of ReLU's
+
+
+def goal(board):
+    """Return a sentence: which forms of FastSwish on the board reach the goal of the lesson?
+
+    board  {name: (interval of times as long, times the bytes)}, ReLU among them
+    """
+    reached = [
+        f"{name} ({shown(times.median, 'x')} the time, {shown(kept, 'x')} the bytes)"
+        for name, (times, kept) in board.items()
+        if name != "ReLU" and times.high <= TIME_LIMIT and kept <= BYTES_LIMIT
+    ]
+    if not reached:
+        return "Goal not reached: no row keeps ReLU's bytes and surely takes at most 4 x its time."
+    return f"Goal reached, at most 4 x the time and 1 x the bytes: {'; '.join(reached)}."
+
+
+# --- pictures ---
+
+
+def curves(functions):
+    """Draw activations and their slopes: {name: function of a tensor}."""
+    figure, panels = canvas(8.5, 2.9, columns=2)
+    x = torch.linspace(-6, 4, 1001, requires_grad=True)
+    for (name, function), colour, style in zip(
+        functions.items(), COLOURS, ("-", "--", ":", "-."), strict=False
+    ):
+        (slope,) = torch.autograd.grad(function(x).sum(), x)
+        for ax, values in zip(panels, (function(x).detach(), slope), strict=True):
+            ax.plot(x.detach(), values, style, color=colour, lw=2, label=name)
+    panels[0].set(xlabel="x", ylabel="value", ylim=(-0.6, 2))
+    panels[1].set(xlabel="x", ylabel="slope")
+    panels[0].legend(frameon=False, fontsize=9)
+    display(figure)
+
+
+def graphs(outputs):
+    """Draw what the backward pass of each output is made of: {name: a tensor with a gradient}.
+
+    A box is an operator; blue ones keep a tensor as large as the output, light ones only masks.
+    """
+    figure, ax = canvas(9, 2.4 + 0.2 * len(outputs))
+    height = 1.4
+    for number, (name, output) in enumerate(outputs.items()):
+        left, height = (0, 1.4 - 2.1 * number) if number < 2 else (3.4, -0.7)
+        _draw_graph(ax, output, left, height)
+        ax.text(left - 0.3, height + 0.45, name, fontsize=11)
+    for colour, text in ((COLOURS[5], "keeps a tensor as large as x"), (COLOURS[4], "only masks")):
+        ax.plot([], [], "s", ms=10, color=colour, label=text)
+    ax.legend(frameon=False, loc="lower right")
+    ax.set(xlim=(-0.6, 8.4), ylim=(-1.3, 2.6))
+    ax.axis("off")
+    display(figure)
+
+
+def _draw_graph(ax, output, left, height):
+    """Draw the graph of one output; the output stands on the left."""
+    positions = {
+        node: (left + depth, height + row - (len(column) - 1) / 2)
+        for depth, column in enumerate(_columns_of(output))
+        for row, node in enumerate(column)
+    }
+    boxes = {node: _box(ax, node, position, output) for node, position in positions.items()}
+    for node, (x, y) in positions.items():
+        for following, _ in node.next_functions:
+            if following is None:
+                continue
+            # around the operators that stand in between
+            far = positions[following][0] - x > 1
+            bend = f"arc3,rad={far * (-0.16 if y > height else 0.17)}"
+            arrow = {"arrowstyle": "->", "color": GREY, "connectionstyle": bend}
+            arrow |= {"patchA": boxes[node], "patchB": boxes[following]}
+            ax.annotate("", positions[following], (x, y), arrowprops=arrow)
+
+
+def _box(ax, node, position, output):
+    """Draw one operator of a graph."""
+    kept = [tensor for tensor in _kept_by(node) if tensor.numel() >= output.numel()]
+    largest = max((tensor.itemsize for tensor in kept), default=0)
+    colour = {0: "white", 1: COLOURS[4]}.get(largest, COLOURS[5])
+    name = node.name().split("::")[-1].partition("Backward")[0].strip("_")
+    name = name.replace("AccumulateGrad", "x")
+    style = {"fontsize": 9, "bbox": {"boxstyle": "round", "fc": colour, "ec": GREY}}
+    return ax.text(*position, name, ha="center", va="center", **style).get_bbox_patch()
+
+
+def _kept_by(node):
+    """The tensors that an operator of a graph keeps."""
+    fields = [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
+    fields += getattr(node, "saved_tensors", ())
+    return [field for field in fields if isinstance(field, torch.Tensor)]
+
+
+def _columns_of(output):
+    """The operators behind an output, in columns by the longest path to them."""
+    depths, waiting = {}, [(output.grad_fn, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if node is not None and depths.get(node, -1) < depth:
+            depths[node] = depth
+            waiting += [(following, depth + 1) for following, _ in node.next_functions]
+    last = max(depths.values())
+    return [[node for node in depths if depths[node] == depth] for depth in range(last + 1)]
+
+
+def draw_board(board):
+    """Draw time and kept bytes of each form, as multiples of ReLU's; returns the picture.
+
+    board  {name: (interval of times as long, times the bytes)}
+    """
+    figure, panels = canvas(8.5, 1.0 + 0.36 * len(board), columns=2)
+    panels[0].set_yticks(range(len(board)), list(board))
+    panels[1].set_yticks(range(len(board)), [])
+    for row, (times, kept) in enumerate(board.values()):
+        panels[0].plot([times.low, times.high], [row, row], color=COLOURS[0], lw=4, alpha=0.6)
+        panels[0].plot(times.median, row, "o", color=COLOURS[0], ms=7)
+        panels[1].plot(kept, row, "s", color=COLOURS[1], ms=7)
+        for ax, value in ((panels[0], times.median), (panels[1], kept)):
+            ax.annotate(
+                shown(value, "x"), (1.02, row), xycoords=("axes fraction", "data"), va="center"
+            )
+    for ax, label in zip(panels, ("time, forward and backward", "bytes kept"), strict=True):
+        ax.axvline(1, color=GREY, lw=1)
+        ax.set(xlabel=f"{label} (times ReLU's)", ylim=(len(board) - 0.5, -0.5))
+        ax.margins(x=0.12)
+    log_axis(panels[0], "x", "{:g}".format)
+    panels[1].set_xlim(0, None)
+    display(figure)
+    return figure
+
+
+# --- what the compiler writes ---
+
+
+def kernels(function, *inputs):
+    """Return {name: source} of the kernels that torch.compile writes during `function(*inputs)`."""
+    uncached = autograd_config.patch(enable_autograd_cache=False)  # a cache would write nothing
+    with inductor_config.patch(fx_graph_cache=False), uncached:
+        _, codes = run_and_get_code(function, *inputs)
+    kernel = re.compile(r"^(\w+) = async_compile\.\w+\(.*?'''(.*?)'''", re.MULTILINE | re.DOTALL)
+    return dict(pair for code in codes for pair in kernel.findall(code))
+
+
+def loop_of(source):
+    """Return the loop of a generated kernel, without casts and type names, its constants put in."""
+    noise = r"static_cast<\w+>|at::vec::|decltype\(\w+\)::|inductor_vec_mask_cast<.*?>|std::"
+    noise = rf"{noise}|Vectorized<\w+>::|VecMask<\w+,\d>|Vectorized<\w+>|auto "
+    lines = [re.sub(noise, "", line.strip()) for line in source.splitlines()]
+    lines = [line for line in dict.fromkeys(lines) if re.match(r"for|tmp", line)]
+    names, loop = {}, []
+    for line in lines:
+        line = re.sub(r"\btmp\d+\b(?! =)", lambda name: names.get(name[0], name[0]), line)
+        another = re.fullmatch(r"(tmp\d+) = \(*(-?[\w.]+)\)*;", line)
+        if another:  # a constant, or a second name
+            names[another[1]] = another[2]
+        else:
+            loop.append(line)
+    return "\n".join(loop)
+
+
+def wrapped(function, fused):
+    """Return {name: form} of an activation that is wrapped alone: compiled, and as TorchScript.
+
+    fused  the compiled form, or None; TorchScript is left out where torch has none
+    """
+    forms = {"torch.compile on it alone": fused} if fused else {}
+    try:
+        forms["TorchScript on it alone"] = scripted(function)
+    except Unavailable as error:
+        print(error)
+    return forms
+
+
+def try_tools(tools, forms):
+    """Return a table of what each tool does with each form of a function.
+
+    tools  {name: function of a form; a list that it returns is counted}
+    """
+    return pd.DataFrame(
+        {
+            name: {tool: _tried(run, form) for tool, run in tools.items()}
+            for name, form in forms.items()
+        }
+    )
+
+
+def _tried(run, form):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated, and says so
+            result = run(form)
+    except Exception as error:
+        return f"no: {type(error).__name__}"
+    return f"yes, {len(result)} operators" if isinstance(result, list) else "yes"
+
+
+# --- published and recorded tables ---
+
+STUDY = "activation-accuracy"
+
+
+def memory_table(kept):
+    """Return bytes of training beside the published ones, as multiples of ReLU's.
+
+    kept  Series: bytes by variant, named as in the published table
+    """
+    known = published.table("activation-memory").set_index("variant")["memory_bytes"]
+    columns = {
+        "bytes kept, here": kept / kept["ReLU"],
+        "RTX 4090, all memory": known / known["ReLU"],
+    }
+    table = pd.DataFrame(columns).astype(float).loc[list(kept.index)]
+    return table.map(lambda value: "–" if pd.isna(value) else f"{value:.2f} x")
+
+
+def recorded_accuracies():
+    """Return {(activation, compiled): interval of the accuracy in percent} of what is on record."""
+    rows = recorded("trainings", experiment=STUDY)
+    rows = rows[(rows["profile"] == "lab") & rows["accuracy"].notna()]
+    names = rows["variant"].str.replace(r", seed \d+$", "", regex=True)
+    accuracies = {}
+    for name, values in rows["accuracy"].groupby(names):
+        activation = name.removesuffix(", compiled")
+        accuracies[activation, activation != name] = mean_interval(100 * values.astype(float))
+    return accuracies
+
+
+def recorded_accuracy(activation):
+    """Return the mean of the recorded accuracies of an activation, with its interval, as text."""
+    return _short(recorded_accuracies().get((activation, False)))
+
+
+def inference_table(times, accuracy):
+    """Return the published inference table with one's own and the recorded numbers beside it.
+
+    times     {batch: what `in_turn` returned, with "ReLU" first and "TC + NAME" for compiled ones}
+    accuracy  {activation: percent}
+    returns   a DataFrame, a row for each activation, plain and compiled
+    """
+    known = published.table("activations").set_index(["activation", "compiled", "batch"])
+    records = recorded_accuracies()
+    rows = {}
+    for name in [*known.index.unique("activation"), "yours"]:
+        for compiled in (False, True):
+            row = {}
+            label = f"TC + {name}" if compiled else name
+            for batch, measured in times.items():
+                own = label in measured.names
+                row[f"batch {batch}", "here"] = times_as_long(measured, label) if own else "–"
+                row[f"batch {batch}", "RTX 4090"] = _published_share(known, name, compiled, batch)
+            row["accuracy (%)", "here"] = "–" if compiled else f"{accuracy[name]:.1f}"
+            row["accuracy (%)", "recorded"] = _short(records.get((name, compiled)))
+            row["accuracy (%)", "RTX 4090"] = _published_accuracy(known, name, compiled)
+            rows[label] = row
+    return without_dashes(pd.DataFrame(rows).T.astype(str))
+
+
+def without_dashes(table):
+    """Return a table without the columns in which nothing stands but dashes."""
+    return table.loc[:, (table != "–").any()]
+
+
+def _published_share(known, name, compiled, batch):
+    """The published time as a multiple of that of ReLU, not compiled."""
+    latencies = known["latency_ms"]
+    if (name, compiled, batch) not in known.index:
+        return "–"
+    return f"{latencies[name, compiled, batch] / latencies['ReLU', False, batch]:.2f}"
+
+
+def _published_accuracy(known, name, compiled):
+    if (name, compiled, 64) not in known.index:
+        return "–"
+    return f"{100 * known['accuracy'][name, compiled, 64]:.2f}"
+
+
+def _short(interval):
+    """The mean and its 95 % interval."""
+    return f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]" if interval else "–"
+
+
+def one_image_table(runs, depths):
+    """Return how many times as fast compiling makes one image, and what a compiled call costs.
+
+    runs    {how it was measured: times of "N" and "N, TC" for each number of blocks}
+    depths  the numbers of blocks
+    """
+    rows = {}
+    for name, times in runs.items():
+        gains = {_blocks(n): str(times_as_long(times, f"{n}", f"{n}, TC")) for n in depths}
+        overhead = f"{1e3 * times.milliseconds('x + 1, TC').median:.0f}"
+        rows[name] = gains | {"overhead of a compiled call (µs)": overhead}
+    return pd.DataFrame(rows).T
+
+
+def _blocks(count):
+    return "1 block: times as fast" if count == 1 else f"{count} blocks: times as fast"
+
+
+def deviation(function, reference):
+    """Return the largest difference of two functions from -8 to 8, in double precision."""
+    x = torch.linspace(-8, 8, 16_001, dtype=torch.float64)
+    return (function(x) - reference(x)).abs().max().item()

@@ -1,0 +1,230 @@
+"""For the lesson on where training time goes: photos, a flame chart, updates, the table, a head.
+
+Each function serves one cell of the lesson; the cell shows what goes in and what comes out.
+"""
+
+import io
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+
+from labkit.data import load
+from labkit.ledger import published, recorded
+from labkit.measure.stats import Interval, bootstrap_paired
+from labkit.models import build
+from labkit.train import TrainConfig, fit, right_answers
+from labkit.train.by_name import training
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch.profiler's notes of its own
+
+PUBLISHED = {
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "optimizer_s": "optimizer",
+    "data_s": "data",
+    "total_s": "total",
+}
+VARIANTS = ["baseline", "pinned memory", "cuDNN autotuner", "TorchScript", "all", "fused optimizer"]
+# For a process of its own: 30 updates by Adam's loop, in two copies. Before update 16 one of them
+# makes and frees a tensor of 32 MB. Each update prints milliseconds, page faults, and the memory
+# that the process holds, in MiB.
+UPDATES = """
+import os, resource, sys, time, torch
+def state():
+    return 1e3 * time.thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def resident():
+    pages = int(open("/proc/self/statm").read().split()[1]) if sys.platform == "linux" else 0
+    return pages * resource.getpagesize() / 2**20
+torch.set_num_threads(1)
+weight = torch.ones(512, 512, 3, 3, requires_grad=True)
+weight.grad = torch.ones_like(weight)
+adam = torch.optim.Adam([weight], foreach=False, fused=False)
+adam.step()
+for useless in (99, 15):
+    if os.fork() == 0:
+        break
+    os.wait()
+else:
+    os._exit(0)
+for number in range(30):
+    if number == useless:
+        torch.ones(8_000_000)  # the useless line
+    (ms, faults), _, (later, more) = state(), adam.step(), state()
+    print(later - ms, more - faults, resident(), flush=True)
+os._exit(0)
+"""
+
+
+def camera_photos(count, side=512):
+    """Pictures of clothes as a camera leaves them: JPEG files with many pixels.
+
+    returns  [bytes of a file], and (count,) int64 labels
+    """
+    data = load("fashion-mnist", "train", limit=count)
+    return [_as_jpeg(image[0].numpy(), side) for image in data.images], data.labels
+
+
+def _as_jpeg(pixels, side):
+    """One file, with `side` pixels a side."""
+    file = io.BytesIO()
+    large = Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR).convert("RGB")
+    large.save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+class Photos(torch.utils.data.Dataset):
+    """(photo, label) by number; a number beyond the last begins anew, so that a loader never ends.
+
+    files, labels  as `camera_photos` returns them
+    load           opens a file when it is asked for: bytes -> tensor
+    """
+
+    def __init__(self, files, labels, load):
+        self.files, self.labels, self.load = files, labels, load
+
+    def __len__(self):
+        return 10**6
+
+    def __getitem__(self, number):
+        number %= len(self.files)
+        return self.load(self.files[number]), self.labels[number]
+
+
+def convnext(side=64, batch=4):
+    """The published ConvNeXt, each of its layers named in a profile, and random images with labels.
+
+    A hook before and after each layer opens and closes a `record_function` with its name.
+    """
+    torch.manual_seed(0)
+    network, _ = build("convnext-homebrew", classes=200)
+    for name, layer in network.named_modules():
+        if name:  # the network itself calls all others
+            _name_in_profiles(layer, _shown_name(name, layer))
+    return network.train(), torch.randn(batch, 3, side, side), torch.randint(200, (batch,))
+
+
+def _shown_name(name, layer):
+    """depthwise, norm and mlp by their names, GELU and all others by their kinds."""
+    last = name.rpartition(".")[-1]
+    return last if last.isalpha() else type(layer).__name__
+
+
+def _name_in_profiles(layer, name):
+    """Let a profile show the forward pass of a layer under its name."""
+    opened = []
+
+    def before(*_):
+        opened.append(torch.profiler.record_function(name))
+        opened[-1].__enter__()
+
+    def after(*_):
+        opened.pop().__exit__(None, None, None)
+
+    layer.register_forward_pre_hook(before)
+    layer.register_forward_hook(after)
+
+
+def boxes(profiler, narrowest=0.0005):
+    """What torch.profiler saw on the CPU, as boxes (depth, start, width, name) in milliseconds.
+
+    narrowest  share of the whole below which a box is left out
+    """
+    events = [event for event in profiler.events() if event.device_type.name == "CPU"]
+    spans = [(event.time_range.start, event.time_range.end, event.name) for event in events]
+    spans = sorted(spans, key=lambda span: (span[0], -span[1]))
+    begin, end = spans[0][0], max(stop for _, stop, _ in spans)
+    drawn, open_until = [], []
+    for start, stop, name in spans:
+        while open_until and open_until[-1] <= start:
+            open_until.pop()
+        if stop - start >= narrowest * (end - begin):
+            start_ms, width_ms = (start - begin) / 1e3, (stop - start) / 1e3
+            drawn.append((len(open_until), start_ms, width_ms, _short(name)))
+        open_until.append(stop)
+    return drawn
+
+
+def _short(name):
+    """The name of an operator as people say it."""
+    name = name.removeprefix("autograd::engine::evaluate_function: ").removeprefix("aten::")
+    return name.removeprefix("torch::autograd::")
+
+
+def useless_line():
+    """Adam's updates in a process of their own, without and with a useless line before update 16.
+
+    returns  {"without", "with"}: (30, 3) of each update milliseconds, page faults, and MiB that the
+             process holds
+    """
+    # Without malloc's small cache, which may by accident hold the end of the memory.
+    switches = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | switches
+    words = [sys.executable, "-c", UPDATES]
+    run = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    without, with_it = np.split(np.loadtxt(io.StringIO(run.stdout), ndmin=2), 2)
+    return {"without": without, "with": with_it}
+
+
+def phases_beside():
+    """The published seconds of each phase, with those that were recorded elsewhere below them.
+
+    returns  a DataFrame with a row for each place and variant; one that needs a GPU says so in its
+             total
+    """
+    tables = {"published, a GPU": published.table("training-phases").set_index("variant")}
+    rows = recorded("trainings", experiment="training-phases")
+    for hardware, own in rows[rows["profile"] == "lab"].groupby("hardware"):
+        newest = own.drop_duplicates("variant", keep="last").set_index("variant")
+        tables[f"recorded, {hardware}"] = newest.reindex(VARIANTS)
+    chosen = {place: rows[list(PUBLISHED)] for place, rows in tables.items()}
+    table = pd.concat(chosen, names=["place", "variant"])
+    table = table.rename(columns=PUBLISHED).astype(float)
+    unmeasured = table.isna()
+    table = table.map("{:.0f} s".format).mask(unmeasured, "")
+    table["total"] = table["total"].mask(unmeasured["total"], "needs a GPU")
+    return table
+
+
+class Taught(NamedTuple):
+    """Seconds of training, and (N,) bool: which test images are right."""
+
+    seconds: float
+    right: np.ndarray
+
+
+def teach(head_only, *, learning_rate, passes, images, seed=0):
+    """Let an EfficientNet-Lite0 with ImageNet's weights learn clothes: a `Taught`.
+
+    head_only      only the last layer learns
+    learning_rate  of Adam; the best of three, found with another seed
+    passes         over the images
+    images         to learn from, and as many to test on
+    """
+    form = {"optimizer": "adam", "update": "fused", "weight_decay": 0.0, "schedule": "constant"}
+    form |= {"pretrained": True, "head_only": head_only, "learning_rate": learning_rate}
+    config = TrainConfig(**form, batch=20, size=32, channels_last=True)
+    job = training("efficientnet-lite0", "fashion-mnist", config, limit=images)
+    for layer in job.network.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):  # keeps ImageNet's statistics, both ways
+            layer.eval().train = _stay
+    seconds = 0.0
+    for number in range(passes):
+        one_pass = replace(job.config, seed=seed + number)  # another order of the images
+        seconds += fit(job.network, job.train, one_pass, device=job.device).seconds
+    return Taught(seconds, right_answers(job.network, job.test, device=job.device, size=32))
+
+
+def _stay(mode=True):
+    """Stand in for `train` of a layer that is to stay in eval mode."""
+
+
+def lead(first: Taught, second: Taught) -> Interval:
+    """How many points more of the test images the first gets right, for other test images."""
+    return bootstrap_paired(100.0 * second.right, 100.0 * first.right)
