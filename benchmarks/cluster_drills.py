@@ -16,7 +16,7 @@ import psutil
 
 from benchmarks import drills
 from labkit import ledger
-from labkit.ledger.rows import Attempt, Ceiling
+from labkit.ledger.rows import Attempt, Memory
 
 QUIET = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s", "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "0"}
 ROWS = 10  # of each run of `drills.WORK`
@@ -166,7 +166,7 @@ class KillDrill:
     def counts(self):
         """What the newest run has, and what must not be."""
         path = drills.ledger_of(self.folder)
-        done, rows = passed(self.folder), ledger.find(Ceiling, path=path)
+        done, rows = passed(self.folder), ledger.find(Memory, path=path)
         keys = {row.run_key for row in done}
         every = {row.run_key for row in ledger.find(Attempt, path=path)}
         seen = {row: self.seen.get((row.batch_key, row.notebook, row.seed)) for row in done}

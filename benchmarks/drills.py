@@ -11,12 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from labkit import ledger
-from labkit.ledger.rows import Attempt, Batch, Ceiling
-from labkit.runner import keeper
+import psutil
 
+from labkit import ledger
+from labkit.ledger.rows import Attempt, Batch, Memory
+
+COURSE = Path(__file__).resolve().parents[1]
 PARAMETERS = 'profile = "lab"\nseed = 0'
 # What recap() does: the record of the last cell. The number of the present cell is the length of the input history.
 RECORD = """
@@ -32,7 +35,7 @@ ledger.add(Completion(run_key=key, cell_count=count, **done))
 WORK = """
 import os, pathlib, time
 from labkit import ledger
-from labkit.ledger.rows import Ceiling
+from labkit.ledger.rows import Memory
 
 def say(file, text):
     with open(pathlib.Path(os.environ["LABKIT_ROOT"], file), "a", encoding="utf-8") as said:
@@ -42,7 +45,7 @@ key = os.environ["LABKIT_RUN_KEY"]
 say("runtime.txt", os.environ["JUPYTER_RUNTIME_DIR"])  # a connection file there holds the key of this kernel
 say("started.txt", key)
 for number in range(10):
-    ledger.add(Ceiling(run_key=key, name=f"step-{number}", device="cpu", threads=1, samples=number))
+    ledger.add(Memory(run_key=key, name=f"step-{number}", device="cpu", threads=1, peak_bytes=number))
     say("acknowledged.txt", f"{key} step-{number}")
     time.sleep(0.05)
 """
@@ -73,6 +76,9 @@ def write_workbook(folder, notebooks, *, measures=()):
     """
     place = Path(folder) / "notebooks"
     place.mkdir(parents=True, exist_ok=True)
+    exercises = place / "exercises"  # where the checks of the course's exercises are looked for
+    if not exercises.exists():
+        exercises.symlink_to(COURSE / "notebooks" / "exercises")
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     for name, sources in notebooks.items():
         cells = []
@@ -114,12 +120,22 @@ def ledger_of(folder):
 def alive_after(folder, seconds=5.0):
     """How many processes of the workbook, its kernels and their children live after `seconds`; early when none does."""
     deadline = time.monotonic() + seconds
-    while (left := keeper.marked("LABKIT_ROOT", str(folder))) and time.monotonic() < deadline:
+    while (left := marked("LABKIT_ROOT", str(folder))) and time.monotonic() < deadline:
         time.sleep(0.1)
     return len(left)
 
 
-def wait_for(condition, seconds=90):
+def marked(name, value):
+    """Living processes whose environment says `name=value`, and all their descendants; never the caller."""
+    processes = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(name) == value and process.status() != psutil.STATUS_ZOMBIE:
+                processes |= {process, *process.children(recursive=True)}
+    return [process for process in processes if process.pid != os.getpid()]
+
+
+def wait_for(condition, seconds=400):
     """Wait until `condition()` is true; an AssertionError when it does not become so."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -141,7 +157,7 @@ def _whole(path):
 
 def lost_rows(folder):
     """Rows that a notebook was told are safe and that the ledger does not have."""
-    stored = {f"{row.run_key} {row.name}" for row in ledger.find(Ceiling, path=ledger_of(folder))}
+    stored = {f"{row.run_key} {row.name}" for row in ledger.find(Memory, path=ledger_of(folder))}
     return sorted(lines(folder, "acknowledged.txt") - stored)
 
 

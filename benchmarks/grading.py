@@ -15,8 +15,8 @@ from pathlib import Path
 
 from figures import Figures
 
+from labkit.classroom import handed_in
 from labkit.files import root
-from labkit.lesson import handed_in
 
 sys.path.insert(0, str(root() / "tests"))
 from made_up_class import write_class

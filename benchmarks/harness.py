@@ -23,7 +23,7 @@ from torch.utils.benchmark import Timer
 
 from labkit import engines, export, models
 from labkit.device import using_threads
-from labkit.lesson.verdicts import of_claim, weigh
+from labkit.lesson.verdicts import Bounds, of_claim, weigh
 from labkit.measure import Plan, SimulatedMachine, compare, latency
 from labkit.measure.stats import bootstrap_median
 
@@ -166,8 +166,9 @@ def sessions(figures, options):
         export.to_onnx(network, models.example("cnn-small", 2), path)
         for _ in repeats(5, options):
             first, again, other = (engines.load("onnxruntime", path, image, threads=1) for _ in range(3))
-            for null, baseline in {"same": first, "second": (first, again)}.items():
-                row = compare({"a": baseline, "b": other}, inputs=[image], tolerance=0, device="cpu")["b"]
+            for null, second in {"same": None, "second": again}.items():
+                arms = {"a": first, "b": other}
+                row = compare(arms, second_session=second, inputs=[image], tolerance=0, device="cpu")["b"]
                 called[null].append(row.verdict != "not distinguishable")
     figures.add("sessions_called_different_same_session", 100 * np.mean(called["same"]), unit="%")
     at_most = 20 if options.quick else 5
@@ -189,7 +190,7 @@ def flips(figures, options):
             rows = [one_race(network, path, inputs, plan) for _ in range(fresh)]
         for engine in ("onnxruntime", "openvino"):
             bound = rows[0][engine].median
-            told = Counter(of_claim(weigh(row[engine]), lambda low, high, at=bound: low >= at)[0] for row in rows)
+            told = Counter(of_claim(weigh(row[engine]), Bounds(at_least=bound))[0] for row in rows)
             print(f"# {name}, batch {batch}, {engine}: {bound:.2f} x; {dict(told)}")
             judged, flipped = judged + fresh, flipped + min(told["holds"], told["fails"])
     figures.add("flips_races", judged)
@@ -198,9 +199,10 @@ def flips(figures, options):
 
 def one_race(network, path, inputs, plan):
     """Both engines against eager, all of them new sessions; a second copy of the network is the null arm."""
-    arms = {"eager": tuple(engines.load("eager", copy.deepcopy(network), inputs, threads=1) for _ in range(2))}
+    first, again = (engines.load("eager", copy.deepcopy(network), inputs, threads=1) for _ in range(2))
+    arms = {"eager": first}
     arms |= {name: engines.load(name, path, inputs, threads=1) for name in ("onnxruntime", "openvino")}
-    return compare(arms, inputs=[inputs], tolerance=1e-2, device="cpu", plan=plan)
+    return compare(arms, second_session=again, inputs=[inputs], tolerance=1e-2, device="cpu", plan=plan)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from labkit import text
 from labkit.errors import LabError
 from labkit.measure.stats import bootstrap_paired
 from labkit.quantize import Limit, all_outputs, automatic, float_nodes, observe, static
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.sensitivity import multiply_adds_by_node
 
 POINTS, LEAST_IN_INT8 = 0.5, 80  # at most so many points of other answers, with at least so many % in INT8

@@ -15,7 +15,7 @@ from labkit import export, models, text
 from labkit.data import load
 from labkit.models import minilm
 from labkit.models import trained as ready
-from labkit.quantize import Again, Calibration
+from labkit.quantize import Calibration, LazyBatches
 
 SEEN, JUDGED, TESTED = 128, 2000, 4000
 TOKENS = 32  # of a paragraph
@@ -113,7 +113,8 @@ def fit_images(network, images, channels, side):
 def pictures(images, side, channels):
     """A `Calibration` with images of this size; grey as colour where there are three channels."""
     grey = Calibration.of(images, count=len(images), size=side)
-    return Calibration(Again(lambda: (np.repeat(part, channels, 1) for part in grey.batches)), grey.source, grey.labels)
+    batches = LazyBatches(lambda: (np.repeat(part, channels, 1) for part in grey.batches))
+    return Calibration(batches, grey.source, grey.labels)
 
 
 def sentences(name, folder, quick):
@@ -128,7 +129,7 @@ def paragraphs():
     held = text.paragraphs()
     rows = minilm.tokens([each.text for each in held], longest=TOKENS)
     order = np.random.default_rng(0).permutation(len(rows))
-    return text.padded(rows, TOKENS).numpy()[order], np.array([each.lesson >= "11" for each in held], np.int64)[order]
+    return text.padded(rows, TOKENS).numpy()[order], np.array([each.lesson >= "12" for each in held], np.int64)[order]
 
 
 def read(tokens, labels, *parts):

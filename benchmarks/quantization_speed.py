@@ -10,7 +10,7 @@ from quantization_peers import PEERS
 from labkit import engines
 from labkit.engines import fidelity
 from labkit.measure import Plan, compare
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 
 ENGINES = ("onnxruntime", "openvino")
 OURS = "for_"  # begins the name of our file for an engine

@@ -21,6 +21,8 @@ import torch
 from figures import Figures
 
 from labkit import compress
+from labkit.capstone.judge import score
+from labkit.capstone.order import FULL, QUICK, ExamSize, Submission
 from labkit.compress import Distillation
 from labkit.data import load
 from labkit.device import using_threads
@@ -29,7 +31,6 @@ from labkit.files import root
 from labkit.methods import Loss
 from labkit.models.trained import trained
 from labkit.quantize import static
-from labkit.ship import FULL, QUICK, ExamSize, Submission, score
 from labkit.train import TrainConfig, fit
 
 sys.path.insert(0, str(root() / "tests"))
@@ -53,12 +54,18 @@ def main():
 
 def refused(figures, folder, kind, files):
     """Each file without a medal and with the right reason."""
-    made = ship_cheats.make_all(files, folder)
-    found = score([Submission(path, name=name) for name, path in made.items()], size=ExamSize(images=250, rounds=140))
-    right = [each.refused and re.search(files[each.name][0], each.reasons[0]) for each in found]
-    print("\n".join(f"#     {each}" for each, so in zip(found, right, strict=True) if not so))
-    figures.add(f"{kind}_refused_with_the_reason", sum(map(bool, right)), at_least=len(files))
-    figures.add(f"medals_for_{kind}", sum(each.medal is not None for each in found), at_most=0)
+    submissions = [Submission(path, name=name) for name, path in ship_cheats.make_all(files, folder).items()]
+    refused_with_the_reason = 0
+    medals_given = 0
+    for result in score(submissions, size=ExamSize(images=250, rounds=140)):
+        reason, _ = files[result.name]
+        if result.refused and re.search(reason, result.reasons[0]):
+            refused_with_the_reason += 1
+        else:
+            print(f"#     {result}")
+        medals_given += result.medal is not None
+    figures.add(f"{kind}_refused_with_the_reason", refused_with_the_reason, at_least=len(files))
+    figures.add(f"medals_for_{kind}", medals_given, at_most=0)
 
 
 def cheats(figures, folder, quick):
@@ -77,8 +84,8 @@ def recipe(folder, *, share, images, epochs, name, rank=0):
     example = torch.zeros(1, 1, 28, 28)
     small = compress.without_channels(whole, example, share, scope="layer")
     if rank:
-        place = next(place for place, layer in enumerate(small) if isinstance(layer, torch.nn.Linear))
-        small[place] = thin(small[place], rank)
+        position = [isinstance(layer, torch.nn.Linear) for layer in small].index(True)
+        small[position] = thin(small[position], rank)
     settings = {"epochs": epochs, "batch": 32, "learning_rate": 3e-3, "weight_decay": 0.0, "channels_last": True}
     with using_threads(1):
         teacher = Distillation(copy.deepcopy(whole), remember=True)
@@ -88,7 +95,7 @@ def recipe(folder, *, share, images, epochs, name, rank=0):
 
 
 def without_notes(path):
-    """The same file without the exporter's notes, as lesson 19 hands it in: they count as bytes."""
+    """The same file without the exporter's notes, as lesson 20 hands it in: they count as bytes."""
     model = onnx.load(path)
     for part in (*model.graph.node, *model.graph.input, *model.graph.output):
         del part.metadata_props[:]
@@ -113,10 +120,11 @@ def honest(folder):
 
 def medals(figures, folder, quick):
     """The honest file again and again: other pictures each time, the same medal."""
-    tries = [one(honest(folder), QUICK) for _ in range(3 if quick else 10)]
-    print("#     " + "; ".join(f"{each.medal} {each.points}" for each in tries))
-    figures.add("different_medals", len({each.medal for each in tries}), at_most=1)
-    figures.add("honest_at_least_silver", sum(each.medal in ("silver", "gold") for each in tries), at_least=len(tries))
+    results = [one(honest(folder), QUICK) for _ in range(3 if quick else 10)]
+    print("#     " + "; ".join(f"{result.medal} {result.points}" for result in results))
+    figures.add("different_medals", len({result.medal for result in results}), at_most=1)
+    silver_or_gold = sum(result.medal in ("silver", "gold") for result in results)
+    figures.add("honest_at_least_silver", silver_or_gold, at_least=len(results))
 
 
 def one(path, size):
@@ -142,14 +150,14 @@ def busy(figures, folder, quick):
 
 def gold(figures, folder, quick):
     """Gold is hard, and can be reached: seven tenths of the channels gone, a thin layer, healed for longer."""
-    found = one(recipe(folder, share=0.7, rank=32, images=8192, epochs=6, name="gold"), FULL)
-    print(f"#     {found}")
-    figures.add("gold_reached", found.medal == "gold", at_least=1)
+    result = one(recipe(folder, share=0.7, rank=32, images=8192, epochs=6, name="gold"), FULL)
+    print(f"#     {result}")
+    figures.add("gold_reached", result.medal == "gold", at_least=1)
 
 
 def lesson(figures, folder, quick):
-    """How long lesson 19 takes in the profile quick."""
-    figures.lesson("19", at_most=30)
+    """How long lesson 20 takes in the profile quick."""
+    figures.lesson("20", at_most=30)
 
 
 PARTS = {"cheats": cheats, "hostile": hostile, "medals": medals, "busy": busy, "gold": gold, "lesson": lesson}

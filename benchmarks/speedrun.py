@@ -12,9 +12,10 @@ import argparse
 import numpy as np
 from figures import Figures
 
-from labkit.lesson.verdicts import of_claim, weigh
+from labkit.capstone.race import RACES, race
+from labkit.capstone.recipe import recipe_of
+from labkit.lesson.verdicts import Bounds, of_claim, weigh
 from labkit.measure.stats import mean_ratio
-from labkit.ship import RACES, race, recipe_of
 
 # SGD with momentum, a rate of 0.1 down a cosine, batch 128, random crop and flip: main.py of
 # github.com/kuangliu/pytorch-cifar, with fewer epochs
@@ -57,7 +58,7 @@ def speedrun(figures, against, count, said):
     for other, least in ((reference, 3), (standard, 2)):
         ratio = mean_ratio(other.seconds, best.seconds) if other.seconds and best.seconds else None
         figures.add(f"best_against_{other.name}", ratio and ratio.mean, at_least=least, unit="x")
-        verdict, _ = of_claim(weigh(ratio), lambda low, high, least=least: low >= least)
+        verdict, _ = of_claim(weigh(ratio), Bounds(at_least=least))
         found.append(verdict)
         print(f"# {ratio}: {verdict}")
     said.append(tuple(found))

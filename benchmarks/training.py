@@ -27,8 +27,9 @@ from labkit import models
 from labkit.data import ImageSet
 from labkit.data._published import published
 from labkit.data._readers import tiny_imagenet
+from labkit.experiments.convnext_training import VARIANTS, one_step, order_of_turn, timed_step, training_arm
 from labkit.files import sha256
-from labkit.ledger._recorded import page_of, write_page
+from labkit.ledger._record import page_of, write_page
 from labkit.ledger.rows import Training
 from labkit.measure import Clock, Plan, compare
 from labkit.measure.stats import mean_ratio
@@ -37,8 +38,6 @@ from labkit.methods.lars import LARS
 from labkit.train import accuracy
 
 GHOSTS = 32
-WAYS = {"vanilla": {}, "compile": {"compiled": True}, "AMP": {"amp": True}}
-WAYS |= {"compile + AMP": {"compiled": True, "amp": True}}
 
 
 def main():
@@ -82,16 +81,6 @@ def step_arm(model, x, y, *, compiled=False, amp=False, channels_last=False, tf3
         return one_step(network, optimizer, x, y, amp=amp)
 
     return step
-
-
-def one_step(network, optimizer, x, y, *, amp):
-    """Train on a batch; the loss."""
-    optimizer.zero_grad(set_to_none=True)
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=amp):
-        loss = F.cross_entropy(network(x), y)
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
 
 
 def step(figures, options):
@@ -253,10 +242,12 @@ def tiny(figures, options, batch=128):
     # the first step of a way compiles: it counts as long as the others
     seconds = {way: [len(times) * np.mean(times[1:]), *map(np.sum, rest)] for way, (times, *rest) in taken.items()}
     seen = f"{data.name} at 64 x 64, {len(data):,} images, {options.epochs} epochs"
-    about = {"study": "convnext-tiny-imagenet", "model": "convnext-homebrew", "dataset": seen, "images": len(data)}
+    network = "convnext-homebrew"
+    about = {"study": "convnext-tiny-imagenet", "model": network, "network": network, "dataset": seen}
+    about |= {"images": len(data)}
     about |= {"device": str(options.device), "threads": torch.get_num_threads(), "batch": batch}
     rows = []
-    for way in WAYS:
+    for way in VARIANTS:
         total = float(np.mean(seconds[way]))
         figures.add(f"tiny_epoch_{way}".replace(" ", ""), total, unit="s")
         figures.add(f"tiny_accuracy_{way}".replace(" ", ""), right[way])
@@ -265,7 +256,8 @@ def tiny(figures, options, batch=128):
     if options.record:
         machine = devices.describe()
         known = {"machines": [machine], "trainings": rows}
-        page = page_of(machine, known, hardware=machine.title, profile="lab", commit=devices.commit())
+        about = {"profile": "lab", "commit": devices.commit(), "experiment": "convnext-training"}
+        page = page_of(machine, known, hardware=machine.title, **about)
         write_page(options.record, page)
 
 
@@ -283,35 +275,18 @@ def _trained_in_turns(data, test, batch, options):
     """
     torch.manual_seed(0)
     first = models.build("convnext-homebrew", classes=len(data.classes))[0].to(options.device)
-    arms = {way: _training_arm(first, options.epochs * (len(data) // batch), **form) for way, form in WAYS.items()}
-    taken, right = {way: [] for way in WAYS}, {}
+    arms = {way: training_arm(first, options.epochs * (len(data) // batch), **form) for way, form in VARIANTS.items()}
+    taken, right = {way: [] for way in VARIANTS}, {}
     for epoch in range(options.epochs):
         for way, (network, _) in arms.items():
             network.train()
             taken[way].append([])
         for turn, (x, y) in enumerate(data.batches(batch, device=options.device, seed=epoch, drop_last=True)):
-            for way in [*WAYS][turn % len(WAYS) :] + [*WAYS][: turn % len(WAYS)]:
-                begin = time.perf_counter()
-                arms[way][1](x, y)
-                devices.synchronize(options.device)
-                taken[way][-1].append(time.perf_counter() - begin)
+            for way in order_of_turn(list(VARIANTS), turn):
+                taken[way][-1].append(timed_step(arms[way][1], x, y))
         right = {way: accuracy(network, test, device=options.device) for way, (network, _) in arms.items()}
         print(f"# epoch {epoch + 1}: " + ", ".join(f"{way} {share:.4f}" for way, share in right.items()), flush=True)
     return taken, right
-
-
-def _training_arm(first, steps, *, compiled=False, amp=False):
-    """(a copy of the network, a function that trains it on a batch)"""
-    network = copy.deepcopy(first)
-    run = torch.compile(network, dynamic=False) if compiled else network
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps)
-
-    def train(x, y):
-        one_step(run, optimizer, x, y, amp=amp)
-        schedule.step()
-
-    return network, train
 
 
 PARTS = {"step": step, "ghost": ghost, "lars": lars, "convnext": convnext, "tiny": tiny}

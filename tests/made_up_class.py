@@ -1,10 +1,12 @@
-"""A class of thirty that hands in lessons 00 and 01: right, wrong, and everything that could stop a grading."""
+"""A class of thirty that hands in lessons 03 and 01: right, wrong, and everything that could stop a grading."""
 
 import json
 
 from labkit.lesson import exercises
 from labkit.lesson.syllabus import lessons
 
+TASKS = tuple(task.id for task in exercises.of("03_what_limits_speed"))
+LEFT_OUT = tuple(task for task in TASKS if task not in ("image-bytes", "least-seconds"))  # grading takes time
 HEAD = "def image_bytes(images, height, width, bytes_per_value):\n"
 CHECK = '\n\n\nimage_bytes = exercise("image-bytes").check(image_bytes)'
 RIGHT = "return images * height * width * bytes_per_value"
@@ -49,8 +51,8 @@ def _page(number):
     return lesson.path.name, page
 
 
-def _without(page, name):
-    return page | {"cells": [cell for cell in page["cells"] if name not in exercises.asked(cell["source"])]}
+def _without(page, *names):
+    return page | {"cells": [cell for cell in page["cells"] if not {*names} & {*exercises.ids_in(cell["source"])}]}
 
 
 def _with(page, body):
@@ -58,7 +60,7 @@ def _with(page, body):
     return page | {
         "cells": [
             cell | {"source": HEAD + "    " + body + CHECK}
-            if "image-bytes" in exercises.asked(cell["source"])
+            if "image-bytes" in exercises.ids_in(cell["source"])
             else cell
             for cell in page["cells"]
         ]
@@ -67,19 +69,21 @@ def _with(page, body):
 
 def write_class(folder, names=None):
     """Write what each student hands in: {(student, exercise): (verdict, words)} where it does not pass."""
-    (first, page), (second, other) = _page(0), _page(1)
+    (first, page), (second, other) = _page(3), _page(1)
+    page = _without(page, *LEFT_OUT)
     papers = {name: {first: json.dumps(_with(page, body))} for name, (body, _, _) in ANSWERS.items()}
     expected = {(name, "image-bytes"): (verdict, words) for name, (_, verdict, words) in ANSWERS.items()}
-    papers["yan"] = {first: json.dumps(_without(_without(page, "image-bytes"), "least-seconds"))}
+    expected |= {(name, task): ("missing", "its cell is gone") for name in ANSWERS for task in LEFT_OUT}
+    papers["yan"] = {first: json.dumps(_without(page, *TASKS))}
     papers["zoe"] = {first: "{ no notebook"}
     papers["abe"] = {first: ""}
     papers["ben"] = {first: "[" * 10**6}
-    papers["cleo"] = {first: json.dumps(page), "00_start_here (1).ipynb": json.dumps(page)}
+    papers["cleo"] = {first: json.dumps(page), "03_what_limits_speed (1).ipynb": json.dumps(page)}
     papers["don"] = {}
-    expected |= {("yan", task): ("missing", "its cell is gone") for task in ("image-bytes", "least-seconds")}
+    expected |= {("yan", task): ("missing", "its cell is gone") for task in TASKS}
     for name, words in {"zoe": "JSON", "abe": "JSON", "ben": "RecursionError", "cleo": "Several notebooks"}.items():
-        expected |= {(name, task): ("not graded", words) for task in ("image-bytes", "least-seconds")}
-    expected |= {("don", task): ("missing", "No notebook") for task in ("image-bytes", "least-seconds")}
+        expected |= {(name, task): ("not graded", words) for task in TASKS}
+    expected |= {("don", task): ("missing", "No notebook") for task in TASKS}
     for name in names or papers:
         for paper, text in (papers[name] | {second: json.dumps(other)}).items():
             (folder / name).mkdir(parents=True, exist_ok=True)

@@ -4,11 +4,11 @@ from labkit import device, ledger
 from labkit.ledger.rows import (
     Answer,
     Attempt,
-    Ceiling,
     Claim,
     Completion,
     Deployment,
     LessonAnswer,
+    Memory,
     Prediction,
     RaceScore,
     Run,
@@ -22,7 +22,7 @@ ANSWER = {"value": 1.41, "low": 1.31, "high": 1.52, "unit": "x", **LIMITS}
 
 def write_lesson(
     run_key="r1",
-    notebook="00_start_here",
+    notebook="03_what_limits_speed",
     *,
     sentence="bf16 is faster",
     started="2026-01-01T10:00:00+00:00",
@@ -43,14 +43,14 @@ def write_lesson(
         Claim(**at, claim_id="e", sentence="it is cheap", verdict="inconclusive", reason="no energy counter"),
         Prediction(**at, prediction_id="p", question="How much?", answer="2", source="default", result="2.16463"),
         Answer(**at, exercise_id="image-bytes", verdict="unsolved", message="Nothing here yet."),
-        Ceiling(**at, name="copy", device="cpu", threads=2, bytes_per_s=3e10, noisy=True),
+        Memory(**at, name="copy", device="cpu", threads=2, peak_bytes=300, noisy=True),
         Deployment(**at, model="small", batch=1, accuracy=0.7, latency_p50_ms=0.5, size_bytes=10**6, **MODEL),
         Deployment(**at, model="large", batch=1, accuracy=0.9, latency_p50_ms=5.0, size_bytes=10**8, **MODEL),
         Deployment(**at, model="int8", batch=1, reason="this CPU has no int8 instructions", **MODEL),
     )
 
 
-def write_attempt(run_key="r1", notebook="00_start_here", *, status="passed", reason=None, output=None, **where):
+def write_attempt(run_key="r1", notebook="03_what_limits_speed", *, status="passed", reason=None, output=None, **where):
     """What the runner keeps of one try; `where` is a seed and a host."""
     when = "2026-01-01T10:00:00+00:00"
     row = Attempt(

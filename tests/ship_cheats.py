@@ -244,11 +244,13 @@ def loop_of_2_to_the_31():
     return graph(nodes, tensors | {"rounds": np.array(2**31), "yes": np.array(True)})
 
 
-def external_data():
+def external_data(location="../weights.bin", offset=None):
     """Weights in a file beside it, which is not handed in."""
     model = honest_file()
-    onnx.external_data_helper.set_external_data(model.graph.initializer[0], "../weights.bin")
-    model.graph.initializer[0].ClearField("raw_data")
+    weight = model.graph.initializer[0]
+    length = len(weight.raw_data)
+    onnx.external_data_helper.set_external_data(weight, location, offset=offset, length=offset and length)
+    weight.ClearField("raw_data")
     return model
 
 
@@ -263,7 +265,11 @@ HOSTILE = {
     "more memory for each picture": ("allocat", more_memory_per_picture),
     "10 GB of constants": ("more memory than", constants_of_10_gb),
     "a loop of 2^31 steps": ("chooses its way", loop_of_2_to_the_31),
-    "external data": ("weights is missing", external_data),
+    "external data": ("takes weights from another file", external_data),
+    **{
+        f"weights of {name}": ("takes weights from another file", functools.partial(external_data, name, 1000))
+        for name in ("reference.onnx", "0.onnx", "submission.onnx")
+    },
     "one picture at a time only": ("another form", another_form),
 }
 

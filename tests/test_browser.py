@@ -50,14 +50,15 @@ SMALL_LESSON = (
     'image_bytes = exercise("image-bytes").check(image_bytes)',
     'reveal("how-much", 4)',
     "from labkit.train.watch import progress_bar\n\nwith progress_bar(4, 0) as bar:\n    for _ in range(4):\n"
-    "        time.sleep(0.5)\n        bar.update()\nprint('trained')",
-    "with progress_bar(9, 1) as bar:\n    time.sleep(60)",
+    "        time.sleep(2)\n        bar.update()\nprint('trained')",
+    "with progress_bar(9, 1) as bar:\n    time.sleep(600)",
 )
 
 
 def small_lesson(folder):
     """A root with one short lesson, under the name that opens first."""
     (folder / "notebooks").mkdir(parents=True)
+    (folder / "notebooks" / "exercises").symlink_to(root() / "notebooks" / "exercises")
     (folder / "data").symlink_to(root() / "data")
     page = nbformat.read(root() / "notebooks" / "00_start_here.ipynb", as_version=4)
     page.cells = list(map(nbformat.v4.new_code_cell, SMALL_LESSON))
@@ -127,15 +128,12 @@ def page_of(address):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page(viewport={"width": 1300, "height": 1600})
-        page.set_default_timeout(120_000)
+        page.set_default_timeout(400_000)  # busy machines need minutes where others need seconds
         asked = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto(address)
         try:
             yield page, asked
-        except Exception:
-            keep_screenshot(page, "failure")
-            raise
         finally:
             browser.close()
 
@@ -144,11 +142,14 @@ def cell_with(page, text):
     return page.locator(".jp-CodeCell", has=page.locator(f'.cm-content:has-text("{text}")')).first
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_artifacts):
     need_browser()
     folder = copy_of_the_course(tmp_path / "course")
-    with jupyterlab(folder) as address, page_of(address) as (page, asked):
+    with (
+        jupyterlab(folder) as first,
+        page_of(first.replace("00_start_here", "03_what_limits_speed")) as (page, asked),
+    ):
         said = watch(page)
         wait_until_ready(page)
         page.evaluate(RUN_ALL)
@@ -163,11 +164,10 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
             'image_bytes = exercise("image-bytes").check(image_bytes)'
         )
         page.keyboard.press("Shift+Enter")
-        cell.locator("text=Well done.").wait_for()
+        cell.locator("text=Well done").wait_for()
 
         page.locator('button.jupyter-button:has-text("memory")').first.click()
         page.locator("text=Your answer: memory").wait_for()
-        keep_screenshot(page)
         answers = ledger.load("answers").set_index("exercise_id")["verdict"]
         assert answers["image-bytes"] == "passed"
         prediction = ledger.load("predictions").set_index("prediction_id").loc["row-bound"]
@@ -176,10 +176,11 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
         found, used = look(page, asked, said)
 
     assert not any(found.values()), found
-    assert used == 7  # all predictions of the lesson
+    lesson = nbformat.read(root() / "notebooks" / "03_what_limits_speed.ipynb", as_version=4)
+    assert used == sum(cell.source.count("predict(\n") for cell in lesson.cells)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_lesson_runs_is_used_by_keyboard_and_looks_right_in_both_themes_and_when_opened_again(tmp_path):
     need_browser()
     with jupyterlab(copy_of_the_course(tmp_path / "course")) as first:
@@ -201,13 +202,13 @@ def run_cell(page, text):
     return cell
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_path, own_artifacts):
     need_browser()
     folder = small_lesson(tmp_path / "course")
     with jupyterlab(folder) as address, page_of(address) as (page, _):
         wait_until_ready(page)
-        run_cell(page, "import exercise").locator("text=profile").wait_for()
+        run_cell(page, "import exercise").locator("text=profile").first.wait_for()
         asked = run_cell(page, "How much?")
         for answer in ("3", "5", "7", "9", "11"):
             asked.locator("input[type=text]").fill(answer)
@@ -240,7 +241,6 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         page.evaluate(COMMAND, "notebook:interrupt-kernel")
         stopped.locator("text=You stopped it, 1 of 9 steps done").wait_for()
         assert len(stopped.locator(".jp-OutputArea-output").last.inner_text().splitlines()) < 40
-        keep_screenshot(page, "widgets")
         page.evaluate(SAVE)
         page.evaluate(STOP)
 
@@ -249,15 +249,14 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         page.wait_for_function(LOADED)
         assert page.locator("text=model not found").count() == 0
         assert page.locator("text=/\\d%/").count() == 0, "a bar that is done leaves nothing"
-        keep_screenshot(page, "reopened")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_what_a_student_answered_can_be_read_when_the_kernel_was_started_anew(tmp_path, own_artifacts):
     need_browser()
     with jupyterlab(small_lesson(tmp_path / "course")) as address, page_of(address) as (page, _):
         wait_until_ready(page)
-        run_cell(page, "import exercise").locator("text=profile").wait_for()
+        run_cell(page, "import exercise").locator("text=profile").first.wait_for()
         asked = run_cell(page, "How much?")
         asked.locator("input[type=text]").fill("3")
         asked.locator('button:has-text("Record")').click()
@@ -266,10 +265,3 @@ def test_what_a_student_answered_can_be_read_when_the_kernel_was_started_anew(tm
             page.evaluate(step)
         page.reload()
         page.locator("text=Your answer: 3 x").wait_for()
-
-
-def keep_screenshot(page, name="00_start_here"):
-    """A picture of the page, where `$LABKIT_SCREENSHOTS` names a folder for it."""
-    folder = os.environ.get("LABKIT_SCREENSHOTS")
-    if folder:
-        page.screenshot(path=str(Path(folder) / f"{name}.png"))

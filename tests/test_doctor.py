@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from labkit import device, doctor
+from labkit import device, doctor, engines
 from labkit.device import packages
-from labkit.device.packages import check, install
+from labkit.device.packages import Check, check, install
 
 
 def test_everything_needed_is_here_and_what_is_missing_has_a_fix():
@@ -68,3 +68,30 @@ def test_a_ledger_that_cannot_be_written_is_reported_not_raised(monkeypatch, tmp
     found = doctor._tried("ledger", doctor._ledger)
     assert (found.ok, found.needed) == (False, True)
     assert "move it away" in found.fix
+
+
+@pytest.mark.parametrize("rtx", [True, False])
+def test_without_tensorrt_and_pycuda_it_says_what_stands_in_what_that_does_not_show_and_the_command(monkeypatch, rtx):
+    here = {"tensorrt-rtx-cu13-bindings": "1.7"} if rtx else {}
+    monkeypatch.setattr(packages, "_version", here.get)
+    monkeypatch.setattr(packages, "_import_problem", lambda module: None)
+    found = {each.name: each for each in engines.get("tensorrt").check()}
+    assert (found["tensorrt"].ok, found["pycuda"].ok) == (False, False)
+    assert ("TensorRT-RTX builds engines" in found["tensorrt"].detail) is rtx
+    assert "no time of an engine and no tactics" in found["tensorrt"].detail
+    assert "labkit gpu" in found["tensorrt"].fix
+    assert "rehearsal" in found["pycuda"].detail and "no time" in found["pycuda"].detail
+
+
+def test_the_last_line_names_all_that_is_not_here(monkeypatch):
+    checks = [Check("torch", True, "2", needed=True), Check("tensorrt", False, "no"), Check("pycuda", False, "no")]
+    assert doctor.verdict(checks).startswith("What every lesson needs is here. Not here: tensorrt, pycuda.")
+    assert doctor.verdict(checks[:1]) == "What every lesson needs is here."
+    assert doctor.verdict([*checks, Check("onnx", False, "no", needed=True)]) == "Missing and needed: onnx"
+
+
+def test_without_a_gpu_it_names_the_command_for_a_machine_that_has_one(monkeypatch):
+    monkeypatch.setattr(device, "describe", lambda: device.machine.Machine(machine_key="k"))
+    found = doctor._gpu()
+    assert not found.ok
+    assert "labkit gpu" in found.fix and "python -m labkit.gpu" in found.fix

@@ -33,5 +33,24 @@ def test_an_error_of_the_operating_system_names_the_file_and_what_to_do():
     words = str(errors.explained(OSError(errno.ENOSPC, "No space left on device", "ledger.sqlite")))
     assert "No space left on device: 'ledger.sqlite'" in words
     assert "next: free some disk space" in words
+    words = str(errors.explained(OSError(errno.ENOLCK, "No locks available", ".batch.lock")))
+    assert "cannot lock files: LABKIT_ARTIFACTS=FOLDER on a local disk" in words
     assert "next:" in str(errors.explained(OSError("something odd")))
     assert "next:" in str(errors.explained(OSError()))
+
+
+def test_the_refused_write_behind_a_library_s_error_is_found():
+    words = {
+        "Error while serializing: I/O error: No space left on device (os error 28)": errno.ENOSPC,
+        "[('a', 'b', '[Errno 27] File too large')]": errno.EFBIG,
+        "[enforce fail at inline_container.cc:671] . unexpected pos 576 vs 534": errno.ENOSPC,
+    }
+    assert {text: errors.disk_error(RuntimeError(text)).errno for text in words} == words
+    behind = RuntimeError("a writer gave up")
+    behind.__context__ = OSError(errno.EROFS, "read-only")
+    assert errors.disk_error(behind).errno == errno.EROFS
+
+
+def test_an_error_that_is_no_refused_write_stays_what_it_is():
+    for error in (RuntimeError("shapes differ"), ValueError("28"), FileNotFoundError(errno.ENOENT, "gone")):
+        assert errors.disk_error(error) is None

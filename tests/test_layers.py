@@ -17,7 +17,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__
 def stated_layers():
     """{module or package: height} as the table of the page states it; in a row, what stands left is higher."""
     page = (root() / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \d \| (.+) \|$", page, flags=re.MULTILINE)
+    rows = re.findall(r"^\| (?:course|topics|tools) \| (.+) \|$", page, flags=re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     return {name: height for height, name in enumerate(reversed(names))}
 
@@ -63,6 +63,12 @@ def test_the_layer_check_notices_an_upward_import():
     assert names_above(PACKAGE / "report.py", ["labkit.files"]) == []
 
 
+def test_the_words_of_a_lesson_know_nothing_of_trainings_and_races():
+    words = [path for path in MODULES if path.is_relative_to(PACKAGE / "lesson")]
+    targets = {name.split(".")[1] for path in words for name in imports(path)}
+    assert not targets & {"capstone", "engines", "train"}
+
+
 def test_importing_labkit_loads_nothing_heavy():
     code = "import sys, labkit; print(sorted({'torch', 'numpy', 'pandas', 'papermill', 'IPython'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -77,11 +83,11 @@ def test_importing_a_module_does_nothing(module, own_artifacts):
     assert not own_artifacts.exists()
 
 
-def test_only_device_and_engines_say_cuda():
+def test_only_device_engines_and_the_measurements_of_a_gpu_say_cuda():
     said = [
         room(path) for path in MODULES if re.search(r'["\']cuda["\']|torch\.cuda', path.read_text(encoding="utf-8"))
     ]
-    assert set(said) <= {"device", "doctor", "engines"}
+    assert set(said) <= {"device", "doctor", "engines", "gpu"}
 
 
 def test_the_drawing_of_the_architecture_is_that_of_the_code():

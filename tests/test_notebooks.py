@@ -13,9 +13,10 @@ import pytest
 from claims_of import claims_of
 
 from labkit import ledger
+from labkit.classroom import grading
 from labkit.files import root
 from labkit.ledger.rows import Completion
-from labkit.lesson import claims, grading, syllabus
+from labkit.lesson import claims, exercises, syllabus
 
 LESSONS = syllabus.lessons()
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
@@ -63,14 +64,14 @@ def test_every_name_that_a_lesson_imports_from_labkit_exists(lesson):
 
 
 @each_lesson
-def test_the_claims_of_a_lesson_are_those_of_the_register_with_their_rules(lesson):
-    entries = claims.register()[lesson.name]
-    assert claims_of(code_cells(lesson)) == {name: (claim.sentence, claim.rule) for name, claim in entries.items()}
-    assert all(claim.why for claim in entries.values())
+def test_the_claims_of_a_lesson_are_those_of_the_register_with_their_bounds(lesson):
+    entries = claims.register()[lesson.slug]
+    assert claims_of(code_cells(lesson)) == {name: (claim.sentence, claim.bound) for name, claim in entries.items()}
+    assert all(claim.why and claim.bound for claim in entries.values())
 
 
 def test_the_register_names_no_lesson_that_is_gone():
-    assert set(claims.register()) <= {lesson.name for lesson in LESSONS}
+    assert set(claims.register()) <= {lesson.slug for lesson in LESSONS}
 
 
 def test_the_page_of_claims_shows_the_register_as_it_is():
@@ -81,7 +82,7 @@ def test_the_page_of_claims_shows_the_register_as_it_is():
 @each_lesson
 def test_cells_are_short(lesson):
     lengths = [len(cell.source.splitlines()) for cell in code_cells(lesson)]
-    assert statistics.median(lengths) <= 12
+    assert statistics.median(lengths) <= 13  # a claim has each of its bounds on a line of its own
     assert max(lengths) <= 25
 
 
@@ -93,10 +94,27 @@ def test_a_lesson_starts_under_its_own_name_and_ends_with_the_recap(lesson):
 
 
 @each_lesson
-def test_a_lesson_answers_its_question_in_the_cell_before_the_recap(lesson):
+def test_a_lesson_answers_its_question_once_and_claims_and_reveals_nothing_after_that(lesson):
     sources = [cell.source for cell in code_cells(lesson)]
-    answered = [place for place, source in enumerate(sources) if re.search(r"^answer\(", source, flags=re.MULTILINE)]
-    assert answered == [len(sources) - 2]
+    [answered] = [place for place, source in enumerate(sources) if re.search(r"^answer\(", source, flags=re.MULTILINE)]
+    later = "\n".join(sources[answered + 1 :])
+    assert not re.search(r"^(predict|reveal|claim|exercise)\(", later, flags=re.MULTILINE)
+
+
+@each_lesson
+def test_the_answers_of_check_yourself_do_not_stand_open_in_the_source_of_its_cell(lesson):
+    asking = [cell for cell in code_cells(lesson) if cell.source.startswith("check_yourself(")]
+    assert all(cell.metadata.get("jupyter", {}).get("source_hidden") for cell in asking)
+
+
+@each_lesson
+def test_what_a_lesson_says_of_your_network_is_kept_in_a_cell_of_its_own(lesson):
+    """The cells of Yours import no labkit: they are what a reader copies."""
+    for cell in code_cells(lesson):
+        if re.search(r"^keep_mine\(", cell.source, flags=re.MULTILINE):
+            assert cell.source.startswith("keep_mine(")
+        if re.search(r"^from mine import", cell.source, flags=re.MULTILINE):
+            assert "labkit" not in cell.source
 
 
 @each_lesson
@@ -115,12 +133,15 @@ def test_every_prediction_is_revealed_and_ids_are_unique(lesson):
 def test_an_exercise_is_announced_with_its_difficulty_and_minutes_and_its_cell_is_tagged(lesson):
     cells = nbformat.read(lesson.path, as_version=4).cells
     prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     for task in lesson.exercises:
         dots = "●" * task.difficulty + "○" * (3 - task.difficulty)
-        assert f"**Exercise `{task.id}`** ({dots}, {task.minutes} min)" in prose
+        in_prose = f"**Exercise `{task.id}`** ({dots}, {task.minutes} min)" in prose
+        assert in_prose or f'exercise("{task.id}").show()' in code
     tagged = [cell for cell in cells if "exercise" in cell.metadata.get("tags", [])]
     assert len(tagged) == len(lesson.exercises)
-    assert all('exercise("' in cell.source and "your code" in cell.source for cell in tagged)
+    assert all(exercises.ids_in(cell.source) or exercises.script_in(cell.source) for cell in tagged)
+    assert all("your code" in cell.source for cell in tagged)
 
 
 def prose_of(lesson):

@@ -131,7 +131,19 @@ def test_the_words_of_a_picture_hold_the_bars_and_the_lines_that_have_no_name():
     left.bar(["a", "b"], [3, 4.5], label="seconds")
     right.plot([1, 2, 4], [8, 6, 5])
     right.axhline(6)
-    assert plots._in_words(figure) == "a; b; seconds: 3, 4.5. 8 at 1, 5 at 4."
+    _, metadata = figure._repr_png_()
+    assert metadata["alt"] == "a; b; seconds: 3, 4.5. 8 at 1, 5 at 4."
+
+
+def test_boxes_that_are_drawn_as_bars_of_one_length_are_words_without_numbers():
+    figure, ax = plots.canvas()
+    for place in range(20):
+        ax.barh(0, 0.94, left=place - 0.47)
+    ax.text(0, 0, "int8")
+    ax.set_yticks([0], ["a file"])
+    assert figure._repr_png_()[1]["alt"] == "a file; int8."
+    ax.barh(1, 0.5, label="longer")
+    assert "0.94; longer: 0.5" in figure._repr_png_()[1]["alt"]
 
 
 def test_the_words_of_the_front_say_which_no_other_beats_and_how_good_they_are():
@@ -150,3 +162,25 @@ def test_the_words_of_a_picture_leave_out_the_numbers_of_its_axes_and_the_dots_o
     ax.set_yticks([0, 1], ["ReLU", "GELU"])
     ax.set_xticks([1, 2, 3], ["10 k", "1 M", "1e+09"])
     assert figure._repr_png_()[1]["alt"] == "ReLU; GELU; mean: 1 at 1, 1 at 3."
+
+
+def test_the_ratio_where_calls_alternate_is_a_hollow_diamond_and_only_where_it_differs():
+    for cold, diamonds in ((0.9e-3, 1), (0.0, 0)):
+        machine = SimulatedMachine(0)
+        large, again = (machine.work(3e-3) for _ in range(2))
+        arms = {"large": large, "small": machine.work(1.5e-3, cold=cold)}
+        result = compare(arms, second_session=again, tolerance=0, device=machine.clock)
+        (ax,) = plots.ratio(result).axes
+        assert sum(line.get_marker() == "D" for line in ax.lines) == diamonds
+        assert ("hollow" in ax.get_xlabel()) == bool(diamonds)
+
+
+def test_names_of_curves_that_end_close_together_are_moved_apart_in_their_order(monkeypatch):
+    figures = []
+    monkeypatch.setattr("labkit.plots.lines.display", figures.append)
+    curves = {"upper": {1: 90, 2: 51}, "lower": {1: 80, 2: 50}, "far": {1: 10, 2: 10}}
+    plots.line(curves, x="x", y="y")
+    heights = {text.get_text(): text.get_position()[1] for text in figures[0].axes[0].texts}
+    assert heights["lower"] == 50
+    assert heights["far"] == 10
+    assert heights["upper"] - heights["lower"] == pytest.approx(0.07 * 90)

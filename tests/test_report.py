@@ -12,7 +12,19 @@ from test_browser import CHROMIUM, QUIET, need_browser
 
 from labkit import device, ledger, report
 from labkit.files import artifacts, write_text
-from labkit.ledger.rows import Answer, Claim, Decision, Deployment, Latency, Memory, Prediction, Ratio, Run, Training
+from labkit.ledger.rows import (
+    EDITION,
+    Answer,
+    Claim,
+    Decision,
+    Deployment,
+    Latency,
+    Memory,
+    Prediction,
+    Ratio,
+    Run,
+    Training,
+)
 from labkit.lesson import pages
 
 
@@ -53,8 +65,8 @@ def test_the_page_begins_with_the_answers_of_the_lessons_that_ran():
     assert re.findall("<h2.*?>(.*?)</h2>", html) == [*heads, "All measured rows"]
     front, each = map(text_of, html.split(">Each lesson</h2>"))
     parts = (
-        "00_start_here",
-        "How fast is this machine, and how would you know?",
+        "03_what_limits_speed",
+        "Why does this call take so long, and could it be faster?",
         "So bf16 is faster",
         "1.41 x (from 1.31 to 1.52)",
     )
@@ -99,14 +111,14 @@ def test_what_surprised_are_the_guesses_of_a_reader_that_were_farthest_off():
 
 
 def test_a_picture_holds_one_run_with_one_batch_and_its_line_joins_nothing_else():
-    key = "day/12_quantization/1"
-    write_lesson(key, "12_quantization")
+    key = "day/13_quantization/1"
+    write_lesson(key, "13_quantization")
     about = {"dataset": "d", "engine": "eager", "device": "cpu", "threads": 2, "latency_p50_ms": 1.0}
     for batch, model in ((64, "a"), (64, "b"), (1, "alone at this batch")):
         ledger.add(Deployment(run_key=key, **about, precision="int8", model=model, batch=batch, accuracy=0.9))
-    write_lesson("of-another-run", "19_ship_it")
+    write_lesson("of-another-run", "20_ship_it")
     drawn = re.findall(r"<figcaption>(.*?)</figcaption>.*?<ol>(.*?)</ol>", page(), flags=re.DOTALL)
-    assert [title for title, _ in drawn] == ["batch 1, threads: 2", "12 Quantization, batch 1, threads: 2"]
+    assert [title for title, _ in drawn] == ["batch 1, threads: 2", "13 Quantization, batch 1, threads: 2"]
     assert re.findall(">(.*?)</li>", drawn[1][1]) == [
         "small",
         "large",
@@ -165,7 +177,7 @@ def test_medals_stand_on_the_front_with_what_earned_them():
 def test_both_boards_stand_on_the_front_each_under_its_own_head():
     write_scores()
     boards = text_of(page().partition("<h2>Medals and scores</h2>")[2].partition("<h2>")[0])
-    fast, order = boards.split("The order of lesson 19, on ")
+    fast, order = boards.split("The order of lesson 20, on ")
     assert "Trained to 80 % on fashion-mnist" in fast
     assert "gold Ada" not in boards
     assert "silver Ada &amp; Bob: 2.4 times as fast as the reference" in fast
@@ -259,7 +271,7 @@ def test_rows_of_another_machine_of_a_cluster_stand_apart_and_name_it():
     other = replace(device.describe(), machine_key="other", cpu="Ryzen 7950X", gpu=None, logical_cores=32)
     write_lesson("r1")
     write_lesson("r2", started="2026-01-02T10:00:00+00:00", seed=1, machine=other)
-    ledger.add(Memory(run_key="r2", name="only there", device="cpu", peak_bytes=10**6))
+    ledger.add(Latency(run_key="r2", name="only there", device="cpu", p50_ms=1.0))
     html = page()
     assert re.findall(r"<summary>(.*?): 3 rows</summary>", html)[:2] == ["this machine", "Ryzen 7950X, 32 cores"]
     assert re.search(r"<summary>Ryzen 7950X, 32 cores: 1 row</summary>.*?only there", html, flags=re.DOTALL)
@@ -279,13 +291,13 @@ def test_text_of_a_notebook_cannot_inject_markup():
 def test_executed_notebooks_are_linked_as_pages_that_open_in_a_browser():
     folder = artifacts() / "executed" / "quick"
     folder.mkdir(parents=True)
-    for name in ("00_start_here", "01_deployment_fundamentals"):
+    for name in ("03_what_limits_speed", "01_deployment_fundamentals"):
         output = nbformat.v4.new_output("execute_result", {"text/plain": "2"})
         cells = [nbformat.v4.new_markdown_cell(f"# {name}"), nbformat.v4.new_code_cell("a < '&'", outputs=[output])]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
         write_attempt(notebook=name, run_key=name, output=f"executed/quick/{name}.ipynb")
     links = re.findall(r'href="([^"]+)"', page())
-    first, second = "executed/quick/00_start_here", "executed/quick/01_deployment_fundamentals"
+    first, second = "executed/quick/01_deployment_fundamentals", "executed/quick/03_what_limits_speed"
     assert links == ["#lessons", "#rows", f"{first}.html", f"{first}.ipynb", f"{second}.html", f"{second}.ipynb"]
     for name in (first, second):
         shown = (artifacts() / f"{name}.html").read_text(encoding="utf-8")
@@ -335,7 +347,9 @@ def test_recorded_rows_stand_beside_own_ones_and_name_their_hardware(monkeypatch
     html = page()
     places = re.findall(r"<summary>(.*?): 3 rows</summary>", html)
     assert places[0] == "this machine"
-    assert re.fullmatch(r"RTX 4090, Ryzen 7950X(, \w+)?, recorded \d{4}-\d\d-\d\d", places[1])
+    assert re.fullmatch(
+        rf"RTX 4090, Ryzen 7950X(, \w+)?, recorded \d{{4}}-\d\d-\d\d \(edition {EDITION}, quick\)", places[1]
+    )
     assert html.count("<figcaption>") == 1, "rows of other hardware are in no picture of this machine"
 
 
@@ -362,7 +376,7 @@ def test_recorded_rows_that_measured_nothing_are_left_out_and_own_ones_say_why(m
 def test_the_browser_draws_formulas_and_what_is_none_stays_code(tmp_path, source, drawn):
     path = tmp_path / "lesson.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(source)]), path)
-    shown = pages.beside([path])[path].read_text(encoding="utf-8")
+    shown = pages.readable_pages([path])[path].read_text(encoding="utf-8")
     assert ("</math>" in shown) == (drawn is True)
     assert ("<code>" in shown) == (drawn is False)
     assert "$" not in shown.partition("<body>")[2]
@@ -374,7 +388,7 @@ def test_a_picture_on_a_readable_page_says_its_words_and_one_without_any_says_wh
     said = {"image/png": {"alt": "seconds: 3, 4.5."}}
     outputs = [nbformat.v4.new_output("display_data", drawn, metadata=metadata) for metadata in (said, {})]
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=outputs)]), path)
-    shown = pages.beside([path])[path].read_text(encoding="utf-8")
+    shown = pages.readable_pages([path])[path].read_text(encoding="utf-8")
     assert re.findall('<img alt="(.*?)"', shown) == ["seconds: 3, 4.5.", "The text below says what to see here."]
     assert "No description has been provided" not in shown
 

@@ -64,7 +64,8 @@ def test_the_lock_meets_every_declared_requirement(python, system):
     }
     pins = locked()
     extras = PROJECT["optional-dependencies"]
-    for text in PROJECT["dependencies"] + extras["dev"] + extras["book"]:
+    texts = PROJECT["dependencies"] + [text for extra in (*COURSE, "dev", "book") for text in extras[extra]]
+    for text in texts:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate(where):
             versions = [version for version, marker in pins[requirement.name] if not marker or marker.evaluate(where)]
@@ -90,7 +91,8 @@ def test_environment_yml_takes_the_lock_first_and_then_names_the_packages_of_the
     lock, *pinned = nested["pip"]
     assert lock == "-r requirements.lock", "pip refuses a name that stands before its hash"
     assert [Requirement(text).name for text in pinned] == NAMED
-    declared = {Requirement(text).name for text in PROJECT["dependencies"]}
+    extras = PROJECT["optional-dependencies"]
+    declared = {Requirement(text).name for text in PROJECT["dependencies"] + extras["lab"]}
     pins = locked()
     for requirement in map(Requirement, pinned):
         ((version, marker),) = pins[requirement.name]
@@ -120,13 +122,14 @@ def test_what_only_a_comparison_needs_stays_out_of_the_lock():
     assert {Requirement(text).name for text in PROJECT["optional-dependencies"]["peers"]}.isdisjoint(locked())
 
 
-# What each folder may import: the dependencies of everybody, and those of the extras named here.
+# What each folder may import: the core, and what the extras named here bring.
+COURSE = ("lab", "engines", "compress", "language", "cluster", "tables")  # what one later lesson or one command needs
 FOLDERS = {
-    "labkit": ("gpu", "peers"),
-    "notebooks": ("peers",),
-    "tests": ("dev",),
-    "benchmarks": ("dev", "peers"),
-    "docs": ("book", "dev"),
+    "labkit": (*COURSE, "gpu", "peers"),
+    "notebooks": (*COURSE, "peers"),
+    "tests": (*COURSE, "dev"),
+    "benchmarks": (*COURSE, "dev", "peers"),
+    "docs": (*COURSE, "book", "dev"),
 }
 OWN = {"labkit", "benchmarks", "answers", "engines"}  # the last two are folders of tests
 BROUGHT = {
@@ -198,7 +201,7 @@ def test_every_package_that_is_declared_is_used_or_has_a_reason():
     words = {
         word for folder in ("labkit", "notebooks") for code in sources(folder).values() for word in mentioned(code)
     }
-    idle = {name for name in declared() if not modules.get(name, {name}) & words}
+    idle = {name for name in declared(*COURSE) if not modules.get(name, {name}) & words}
     assert idle <= set(UNIMPORTED)
 
 
@@ -208,7 +211,13 @@ def test_uv_finds_no_constraints_of_its_own_beside_the_lock():
 
 
 def test_there_are_no_more_packages_than_a_reader_can_look_over():
-    assert len(PROJECT["dependencies"]) <= 46
+    assert len(declared(*COURSE)) <= 46
+
+
+def test_make_locks_every_extra_of_the_course_and_none_that_needs_a_gpu():
+    makefile = (root() / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^EXTRAS +:= (.+)$", makefile, re.MULTILINE)[1].split() == [*COURSE, "book", "dev"]
+    assert set(PROJECT["optional-dependencies"]) == {*COURSE, "book", "dev", "gpu", "peers"}
 
 
 @pytest.mark.parametrize("words", [["check"], ["format", "--check"]], ids=" ".join)

@@ -13,6 +13,7 @@ import torch
 from labkit import data
 from labkit.data._published import SETS
 from labkit.errors import DataError
+from labkit.files import root
 
 # pooch leaves the connections of failed tries to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -166,7 +167,9 @@ def test_a_source_that_is_not_there_is_refused(sets_here, tmp_path):
 
 
 def test_the_committed_set_needs_no_fetching_and_status_tells_all(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/fashion-mnist").symlink_to(root() / "data/fashion-mnist")  # and no other set
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
     assert data.fetch("fashion-mnist").name == "fashion-mnist"
     assert tuple(row.name for row in data.status()) == data.names()
     fashion = listed("fashion-mnist")

@@ -14,8 +14,9 @@ from labkit import data
 from labkit.data import _cache, _images
 from labkit.data._published import SETS
 from labkit.errors import DataError
+from labkit.files import root
 
-REAL = os.environ.get("LABKIT_TINY_IMAGENET_ZIP")
+REAL = root() / "data/tiny-imagenet/tiny-imagenet-200.zip"
 
 
 def pixels(data):
@@ -142,7 +143,7 @@ def test_large_files_are_decoded_side_by_side_in_the_same_order(tmp_path, monkey
     assert torch.equal(alone, _images.read_images(tmp_path, names))
 
 
-@pytest.mark.skipif(not REAL, reason="LABKIT_TINY_IMAGENET_ZIP names no zip of real Tiny-ImageNet")
+@pytest.mark.skipif(not REAL.exists(), reason="needs `labkit data get tiny-imagenet`")
 def test_the_real_tiny_imagenet_is_read_whole(sets_here, monkeypatch):
     (sets_here / "tiny-imagenet").mkdir(parents=True)
     (sets_here / "tiny-imagenet/tiny-imagenet-200.zip").symlink_to(REAL)

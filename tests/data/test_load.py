@@ -38,8 +38,8 @@ def test_importing_the_data_words_imports_nothing_heavy():
 
 @pytest.mark.parametrize("change", ["flip", "cut", "delete"])
 def test_a_changed_file_of_fashion_mnist_is_found_on_load(tmp_path, monkeypatch, change):
-    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
-    folder = shutil.copytree(root() / "data/fashion-mnist", tmp_path / "fashion-mnist")
+    folder = shutil.copytree(root() / "data/fashion-mnist", tmp_path / "data/fashion-mnist")
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
     path = folder / "t10k-images-idx3-ubyte.gz"
     good = path.read_bytes()
     if change == "delete":

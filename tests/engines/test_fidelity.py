@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from labkit import cli, engines, ledger, models
 from labkit.data import load
+from labkit.device.child import ChildEnded
 from labkit.engines import fidelity
 from labkit.engines.bench import bench, opened
 from labkit.engines.served import Served
@@ -21,16 +22,25 @@ from labkit.quantize import Calibration, static, to_fp16
 
 
 @pytest.fixture(scope="module")
-def files(exported, tmp_path_factory):
-    """(fp32, int8) files of a small network."""
-    source, folder = exported("cnn-small"), tmp_path_factory.mktemp("fidelity")
-    train = load("fashion-mnist", "train", limit=200)
+def files(tmp_path_factory):
+    """(fp32, int8) files of a small network after some steps: the answers of an untrained one hardly vary."""
+    torch.manual_seed(0)
+    network = models.build("cnn-small")[0]
+    train = load("fashion-mnist", "train", limit=1000)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    for batch, labels in train.batches(50, seed=0):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(network(batch), labels).backward()
+        optimizer.step()
+
+    folder = tmp_path_factory.mktemp("fidelity")
+    source = to_onnx(network.eval(), models.example("cnn-small", 2), folder / "fp32.onnx")
     return source, static(source, folder / "int8.onnx", train, recipe="onnxruntime")
 
 
 def test_decibels_and_equal_answers_by_hand():
     found = fidelity.between(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.9, 0.0], [1.0, 0.0]]))
-    assert found.db == pytest.approx(10 * np.log10(2 / 2.01))
+    assert found.db == pytest.approx(10 * np.log10(1 / 2.01))  # four numbers are 1/2 away from their mean 1/2
     assert found.same == 0.5
     assert fidelity.between(np.eye(2), np.eye(2)) == fidelity.Fidelity(float("inf"), 1.0)
 
@@ -43,8 +53,10 @@ def test_classes_are_counted_on_their_axis_and_where_none_is_known_only_decibels
     unknown, known = fidelity.between(right, found), fidelity.between(right, found, axis=1)
     assert unknown.same is None
     assert known.same == pytest.approx(1 - changed)
-    assert unknown.weakest[:2] == (1, 3)
-    assert unknown.weakest[2] == pytest.approx(10 * np.log10((right[:, 1] ** 2).mean()))
+    assert unknown.weakest.axis == 1
+    assert unknown.weakest.index == 1
+    assert unknown.weakest.count == 3
+    assert unknown.weakest.db == pytest.approx(10 * np.log10(right[:, 1].var()))
     assert "channel 1 of 3" in str(unknown)
     assert "same answer" not in str(unknown)
 
@@ -53,7 +65,7 @@ def test_all_outputs_are_compared_and_the_limit_holds_for_the_one_that_differs_m
     right = {"boxes": np.ones((2, 3)), "scores": np.ones((2, 4))}
     found = {"boxes": np.ones((2, 3)), "scores": np.full((2, 4), 0.5)}
     alike = fidelity.between(right, found)
-    assert (alike.db, alike.others["scores"].db) == (float("inf"), pytest.approx(6.02, abs=0.01))
+    assert (alike.db, alike.further["scores"].db) == (float("inf"), pytest.approx(6.02, abs=0.01))
     assert "scores 6.0 dB" in str(alike)
     (tmp_path / "n.onnx").touch()
     with pytest.raises(LabError, match="at least 15 dB"):
@@ -141,7 +153,7 @@ def test_bench_says_before_it_measures_where_a_file_does_not_fit(isa, overflows,
 @pytest.mark.parametrize(("name", "warned"), [("mobilenet-mini", True), ("cnn-small", False)])
 def test_a_network_of_depthwise_convolutions_is_said_to_be_slow_in_small_integers(name, warned, tmp_path):
     to_onnx(models.build(name)[0].eval(), models.example(name, 2), tmp_path / "plain.onnx")
-    said = quantize([tmp_path / "plain.onnx"], tmp_path / "small.onnx", "--min-sqnr", 0).output
+    said = quantize([tmp_path / "plain.onnx"], tmp_path / "small.onnx", "--min-sqnr", -100).output
     assert ("convolutions are depthwise or in groups, which INT8 may slow down" in said) == warned
     reasons = list(fidelity.misfits(onnx.load(tmp_path / "small.onnx"), "onnxruntime"))
     assert any("race it against the file in float" in reason for reason in reasons) == warned
@@ -154,7 +166,8 @@ def test_a_float_engine_is_not_compared(files):
 
 
 def quantize(files, out, *words, data="fashion-mnist"):
-    words = ["quantize", files[0], out, "--data", data, "--count", 64, "--recipe", "onnxruntime", *words]
+    recipe = () if "--precision" in words else ("--recipe", "onnxruntime")
+    words = ["quantize", files[0], out, "--data", data, "--count", 64, *recipe, *words]
     return CliRunner().invoke(cli.app, list(map(str, words)))
 
 
@@ -183,5 +196,58 @@ def test_a_folder_without_test_images_still_quantizes_and_it_is_said_that_nothin
                      tmp_path / "colour.onnx")  # fmt: skip
     done = quantize((source,), tmp_path / "q.onnx", data=f"folder:{tmp_path / 'mine'}")
     assert done.exit_code == 0, done.output
-    assert "Not compared with fp32" in done.output
+    assert "Not compared with the original on real images, for want of them" in done.output
     assert (tmp_path / "q.onnx").is_file()
+
+
+def test_one_engine_that_fails_does_not_end_the_others(files, monkeypatch):
+    right = engines.load
+
+    def broken(name, *args, **settings):
+        if name == "onnxruntime":
+            raise MemoryError("no more")
+        return right(name, *args, **settings)
+
+    monkeypatch.setattr(engines, "load", broken)
+    images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)
+    rows = {who: (alike, meant) for who, alike, meant in fidelity.quantized(*files, images)}
+    assert rows["onnxruntime"] == (None, "MemoryError: no more")
+    assert rows["openvino"][1].lowest_db > fidelity.ENGINE_DB
+
+
+@pytest.mark.slow
+def test_an_engine_that_ends_its_process_gets_a_row_with_the_reason(files, monkeypatch):
+    in_child = fidelity.run_in_child
+
+    def crashing(function, seconds):
+        names = function.args[4:]  # none of them: all engines in one process
+        if not names or "onnxruntime" in names[0]:
+            raise ChildEnded("The process ended.", found="ended by the system: Segmentation fault (signal 11)")
+        return in_child(function, seconds)
+
+    monkeypatch.setattr(fidelity, "run_in_child", crashing)
+    images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)
+    rows = {who: (alike, meant) for who, alike, meant in fidelity.quantized_apart(*files, images)}
+    assert rows["the file as written"][0].same == 1
+    assert rows["onnxruntime"] == (None, "its process ended by the system: Segmentation fault (signal 11)")
+    assert rows["openvino"][1].lowest_db > fidelity.ENGINE_DB
+
+
+def test_a_file_that_nothing_here_runs_is_said_not_to_be_compared_and_is_kept(files, tmp_path, monkeypatch):
+    reason = "ONNX Runtime has no kernels for it: NotImplemented"
+    rows = [("the file as written", None, reason), ("tensorrt", None, "TensorRT cannot run an engine here.")]
+    monkeypatch.setattr(fidelity, "quantized_apart", lambda *args, **settings: rows)
+    done = quantize(files, tmp_path / "q.onnx")
+    assert done.exit_code == 0, done.output
+    assert f"the file as written: not compared. {reason}" in done.output
+    assert "Not compared: nothing on this machine runs such a file." in done.output
+    assert (tmp_path / "q.onnx").exists()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8-blocks"])
+def test_a_file_without_data_is_compared_on_made_up_inputs(precision, files, tmp_path):
+    words = ["quantize", files[0], tmp_path / "q.onnx", "--precision", precision]
+    done = CliRunner().invoke(cli.app, list(map(str, words)))
+    assert done.exit_code == 0, done.output
+    assert "Against the original, on 8 made-up inputs" in done.output
+    assert "    the file as written: " in done.output

@@ -32,7 +32,7 @@ def load(model, example, *, precision, threads):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of somebody's own engines, as LABKIT_ENGINES names it: one that works."""
+    """A folder of somebody's own engines, as if its files lay in labkit/engines: one that works."""
     place = tmp_path / "my engines"
     place.mkdir()
     (place / "toy.py").write_text(TOY, encoding="utf-8")
@@ -87,10 +87,10 @@ def test_a_file_that_does_not_load_is_named_and_the_others_go_on(folder, text, w
 
 
 @pytest.mark.slow
-def test_the_doctor_and_the_help_of_the_command_line_name_it(folder, monkeypatch):
+def test_the_doctor_and_the_help_of_the_command_line_name_it(folder):
     (folder / "broken.py").write_text("1 +", encoding="utf-8")
-    monkeypatch.setenv("LABKIT_ENGINES", str(folder))
-    code = "import sys; from labkit.cli import main; sys.argv[1:] = {}; main()"
+    code = f"import sys, labkit.engines; labkit.engines.__path__.append({str(folder)!r}); "
+    code += "from labkit.cli import main; sys.argv[1:] = {}; main()"
     doctor, helped = (
         subprocess.run([sys.executable, "-c", code.format(words)], capture_output=True, text=True, check=True).stdout
         for words in (["doctor"], ["bench", "--help"])
@@ -99,5 +99,5 @@ def test_the_doctor_and_the_help_of_the_command_line_name_it(folder, monkeypatch
     assert "-   toy part               not here: rows of this engine are toys\n" in doctor
     assert "next: build one of wood" in doctor
     assert "-   engine broken          does not load: SyntaxError" in doctor
-    assert "Everything the course needs is here." in doctor
+    assert "What every lesson needs is here." in doctor
     assert "openvino, tensorrt, toy or all" in " ".join(helped.split())

@@ -32,7 +32,7 @@ def names_used(source, objects):
     """TensorRT names in a source text, such as "IBuilderConfig.set_flag" or "MemoryPoolType.WORKSPACE"."""
     for node in ast.walk(ast.parse(source)):
         parts = dotted(node)
-        parts = parts[1:] if parts[:1] in (["self"], ["found"]) else parts
+        parts = parts[1:] if parts[:1] in (["self"], ["tensorrt"]) else parts
         if any(part.startswith("__") for part in parts[1:]):  # Python's own
             continue
         if len(parts) > 1 and parts[0] == "trt":

@@ -66,7 +66,7 @@ def test_the_script_gives_the_networks_answers_in_rehearsal(onnx_path, images, w
 class Host(Rehearsal):
     """A device whose memory is the CPU's, and whose queue does not wait: torch tensors on the CPU will do."""
 
-    def place(self, address, size):
+    def checked_address(self, address, size):
         return address
 
 
@@ -142,6 +142,39 @@ def test_a_session_computes_on_the_memory_of_the_tensors(onnx_path, images, want
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-4)
     assert list(session.inputs) == ["input"]
     assert list(session.outputs.values()) == [torch.float32]
+
+
+class TwoOutputsEngine(FakeEngine):
+    """An engine that gives its logits twice."""
+
+    num_io_tensors = 3
+
+    def get_tensor_name(self, index):
+        return ("input", "logits", "again")[index]
+
+    def get_tensor_mode(self, name):
+        return "INPUT" if name == "input" else "OUTPUT"
+
+    def create_execution_context(self):
+        context = super().create_execution_context()
+        context.tensors["again"] = context.tensors["logits"]
+        compute = context._compute
+
+        def compute_twice(shape, addresses):
+            compute(shape, {name: addresses[name] for name in ("input", "logits")})
+            compute(shape, {"input": addresses["input"], "logits": addresses["again"]})
+
+        context._compute = compute_twice
+        return context
+
+
+def test_all_outputs_of_a_session_can_be_had_by_name(onnx_path, images, wanted, on_fake_gpu):
+    session = run.Session(fake_library(TwoOutputsEngine(onnx_path)), b"plan")
+    outputs = session.run_whole(torch.from_numpy(images))
+    assert list(outputs) == ["logits", "again"]
+    for tensor in outputs.values():
+        np.testing.assert_allclose(tensor.numpy(), wanted, atol=1e-4)
+    np.testing.assert_allclose(session(torch.from_numpy(images)).numpy(), wanted, atol=1e-4)
 
 
 def test_a_tensor_of_another_type_or_layout_is_converted_first(onnx_path, images, wanted, on_fake_gpu):

@@ -11,7 +11,9 @@ import torch
 from hostile_onnx import FILES, HANGS
 from onnx import helper, numpy_helper
 from sample_onnx import good_model, save, with_external
+from typer.testing import CliRunner
 
+from labkit import cli
 from labkit.errors import LabError
 from labkit.export import as_written, checked, gate, inspection, precision_of
 from labkit.export.runtime import written
@@ -54,6 +56,40 @@ def test_a_file_that_this_process_wrote_is_not_inspected_until_it_is_changed(tmp
     onnx.save(model, path)
     with pytest.raises(LabError, match="ended with status 1"):
         checked(path)
+
+
+def test_a_child_trusts_what_its_parent_had_inspected_until_it_is_changed(tmp_path, monkeypatch):
+    path = save(good_model(), tmp_path)
+    checked(path)
+    known = gate.known_as_sound()
+    monkeypatch.setattr(gate, "_inspected", set())  # as in a new process
+    monkeypatch.setattr(gate, "_made_here", set())
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(LabError, match="ended with status 1"):
+        checked(path)
+    gate.trust(known)
+    model = checked(path)
+    assert model == good_model()
+    model.doc_string = "changed"
+    onnx.save(model, path)
+    with pytest.raises(LabError, match="ended with status 1"):
+        checked(path)
+
+
+COUNTS_PROCESSES = "import os\nwith open({log!r}, 'a') as log:\n    log.write('one\\n')\n"
+
+
+@pytest.mark.slow
+def test_quantizing_starts_three_processes_one_for_each_file_and_one_that_compares(tmp_path, monkeypatch):
+    monkeypatch.setattr(gate, "_made_here", set())  # another test wrote the same model
+    source, log = save(good_model(), tmp_path), tmp_path / "started.txt"
+    (tmp_path / "watch").mkdir()
+    (tmp_path / "watch/sitecustomize.py").write_text(COUNTS_PROCESSES.format(log=str(log)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "watch"))
+    words = ["quantize", str(source), str(tmp_path / "small.onnx"), "--precision", "fp16"]
+    result = CliRunner().invoke(cli.app, words)
+    assert result.exit_code == 0, result.output
+    assert log.read_text().split() == ["one"] * 3
 
 
 def test_a_secret_outside_the_folder_is_never_opened(tmp_path, monkeypatch):

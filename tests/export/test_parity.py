@@ -101,6 +101,21 @@ def test_a_network_laid_out_as_nhwc_becomes_the_same_graph(tmp_path):
 
 
 @pytest.mark.slow
+class Shares(nn.Module):
+    """Shares of a sum, with an epsilon against a sum of zero, and a factor beside 1."""
+
+    def forward(self, x):
+        return 1.000005 * x / (x.sum(1, keepdim=True) + 1e-8)
+
+
+def test_a_small_epsilon_and_a_factor_near_one_stay_in_the_graph(tmp_path):
+    path = export.to_onnx(Shares(), torch.rand(2, 4), tmp_path / "model.onnx")
+    images = torch.tensor([[0.0, 0, 0, 0], [1e-8, 0, 0, 0], [1, 2, 3, 4]])
+    shares = [[0, 0, 0, 0], [0.5, 0, 0, 0], [0.1, 0.2, 0.3, 0.4]]  # times the factor
+    answers = export.as_written(path)(images) / torch.tensor(1.000005)
+    assert torch.allclose(answers, torch.tensor(shares), rtol=1e-6, atol=0)
+
+
 def test_another_opset_is_written_when_asked_for(network, tmp_path):
     found = export.to_onnx(network, models.example("cnn-small", 2), tmp_path / "old.onnx", opset_version=18)
     assert onnx.load(found).opset_import[0].version == 18

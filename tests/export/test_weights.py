@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 import torchvision
+from made_up import shapes
 from safetensors.torch import save_file
 from torch import nn
 from torchvision.transforms._presets import ImageClassification
@@ -20,6 +21,7 @@ from labkit.export import network_with
 from labkit.export.weights import _read_weights
 from labkit.files import sha256
 from labkit.quantize import images_for
+from labkit.train import TrainConfig, fit
 
 
 @pytest.fixture
@@ -46,6 +48,33 @@ def test_a_state_dict_is_found_in_each_form_that_people_save(small, tmp_path):
         read, _ = _read_weights(path)
         assert read.keys() == state.keys()
         assert all(torch.equal(read[key], value) for key, value in state.items())
+
+
+def test_of_a_checkpoint_with_an_average_the_network_that_was_tested_is_taken_and_the_others_are_named(tmp_path):
+    torch.manual_seed(0)
+    network = models.build("cnn-small", classes=4)[0]
+    config, path = TrainConfig(batch=20, ema=0.8), tmp_path / "x-cnn-small.pt"
+    history = fit(network, shapes(40, side=28), config, device="cpu", checkpoint=path)
+    exported, _, notes = network_with("cnn-small", path)
+    batch = torch.randn(3, 1, 28, 28)
+    assert torch.equal(exported(batch), history.model.eval()(batch))
+    assert not torch.equal(exported(batch), network.eval()(batch))
+    assert notes["weights"] == "state.tested; the file also holds state.model"
+
+
+def test_an_average_of_torch_alone_is_read_without_its_count(small, tmp_path):
+    average = torch.optim.swa_utils.AveragedModel(small)
+    read, told = _read_weights(saved({"ema": average.state_dict()}, tmp_path / "average.pth"))
+    assert read.keys() == small.state_dict().keys()
+    assert "weights" not in told
+
+
+def test_of_two_networks_in_a_foreign_file_the_first_is_taken_and_the_other_named(small, tmp_path):
+    average = {name: value + 1 for name, value in small.state_dict().items()}
+    path = saved({"state_dict": small.state_dict(), "state_dict_ema": average}, tmp_path / "two.pth")
+    read, told = _read_weights(path)
+    assert all(torch.equal(read[name], value) for name, value in small.state_dict().items())
+    assert told["weights"] == "state_dict; the file also holds state_dict_ema"
 
 
 def test_the_network_answers_as_the_one_that_was_saved_with_its_own_number_of_classes(small, tmp_path):

@@ -83,9 +83,9 @@ def test_two_machines_with_the_same_seeds_add_up_and_one_with_newer_software_doe
 
 
 def test_gaps_in_the_numbers_of_the_lessons_are_no_error():
-    for at, notebook in enumerate(["19_ship_it", "04_batch", "00_start_here"]):
+    for at, notebook in enumerate(["20_ship_it", "04_batch", "03_what_limits_speed"]):
         run(0, {"gap": "holds"}, at=at, notebook=notebook)
-    assert [line[2:4] for line in as_markdown("lab").splitlines()[-3:]] == ["00", "04", "19"]
+    assert [line[2:4] for line in as_markdown("lab").splitlines()[-3:]] == ["03", "04", "20"]
 
 
 def test_without_a_complete_run_the_error_says_which_command_makes_one():
@@ -100,7 +100,7 @@ def test_where_only_another_profile_ran_the_error_says_which():
 
 
 def recorded_verdicts(folder, *claims, kind=None, seed=0, answer=(1.0, 2.0)):
-    """A folder with one recorded run of lesson 04, by default of this kind of machine."""
+    """A folder with one recorded run of lesson 05, by default of this kind of machine."""
     machine = vars(kind or device.describe())
     row = {"run_key": "then", "sentence": "s"}
     tables = {
@@ -126,7 +126,7 @@ def test_what_a_run_says_otherwise_than_the_recorded_one_is_listed(tmp_path):
     recorded_verdicts(tmp_path, ("gap", "holds"), ("same", "fails"), ("gone", "holds"))
     run_with_answer(2.5, 3.0, {"gap": "inconclusive", "same": "fails", "new": "holds"})
     flipped, compared = flips(["04_batch-0-1"], tmp_path)
-    assert flipped == ["04 answer: 1 to 2 -> 2.5 to 3: So it is", "04 gap: holds -> inconclusive: gap of run 1"]
+    assert flipped == ["batch answer: 1 to 2 -> 2.5 to 3: So it is", "batch gap: holds -> inconclusive: gap of run 1"]
     assert compared == 3
 
 
@@ -164,3 +164,9 @@ def test_two_machines_that_disagree_do_not_change_with_the_seed():
     run(0, {"gap": "holds"}, at=1, host="a")
     run(0, {"gap": "fails"}, at=2, host="b")
     assert "0 of 1 claims change with the seed; 0 of these" in as_markdown("lab")
+
+
+def test_a_recorded_verdict_is_found_when_its_lesson_has_another_number(tmp_path):
+    recorded_verdicts(tmp_path, ("gap", "fails"))  # of 04_batch
+    run(0, {"gap": "holds"}, at=1, notebook="05_batch")
+    assert flips(["05_batch-0-1"], tmp_path) == (["batch gap: fails -> holds: gap of run 1"], 1)

@@ -17,10 +17,10 @@ from labkit.files import artifacts
 from labkit.ledger import merge as merging
 from labkit.ledger.claims import by_seed
 from labkit.ledger.merge import merge, pack
-from labkit.ledger.rows import Attempt, Batch, Ceiling, Claim, Deployment, EngineFile, Latency, Machine, Run, Scored
+from labkit.ledger.rows import Attempt, Batch, Claim, Deployment, Latency, Machine, Memory, Run, Scored
 from labkit.lesson.claims import as_markdown
 
-OUTPUT = "executed/quick/00_start_here.ipynb"
+OUTPUT = "executed/quick/03_what_limits_speed.ipynb"
 FIGURES = {"points": 5.0, "points_low": 4.0, "points_high": 6.0, "accuracy": 0.9, "latency": 0.5, "size_bytes": 100}
 
 
@@ -110,18 +110,47 @@ def test_rows_of_ours_are_never_replaced(elsewhere):
     assert [run.reported_by for run in ledger.find(Run)] == [None]
 
 
-def test_neither_batches_nor_files_of_machine_code_come(elsewhere):
+def test_batches_do_not_come(elsewhere):
     def make():
         write_lesson()
-        ledger.add(
-            Batch(batch_key="b", settings="{}", started_utc=""),
-            EngineFile(sha256="0" * 64, file="x.engine", size_bytes=1, onnx_sha256="", settings="", library="tensorrt",
-                       library_version="", built_utc=""),
-        )  # fmt: skip
+        ledger.add(Batch(batch_key="b", settings="{}", started_utc=""))
 
     merge(elsewhere(make))
     assert len(ledger.find(Run)) == 1
-    assert ledger.find(Batch) == ledger.find(EngineFile) == []
+    assert ledger.find(Batch) == []
+
+
+# as the third edition made it
+ENGINE_FILES = """CREATE TABLE engine_files ("sha256" TEXT, "file" TEXT, "size_bytes" INTEGER, "onnx_sha256" TEXT,
+"settings" TEXT, "library" TEXT, "library_version" TEXT, "gpu" TEXT, "compute_capability" TEXT, "driver" TEXT,
+"built_utc" TEXT, UNIQUE (sha256))""".replace("\n", " ")
+
+
+def add_former_tables(path):
+    with closing(sqlite3.connect(path)) as stored, stored:
+        stored.execute(ENGINE_FILES)
+        stored.execute("INSERT INTO engine_files (sha256, file, size_bytes) VALUES ('0', 'x.engine', 1)")
+        stored.execute('CREATE TABLE ceilings ("run_key" TEXT, "bytes_per_s" REAL, UNIQUE (run_key))')
+        stored.execute("INSERT INTO ceilings VALUES ('r1', 1e9)")
+
+
+def test_a_ledger_with_former_tables_opens_and_its_other_rows_count(tmp_path):
+    write_lesson("r1")
+    add_former_tables(artifacts() / "ledger.sqlite")
+    write_lesson("r2")
+    assert [run.run_key for run in ledger.find(Run)] == ["r1", "r2"]
+    exported = {path.stem for path in ledger.export(tmp_path / "tables")}
+    assert "runs" in exported
+    assert not {"engine_files", "ceilings"} & exported
+
+
+def test_a_parcel_with_former_tables_is_taken_without_them(elsewhere):
+    folder = elsewhere(lambda: (write_lesson("r1"), add_former_tables(artifacts() / "ledger.sqlite")))
+    merge(folder)
+    assert [run.run_key for run in ledger.find(Run)] == ["reported/r1"]
+    with closing(sqlite3.connect(artifacts() / "ledger.sqlite")) as stored:
+        tables = {name for (name,) in stored.execute("SELECT name FROM sqlite_master")}
+    assert not {"engine_files", "ceilings"} & tables
 
 
 def test_rows_that_a_killed_process_left_in_the_log_beside_the_ledger_come_too(elsewhere, tmp_path):
@@ -197,16 +226,17 @@ def damaged(change):
 
 REFUSED = {
     "PRAGMA user_version=2": "of edition 2",
-    'ALTER TABLE ceilings ADD COLUMN "later" TEXT': "later",
+    'ALTER TABLE memories ADD COLUMN "later" TEXT': "later",
     "CREATE TABLE spy (name TEXT)": "spy",
+    "DROP TABLE runs; CREATE VIRTUAL TABLE runs USING fts4(run_key, seed)": "runs",
     'DROP TABLE runs; CREATE TABLE runs ("seed" INTEGER, "run_key" TEXT AS ("seed") STORED)': "runs",
     "CREATE VIEW runs_too AS SELECT * FROM runs": "view",
     "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END": "trigger",
-    "UPDATE ceilings SET bytes_per_s = 'fast'": "bytes_per_s",
-    "UPDATE ceilings SET bytes_per_s = 9e999": "not a finite number",
-    "UPDATE ceilings SET name = NULL": "Ceiling.name",
-    "UPDATE ceilings SET name = zeroblob(2000000)": "too big",
-    "UPDATE ceilings SET name = x'00'": "Ceiling.name",
+    "UPDATE memories SET peak_bytes = 'much'": "peak_bytes",
+    "UPDATE deployments SET accuracy = 9e999": "not a finite number",
+    "UPDATE memories SET name = NULL": "Memory.name",
+    "UPDATE memories SET name = zeroblob(2000000)": "too big",
+    "UPDATE memories SET name = x'00'": "Memory.name",
     "UPDATE submissions SET points_low = NULL": "only some of its figures",
     "UPDATE claims SET low = NULL": "only some of its figures",
     "ALTER TABLE runs DROP COLUMN profile": "profile",
@@ -326,5 +356,5 @@ def test_a_parcel_holds_what_the_ledger_says_and_no_other_file(tmp_path):
 
 def test_other_rows_of_a_run_count_as_rows_of_that_run(elsewhere):
     """A row without a `Run` is stored under a reported key, too."""
-    merge(elsewhere(lambda: ledger.add(Ceiling(run_key="alone", name="copy", device="cpu", threads=1))))
-    assert [row.run_key for row in ledger.find(Ceiling)] == ["reported/alone"]
+    merge(elsewhere(lambda: ledger.add(Memory(run_key="alone", name="copy", device="cpu", threads=1))))
+    assert [row.run_key for row in ledger.find(Memory)] == ["reported/alone"]

@@ -1,31 +1,13 @@
-"""The published tables, and one's own beside them."""
+"""The published tables."""
 
 import json
 import re
 
-import pandas as pd
 import pytest
 
 from labkit.errors import LabError
 from labkit.files import notebooks, root
 from labkit.ledger import published
-from labkit.ledger.rows import Training
-
-
-def row(variant, total_s, **more):
-    about = {"study": "training-phases", "model": "cnn", "dataset": "d", "device": "cpu"}
-    return Training(variant=variant, total_s=total_s, **about, **more)
-
-
-def test_the_published_shares_are_those_worked_out_by_hand(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))  # a course that has no recorded results of other machines
-    found = published.beside([row("baseline", 10.0), row("all", 5.0)], "training-phases", "total_s")
-    assert list(found.index) == ["baseline", "all", "pinned memory", "cuDNN autotuner", "TorchScript"]
-    title = "published (a GPU, not named)"
-    assert found[title]["all"] == pytest.approx(568 / 602)
-    assert found[title]["baseline"] == 1
-    assert list(found["here"][:2]) == [1, 0.5]
-    assert found["here"].isna()[2:].all()
 
 
 def test_the_optimizer_took_36_percent_of_the_published_baseline():
@@ -68,7 +50,7 @@ def test_a_source_is_a_paper_or_a_named_place_or_a_readme_without_date_and_autho
 TITLES = {
     re.search('"(.+?)"', study["source"])[1] for study in published._studies().values() if "README" in study["source"]
 }
-QUOTING = ("03", "04", "07", "08", "17")
+QUOTING = ("04", "05", "08", "09", "18")
 
 
 @pytest.mark.parametrize("number", QUOTING)
@@ -84,13 +66,21 @@ def test_no_page_calls_a_readme_a_study():
     assert [page for page in pages if re.search(r"published study|study of 20\d\d", page)] == []
 
 
-def test_the_numbers_that_lesson_04_quotes_are_those_of_the_tables():
-    phases = published.table("training-phases").set_index("variant")["total_s"]
+def test_the_numbers_that_lesson_05_quotes_are_those_of_the_tables():
+    phases = published.table("training-phases").set_index("variant")
     loading = published.table("loading").set_index("variant")["data_s"]
     before, after = published.table("transfer")["accuracy"]
-    prose = prose_of("04")
-    pinned = phases["baseline"], phases["pinned memory"], loading["baseline"], loading["pinned memory"]
-    assert "{:g} to {:g} s; loading: {:g} to {:g} s".format(*pinned) in prose
+    prose = prose_of("05")
+    first, script, both = phases.loc["baseline"], phases.loc["TorchScript"], phases.loc["all"]
+    whole = first["total_s"]
+    assert f"took {both['total_s']} s instead of {whole} s" in prose
+    for phase in ("data_s", "optimizer_s"):
+        part = first[phase]
+        assert f"at most {whole} / ({whole} - {part}) = {whole / (whole - part):.2f}" in prose
+    assert f"together they gained {whole / both['total_s']:.2f}" in prose
+    fallen, risen = first["forward_s"] - script["forward_s"], script["backward_s"] - first["backward_s"]
+    assert f"forward falls by {fallen} s while backward *rises* by {risen}" in prose
+    assert "loading fell from {:g} to {:g} s".format(*loading[["baseline", "pinned memory"]]) in prose
     assert f"from {100 * before:.0f} % to about {100 * after:.0f} % right" in prose
 
 
@@ -98,29 +88,6 @@ def prose_of(number):
     [path] = [each for each in notebooks() if each.name.startswith(number)]
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-
-
-def test_a_row_that_could_not_be_measured_stays_missing():
-    found = published.beside(
-        [row("baseline", 10.0), row("pinned memory", None, reason="no GPU")], "training-phases", "total_s"
-    )
-    assert pd.isna(found["here"]["pinned memory"])
-
-
-def record_elsewhere(course, rows, monkeypatch):
-    """Recorded results of an H200 in a course of their own."""
-    tables = {"trainings": rows, "machines": [{"machine_key": "h200", "gpu": "H200"}]}
-    page = {"hardware": "H200", "date": "2026-01-01", "commit": "x", "versions": {}, "tables": tables}
-    folder = course / "artifacts" / "recorded"
-    folder.mkdir(parents=True)
-    (folder / "h200.json").write_text(json.dumps(page))
-    monkeypatch.setenv("LABKIT_ROOT", str(course))
-
-
-def test_what_was_recorded_elsewhere_stands_in_a_column_of_its_own(tmp_path, monkeypatch):
-    record_elsewhere(tmp_path, [vars(row("baseline", 8.0)), vars(row("all", 2.0))], monkeypatch)
-    found = published.beside([row("baseline", 10.0)], "training-phases", "total_s")
-    assert found["H200, 2026-01-01"]["all"] == 0.25
 
 
 def test_an_unknown_study_is_refused_with_the_known_ones():

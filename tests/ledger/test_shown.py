@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.ledger.shown import shown
+from labkit.format import shown
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,16 @@
 import importlib
 import linecache
 import re
-from pathlib import Path
 
 import pytest
 
-from labkit.errors import LabError
+from labkit.errors import LabError, LessonError
 from labkit.lesson import exercises
 from labkit.lesson._exercise import verdict_on
-from labkit.lesson.exercises import Exercise, Wrong
+from labkit.lesson.exercises import Exercise, Script, Wrong
 
 ALL = exercises.registry()
-ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.lessons().values()]
+ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.modules()]
 WRONG = {task: answers for module in ANSWERS for task, answers in module.WRONG.items()}
 RIGHT = {task: answers for module in ANSWERS for task, answers in module.RIGHT.items()}
 MISTAKES = [(task, name) for task, answers in WRONG.items() for name in answers]
@@ -32,9 +31,9 @@ def test_a_plausible_mistake_is_rejected_with_words_that_help(name, mistake):
     assert len(str(caught.value)) > 20
 
 
-@pytest.mark.parametrize("lesson", exercises.lessons().values())
+@pytest.mark.parametrize("lesson", exercises.modules())
 def test_a_message_that_asks_for_an_array_or_a_tensor_names_the_library(lesson):
-    source = Path(exercises.__file__).with_name(f"{lesson}.py").read_text(encoding="utf-8")
+    source = (exercises.folder() / f"{lesson}.py").read_text(encoding="utf-8")
     asked = re.findall(r"[Ee]xpected (?:[^\"]* )?(an array|a tensor)", source)
     assert not asked, "say: a NumPy array, a torch tensor"
 
@@ -58,6 +57,9 @@ def test_each_has_four_wrong_answers_two_right_ones_a_hint_a_difficulty_and_minu
 @pytest.mark.parametrize("name", ALL)
 def test_the_solution_as_source_defines_the_readers_name_and_passes(name):
     space, source = {}, ALL[name].solution
+    if isinstance(ALL[name].reference, Script):  # it is written to a file as it is
+        ALL[name].verify(Script(source))
+        return
     place = f"<solution of {name}>"
     linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)  # as IPython keeps a cell
     exec(compile(source, place, "exec"), space)
@@ -89,5 +91,11 @@ def test_an_unknown_exercise_is_refused():
 
 
 def test_no_two_exercises_of_the_course_have_the_same_id():
-    ids = [task.id for lesson in exercises.lessons().values() for task in exercises.of(lesson)]
+    ids = [task.id for module in exercises.modules() for task in exercises.of(module.removeprefix("l"))]
     assert len(set(ids)) == len(ids)
+
+
+def test_labkit_without_the_folder_of_the_course_says_that_it_has_no_exercises(monkeypatch):
+    monkeypatch.setattr(exercises, "__path__", [path for path in exercises.__path__ if "notebooks" not in path])
+    with pytest.raises(LessonError, match=r"no exercises here[\s\S]*a wheel of labkit brings no lessons"):
+        exercises.find("is-real")

@@ -1,15 +1,15 @@
 """Grading a notebook apart from its kernel: the cheats that the kernel believes do not pass, honest answers do."""
 
 import inspect
-import json
 from pathlib import Path
 
+import nbformat
 import pytest
 from answers import l01_deployment_fundamentals as others
 
 from labkit import lesson
-from labkit.lesson import _exercise, _grader, exercises, grading
-from labkit.lesson._grader import grade
+from labkit.classroom import _grader, grading
+from labkit.lesson import _exercise, exercises
 
 TASK = exercises.find("image-bytes")
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -25,7 +25,7 @@ CHEATS = {
         WRONG,
     ),
     "a patched expect": (
-        "import labkit.lesson.exercises.l00_start_here as l\nl.expect = l.expect_close = lambda *a, **k: None",
+        "import labkit.lesson.exercises.l03_what_limits_speed as l\nl.expect = l.expect_close = lambda *a, **k: None",
         WRONG,
     ),
     "an exercise of its own": (
@@ -46,6 +46,11 @@ HARMFUL = {  # {exercise: (its first line, what is said)}
 }
 
 
+def grade(exercise_id, imports, source):
+    """What the process of an answer does, here."""
+    return _grader.grade(grading._lesson_of(exercise_id), exercise_id, imports, source)
+
+
 @pytest.fixture(autouse=True)
 def own_word(monkeypatch):
     """The grader puts a word of its own in the place of `exercise`: it is put back after each test."""
@@ -54,16 +59,15 @@ def own_word(monkeypatch):
 
 def notebook(folder, *sources):
     """A notebook of these code cells; the last is the exercise."""
-    cells = [{"cell_type": "code", "metadata": {}, "source": source} for source in sources]
     path = folder / "handed_in.ipynb"
-    path.write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources]), path)
     return path
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_what_the_kernel_would_believe_does_not_pass(tmp_path, cheat):
     first, answer = CHEATS[cheat]
-    [(name, cell)] = grading.asked(notebook(tmp_path, first, answer + CHECK)).items()
+    [(name, cell)] = grading.exercise_cells(notebook(tmp_path, first, answer + CHECK)).items()
     assert grade(name, *cell)[0] == "wrong"
 
 
@@ -101,9 +105,18 @@ def test_an_answer_that_never_ends_is_wrong(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_grading_that_takes_too_long_is_stopped_and_says_not_graded(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "LIMIT_S", 0.01)
-    assert grading.grade(notebook(tmp_path, BY_PROD + CHECK)) == {"image-bytes": ("not graded", grading.STOPPED)}
+def test_an_answer_that_only_waits_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "COMPUTING_S", 10)  # of which a process needs some to import the checks
+    waits = "def image_bytes(*shape):\n    import time\n    time.sleep(10**6)\n"
+    found = grading.grade(notebook(tmp_path, waits + CHECK))
+    assert found == {"image-bytes": ("wrong", grading.ASLEEP.format(30))}
+
+
+@pytest.mark.slow
+def test_an_answer_that_forks_is_graded_once_and_its_processes_end(tmp_path):
+    forks = "def image_bytes(*shape):\n    import os, time\n    if not os.fork():\n        time.sleep(600)\n"
+    forks += "    return shape[0] * shape[1] * shape[2] * shape[3]\n"
+    assert grading.grade(notebook(tmp_path, forks + CHECK)) == {"image-bytes": ("passed", "")}
 
 
 @pytest.mark.slow
@@ -112,7 +125,7 @@ def test_an_answer_that_a_signal_stops_is_not_graded_and_the_next_one_is(tmp_pat
     found = grading.grade(
         notebook(tmp_path, BY_PROD + CHECK, stop, WRONG.replace("image_bytes", "f") + "exercise('is-real').check(f)")
     )
-    assert found["least-seconds"] == ("not graded", _grader.STOPPED)
+    assert found["least-seconds"] == ("not graded", grading.STOPPED)
     assert found["is-real"][0] == "wrong"
 
 
@@ -131,26 +144,26 @@ def test_torchs_own_not_implemented_is_an_error_of_the_answer():
 
 def test_an_honest_answer_passes_with_the_imports_of_the_notebook(tmp_path):
     path = notebook(tmp_path, "import torch\nfrom math import prod", BY_PROD + CHECK)
-    [(name, cell)] = grading.asked(path).items()
+    [(name, cell)] = grading.exercise_cells(path).items()
     assert grade(name, *cell) == ("passed", "")
 
 
 def test_imports_that_a_notebook_tries_are_given_too(tmp_path):
     tried = "try:\n    from math import prod\nexcept ImportError:\n    prod = None"
-    [(name, cell)] = grading.asked(notebook(tmp_path, tried, BY_PROD + CHECK)).items()
+    [(name, cell)] = grading.exercise_cells(notebook(tmp_path, tried, BY_PROD + CHECK)).items()
     assert grade(name, *cell) == ("passed", "")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_each_cell_of_the_course_can_be_graded_alone_and_is_unsolved_as_it_is_given(path):
-    found = {name: grade(name, *cell) for name, cell in grading.asked(path).items()}
+    found = {name: grade(name, *cell) for name, cell in grading.exercise_cells(path).items()}
     assert {verdict for verdict, _ in found.values()} <= {"unsolved"}, found
 
 
 @pytest.mark.parametrize("above", ["", "@triton.jit\n"])
 def test_a_kernel_is_graded_as_a_student_writes_it(above):
-    [path] = [path for path in NOTEBOOKS if path.stem.startswith("08")]
-    imports, _ = grading.asked(path)["fused-kernel"]
+    [path] = [path for path in NOTEBOOKS if path.stem.startswith("09")]
+    imports, _ = grading.exercise_cells(path)["fused-kernel"]
     source = above + inspect.getsource(exercises.find("fused-kernel").reference)
     assert grade("fused-kernel", imports, source + "\nexercise('fused-kernel').check(fused_kernel)") == ("passed", "")
 
@@ -158,7 +171,7 @@ def test_a_kernel_is_graded_as_a_student_writes_it(above):
 def test_a_stub_is_unsolved_and_is_filled_when_asked_to(tmp_path):
     stub = "def image_bytes(*shape):\n    ...  # your code\n" + CHECK
     for solved, verdict in ((False, "unsolved"), (True, "passed")):
-        [(name, cell)] = grading.asked(notebook(tmp_path, stub), solved=solved).items()
+        [(name, cell)] = grading.exercise_cells(notebook(tmp_path, stub), solved=solved).items()
         assert grade(name, *cell)[0] == verdict
 
 

@@ -1,19 +1,19 @@
 """Grading a class: everybody is judged, whatever the others hand in, and the table says why."""
 
 import csv
+import json
 
+import made_up_class
+import psutil
 import pytest
 from made_up_class import write_class
 from test_cli import call
 
-from labkit.lesson import exercises, grading, handed_in
+from labkit.classroom import grading, handed_in
+from labkit.lesson import exercises
 
 SOME = ("ada", "di", "fay", "kim", "ned", "pam", "tim", "yan", "zoe", "cleo", "don")
 ENDLESS = ("hal", "ida", "jo", "ray")
-SHORTER = (
-    "from labkit.lesson import _exercise, _grader\n_exercise.LONGEST_S = 1\n"
-    "_grader.COMPUTING_S, _grader.WAITING_S = 2, 15\n_grader.main()"
-)
 
 
 def table_of(folder):
@@ -23,13 +23,14 @@ def table_of(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.release
+@pytest.mark.timeout(1800)
 def test_everybody_in_a_class_is_judged_and_the_table_says_why(tmp_path):
     expected = write_class(tmp_path, SOME)
     output = call("grade", str(tmp_path))
-    assert "yan: 3 of 6 points; 2 missing, 2 passed" in output
+    assert "yan: 7 of 18 points; 4 passed, 5 missing" in output
     rows = table_of(tmp_path)
-    assert len(rows) == 4 * len(SOME)
+    assert len(rows) == 9 * len(SOME)
     for about, row in rows.items():
         verdict, words = expected.get(about, ("passed", ""))
         assert (row["verdict"], words in row["reason"]) == (verdict, True), (about, row)
@@ -42,9 +43,10 @@ def test_everybody_in_a_class_is_judged_and_the_table_says_why(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.release
+@pytest.mark.timeout(1800)
 def test_answers_that_never_end_are_ended_and_are_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "GRADER", SHORTER)
+    monkeypatch.setattr(grading, "COMPUTING_S", 12)  # of which a process needs some to import the checks
     write_class(tmp_path, ENDLESS)
     call("grade", str(tmp_path))
     rows = table_of(tmp_path)
@@ -53,24 +55,55 @@ def test_answers_that_never_end_are_ended_and_are_wrong(tmp_path, monkeypatch):
         assert (row["verdict"], "had not finished" in row["reason"]) == ("wrong", True), row
 
 
+HIDES = "import os, subprocess, time\n    "
+STARTS = {  # a process that leaves its parent, its group and its session; the answer is right
+    "forks twice": HIDES + "if not os.fork():\n        os.setsid()\n        if not os.fork():\n"
+    "            os.execvp('sleep', ['sleep', '{mark}'])\n        os._exit(0)\n    time.sleep(1)\n    ",
+    "starts a session": HIDES + "subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\n    ",
+    "by a shell": HIDES + "os.system('nohup setsid sleep {mark} >/dev/null 2>&1 &')\n    time.sleep(1)\n    ",
+}
+ENDS = {  # {how the answer goes on: its verdict}
+    "return images * height * width * bytes_per_value": "passed",
+    "os._exit(0)": "wrong",
+    "os.kill(os.getppid(), 9)\n    time.sleep(600)": "not graded",
+    "os.killpg(0, 9)": "not graded",
+}
+MARK = "98765.4321"  # s
+
+
+@pytest.mark.slow
+@pytest.mark.kills
+@pytest.mark.timeout(900)
+def test_what_an_answer_starts_ends_with_it_and_the_grading_goes_on(tmp_path):
+    name, page = made_up_class._page(3)
+    page = made_up_class._without(page, *made_up_class.LEFT_OUT, "least-seconds")  # one process for each student
+    expected = {}
+    for start in STARTS:
+        for number, (end, verdict) in enumerate(ENDS.items()):
+            student = f"{start}, {number}"
+            expected[student] = verdict
+            (tmp_path / student).mkdir()
+            answer = made_up_class._with(page, STARTS[start].format(mark=MARK) + end)
+            (tmp_path / student / name).write_text(json.dumps(answer), encoding="utf-8")
+    call("grade", str(tmp_path))
+    rows = table_of(tmp_path)
+    assert {student: rows[student, "image-bytes"]["verdict"] for student in expected} == expected
+    left = [process for process in psutil.process_iter(["cmdline"]) if MARK in (process.info["cmdline"] or ())]
+    for process in left:
+        process.kill()
+    assert left == []
+
+
 def test_what_a_student_writes_is_text_on_the_page(tmp_path):
     bad = "<script>alert(1)</script>"
-    mark = handed_in.Mark(bad, "00_start_here", "image-bytes", "wrong", 0, 1, bad, bad)
-    paths = handed_in._write(tmp_path, {bad: [mark]})
+    mark = handed_in.Mark(bad, "03_what_limits_speed", "image-bytes", "wrong", 0, 1, bad, bad)
+    paths = handed_in._write(tmp_path, [[mark]])
     assert bad not in paths[1].read_text(encoding="utf-8")
-
-
-def test_my_lessons_may_be_handed_in_as_they_are_without_the_copies_beside_them(tmp_path):
-    for place in ("ada/my-lessons", "ada/my-lessons/old", "ada/my-lessons/.base", "ada/my-lessons/changes"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "05_batch_size_and_minima.ipynb").touch()
-    [[path]] = handed_in._notebooks(tmp_path / "ada").values()
-    assert path.parent.name == "my-lessons"
 
 
 def test_a_folder_with_nothing_to_grade_is_refused_and_nothing_is_written(tmp_path):
     (tmp_path / "ada").mkdir()
-    (tmp_path / "05_batch_size_and_minima_ada.ipynb").touch()
-    with pytest.raises(handed_in.LabError, match=r"ada in .*, without a notebook of a lesson"):
+    (tmp_path / "old_quiz.ipynb").touch()
+    with pytest.raises(handed_in.LabError, match=r"ada, old_quiz.ipynb in .*, without a notebook of a lesson"):
         handed_in.grade(tmp_path)
     assert not list(tmp_path.glob("grades.*"))

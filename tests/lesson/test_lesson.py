@@ -13,8 +13,8 @@ import torch
 
 from labkit import ledger, lesson
 from labkit.errors import LabError, LessonError
-from labkit.ledger.rows import Answer, Ceiling, Claim, Decision, LessonAnswer, Prediction
-from labkit.lesson import _exercise, _run, _words, cards, exercises
+from labkit.ledger.rows import Answer, Claim, Decision, LessonAnswer, Memory, Prediction
+from labkit.lesson import _exercise, _predicting, _run, cards, exercises
 from labkit.lesson.exercises import Exercise, expect_close
 from labkit.measure.stats import Interval, mean_interval
 
@@ -43,6 +43,15 @@ def test_start_opens_a_run_that_names_profile_seed_machine_and_commit():
 def test_start_takes_the_run_key_of_the_runner(monkeypatch):
     monkeypatch.setenv("LABKIT_RUN_KEY", "batch-1/99")
     assert lesson.start("99_test").run_key == "batch-1/99"
+    assert only("runs")["batch_key"] == "batch-1"
+
+
+@pytest.mark.parametrize("key", [None, "papermill-0123456789ab"])
+def test_a_run_by_hand_or_by_plain_papermill_is_of_no_batch(key, monkeypatch):
+    if key:
+        monkeypatch.setenv("LABKIT_RUN_KEY", key)
+    lesson.start("99_test")
+    assert only("runs")["batch_key"] is None
 
 
 def test_start_makes_random_numbers_repeatable(running):
@@ -70,7 +79,7 @@ def test_an_unknown_profile_is_refused_with_the_ones_there_are():
 def test_a_word_before_start_says_what_to_do(monkeypatch):
     monkeypatch.setattr(_run, "_lesson", None)
     with pytest.raises(LessonError, match=r"start\(\.\.\.\)"):
-        lesson.claim("c", "s", 1.0, holds_if=lambda v: v > 0)
+        lesson.claim("c", "s", 1.0, above=0)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 0.5, "abc"])
@@ -88,13 +97,13 @@ def test_choose_follows_the_profile_and_paper_falls_back_to_lab(running):
 def test_a_prediction_takes_its_default_until_the_reader_answers(running):
     lesson.predict("p", "How much?", unit="x", default=2)
     assert (only("predictions")["answer"], only("predictions")["source"]) == ("2", "default")
-    _words._record_answer("p", 3.5)
+    _predicting._record_answer("p", 3.5)
     assert (only("predictions")["answer"], only("predictions")["source"]) == ("3.5", "reader")
 
 
 def test_running_the_cell_again_keeps_the_readers_answer(running):
     lesson.predict("p", "Which?", ["a", "b"], default="a")
-    _words._record_answer("p", "b")
+    _predicting._record_answer("p", "b")
     lesson.predict("p", "Which?", ["a", "b"], default="a")
     assert (only("predictions")["answer"], only("predictions")["source"]) == ("b", "reader")
 
@@ -102,13 +111,13 @@ def test_running_the_cell_again_keeps_the_readers_answer(running):
 def test_an_answer_given_after_the_result_is_marked_as_such(running):
     lesson.predict("p", "Which?", ["a", "b"], default="a")
     lesson.reveal("p", "b")
-    row = _words._record_answer("p", "b")
+    row = _predicting._record_answer("p", "b")
     assert (row.source, row.verdict) == ("reader, afterwards", "right")
 
 
 def test_an_answer_inside_the_interval_of_the_result_stays_open(running, capsys):
     lesson.predict("p", "How many points?", unit="points", default=3)
-    _words._record_answer("p", 3)
+    _predicting._record_answer("p", 3)
     lesson.reveal("p", Interval(0.5, 3.5, 20, median=1.9))
     row = only("predictions")
     assert (row["verdict"], row["result"], row["low"], row["high"]) == ("open", "1.9", 0.5, 3.5)
@@ -123,7 +132,7 @@ def test_what_nobody_answered_is_shown_without_a_verdict(running, capsys):
     assert "no answer given" in said
     assert "Measured: 4 x." in said
     assert "off" not in said
-    assert _words._record_answer("p", 3.9).verdict == "right"
+    assert _predicting._record_answer("p", 3.9).verdict == "right"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +141,7 @@ def test_what_nobody_answered_is_shown_without_a_verdict(running, capsys):
 )
 def test_too_few_pairs_leave_a_prediction_open_and_say_so(running, capsys, options, default, answer, result):
     lesson.predict("p", "Which, or how much?", options, default=default)
-    _words._record_answer("p", answer)
+    _predicting._record_answer("p", answer)
     lesson.reveal("p", result, rests_on=Interval(4.02, 5.86, 9))
     assert only("predictions")["verdict"] == "open"
     said = capsys.readouterr().out
@@ -145,7 +154,7 @@ def test_a_run_that_cannot_tell_leaves_the_prediction_open_and_says_why(running,
     lesson.reveal("p", None, reason="no GPU")
     row = only("predictions")
     assert (row["verdict"], row["reason"], row["result"]) == ("no answer", "no GPU", None)
-    row = _words._record_answer("p", "b")
+    row = _predicting._record_answer("p", "b")
     assert (row.verdict, row.source) == ("open", "reader, afterwards")
     capsys.readouterr()
     lesson.recap()
@@ -157,7 +166,7 @@ def test_revealing_what_was_never_asked_is_refused(running):
         lesson.reveal("p", 1)
 
 
-ABOVE_ONE = {"holds_if": lambda low, high: low > 1}
+ABOVE_ONE = {"above": 1}
 
 
 def between(low, high):
@@ -176,11 +185,16 @@ def test_a_claim_holds_for_its_whole_interval_or_stays_open_or_fails(running, va
     assert only("claims")["verdict"] == verdict
 
 
-def test_a_claim_of_no_difference_holds_when_the_interval_contains_it(running):
-    lesson.claim("c", "alike", between(0.98, 1.02), holds_if=lambda low, high: low <= 1 <= high)
+def test_a_claim_of_no_difference_holds_when_the_interval_lies_near_enough(running):
+    lesson.claim("c", "alike", between(0.98, 1.02), at_least=0.97, at_most=1.03)
     assert only("claims")["verdict"] == "holds"
-    lesson.claim("c", "alike", between(1.1, 1.2), holds_if=lambda low, high: low <= 1 <= high)
+    lesson.claim("c", "alike", between(1.1, 1.2), at_least=0.97, at_most=1.03)
     assert only("claims")["verdict"] == "fails"
+
+
+def test_a_claim_without_a_bound_is_refused_because_nothing_could_refute_it(running):
+    with pytest.raises(LessonError, match="no bound"):
+        lesson.claim("c", "fast", 2.0)
 
 
 def test_a_claim_keeps_the_point_estimate_and_the_interval(running):
@@ -227,7 +241,7 @@ def test_a_ratio_of_a_few_pairs_neither_holds_nor_fails_and_says_how_many_are_mi
 
 @pytest.mark.parametrize("value", [None, float("nan"), Interval(float("nan"), 1.0, 20)])
 def test_a_claim_without_a_value_is_inconclusive_and_says_why(running, value, capsys):
-    lesson.claim("c", "cheaper", value, holds_if=lambda v: v < 1, reason="no energy counter")
+    lesson.claim("c", "cheaper", value, below=1, reason="no energy counter")
     row = only("claims")
     assert (row["verdict"], row["reason"]) == ("inconclusive", "no energy counter")
     assert row["value"] != row["value"]
@@ -235,15 +249,15 @@ def test_a_claim_without_a_value_is_inconclusive_and_says_why(running, value, ca
 
 
 def test_a_claim_from_a_busy_machine_stays_open_but_shows_its_value(running, capsys):
-    lesson.claim("c", "faster", 2.0, holds_if=lambda v: v > 1, reason="other processes used 50 % of the cores")
+    lesson.claim("c", "faster", 2.0, above=1, reason="other processes used 50 % of the cores")
     row = only("claims")
     assert (row["verdict"], row["value"]) == ("inconclusive", 2.0)
     assert "2; other processes used 50 % of the cores" in capsys.readouterr().out
 
 
 def test_kept_rows_belong_to_this_run(running):
-    kept = lesson.keep(Ceiling(run_key="", name="copy", device="cpu", threads=2, bytes_per_s=1e9))
-    assert kept.run_key == running.run_key == only("ceilings")["run_key"]
+    kept = lesson.keep(Memory(run_key="", name="copy", device="cpu", threads=2, peak_bytes=10**9))
+    assert kept.run_key == running.run_key == only("memories")["run_key"]
 
 
 def double(x):
@@ -428,7 +442,7 @@ GLOBAL = {
     "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
     "torch's grad mode": lambda: torch.set_grad_enabled(False),
     "the working folder": lambda: os.chdir("/"),
-    "environment variables": lambda: os.environ.update(LABKIT_DEVICE="none"),
+    "environment variables": lambda: os.environ.update(LABKIT_HEADLESS="none"),
 }
 
 
@@ -486,7 +500,7 @@ def test_an_answer_goes_to_the_ledger_with_its_number_interval_cause_and_limits(
 
 def test_claims_and_answers_say_what_an_interval_over_seeds_rests_on(running, capsys):
     over_seeds = mean_interval([1.0, 2.0, 3.0])
-    lesson.claim("c", "it gains", over_seeds, holds_if=lambda low, high: low > -1)
+    lesson.claim("c", "it gains", over_seeds, above=-1)
     lesson.answer("It gains", over_seeds, **LIMITS)
     assert ledger.find(Claim)[0].basis == ledger.find(LessonAnswer)[0].basis == "t, n = 3"
     assert capsys.readouterr().out.count("-0.484 to 4.48; t, n = 3") == 2

@@ -168,6 +168,15 @@ def test_in_a_headless_run_the_drawing_lies_beside_the_executed_notebooks_and_is
     assert kept.read_text(encoding="utf-8").count("<iframe") == 1
 
 
+def test_an_embedded_drawing_stays_in_the_executed_notebook(model, shown, monkeypatch, own_artifacts):
+    monkeypatch.setenv("LABKIT_HEADLESS", "1")
+    netron_view.show(model, embedded=True)
+    (drawing,) = shown
+    assert drawing.count("<iframe") == 1
+    assert "chain.onnx" in drawing
+    assert not (own_artifacts / "graphs").exists()
+
+
 def test_without_netron_a_note_gives_the_reason_and_serving_says_what_to_do(model, shown, monkeypatch):
     monkeypatch.setitem(sys.modules, "netron", None)
     netron_view._netron.cache_clear()

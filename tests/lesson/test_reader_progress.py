@@ -14,7 +14,7 @@ from labkit.lesson.progress import progress
 DAYS = [f"2026-01-{day:02d}T10:00:00+00:00" for day in range(1, 10)]
 
 
-def begin(run_key, notebook="00_start_here", *, day=0, **more):
+def begin(run_key, notebook="03_what_limits_speed", *, day=0, **more):
     row = Run(run_key=run_key, notebook=notebook, profile="lab", seed=0, started_utc=DAYS[day], machine_key="m", **more)
     ledger.add(row)
 
@@ -30,7 +30,9 @@ def solve(run_key, verdict="passed", exercise_id="image-bytes"):
 
 
 def first():
-    return progress().steps[0]
+    """The step of the lesson that `begin` begins."""
+    [step] = [step for step in progress().steps if step.name == "03_what_limits_speed"]
+    return step
 
 
 def test_an_empty_ledger_is_no_progress_and_says_where_to_begin():
@@ -45,6 +47,7 @@ def test_a_lesson_is_begun_and_when_it_ran_to_its_end_it_is_done():
     assert first().state == "begun"
     write_lesson("r1")
     assert first().state == "done"
+    write_lesson("r2", "00_start_here")
     assert progress().following == "01_deployment_fundamentals"
 
 
@@ -109,12 +112,12 @@ def test_the_card_says_how_far_and_lists_the_lessons_that_were_begun():
     guess("r1", "bf16", 2, 2, "right")
     text = cards.plain(cards.card("progress", progress(), True))
     assert "exercises solved by you, 1 of 1 predictions near." in text
-    assert "00_start_here done 0 of" in text
+    assert "03_what_limits_speed done 0 of" in text
     assert "01_deployment_fundamentals" not in text
 
 
 def test_the_recap_says_how_far_the_reader_is_and_in_a_headless_run_it_does_not(monkeypatch, capsys):
-    lesson.start("00_start_here", "quick")
+    lesson.start("03_what_limits_speed", "quick")
     lesson.recap()
     assert "Your progress" not in capsys.readouterr().out
     monkeypatch.setattr(cards, "interactive", lambda: True)

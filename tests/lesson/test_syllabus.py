@@ -2,7 +2,6 @@
 
 import inspect
 import runpy
-from datetime import date
 
 import nbformat
 import pytest
@@ -12,6 +11,7 @@ from test_notebooks import code_cells
 
 from labkit import ledger
 from labkit.errors import LabError
+from labkit.files import root
 from labkit.lesson import claims, exercises, syllabus
 
 
@@ -32,9 +32,12 @@ def course(tmp_path, monkeypatch):
     """A course without lessons."""
     folder = tmp_path / "course"
     (folder / "notebooks").mkdir(parents=True)
-    (folder / "labkit" / "lesson" / "exercises").mkdir(parents=True)
+    (folder / "notebooks" / "exercises").mkdir(parents=True)
+    for name in ("trained", "fashion-mnist"):  # of the stand-in for the reader's own network
+        (folder / "data").mkdir(exist_ok=True)
+        (folder / "data" / name).symlink_to(root() / "data" / name)
     monkeypatch.setenv("LABKIT_ROOT", str(folder))
-    monkeypatch.setattr(exercises, "__path__", [*exercises.__path__, str(folder / "labkit" / "lesson" / "exercises")])
+    monkeypatch.setattr(exercises, "__path__", [*exercises.__path__, str(folder / "notebooks" / "exercises")])
     exercises.registry.cache_clear()
     yield folder
     exercises.registry.cache_clear()
@@ -47,8 +50,8 @@ def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys, monke
     assert [task.id for task in lesson.exercises] == ["making-sum"]
     assert len(RULES) >= 8
     written = claims_of(code_cells(lesson))
-    entries = {claim: claims.Entry(*words, date(2026, 1, 1), "A reason.") for claim, words in written.items()}
-    monkeypatch.setattr(claims, "register", lambda: {lesson.name: entries})  # as the author adds them
+    entries = {claim: claims.Entry(*words, "A reason.") for claim, words in written.items()}
+    monkeypatch.setattr(claims, "register", lambda: {lesson.slug: entries})  # as the author adds them
     for rule in RULES:
         rule(lesson)
     space = {}

@@ -1,26 +1,17 @@
-"""What lesson 16 says about recording a GPU's results, tried without one: the race, the file, and the table of it."""
+"""What lesson 17 says about recording a GPU's results, tried without one: the race, the file, and the table of it."""
 
 import time
 from types import SimpleNamespace
 
-import nbformat
 import pytest
 import torch
 
 from labkit import device, ledger
-from labkit.files import root
 from labkit.ledger.rows import Completion
-from labkit.lesson import keep, start
-from labkit.measure import Plan, compare
+from labkit.lesson import start
+from labkit.lesson.support import load_support
 
-NAME = "16_tensorrt_deployment"
-
-
-def cell(text):
-    """The source of the lesson's one cell with these words."""
-    cells = nbformat.read(root() / "notebooks" / f"{NAME}.ipynb", as_version=4).cells
-    (found,) = [each.source for each in cells if text in each.source]
-    return found
+NAME = "17_tensorrt_deployment"
 
 
 def load(engine, path, example, *, precision):
@@ -43,18 +34,18 @@ def images(monkeypatch):
 def test_a_race_of_the_lesson_is_recorded_and_shown_by_the_lesson(images, tmp_path, monkeypatch):
     monkeypatch.setattr(device, "commit", lambda: "abc")
     lab = start(NAME, "quick", 0)
+    support = load_support("tensorrt_deployment")
+    monkeypatch.setattr(support, "engines", SimpleNamespace(load=load))
     files = dict.fromkeys(("fp32", "fp16", "int8"), "file.onnx")
-    space = {"lab": lab, "images": images, "files": files, "no_run": None, "keep": keep, "ledger": ledger}
-    space["passed"] = {"fp32": (1.0, 100.0, "passed"), "fp16": (1.0, 99.9, "passed"), "int8": (0.9, 98.0, "refused")}
-    space |= {"engines": SimpleNamespace(load=load), "compare": compare, "Plan": Plan}
-    exec(cell("def race("), space)
-    assert space["raced"][1024]["int8"].high < 1  # the claim int8-slower would hold
+    board = support.Board(layer_types=None, same_class=None)
+    board.rows = {name: support.Row(name, 1, (), same) for name, same in (("fp32", 100), ("fp16", 99.9), ("int8", 98))}
+    raced = {batch: support.race_of(board, files, images, batch, seconds=1) for batch in support.BATCHES}
+    assert raced[1024]["int8"].high < 1
     done = {"cell_count": 1, "seconds": 1.0, "finished_utc": ledger.now()}
     ledger.add(Completion(run_key=lab.run_key, notebook=NAME, **done))
     (path,) = ledger.record("A GPU", profile="quick", folder=tmp_path / "recorded")
-    assert path.name == f"{NAME}.json"
-    exec(cell("def recorded_races("), space)
-    shown = space["recorded_races"](tmp_path / "recorded")
+    assert path.name == "tensorrt-deployment.json"
+    shown = support.recorded_races(tmp_path / "recorded")
     assert set(shown["hardware"]) == {"A GPU"} and set(shown["batch"]) == {1, 64, 1024}
     served = ledger.load("deployments")  # which the report draws, one picture for the largest group of one batch
     served = served[served["batch"] == 64].set_index("model")

@@ -45,7 +45,7 @@ class Timed:
 def test_a_ratio_of_timings_is_judged_with_what_two_identical_arms_differed_in():
     found = verdicts.weigh(Timed())
     assert (found.low, found.high, found.value) == pytest.approx((1.02 / 1.03, 1.06 * 1.03, 1.04))
-    verdict, reason = verdicts.of_claim(found, lambda low, high: low > 1)
+    verdict, reason = verdicts.of_claim(found, verdicts.Bounds(above=1))
     assert (verdict, reason) == ("inconclusive", "the same code twice differed by up to 3 % here")
 
 
@@ -63,6 +63,13 @@ def test_too_few_samples_prove_nothing_and_the_reason_says_how_many_are_missing(
     assert verdicts.weigh(mean_interval([2.0, 2.1, 2.2])).basis == "t, n = 3"
 
 
+@pytest.mark.parametrize(("low", "high"), [(-math.inf, math.inf), (1.5, math.inf), (-math.inf, 3)])
+def test_an_interval_without_an_end_decides_nothing_however_many_samples_stand_behind_it(low, high):
+    evidence = verdicts.weigh(Interval(low, high, samples=1000, median=2.0))
+    assert (evidence.low, evidence.value, evidence.high) == (2, 2, 2)
+    assert verdicts.of_claim(evidence, verdicts.Bounds(above=1)) == ("inconclusive", "its interval has no end")
+
+
 @pytest.mark.parametrize("pair", [(1.1, 1.3), [1.1, 1.3]])
 def test_a_bare_pair_of_numbers_is_no_interval(pair):
     with pytest.raises(LessonError, match="number of its samples"):
@@ -71,17 +78,30 @@ def test_a_bare_pair_of_numbers_is_no_interval(pair):
 
 @pytest.mark.parametrize(("low", "high"), [(0.001, 1000), (-4000, 900), (-2e4, 9e4)])
 def test_a_very_wide_interval_with_a_narrow_bound_in_it_decides_nothing(low, high):
-    assert verdicts._of_interval(low, high, lambda value: 0.5 <= value <= 2) == "inconclusive"
-    assert verdicts._of_interval(-high, -low, lambda value: -2 <= value <= -0.5) == "inconclusive"
+    assert verdicts.Bounds(at_least=0.5, at_most=2).verdict(low, high) == "inconclusive"
+    assert verdicts.Bounds(at_least=-2, at_most=-0.5).verdict(-high, -low) == "inconclusive"
 
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [(1.1, 1.3, "holds"), (0.9, 1.2, "inconclusive"), (0.5, 0.8, "fails")],
 )
-@pytest.mark.parametrize("holds_if", [lambda low, high: low > 1, lambda value: value > 1])
-def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(low, high, verdict, holds_if):
-    assert verdicts._of_interval(low, high, holds_if) == verdict
+def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(low, high, verdict):
+    assert verdicts.Bounds(at_least=1).verdict(low, high) == verdict
+    assert verdicts.Bounds(at_most=-1).verdict(-high, -low) == verdict
+
+
+@pytest.mark.parametrize(
+    ("bounds", "low", "high", "verdict"),
+    [
+        *[({"at_least": 1}, 1, 1, "holds"), ({"above": 1}, 1, 1, "fails"), ({"above": 1}, 1, 2, "inconclusive")],
+        *[({"at_most": 1}, 1, 1, "holds"), ({"below": 1}, 1, 1, "fails"), ({"below": 1}, 0, 1, "inconclusive")],
+        *[({"at_least": 1}, 0, 1, "inconclusive"), ({"above": 1}, 0, 1, "fails")],
+        *[({"at_least": 0, "below": 2}, 0, 1.9, "holds"), ({"above": -1, "below": 1}, -1, 1, "inconclusive")],
+    ],
+)
+def test_a_bound_itself_belongs_to_at_least_and_at_most_and_not_to_above_and_below(bounds, low, high, verdict):
+    assert verdicts.Bounds(**bounds).verdict(low, high) == verdict
 
 
 @pytest.mark.parametrize(
@@ -89,8 +109,7 @@ def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(lo
     [(0.95, 1.05, "holds"), (0.87, 1.103, "inconclusive"), (1.2, 1.4, "fails"), (-math.inf, math.inf, "inconclusive")],
 )
 def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_the_interval_does(low, high, verdict):
-    assert verdicts._of_interval(low, high, lambda low, high: low >= 0.9 and high <= 1.1) == verdict
-    assert verdicts._of_interval(low, high, lambda value: 0.9 <= value <= 1.1) == verdict
+    assert verdicts.Bounds(at_least=0.9, at_most=1.1).verdict(low, high) == verdict
 
 
 @pytest.mark.parametrize(

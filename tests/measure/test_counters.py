@@ -16,18 +16,18 @@ def driver(monkeypatch):
     }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(counters, "_gpu_handle", lambda uuid: "handle")
+    monkeypatch.setattr(counters, "gpu_handle", lambda uuid: "handle")
 
 
 def test_a_gpu_tells_its_brakes_and_its_other_users(driver):
     state = counters._gpu_state("some-uuid")
-    assert state == {"throttle": "power cap, thermal (hardware)", "strangers": 1}
+    assert state == {"gpu_throttle": "power cap, thermal (hardware)", "other_gpu_processes": 1}
 
 
 def test_of_a_gpu_that_no_driver_knows_nothing_is_told_and_nothing_is_asked(monkeypatch):
     refuse = lambda *_: pytest.fail("asked with no handle, which ends the process where there is a driver")  # noqa: E731
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", refuse)
-    counters._gpu_handle.cache_clear()
+    counters.gpu_handle.cache_clear()
     assert counters._gpu_state("no such gpu") == {}
 
 
@@ -36,7 +36,7 @@ def test_a_counter_the_gpu_does_not_have_is_unknown(driver, monkeypatch):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", refuse)
-    assert counters._gpu_state("some-uuid") == {"strangers": 1}
+    assert counters._gpu_state("some-uuid") == {"other_gpu_processes": 1}
 
 
 def test_the_last_level_cache_has_a_likely_size_or_is_unknown():

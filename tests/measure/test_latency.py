@@ -1,5 +1,10 @@
 """Latency and throughput on the simulated machine, where the truth is known."""
 
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
 import pytest
 
 from labkit import ledger
@@ -7,6 +12,7 @@ from labkit.ledger.rows import Latency
 from labkit.measure import Plan, SimulatedMachine, latency
 from labkit.measure.clock import Clock
 from labkit.measure.latency import times_as_long
+from labkit.measure.noise import read_usage
 
 
 def test_the_median_of_a_steady_machine_is_its_true_time():
@@ -166,6 +172,47 @@ def test_trouble_of_the_machine_is_named(trouble, word):
     row = latency(machine.work(5e-3), device=machine.clock, plan=Plan(seconds=2, precision=0))
     assert row.noisy
     assert word in row.noise
+
+
+def test_what_the_first_call_starts_is_no_noise_of_the_samples():
+    """Counters of a made-up machine: the first call starts a compiler, which keeps the other core busy meanwhile."""
+    machine, calls, compiled_s = SimulatedMachine(0), [], 2.0
+
+    def call():
+        calls.append(1)
+        machine.time += compiled_s if len(calls) == 1 else 1e-3
+
+    def usage():
+        seen = machine.usage()
+        return replace(seen, busy=seen.busy + (compiled_s if calls else 0.0))
+
+    row = latency(call, device=replace(machine.clock, usage=usage), plan=Plan(seconds=0.5))
+    assert row.cold_ms == pytest.approx(2000)
+    assert not row.noisy, row.noise
+
+
+BURN = "import time\nwhile time.process_time() < 1: pass"
+
+
+def test_a_child_process_of_the_first_call_is_no_load_of_others():
+    """On the real counters, whatever else the machine does: a window that began with the call would count the child."""
+    windows = []
+
+    def call():
+        if not windows:
+            windows.append(time.perf_counter())
+            subprocess.run([sys.executable, "-c", BURN], check=True)
+        time.sleep(1e-3)
+
+    def usage():
+        read.append(read_usage())
+        return read[-1]
+
+    read = []
+    latency(call, device=Clock(usage=usage), plan=Plan(seconds=0.5))
+    before, after = read
+    assert before.wall > windows[0] + 1  # the child has ended: it computed for a second
+    assert after.wall - before.wall < 0.5 * (after.wall - windows[0])
 
 
 def test_two_clock_speeds_widen_the_interval_because_samples_repeat_each_other():

@@ -45,8 +45,15 @@ def test_a_queue_returns_at_once_and_is_done_after_synchronising():
 def test_load_shows_in_the_counters():
     machine = SimulatedMachine(0, load=0.5)
     times(machine)
-    assert machine.usage().busy - machine.usage().own == pytest.approx(0.5 * machine.now())
+    assert machine.usage().busy - machine.usage().process == pytest.approx(0.5 * machine.now())
 
 
 def test_work_answers_what_it_was_told():
     assert SimulatedMachine().work(1e-3, answer=7.0)("anything") == 7.0
+
+
+def test_a_call_after_one_of_another_function_pays_for_a_cold_cache():
+    machine = SimulatedMachine(jitter=0)
+    large, small = machine.work(1e-3, cold=1e-4), machine.work(5e-4, cold=3e-4)
+    seconds = [machine.clock.time(call)[0] for call in (large, large, small, small, large)]
+    assert seconds == pytest.approx([1.1e-3, 1e-3, 8e-4, 5e-4, 1.1e-3])

@@ -7,7 +7,13 @@ from torch.nn import functional as F
 
 from labkit import models
 from labkit.errors import LabError
-from labkit.methods.ghost_batch_norm import GhostBatchNorm2d, _in_one, ghost_batch_norm, with_ghost_batch_norm
+from labkit.methods.ghost_batch_norm import (
+    GhostBatchNorm1d,
+    GhostBatchNorm2d,
+    _as_one_batch_norm,
+    ghost_batch_norm,
+    with_ghost_batch_norm,
+)
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
@@ -21,7 +27,7 @@ def sample(form="contiguous", dtype=torch.double, count=12, channels=5):
 
 
 def in_one(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
-    return _in_one(x, ghost_size, weight, bias, eps)[0]
+    return _as_one_batch_norm(x, ghost_size, weight, bias, eps)[0]
 
 
 def test_two_ghosts_worked_by_hand():
@@ -114,3 +120,33 @@ def test_a_network_with_ghosts_trains_in_one_graph():
 def test_a_batch_without_equal_groups_is_refused(ghost_size):
     with pytest.raises(LabError, match="found: 12 examples"):
         ghost_batch_norm(sample()[0], ghost_size)
+
+
+def test_the_layer_for_rows_is_batch_norm_of_each_group_alone_and_plain_at_inference():
+    torch.manual_seed(0)
+    x = torch.randn(12, 5) * torch.arange(1, 13)[:, None]
+    layer, plain = GhostBatchNorm1d(5, 4), nn.BatchNorm1d(5)
+    wanted = torch.cat([plain(ghost) for ghost in x.split(4)])
+    assert torch.allclose(layer(x), wanted, atol=1e-6)
+    assert torch.allclose(layer.running_mean, 0.1 * x.view(3, 4, 5).mean(1).mean(0), atol=1e-6)
+    layer.eval()
+    alone = torch.cat([layer(row[None]) for row in x])
+    assert torch.allclose(layer(x), alone, atol=1e-6)  # at inference an image's answer does not depend on the others
+
+
+def test_the_layer_for_rows_refuses_images_as_torchs_does():
+    with pytest.raises(ValueError, match="expected 2D or 3D"):
+        GhostBatchNorm1d(5, 4)(torch.ones(4, 5, 2, 2))
+
+
+def test_batch_norms_of_rows_and_of_images_both_get_ghosts():
+    model = nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3), nn.BatchNorm1d(3))
+    kinds = [type(layer) for layer in with_ghost_batch_norm(model, 4)]
+    assert kinds == [GhostBatchNorm2d, nn.Flatten, nn.Linear, GhostBatchNorm1d]
+    assert type(model[3]) is nn.BatchNorm1d
+
+
+def test_the_form_for_a_compiler_takes_rows_too():
+    torch.manual_seed(0)
+    x = torch.randn(12, 5)
+    assert torch.allclose(in_one(x, 4), ghost_batch_norm(x, 4), atol=1e-6)

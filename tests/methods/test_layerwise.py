@@ -3,9 +3,12 @@
 import pytest
 import torch
 from timm.optim import Lamb, Lars
+from torch import nn
 
+from labkit.methods import lamb, lars
 from labkit.methods.lamb import LAMB
-from labkit.methods.lars import LARS
+from labkit.methods.lars import LARS, without_vectors
+from labkit.train import TrainConfig
 
 
 def layers():
@@ -89,7 +92,7 @@ def unadapted(weights):
 
 def test_without_adaptation_lars_is_sgd():
     settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2}
-    found = after(lambda weights: LARS(unadapted(weights), **settings), 3)
+    found = after(lambda weights: LARS(unadapted(weights), trust=1.0, **settings), 3)
     assert same(found, after(lambda weights: torch.optim.SGD(weights, **settings), 3))
 
 
@@ -134,3 +137,44 @@ def test_the_gradients_stay_as_they_are(make):
     before = [weight.grad.clone() for weight in weights]
     make(weights).step()
     assert all(torch.equal(weight.grad, old) for weight, old in zip(weights, before, strict=True))
+
+
+def of_config(optimizer, rate):
+    return TrainConfig(optimizer=optimizer, learning_rate=rate, momentum=0.9, weight_decay=0.1)
+
+
+def shift_after(make, steps=10):
+    """A shift of batch norm that began at 0, and a matrix beside it, after some steps along the same gradients."""
+    torch.manual_seed(0)
+    named = [("0.weight", torch.randn(4, 3)), ("1.bias", torch.zeros(4))]
+    for _, weight in named:
+        weight.requires_grad_().grad = torch.randn_like(weight)
+    optimizer = make(named)
+    for _ in range(steps):
+        optimizer.step()
+    return named[1][1].detach()
+
+
+def test_in_a_training_with_lars_a_shift_that_begins_at_0_takes_the_steps_of_sgd_at_rate_times_trust():
+    found = shift_after(lambda named: lars.make(named, of_config("lars", 20.0)), 48)
+    wanted = shift_after(lambda named: torch.optim.SGD(named, lr=20 * 1e-3, momentum=0.9), 48)
+    assert torch.allclose(found, wanted, rtol=1e-5)
+
+
+def test_in_a_training_with_lamb_a_shift_that_begins_at_0_takes_the_steps_of_adam():
+    found = shift_after(lambda named: lamb.make(named, of_config("lamb", 0.01)))
+    wanted = shift_after(lambda named: torch.optim.Adam(named, lr=0.01, eps=1e-6))
+    assert torch.allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", [lars, lamb])
+def test_vectors_are_neither_adapted_nor_decayed_and_matrices_are_both(method):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+    groups = method.make(model.named_parameters(), of_config("lars", 1.0)).param_groups
+    found = {weight.ndim > 1: (group["adapt"], group["weight_decay"]) for group in groups for weight in group["params"]}
+    assert found == {True: (True, 0.1), False: (False, 0.0)}
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+
+
+def test_a_network_without_vectors_has_one_group():
+    assert len(without_vectors(nn.Linear(3, 2, bias=False).named_parameters())) == 1

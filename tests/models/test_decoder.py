@@ -49,7 +49,7 @@ def test_with_the_cache_it_says_what_it_says_without(decoder, tokens, cuts):
 def test_texts_of_several_lengths_say_in_a_batch_what_they_say_alone(decoder, tokens):
     cache, lengths = Cache(decoder, 5), [3, 1, 16, 9, 2]
     for row, length in enumerate(lengths):
-        decoder.extend(tokens[row : row + 1, :length], cache.part(row, row + 1))
+        decoder.extend(tokens[row : row + 1, :length], cache.rows(row, row + 1))
     more = torch.randint(0, 256, (5, 4))
     found = decoder.extend(more, cache)
     assert cache.lengths.tolist() == [length + 4 for length in lengths]
@@ -63,7 +63,7 @@ def test_tokens_can_be_forgotten_and_rows_moved(decoder, tokens):
     decoder.extend(tokens[:3, :12], cache)
     cache.lengths -= torch.tensor([5, 0, 2])
     cache.move(0, 2)
-    found = decoder.extend(tokens[:1, 7:9], cache.part(2, 3))
+    found = decoder.extend(tokens[:1, 7:9], cache.rows(2, 3))
     assert torch.allclose(found[0], decoder(tokens[:1, :9])[0].T[-2:], atol=1e-10)
 
 

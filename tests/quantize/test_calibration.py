@@ -10,9 +10,9 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, c
 from onnxruntime.quantization.calibrate import HistogramCollector
 
 from labkit.errors import LabError
-from labkit.quantize import Again, Calibration, observe, ranges
-from labkit.quantize.calibration import neighbours
-from labkit.quantize.observed import BINS, Histogram, _entropy_threshold, _percentile_threshold
+from labkit.quantize import Calibration, LazyBatches, observe, ranges
+from labkit.quantize.activation_ranges import BINS, Histogram, _entropy_threshold, _percentile_threshold
+from labkit.quantize.calibration import neighbour_correlation
 
 RANDOM = np.random.default_rng(0)
 
@@ -57,7 +57,7 @@ def test_percentiles_agree_with_onnx_runtimes_calibrator_to_a_bin(onnx_file, tra
     ours = ranges(histograms, "percentile")
     wanted = theirs(onnx_file, data, CalibrationMethod.Percentile, tmp_path, percentile=99.99)
     for name, (_, high) in wanted.items():
-        assert abs(ours[name][1] - high) <= 3 * histograms[name].reach / BINS
+        assert abs(ours[name][1] - high) <= 3 * histograms[name].upper_edge / BINS
 
 
 def test_a_histogram_counts_every_value_once_however_often_it_grows():
@@ -70,6 +70,20 @@ def test_a_histogram_counts_every_value_once_however_often_it_grows():
     assert (grown.low, grown.high) == (values.min(), values.max())
     for edge in (256, 1024, 1536):  # cumulative counts, up to rounding at the edge
         assert grown.counts[:edge].sum() == pytest.approx((np.abs(values) < grown.edges[edge]).sum(), abs=2)
+
+
+def test_what_is_not_finite_has_no_place_in_a_range():
+    histogram = Histogram()
+    histogram.add(np.array([-np.inf, -2, 1, 4, np.nan, np.inf], np.float32))
+    histogram.add(np.array([np.nan, -np.inf], np.float32))
+    assert (histogram.low, histogram.high, histogram.counts.sum()) == (-2, 4, 3)
+
+
+def test_numbers_that_float32_hardly_holds_have_a_range():
+    histogram = Histogram()
+    histogram.add(np.array([0, 1e-42], np.float32))
+    assert histogram.counts.sum() == 2
+    assert histogram.high == np.float32(1e-42)
 
 
 def test_a_tensor_of_zeros_has_a_range():
@@ -92,9 +106,9 @@ def test_entropy_clips_a_long_thin_tail_and_leaves_a_uniform_distribution_alone(
 def test_entropy_thresholds_agree_with_onnx_runtimes_when_it_is_given_enough_bins():
     x = RANDOM.laplace(size=200_000).astype(np.float32)
     histogram = seen(x)
-    counts, edges = np.histogram(x, 1024, range=(-histogram.reach, histogram.reach))
+    counts, edges = np.histogram(x, 1024, range=(-histogram.upper_edge, histogram.upper_edge))
     theirs = HistogramCollector("entropy", False, 1024, 128, 99.99, "same")
-    _, wanted = theirs.get_entropy_threshold((counts, edges, x.min(), x.max(), histogram.reach), 128)
+    _, wanted = theirs.get_entropy_threshold((counts, edges, x.min(), x.max(), histogram.upper_edge), 128)
     assert _entropy_threshold(histogram) == pytest.approx(float(wanted), rel=0.1)
 
 
@@ -109,7 +123,7 @@ def test_clipping_never_widens_what_was_seen():
 def test_an_image_set_is_taken_class_by_class_and_says_where_it_comes_from(train):
     data = Calibration.of(train, count=100, batch=40)
     assert [batch.shape for batch in data.batches] == [(40, 1, 28, 28), (40, 1, 28, 28), (20, 1, 28, 28)]
-    assert data.note == "100 examples of fashion-mnist train"
+    assert data.description == "100 examples of fashion-mnist train"
     assert Calibration.of(data) is data
 
 
@@ -135,7 +149,7 @@ def test_ten_times_as_many_batches_take_no_more_memory(observed):
     peaks = []
     for count in (10, 100):
         tracemalloc.start()
-        data = Calibration(Again(lambda: (np.full((8, 9000), i, np.float32) for i in range(count))), "x")  # noqa: B023
+        data = Calibration(LazyBatches(lambda: (np.full((8, 9000), i, np.float32) for i in range(count))), "x")  # noqa: B023
         assert data.count == 8 * count
         if observed:
             assert observe(sums(9000), data)["input"].high == count - 1
@@ -154,8 +168,8 @@ def sums(width):
 
 
 def test_neighbouring_pixels_tell_images_from_noise(images):
-    assert neighbours(images.numpy(), 2) > 0.7
-    assert abs(neighbours(RANDOM.normal(size=(64, 1, 28, 28)), 3)) < 0.02
+    assert neighbour_correlation(images.numpy(), 2) > 0.7
+    assert abs(neighbour_correlation(RANDOM.normal(size=(64, 1, 28, 28)), 3)) < 0.02
 
 
 REFUSED = {

@@ -11,7 +11,7 @@ from labkit.errors import LabError
 from labkit.export.runtime import notes
 from labkit.models.encoder import Encoder
 from labkit.quantize import dynamic
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 
 
 @pytest.fixture(scope="module")

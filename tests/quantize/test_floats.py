@@ -90,3 +90,63 @@ def test_a_mask_that_is_cast_to_numbers_meets_half_precision(tmp_path):
     source = to_onnx(Masked(), batch, tmp_path / "masked.onnx")
     path = to_fp16(source, tmp_path / "half.onnx")
     np.testing.assert_allclose(unoptimised(path, batch), Masked()(batch).numpy(), rtol=2e-3)
+
+
+class LargeConstants(torch.nn.Module):
+    """Multiplies by 100,000, in a stored weight and in a constant, and divides again."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 4)
+        self.register_buffer("scale", torch.tensor([1e5, 2e5, 3e5, 4e5]))
+
+    def forward(self, x):
+        return self.linear(x) * self.scale / 1e6 + x.mean(1, keepdim=True) * 7e4 / 1e5
+
+
+class ReadsInSteps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps, self.last = torch.nn.LSTM(6, 8, batch_first=True, bidirectional=True), torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.steps(x)[0][:, -1])
+
+
+class Scatters(torch.nn.Module):
+    """Writes products into places that other inputs name, by ScatterElements and by ScatterND."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        products = self.linear(x)
+        scattered = torch.zeros_like(x).scatter_add(1, (x > 0).long(), products)
+        scattered[:, 2:4] = products[:, :2]
+        return self.linear(scattered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "shape"),
+    [(LargeConstants, (6,)), (ReadsInSteps, (5, 6)), (Scatters, (6,))],
+    ids=["constants", "lstm", "scatter"],
+)
+def test_what_float16_cannot_hold_or_compute_stays_in_float32_and_the_answers_are_the_same(network, shape, tmp_path):
+    torch.manual_seed(0)
+    network = network().eval()
+    batch = torch.randn(16, *shape)
+    source = to_onnx(network, batch[:2], tmp_path / "net.onnx")
+    path = to_fp16(source, tmp_path / "half.onnx")
+    assert FP16 in {tensor.data_type for tensor in onnx.load(path).graph.initializer}
+    assert parity(network, path, [batch]).varying_db > 50
+
+
+def test_constants_above_the_largest_float16_are_kept_to_the_digit(tmp_path):
+    source = to_onnx(LargeConstants().eval(), torch.randn(2, 6), tmp_path / "net.onnx")
+    graph = onnx.load(to_fp16(source, tmp_path / "half.onnx")).graph
+    stored = [onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer]
+    large = [values for values in stored if np.abs(values).max() > 65_504]
+    assert {str(values.dtype) for values in large} == {"float32"}
+    assert any(np.array_equal(values.ravel(), [1e5, 2e5, 3e5, 4e5]) for values in large)

@@ -10,7 +10,7 @@ from labkit.errors import LabError, Unavailable
 from labkit.export import checked, precision_of
 from labkit.quantize import Calibration, logits, observe, prepared
 from labkit.quantize.fp8 import LARGEST, to_fp8
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 
 FP8 = onnx.TensorProto.FLOAT8E4M3FN
 

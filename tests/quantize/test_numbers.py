@@ -7,17 +7,27 @@ import torch
 from onnx.reference import ReferenceEvaluator
 
 from labkit.errors import LabError
-from labkit.quantize.numbers import (
+from labkit.quantize.integer_grid import (
     dequantize,
-    limits,
+    integer_range,
     quantize,
-    round_trip,
     scale_zero_point,
     sqnr_db,
     value_range,
 )
 
 RANDOM = np.random.default_rng(0)
+
+
+def round_trip(x, *, bits=8, symmetric=True, axis=None, clip=None):
+    """x quantized and dequantized again, on a grid that covers it, or ends at `clip`."""
+    low, high = value_range(x, axis)
+    if clip is not None:
+        low = np.maximum(low, -clip)
+        high = np.minimum(high, clip)
+    scale, zero_point = scale_zero_point(low, high, bits=bits, symmetric=symmetric)
+    integers = quantize(x, scale, zero_point, bits=bits, symmetric=symmetric, axis=axis)
+    return dequantize(integers, scale, zero_point, axis=axis)
 
 
 def test_a_symmetric_grid_by_hand():
@@ -43,7 +53,7 @@ def test_ties_round_to_even_and_values_outside_saturate():
 @pytest.mark.parametrize(("low", "high"), [(0.3, 7.0), (-7.0, -0.3), (-1.0, 3.0), (0.0, 0.0)])
 def test_zero_always_lies_on_the_grid(low, high, symmetric):
     scale, zero = scale_zero_point(low, high, symmetric=symmetric)
-    smallest, largest = limits(symmetric=symmetric)
+    smallest, largest = integer_range(symmetric=symmetric)
     assert smallest <= zero <= largest
     assert dequantize(quantize(0.0, scale, zero, symmetric=symmetric), scale, zero) == 0
 
@@ -112,4 +122,4 @@ def test_sqnr_by_hand():
 
 def test_a_grid_of_one_bit_is_refused():
     with pytest.raises(LabError, match="2 to 16"):
-        limits(1)
+        integer_range(1)

@@ -7,7 +7,7 @@ import torch
 
 from labkit.export import to_onnx
 from labkit.quantize import Calibration, dynamic, in_int8, logits, observe, outliers_apart, prepared
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 
 PLACE, WIDTH = 5, 16  # the channel that reaches furthest, and how many there are
 

@@ -10,7 +10,7 @@ from labkit.engines import fidelity
 from labkit.errors import LabError
 from labkit.export import parity, runtime_graph, to_onnx
 from labkit.quantize import RECIPES, Calibration, logits, observe, prepared, static
-from labkit.quantize.numbers import quantize, scale_zero_point, sqnr_db, value_range
+from labkit.quantize.integer_grid import quantize, scale_zero_point, sqnr_db, value_range
 
 METHODS = ("minmax", "percentile", "entropy")
 

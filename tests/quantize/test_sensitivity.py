@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 
 from labkit.quantize import Calibration, logits, observe, prepared, sensitivity, static
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from torch import nn
 
 from labkit.export import to_onnx
 from labkit.quantize import Calibration, in_int8, logits, observe, prepared, smoothed
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 
 RANDOM = np.random.default_rng(0)
 OUTLIER = 60
@@ -103,7 +103,7 @@ def test_a_channel_that_no_weight_reads_does_not_set_the_grid():
     x[0] = (1, 2, 5000)
     data = Calibration((x,), "by hand")
     found = smoothed(one_layer([[1, 1], [2, 2], [0, 0]]), data)
-    assert observe(found, data)["x_smooth"].reach <= 2
+    assert observe(found, data)["x_smooth"].upper_edge <= 2
 
 
 def test_channels_that_are_always_0_are_left_alone():
@@ -120,7 +120,7 @@ def test_what_enters_a_depthwise_convolution_becomes_alike_in_all_channels(tmp_p
     entering = [node for node in model.graph.node if node.op_type == "Conv"][1].input[0]
 
     def reach(each):
-        from labkit.quantize.observed import activations
+        from labkit.quantize.activation_ranges import activations
 
         return np.max([np.abs(values).max((0, 2, 3)) for _, values in activations(each, data, [entering])], 0)
 

@@ -9,7 +9,7 @@ from labkit import engines, export
 from labkit.errors import LabError
 from labkit.export.runtime import notes
 from labkit.quantize import weight_only
-from labkit.quantize.numbers import sqnr_db
+from labkit.quantize.integer_grid import sqnr_db
 
 BLOCK = 32
 

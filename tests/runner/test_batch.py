@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -12,9 +13,9 @@ import pytest
 
 from benchmarks import drills
 from labkit import ledger
+from labkit.classroom import grading
 from labkit.errors import LabError, explained
 from labkit.ledger.rows import Answer, Attempt, Batch, Completion
-from labkit.lesson import grading
 from labkit.runner import batch, run_batch, sources, tasks
 
 pytestmark = pytest.mark.kills
@@ -126,7 +127,7 @@ def test_kernels_talk_through_sockets_and_not_through_ports(course, place):
 def test_a_notebook_finds_its_keys_and_its_folder(course, place):
     seen, row = facts(place, "first"), course.attempts[0]
     assert seen["environment"]["LABKIT_RUN_KEY"] == row.run_key
-    assert seen["environment"]["LABKIT_BATCH_KEY"] == course.attempts[0].batch_key
+    assert row.run_key.startswith(f"{row.batch_key}/")
     assert seen["environment"]["LABKIT_HEADLESS"] == "1"
     assert Path(seen["folder"]) == place / "notebooks"
 
@@ -152,6 +153,17 @@ def test_nothing_temporary_is_left_behind(course, place):
     left = [path.name for path in (place / "artifacts" / "executed").rglob("*")]
     assert sorted(left) == ["90_first.ipynb", "91_second.ipynb", "92_alone.ipynb", "quick"]
     assert not list((place / "notebooks").glob("kernel*"))
+
+
+def test_where_the_temporary_folder_lies_too_deep_for_sockets_kernels_talk_through_ports(place, tmp_path, monkeypatch):
+    deep = tmp_path / ("a" * 60) / ("b" * 40)
+    deep.mkdir(parents=True)
+    monkeypatch.setenv("TMPDIR", str(deep))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # what an earlier call found
+    drills.write_workbook(place, {"93_deep": [NOTE, named("deep"), SAVE, drills.RECORD]})
+    batch = run_batch(["93"], show=False)
+    assert batch.ok, batch.attempts[0].reason
+    assert facts(place, "deep")["transport"] == "tcp"
 
 
 def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_never(course, place):
@@ -195,23 +207,20 @@ def test_no_early_exit_counts_as_passed_and_each_says_why(place):
     assert "exit status 0" in page["cells"][0]["source"]
 
 
-CHECK = """
+NOTES_THE_VERDICT = """
 import os
 from labkit import ledger
 from labkit.ledger.rows import Answer
 
-verdict = {...: "unsolved", 42: "passed"}[answer]
-ledger.add(Answer(run_key=os.environ["LABKIT_RUN_KEY"], exercise_id="life", verdict=verdict))
+class exercise:
+    def __init__(self, name):
+        self.name = name
+
+    def check(self, answer):
+        verdict = "unsolved" if answer(1, 3, 2, 2) is None else "passed"
+        ledger.add(Answer(run_key=os.environ["LABKIT_RUN_KEY"], exercise_id=self.name, verdict=verdict))
+        return answer
 """
-
-
-@pytest.fixture
-def exercise(place):
-    """A notebook with an exercise, and a `fill` that knows its answer."""
-    with (place / "source" / "labkit" / "lesson" / "exercises" / "__init__.py").open("a", encoding="utf-8") as file:
-        file.write("\n\ndef fill(source):\n    return source.replace('= ...', '= 42')\n")
-    cells = [("answer = ...\n" + CHECK, ["exercise"]), "assert ... is Ellipsis", drills.RECORD]
-    drills.write_workbook(place, {"50_exercise": cells})
 
 
 BELIEVES_ALL = "class exercise:\n    def __init__(self, name): pass\n    def check(self, answer): return answer"
@@ -243,7 +252,9 @@ def test_exercises_run_as_they_are_given_and_their_reference_answers_are_checked
     assert (attempt.status, attempt.reason) == ("failed", "52_given.ipynb checked, solved: True")
 
 
-def test_solutions_fill_the_cells_tagged_exercise(place, exercise, monkeypatch):
+def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
+    cells = [NOTES_THE_VERDICT, image_bytes("..."), (image_bytes("..."), ["exercise"]), drills.RECORD]
+    drills.write_workbook(place, {"50_exercise": cells})
     monkeypatch.chdir(place.parent)  # folders may also be given relative to the current one
     monkeypatch.setenv("LABKIT_ROOT", place.name)
     monkeypatch.setenv("LABKIT_ARTIFACTS", f"{place.name}/artifacts")
@@ -251,6 +262,8 @@ def test_solutions_fill_the_cells_tagged_exercise(place, exercise, monkeypatch):
     assert result.ok, result.attempts
     assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"
     assert [row.verdict for row in ledger.find(Answer, run_key=result.attempts[0].run_key)] == ["passed"]
+    page = json.loads((place / "artifacts" / result.attempts[0].output).read_text(encoding="utf-8"))
+    assert "".join(page["cells"][3]["source"]) == image_bytes("..."), "a cell without the tag stays as it is"
 
 
 def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_another_as_interrupted(place):
@@ -264,7 +277,7 @@ def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_a
     page = {"cells": [], "metadata": {"labkit": {"run_key": "b/60_done/2"}}}
     (place / "artifacts" / output).parent.mkdir(parents=True, exist_ok=True)
     (place / "artifacts" / output).write_text(json.dumps(page), encoding="utf-8")
-    batch._end_stale()
+    batch._settle_stale_attempts()
     assert [row.status for row in ledger.find(Attempt, batch_key="b")] == ["interrupted", "passed"]
 
 

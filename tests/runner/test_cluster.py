@@ -15,8 +15,8 @@ import pytest
 from benchmarks import cluster_drills, drills
 from labkit import ledger
 from labkit.errors import LabError
-from labkit.ledger.rows import Attempt, Batch, Ceiling, Completion, Run
-from labkit.runner import cluster, keeper, run_batch, sources
+from labkit.ledger.rows import Attempt, Batch, Completion, Memory, Run
+from labkit.runner import cluster, run_batch, sources
 
 pytestmark = [pytest.mark.kills, pytest.mark.skipif(os.name != "posix", reason="workers need a system of POSIX")]
 
@@ -72,7 +72,7 @@ def test_a_cluster_leaves_the_same_rows_and_files_as_a_run_here(place):
         page = json.loads((place / "artifacts" / row.output).read_text(encoding="utf-8"))
         assert page["metadata"]["labkit"]["run_key"] == row.run_key
     keys = [row.run_key for row in (*here.attempts, *there.attempts)]
-    assert sorted(row.run_key for row in ledger.find(Ceiling)) == sorted(keys * 10)
+    assert sorted(row.run_key for row in ledger.find(Memory)) == sorted(keys * 10)
     assert sorted(row.run_key for row in ledger.find(Completion)) == sorted(keys[::2])
     assert {row.batch_key for row in ledger.find(Attempt)} == {each.attempts[0].batch_key for each in (here, there)}
     assert len(ledger.find(Batch)) == 2
@@ -130,12 +130,13 @@ def test_without_a_worker_that_can_take_a_lesson_the_run_ends_with_the_command_t
 
 
 def test_a_notebook_that_kills_its_runner_fails_with_the_reason_and_the_others_go_on(place):
-    kill = "import os, psutil\npsutil.Process(os.getppid()).parent().kill()\nimport time; time.sleep(60)"
+    # Above the kernel are the process that executes the notebook, its keeper, and the runner.
+    kill = "import os, psutil\npsutil.Process(os.getppid()).parent().parent().kill()\nimport time; time.sleep(60)"
     drills.write_workbook(place, {"00_kills": [kill, drills.RECORD], "01_good": [drills.RECORD]})
     with threads() as address:
         result = run_batch(cluster=address, show=False)
     assert [row.status for row in result.attempts] == ["failed", "passed"]
-    assert result.attempts[0].reason == "RuntimeError: the runner was killed by signal 9"
+    assert result.attempts[0].reason == "RuntimeError: the runner: ended by the system: Killed (signal 9)"
 
 
 def test_an_address_where_nobody_answers_is_refused_with_the_command_that_starts_a_scheduler(place, monkeypatch):
@@ -171,12 +172,12 @@ def test_a_local_cluster_listens_on_the_loopback_address_only_and_stops_with_its
     drills.wait_for(lambda: drills.lines(tmp_path, "started.txt"))
     heard = {
         connection.laddr.ip
-        for process in keeper.marked("LABKIT_ROOT", str(tmp_path))
+        for process in drills.marked("LABKIT_ROOT", str(tmp_path))
         for connection in process.net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     }
     os.kill(batch.pid, signal.SIGTERM)
-    assert batch.wait(timeout=60) == 143
+    assert batch.wait(timeout=400) == 143
     assert heard == {"127.0.0.1"}
     assert drills.alive_after(tmp_path, 10) == 0
 
@@ -191,7 +192,7 @@ def test_a_task_whose_client_is_killed_ends_on_its_worker_and_the_same_command_r
         first.kill()
         first.wait()
         stays = (tmp_path / "started.txt").read_text().split()[1]
-        drills.wait_for(lambda: not keeper.marked(keeper.RUN_MARK, stays))
+        drills.wait_for(lambda: not drills.marked("LABKIT_RUN_KEY", stays))
         second = drills.start_batch(tmp_path, cluster=made.address)
         drills.wait_for(lambda: len(drills.lines(tmp_path, "started.txt")) == 3)
         second.kill()
@@ -210,19 +211,20 @@ def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_s
         drills.wait_for((tmp_path / "once").exists)
         made.worker_process().suspend()
         made.start_worker("1")
-        assert first.wait(timeout=90) == 0
+        assert first.wait(timeout=400) == 0
 
         drills.write_workbook(tmp_path, {"00_drill": [drills.WORK, STAY, drills.RECORD]})
         second = drills.start_batch(tmp_path, cluster=made.address)
         drills.wait_for(lambda: len(drills.lines(tmp_path, "started.txt")) == 3)
         made.scheduler.kill()
-        assert second.wait(timeout=90) == 1
+        assert second.wait(timeout=400) == 1
         said = (tmp_path / "batch.log").read_text(encoding="utf-8")
         assert "The scheduler went away." in said
         assert "the same command then goes on" in said
     assert drills.alive_after(tmp_path, 10) == 0
 
 
+@pytest.mark.timeout(1000)  # four processes that import much, one after the other: minutes on a busy machine
 def test_two_clients_at_once_each_get_their_own_rows_and_all_of_them(tmp_path):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
@@ -230,14 +232,16 @@ def test_two_clients_at_once_each_get_their_own_rows_and_all_of_them(tmp_path):
         drills.write_workbook(folder, {"00_drill": [drills.WORK, drills.RECORD]})
     with cluster_drills.cluster(folders[0]) as made:
         clients = [drills.start_batch(folder, cluster=made.address, seeds=(0, 1)) for folder in folders]
-        assert [client.wait(timeout=120) for client in clients] == [0, 0]
+        codes = [client.wait(timeout=800) for client in clients]
+    assert codes == [0, 0], [(folder / "batch.log").read_text(encoding="utf-8")[-2000:] for folder in folders]
     keys = [{row.run_key for row in cluster_drills.passed(folder)} for folder in folders]
     assert [len(own) for own in keys] == [2, 2] and not keys[0] & keys[1]
     for folder, own in zip(folders, keys, strict=True):
-        rows = ledger.find(Ceiling, path=drills.ledger_of(folder))
+        rows = ledger.find(Memory, path=drills.ledger_of(folder))
         assert {row.run_key for row in rows} == own and len(rows) == 2 * cluster_drills.ROWS
 
 
+@pytest.mark.release
 def test_kills_at_random_moments_lose_nothing_double_nothing_and_leave_nobody(tmp_path):
     drill = cluster_drills.KillDrill(tmp_path / "drill", random.Random(4), notebooks=1, seeds=2)
     count = drill.run(3, within_s=3)
@@ -256,7 +260,7 @@ def test_the_drill_finds_rows_that_count_twice_rows_that_are_lost_and_finished_t
     ledger.add(Batch(batch_key="b", settings="", started_utc=""), path=path)
     about = {"batch_key": "b", "notebook": "00_drill", "seed": 0, "profile": "quick", "started_utc": ""}
     ledger.add(Attempt(run_key=key, **about, status="passed", output="executed/quick/x.ipynb"), path=path)
-    steps = [Ceiling(run_key=key, name=f"step-{n}", device="cpu", threads=1) for n in range(9)]
+    steps = [Memory(run_key=key, name=f"step-{n}", device="cpu", threads=1) for n in range(9)]
     ledger.add(*steps, path=path)
     (drill.folder / "started.txt").write_text(f"{key}\n")
     drill.note_finished()

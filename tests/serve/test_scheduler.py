@@ -5,7 +5,7 @@ import torch
 
 from labkit.models.decoder import Decoder
 from labkit.serve.scheduler import Request, Scheduler, Writer
-from labkit.text.writing import chances, draw
+from labkit.text.writing import chances, draw, nucleus
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +125,120 @@ def test_a_request_that_is_gone_leaves_and_the_others_stay_right(decoder):
     assert sum(each.ended == "gone" for each in asked) in (2, 3)
 
 
-def test_the_stop_token_ends_a_text(decoder):
-    [request] = requests(1)
-    wanted = alone(decoder, request)
-    request.stop = wanted[2]
+def serve(decoder, request):
+    """Let the scheduler answer a request."""
     scheduler = Scheduler(Writer(decoder, 2))
     scheduler.add(request)
     while scheduler.busy():
         scheduler.turn()
-    assert request.ended == "stop"
-    assert request.tokens == wanted[: wanted.index(wanted[2]) + 1]
+
+
+def test_a_stop_ends_a_text_and_is_no_part_of_the_answer(decoder):
+    [request] = requests(1)
+    written = alone(decoder, request)
+    request.stops = [written[2:3]]
+    serve(decoder, request)
+    first = written.index(written[2])
+    assert (request.ended, request.answered, request.tokens) == ("stop", first, written[: first + 1])
+
+
+class Dictates(Counted):
+    """A writer whose most likely tokens are those of a text, one after the other."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.coming = iter(text.encode())
+
+    def next_logits(self):
+        return torch.nn.functional.one_hot(torch.tensor([next(self.coming)]), 256).float()
+
+    def read(self, tokens, *, first):
+        return self.next_logits()
+
+    def write(self, tokens):
+        return self.next_logits()
+
+
+@pytest.mark.parametrize(
+    ("written", "stops", "answer", "ended"),
+    [
+        ("one two", [" "], "one", "stop"),
+        ("aab", ["ab"], "a", "stop"),  # the first a may begin the stop, and does not
+        ("ababac", ["abac"], "ab", "stop"),  # a beginning within a beginning
+        ("xyz", ["yz", "z"], "x", "stop"),  # both end here: the text ends before the longer one
+        ("xyz", ["xyzw", "y"], "x", "stop"),  # the shorter one is written first
+        ("abc", ["cd"], "abc", "length"),  # begun at the end, and never written: part of the answer
+        ("ab", ["ab"], "", "stop"),
+        ("día", ["í"], "d", "stop"),  # two tokens
+        ("a\n\n", ["\n\n"], "a", "stop"),
+        ("abc", [], "abc", "length"),
+    ],
+)
+def test_what_is_answered_ends_before_the_first_stop_and_never_held_a_part_of_it(written, stops, answer, ended):
+    request = Request(prompt=[1], count=len(written.encode()), stops=[list(stop.encode()) for stop in stops])
+    scheduler = Scheduler(Dictates(written))
+    scheduler.add(request)
+    seen = []
+    while scheduler.busy():
+        scheduler.turn()
+        seen.append(request.answered)
+    assert request.ended == ended
+    assert bytes(request.tokens[: request.answered]).decode() == answer
+    assert seen == sorted(seen), "what was answered is never taken back"
+
+
+class Broken(Counted):
+    """A writer that fails: at the prompt whose first token is 0, or when it writes."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.fails = fails
+
+    def read(self, tokens, *, first):
+        if self.fails == "read" and tokens[0] == 0:
+            raise RuntimeError("no memory")
+        nothing = torch.zeros(1, 256)
+        return nothing.fill_(torch.nan) if self.fails == "logits" and tokens[0] == 0 else nothing
+
+    def write(self, tokens):
+        if self.fails == "write" and len(tokens) == 3:
+            raise RuntimeError("no memory")
+        return super().write(tokens)
+
+
+@pytest.mark.parametrize(
+    ("fails", "expected"),
+    [
+        ("read", ["length", "failed", "length", "length"]),
+        ("logits", ["length", "failed", "length", "length"]),
+        ("write", ["failed", "failed", "failed", "length"]),  # the three that were written for together
+    ],
+)
+def test_an_error_ends_the_texts_that_it_concerns_and_nobody_elses(fails, expected, capsys):
+    asked = [Request(prompt=[token], count=5) for token in (1, 0, 2)]
+    later = Request(prompt=[3], count=5)
+    scheduler = Scheduler(Broken(fails))
+    for request in asked:
+        scheduler.add(request)
+    changed = []
+    for turn in range(20):
+        if turn == 6:
+            scheduler.add(later)
+        changed += scheduler.turn()
+    assert not scheduler.busy()
+    assert [request.ended for request in [*asked, later]] == expected
+    assert set(changed) == {*asked, later}, "whoever waits for one that failed is told"
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_top_p_draws_from_the_likeliest_tokens_only(decoder):
+    for top_p in (0.0, 0.3, 0.9):
+        [request] = requests(1, temperature=1.0, top_p=top_p)
+        random = torch.Generator().manual_seed(request.seed)
+        text = torch.tensor([request.prompt])
+        with torch.inference_mode():
+            for _ in range(request.count):
+                likeliest = nucleus(chances(decoder(text)[:, :, -1], 1.0), top_p)
+                text = torch.cat([text, draw(likeliest, random)[None]], 1)
+        serve(decoder, request)
+        assert request.tokens == text[0, len(request.prompt) :].tolist()

@@ -1,5 +1,7 @@
 """Writing: what is guessed ahead changes nothing, in tokens at temperature 0, in distribution above."""
 
+import math
+
 import pytest
 import torch
 
@@ -54,6 +56,37 @@ def test_a_seed_decides_what_is_drawn():
     decoder, prompt = small(0, 1), writing.to_tokens("x")
     first, again, other = (generate(decoder, prompt, 20, temperature=1.0, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
+
+
+LOGITS = torch.tensor([[0.5, 2.0, -1.0, 1.9]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-320, 1e-40, 1e-39, 1e-38, 1e-30, 1e-7, 1e-6, 1e-4])
+def test_a_temperature_that_is_nearly_0_takes_the_likeliest_token_as_0_does(temperature, dtype):
+    for scale in (1, 30):
+        found = writing.chances(scale * LOGITS.to(dtype), temperature)
+        assert found.tolist() == [[0.0, 1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("temperature", [0.25, 1.0, 10.0])
+def test_chances_are_those_of_the_formula(temperature):
+    weights = [math.exp(logit / temperature) for logit in LOGITS[0].tolist()]
+    expected = torch.tensor([[weight / sum(weights) for weight in weights]])
+    torch.testing.assert_close(writing.chances(LOGITS, temperature), expected)
+
+
+def test_the_nucleus_is_the_fewest_likeliest_tokens_that_make_up_a_share():
+    probabilities = torch.tensor([[0.125, 0.5, 0.25, 0.125], [0.25, 0.25, 0.25, 0.25]])
+    by_hand = {
+        0.0: [[0, 1, 0, 0], [1, 0, 0, 0]],
+        0.5: [[0, 1, 0, 0], [1 / 2, 1 / 2, 0, 0]],
+        0.6: [[0, 2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3, 0]],
+        0.8: [[1 / 7, 4 / 7, 2 / 7, 0], [1 / 4, 1 / 4, 1 / 4, 1 / 4]],
+        1.0: probabilities.tolist(),
+    }
+    for share, expected in by_hand.items():
+        torch.testing.assert_close(writing.nucleus(probabilities, share), torch.tensor(expected, dtype=torch.float32))
 
 
 def test_text_and_tokens():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import os
 import signal
 import time
@@ -12,7 +13,19 @@ import torch
 from made_up import network, shapes, weights
 
 from labkit import models
-from labkit.train import CheckpointError, TrainConfig, checkpoint, fit, load_checkpoint, restored, save_checkpoint
+from labkit.train import (
+    CheckpointError,
+    History,
+    TrainConfig,
+    accuracy,
+    checkpoint,
+    epoch_seed,
+    fit,
+    load_checkpoint,
+    optimizers,
+    restored,
+    save_checkpoint,
+)
 
 CASES = {
     "plain": {},
@@ -29,6 +42,9 @@ CASES = {
     "a loader of single augmented images": {"workers": 0, "augment": True},
     "ghost batch norm": {"ghost_size": 10},
     "averages of batch norm that follow fast": {"norm_momentum": 0.4},
+    "a batch in parts": {"accumulate": 4, "ema": 0.9},
+    "growing images": {"first_size": 8, "size": 10, "ema": 0.9},
+    **{f"optimizer {name}": {"optimizer": name, "schedule": "constant"} for name in optimizers.names()},
 }
 
 
@@ -39,18 +55,18 @@ class Stopped(Exception):
 class StopsAfter:
     """A set whose power is cut in the middle of an epoch."""
 
-    def __init__(self, images, epoch):
-        self.images, self.epoch = images, epoch
+    def __init__(self, whole, epoch):
+        self.whole, self.epoch = whole, epoch
 
     def __len__(self):
-        return len(self.images)
+        return len(self.whole)
 
     def __getattr__(self, name):
-        return getattr(self.images, name)
+        return getattr(self.whole, name)
 
     def batches(self, batch, *, seed=None, **how):
-        for number, pair in enumerate(self.images.batches(batch, seed=seed, **how)):
-            if seed == self.epoch and number == 2:
+        for number, pair in enumerate(self.whole.batches(batch, seed=seed, **how)):
+            if seed == epoch_seed(0, self.epoch) and number == 2:
                 raise Stopped
             yield pair
 
@@ -73,14 +89,15 @@ def test_six_epochs_equal_three_a_power_cut_and_three_bit_for_bit(settings, tmp_
     resumed, rest = run(tmp_path / "c.pt", config, shapes(), seed=5)
     assert torch.equal(weights(whole), weights(resumed))
     assert (rest.losses, rest.accuracy) == (history.losses, history.accuracy)
-    if config.ema:
+    assert (history.model is None) == (rest.model is None)
+    if history.model:
         assert torch.equal(weights(history.model), weights(rest.model))
 
 
 def stop_after_saving(path, config, epochs):
     class Stopping(checkpoint.Checkpoint):
-        def save(self, history):
-            super().save(history)
+        def save(self, history, tested):
+            super().save(history, tested)
             if len(history.epoch_seconds) == epochs:
                 raise Stopped
 
@@ -190,11 +207,15 @@ DAMAGE = {
     "cut short": lambda path: path.write_bytes(path.read_bytes()[:-50]),
     "one bit of the weights": flip_a_bit,
     "a folder": a_folder,
+}
+FOREIGN = {
     "a foreign zip": a_foreign_zip,
     "a pickle that runs code": lambda path: torch.save(Runs(), path),
     "a file of other contents": lambda path: torch.save([1, 2], path),
     "another format": changed(lambda contents: contents.update(format="x")),
     "no state": changed(lambda contents: contents.pop("state")),
+}
+UNFIT = {
     "no config": changed(lambda contents: contents["facts"].pop("config")),
     "no losses": changed(lambda contents: contents["facts"]["history"].pop("losses")),
     "a history of numbers": changed(lambda contents: contents["facts"].update(history={"losses": 5})),
@@ -205,13 +226,22 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_checkpoint_is_refused_and_never_trained_from(damage, tmp_path, capsys):
+def kinds_of_harm():
+    """pytest's parameters: what is done to the file, and what is then said of it."""
+    for harms, words in ((DAMAGE, "is damaged"), (FOREIGN, "but no checkpoint"), (UNFIT, "cannot go on from it")):
+        yield from (pytest.param(harm, words, id=name) for name, harm in harms.items())
+
+
+@pytest.mark.parametrize(("harm", "words"), list(kinds_of_harm()))
+def test_a_file_that_cannot_be_gone_on_from_is_refused_and_a_whole_one_not_called_damaged(
+    harm, words, tmp_path, capsys
+):
     path = tmp_path / "c.pt"
     run(path, TrainConfig(epochs=1, batch=20), shapes())
-    damage(path)
-    with pytest.raises(CheckpointError, match=r"is damaged[\s\S]*next: put back a good copy"):
+    harm(path)
+    with pytest.raises(CheckpointError, match=words) as refused:
         run(path, TrainConfig(epochs=1, batch=20), shapes())
+    assert "delete" not in str(refused.value)
     assert "code of the file ran" not in capsys.readouterr().out
 
 
@@ -229,7 +259,7 @@ NO_NETWORK = {  # each written as it should be
 
 @pytest.mark.parametrize("state", NO_NETWORK.values(), ids=NO_NETWORK)
 def test_a_checkpoint_that_holds_no_network_of_the_course_is_refused_in_words(state, tmp_path):
-    with pytest.raises(CheckpointError, match=r"is damaged[\s\S]*next: put back a good copy"):
+    with pytest.raises(CheckpointError, match=r"is whole, but holds no network of labkit"):
         restored(save_checkpoint(tmp_path / "x-cnn-small.pt", state, {}))
 
 
@@ -247,7 +277,7 @@ def test_too_little_memory_is_not_called_damage(tmp_path):
 
 @pytest.mark.parametrize(
     ("other", "part"),
-    [({"learning_rate": 0.5}, "learning_rate 0.5"), ({"epochs": 3}, "epochs 3"), ({"images": 80}, "images 80")],
+    [({"learning_rate": 0.5}, "learning_rate 0.5"), ({"images": 80}, "images 80"), ({"ema": 0.9}, "ema 0.9")],
 )
 def test_a_checkpoint_of_another_training_is_refused_with_what_differs(other, part, tmp_path):
     run(tmp_path / "c.pt", TrainConfig(epochs=1, batch=20), shapes())
@@ -255,6 +285,94 @@ def test_a_checkpoint_of_another_training_is_refused_with_what_differs(other, pa
     images = shapes(settings.pop("images", 120))
     with pytest.raises(CheckpointError, match=rf"of another training[\s\S]*{part}"):
         run(tmp_path / "c.pt", TrainConfig(**settings), images)
+
+
+@pytest.mark.parametrize("settings", [{}, {"warmup": "gradual", "warmup_epochs": 1.3, "ema": 0.9, "optimizer": "sgd"}])
+def test_a_training_at_a_constant_rate_is_lengthened_to_the_one_that_was_longer_from_the_start(settings, tmp_path):
+    settings = {"batch": 20, "schedule": "constant", **settings}
+    whole, history = run(None, TrainConfig(epochs=5, **settings), shapes())
+    for epochs in (2, 4, 5):
+        longer, rest = run(tmp_path / "c.pt", TrainConfig(epochs=epochs, **settings), shapes())
+    assert torch.equal(weights(longer), weights(whole))
+    assert (rest.losses, rest.accuracy, rest.lengthened) == (history.losses, history.accuracy, [2, 4])
+    assert load_checkpoint(tmp_path / "c.pt")[1]["lengthened"] == [2, 4]
+
+
+def test_a_lengthened_training_follows_the_schedule_of_its_new_length_from_there_on(tmp_path):
+    config = TrainConfig(epochs=2, batch=20, schedule="cosine", optimizer="sgd")
+    run(tmp_path / "c.pt", config, shapes())
+    run(tmp_path / "c.pt", dataclasses.replace(config, epochs=4), shapes())
+    (group,) = load_checkpoint(tmp_path / "c.pt")[0]["optimizer"]["param_groups"]
+    last = 4 * 6 - 1  # 6 steps an epoch
+    assert group["lr"] == pytest.approx(0.01 * (1 + math.cos(math.pi * last / 24)) / 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"schedule": "constant"}, "is now that of 4 epochs from the start"),
+        ({}, "the schedule onecycle went by that number"),
+        ({"schedule": "constant", "first_size": 8}, "the size of the growing images went by that number"),
+    ],
+)
+def test_it_is_said_whether_a_lengthened_training_is_that_of_its_new_length(settings, part):
+    history = History(lengthened=[2])
+    (remark,) = checkpoint.length_remarks(history, TrainConfig(epochs=4, **settings))
+    assert "begun for 2 epochs" in remark and part in remark
+    assert list(checkpoint.length_remarks(History(), TrainConfig(epochs=4, **settings))) == []
+
+
+def test_a_training_is_not_made_shorter_than_it_is(tmp_path):
+    config = TrainConfig(epochs=3, batch=20)
+    run(tmp_path / "c.pt", config, shapes())
+    with pytest.raises(CheckpointError, match=r"longer training[\s\S]*at most 2 epochs[\s\S]*3 epochs"):
+        run(tmp_path / "c.pt", dataclasses.replace(config, epochs=2), shapes())
+
+
+AVERAGING = {"ema": {"ema": 0.8}, "schedule-free": {"optimizer": "schedule_free", "schedule": "constant"}}
+
+
+def small_training(path, settings):
+    """(network, history) of a small network of the course, trained for a few steps with a checkpoint at `path`."""
+    torch.manual_seed(0)
+    network = models.build("cnn-small", classes=4)[0]
+    config = TrainConfig(epochs=2, batch=20, **settings)
+    return network, fit(network, (shapes(side=28), shapes(40, side=28)), config, device="cpu", checkpoint=path)
+
+
+@pytest.mark.parametrize("settings", AVERAGING.values(), ids=AVERAGING)
+def test_the_network_that_was_tested_is_the_one_that_comes_back(settings, tmp_path):
+    network, history = small_training(tmp_path / "x-cnn-small.pt", settings)
+    found = restored(tmp_path / "x-cnn-small.pt")[0]
+    assert torch.equal(weights(found), weights(history.model))
+    assert accuracy(found, shapes(40, side=28)) == history.accuracy[-1]
+    assert not torch.equal(weights(found), weights(network))
+
+
+def test_the_tested_network_takes_no_room_of_its_own_where_it_is_the_trained_one(tmp_path):
+    network, _ = small_training(tmp_path / "x-cnn-small.pt", {"optimizer": "sgd"})
+    numbers = sum(tensor.numel() for tensor in network.state_dict().values())
+    momenta = sum(weight.numel() for weight in network.parameters())
+    assert (tmp_path / "x-cnn-small.pt").stat().st_size < 4 * (numbers + momenta) + 60_000
+
+
+@pytest.mark.parametrize("settings", [{}, *AVERAGING.values()], ids=["last weights", *AVERAGING])
+def test_a_checkpoint_from_before_comes_back_as_what_was_tested_then(settings, tmp_path):
+    path = tmp_path / "x-cnn-small.pt"
+    network, history = small_training(path, settings)
+    contents = torch.load(path, weights_only=True)
+    del contents["state"]["tested"], contents["facts"]["lengthened"]
+    if settings.get("ema"):  # the average had the running statistics of the last weights
+        for name, statistics in network.named_buffers():
+            contents["state"]["ema"][f"module.{name}"] = statistics
+    torch.save(contents, path)
+    tested = history.model or network
+    found = restored(path)[0]
+    for name, weight in found.named_parameters():
+        assert torch.equal(weight, tested.get_parameter(name))
+    for name, statistics in found.named_buffers():
+        assert torch.equal(statistics, network.get_buffer(name))
+    assert small_training(path, settings)[1].restored == 2
 
 
 def test_switches_that_change_nothing_of_the_result_may_differ(tmp_path):

@@ -13,7 +13,7 @@ from labkit import device as devices
 from labkit.data import ImageSet
 from labkit.errors import DataError, LabError, Unavailable
 from labkit.methods import Hooks, Loss
-from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, fit, right_answers, scripted
+from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, epoch_seed, fit, right_answers, scripted
 from labkit.train.watch import Losses
 
 
@@ -33,7 +33,7 @@ def plain_training(images, model, make_optimizer, steps):
     """The second implementation: nothing but the equations."""
     optimizer, losses = make_optimizer(model.parameters()), []
     for epoch in range(2):
-        for x, y in images.batches(20, seed=epoch, drop_last=True):
+        for x, y in images.batches(20, seed=epoch_seed(0, epoch), drop_last=True):
             for group in optimizer.param_groups:
                 group["lr"] = 0.02
             loss = cross_entropy(model(x), y)
@@ -192,7 +192,7 @@ def test_layer_wise_rates_learn(images, optimizer, rate):
 
 def test_label_smoothing_is_that_of_cross_entropy(images):
     model = network()
-    x, y = next(iter(images.batches(20, seed=0)))
+    x, y = next(iter(images.batches(20, seed=epoch_seed(0, 0))))
     expected = cross_entropy(network().train()(x), y, label_smoothing=0.2).item()
     assert trained(images, model, label_smoothing=0.2)[1].losses[0] == pytest.approx(expected, rel=1e-6)
 
@@ -268,7 +268,8 @@ def test_with_the_head_alone_all_else_stays_and_computes_as_in_use(images):
     # the second implementation: logistic regression on what the rest says in use
     with torch.no_grad():
         body = before.eval()[:6]
-        batches = [(body(x), y) for epoch in range(2) for x, y in images.batches(20, seed=epoch, drop_last=True)]
+        seeds = [epoch_seed(0, epoch) for epoch in range(2)]
+        batches = [(body(x), y) for seed in seeds for x, y in images.batches(20, seed=seed, drop_last=True)]
     optimizer = torch.optim.Adam(before[6].parameters(), lr=0.02, weight_decay=0)
     for x, y in batches:
         optimizer.zero_grad()
@@ -310,13 +311,28 @@ def test_the_autotuner_is_put_back_after_training(images):
     assert torch.backends.cudnn.benchmark == before
 
 
-def test_a_loader_whose_processes_have_no_shared_memory_says_so(images, monkeypatch):
-    def no_room(loader):
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device"), r"/dev/shm[\s\S]*No space left[\s\S]*0 workers"),
+        (OSError("AF_UNIX path too long"), r"a short name[\s\S]*path too long[\s\S]*0 workers[\s\S]*TMPDIR"),
+    ],
+    ids=["no shared memory", "a temporary folder too deep for sockets"],
+)
+def test_a_loader_whose_processes_cannot_hand_images_over_says_why(images, monkeypatch, error, words):
+    def refused(loader):
+        raise error
 
-    monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", no_room)
-    with pytest.raises(Unavailable, match=r"/dev/shm[\s\S]*No space left[\s\S]*0 workers"):
+    monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", refused)
+    with pytest.raises(Unavailable, match=words):
         trained(images, workers=2)
+
+
+@pytest.mark.parametrize(("first_size", "size"), [(16, None), (20, None), (16, 16), (24, 12)])
+def test_images_that_would_shrink_or_stay_as_they_are_in_place_of_growing_are_refused(first_size, size):
+    with pytest.raises(LabError, match="The images would not grow") as refused:
+        trained(shapes(side=16), network(), epochs=3, first_size=first_size, size=size)
+    assert f"{size or 16} pixels" in refused.value.expected
 
 
 @pytest.mark.parametrize(("size", "sides"), [(None, [8, 12, 16]), (24, [8, 16, 24])])

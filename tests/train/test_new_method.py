@@ -37,7 +37,7 @@ class Method(Hooks):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Later(TrainConfig):
-    sign: float | None = method("sign")
+    sign: float | None = method("sign", "step size of the sign of the gradient")
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,12 @@
 import pytest
 import torch
 from made_up import network, shapes, weights
+from torch import nn
 
 from labkit import methods
 from labkit.errors import LabError
 from labkit.train import TrainConfig, fit
+from labkit.train.optimizers import factory
 
 MATRICES = '''
 """Made up: the sign of the momentum; the first and the last layer take a step of SGD."""
@@ -69,3 +71,13 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(tmp_path):
 def test_an_unknown_name_is_refused_with_all_that_are_known_the_new_one_too():
     with pytest.raises(LabError, match="adamw or adam or sgd or lamb or lars or muon or schedule_free or signed"):
         TrainConfig(optimizer="nothing")
+
+
+def test_an_optimizer_by_its_name_takes_the_weights_of_a_plain_loop():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    for name in ("lamb", "muon", "lars", "schedule_free", "sgd"):
+        optimizer = factory(name, momentum=0.5)(model.parameters(), lr=0.1)
+        weights = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        assert weights == {id(weight) for weight in model.parameters()}
+        assert {group["lr"] for group in optimizer.param_groups} == {0.1}
+        assert {group["weight_decay"] for group in optimizer.param_groups} == {0}

@@ -11,7 +11,7 @@ import torch
 from labkit.data import load
 from labkit.methods import Hooks
 from labkit.models.cnn import cnn
-from labkit.train import TrainConfig, sweep, workers
+from labkit.train import TrainConfig, fit, sweep, workers
 
 BASE = TrainConfig(optimizer="sgd", learning_rate=0.05, schedule="cosine", weight_decay=0.0, batch=64, epochs=1)
 
@@ -50,6 +50,17 @@ def run(settings, make, data, *, seeds):
 
 def images():
     return sweep.halved(load("fashion-mnist", "train", limit=256)), sweep.halved(load("fashion-mnist", limit=100))
+
+
+@pytest.mark.parametrize("settings", [{"ema": 0.8}, {"optimizer": "schedule_free", "schedule": "constant"}])
+def test_an_average_of_the_weights_is_what_comes_out(settings):
+    config, data = replace(BASE, **settings), images()
+    torch.manual_seed(0)
+    network = cnn(4)
+    left = fit(network, data[0], config, device="cpu").model
+    found = sweep.tune_one(sweep.Job(name="average", make=partial(cnn, 4), config=config, data=data))
+    for ours, theirs, last in zip(found.model.parameters(), left.parameters(), network.parameters(), strict=True):
+        assert torch.equal(ours, theirs) and not torch.equal(ours, last)
 
 
 def test_settings_are_compared_seed_by_seed():

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import numpy
+import onnxruntime
 import pytest
 import torch
 from sample_data import class_folders
@@ -90,8 +92,58 @@ def test_without_resume_a_training_starts_over_and_with_it_goes_on(own_artifacts
     assert first.split("Validation")[1] == again.split("Validation")[1] == resumed.split("Validation")[1]
     assert "Nothing was left to train" in resumed
     assert "Nothing" not in first + again
-    with pytest.raises(LabError, match="epochs 3"):
-        training("cnn-small", "fashion-mnist", TrainConfig(batch=100, epochs=3), limit=400).run(resume=True)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "onecycle"])
+def test_a_training_is_lengthened_and_what_follows_its_length_is_said(schedule, own_artifacts):
+    words = ("--schedule", schedule, "--optimizer", "muon", "--profile", "none")
+    call(*words, "--epochs", "2")
+    longer = call(*words, "--epochs", "3", "--resume")
+    assert "12 steps" in longer
+    assert ("is now that of 3 epochs from the start" in longer) == (schedule == "constant")
+    assert ("This is not the training of 3 epochs from the start" in longer) == (schedule == "onecycle")
+    if schedule == "constant":
+        whole = call(*words, "--epochs", "3", "--name", "whole")
+        assert longer.split("Validation")[1] == whole.split("Validation")[1]
+
+
+def test_a_network_with_batch_norm_is_told_what_it_sees_of_a_batch_in_parts(own_artifacts):
+    assert "25 images at a time" in call("--accumulate", "4", "--dry-run")
+    assert "at a time" not in call("--accumulate", "4", "--ghost-size", "25", "--dry-run")
+    assert "at a time" not in call("--dry-run")
+
+
+AVERAGING = [("--ema", "0.7"), ("--optimizer", "schedule_free", "--learning-rate", "0.1")]
+
+
+@pytest.mark.parametrize("words", AVERAGING, ids=["ema", "schedule-free"])
+def test_the_program_of_the_page_reads_the_network_whose_accuracy_was_printed_and_export_ships_it(
+    words, own_artifacts, tmp_path, monkeypatch
+):
+    output = call(*words, "--schedule", "constant", "--epochs", "3", "--profile", "none")
+    printed = float(output.split("Validation accuracy: ")[1].split()[0])
+    test = training("cnn-small", "fashion-mnist", TrainConfig(batch=100), limit=400).test
+    monkeypatch.chdir(own_artifacts / "checkpoints")
+
+    # the lines of docs/commands.md
+    page = (root() / "docs" / "commands.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.+?)```", page, flags=re.DOTALL)
+    found = {}
+    exec(program, found)  # of this repository
+    network, _ = build("cnn-small", classes=10)
+    network.load_state_dict(found["weights"])
+    assert accuracy(network, test, device="cpu") == pytest.approx(printed, abs=1e-4)
+    assert found["accuracy"][-1] == pytest.approx(printed, abs=1e-4)
+    assert found["settings"]["schedule"] == "constant"
+
+    # the file that is shipped
+    file = str(tmp_path / "net.onnx")
+    done = CliRunner().invoke(cli.app, ["export", "fashion-mnist-cnn-small.pt", "--out", file])
+    assert done.exit_code == 0, done.output
+    session = onnxruntime.InferenceSession(file)
+    (given,) = session.get_inputs()
+    right = [session.run(None, {given.name: x.numpy()})[0].argmax(1) == y.numpy() for x, y in test.batches(100)]
+    assert numpy.concatenate(right).mean() == pytest.approx(printed, abs=1e-4)
 
 
 def test_a_recipe_holds_the_options_and_what_is_typed_counts_more(own_artifacts, tmp_path):

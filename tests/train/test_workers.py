@@ -1,16 +1,20 @@
 """Jobs side by side: in order, in other processes, and never left behind."""
 
+import _multiprocessing
+import errno
 import math
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from labkit.errors import LabError
+from labkit.errors import LabError, Unavailable
 from labkit.train import workers
+from labkit.train.team import Team
 
 
 def process_number(job):
@@ -50,6 +54,57 @@ def test_a_single_job_runs_here_unless_it_is_to_run_apart(monkeypatch):
     assert workers.work(process_number, [], apart=True) == []
 
 
+@pytest.fixture
+def without_shared_memory(monkeypatch):
+    """Refuse what the system refuses where /dev/shm cannot be written to."""
+
+    def refused(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(_multiprocessing, "SemLock", refused)
+    workers.obstacle.cache_clear()
+    yield
+    workers.obstacle.cache_clear()
+
+
+def test_where_processes_cannot_share_semaphores_jobs_run_here_and_a_warning_says_why(
+    monkeypatch, without_shared_memory
+):
+    monkeypatch.setattr(workers, "threads", lambda: 2)
+    with pytest.warns(UserWarning, match=r"one after the other.*Read-only file system.*/dev/shm"):
+        assert workers.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
+
+
+def test_a_team_without_semaphores_is_refused_with_what_to_do(without_shared_memory):
+    with pytest.raises(Unavailable, match="cannot talk to each other") as caught:
+        Team(2).run(os.getpid)
+    assert "Read-only file system" in caught.value.found
+    assert "--shm-size" in caught.value.fix
+
+
+@pytest.fixture
+def deep_folder(tmp_path, monkeypatch):
+    """A temporary folder such as a cluster gives to a job: a socket in it would have too long a name."""
+    folder = tmp_path / ("a" * 60) / ("b" * 40)
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # what an earlier call found
+    workers.obstacle.cache_clear()
+    yield folder
+    workers.obstacle.cache_clear()
+
+
+def test_where_the_temporary_folder_lies_too_deep_for_sockets_jobs_run_here_and_a_warning_says_why(
+    monkeypatch, deep_folder
+):
+    monkeypatch.setattr(workers, "threads", lambda: 2)
+    workers.start_workers()
+    with pytest.warns(UserWarning, match="one after the other.*too long for sockets.*Set TMPDIR"):
+        assert workers.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
+    with pytest.raises(Unavailable, match=r"too long for sockets[\s\S]*Set TMPDIR"):
+        Team(2).run(os.getpid)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")
 def test_a_worker_is_forked_from_a_server_that_has_imported_torch_and_uses_one_thread():
@@ -75,11 +130,11 @@ def test_the_server_imports_further_modules_on_request():
         torch.set_num_threads(2)
         assert work(eval, ["'wave' in __import__('sys').modules"] * 2) == [True, True]
     """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=400)
 
 
 def test_starting_the_workers_costs_the_reader_no_import():
     code = (
         "import sys; from labkit.train.workers import start_workers; start_workers(); assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=400)

@@ -1,74 +1,10 @@
 """Answers to the exercises of lesson 01: wrong ones that must be rejected, right ones written differently."""
 
+import heapq
+
 import numpy as np
 
-from labkit.lesson.exercises.l01_deployment_fundamentals import pick_deployment
-
-
-def pick_fastest(offers, max_p99_ms, max_size_mb, min_accuracy):
-    fitting = [o for o in offers if o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb]
-    fitting = [o for o in fitting if o["accuracy"] >= min_accuracy]
-    return min(fitting, key=lambda offer: offer["p99_ms"])["name"] if fitting else None
-
-
-def pick_most_accurate(offers, max_p99_ms, max_size_mb, min_accuracy):
-    fitting = [o for o in offers if o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb]
-    fitting = [o for o in fitting if o["accuracy"] >= min_accuracy]
-    return max(fitting, key=lambda offer: offer["accuracy"])["name"] if fitting else None
-
-
-def pick_first_that_fits(offers, max_p99_ms, max_size_mb, min_accuracy):
-    for o in offers:
-        if o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb and o["accuracy"] >= min_accuracy:
-            return o["name"]
-    return None
-
-
-def pick_last_that_fits(offers, *budget):
-    return pick_first_that_fits(offers[::-1], *budget)
-
-
-def pick_the_offer_itself(offers, *budget):
-    name = pick_deployment(offers, *budget)
-    return next((offer for offer in offers if offer["name"] == name), None)
-
-
-def pick_without_size(offers, max_p99_ms, max_size_mb, min_accuracy):
-    return pick_deployment(offers, max_p99_ms, float("inf"), min_accuracy)
-
-
-def pick_strictly_below(offers, max_p99_ms, max_size_mb, min_accuracy):
-    fitting = [o for o in offers if o["p99_ms"] < max_p99_ms and o["size_mb"] < max_size_mb]
-    fitting = [o for o in fitting if o["accuracy"] > min_accuracy]
-    return min(fitting, key=lambda offer: offer["usd_per_month"])["name"] if fitting else None
-
-
-def pick_cheapest_of_all(offers, max_p99_ms, max_size_mb, min_accuracy):
-    return min(offers, key=lambda offer: offer["usd_per_month"])["name"]
-
-
-def pick_in_a_loop(offers, max_p99_ms, max_size_mb, min_accuracy):
-    best = None
-    for offer in offers:
-        if offer["p99_ms"] > max_p99_ms or offer["size_mb"] > max_size_mb or offer["accuracy"] < min_accuracy:
-            continue
-        if best is None or offer["usd_per_month"] < best["usd_per_month"]:
-            best = offer
-    return best and best["name"]
-
-
-def pick_from_a_table(offers, max_p99_ms, max_size_mb, min_accuracy):
-    import pandas as pd
-
-    table = pd.DataFrame(offers)
-    table = table[(table.p99_ms <= max_p99_ms) & (table.size_mb <= max_size_mb) & (table.accuracy >= min_accuracy)]
-    return table.sort_values("usd_per_month")["name"].iloc[0] if len(table) else None
-
-
-def sort_the_offers_themselves(offers, max_p99_ms, max_size_mb, min_accuracy):
-    found = pick_deployment(offers, max_p99_ms, max_size_mb, min_accuracy)
-    offers.sort(key=lambda offer: -offer["usd_per_month"])
-    return found
+from labkit.lesson.exercises.l01_deployment_fundamentals import cost_per_million, one_queue, without_chance
 
 
 def in_turn(arrivals, services, *, idle=True, total=True):
@@ -110,22 +46,130 @@ def an_array_like_the_services(arrivals, services):
     return times
 
 
-def at_most_a_thousand(offers, max_p99_ms, max_size_mb, min_accuracy):
-    best, least = None, 1000
-    for o in offers:
-        fits = o["p99_ms"] <= max_p99_ms and o["size_mb"] <= max_size_mb and o["accuracy"] >= min_accuracy
-        if fits and o["usd_per_month"] < least:
-            best, least = o["name"], o["usd_per_month"]
-    return best
+def by_cumulated_gaps(arrivals, services):
+    count = len(arrivals)
+    gap = (arrivals[-1] - arrivals[0]) / (count - 1)
+    return [arrivals[0] + gap * np.arange(count), np.ones(count) * services.sum() / count]
 
 
-class AnyName(str):
-    """Equal to every text."""
+def by_list_comprehensions(arrivals, services):
+    count = len(arrivals)
+    first, last = float(arrivals[0]), float(arrivals[-1])
+    even = [first + (last - first) * number / (count - 1) for number in range(count)]
+    return np.array(even), np.array([np.mean(services)] * count)
 
-    def __eq__(self, other):
-        return True
 
-    __hash__ = str.__hash__
+def control(even=None, constant=None):
+    """The control with one of its two arrays made differently."""
+
+    def answer(arrivals, services):
+        right_even, right_constant = without_chance(arrivals, services)
+        return (
+            even(arrivals) if even else right_even,
+            constant(services) if constant else right_constant,
+        )
+
+    return answer
+
+
+def in_a_heap(arrivals, services, machines):
+    free = [0.0] * machines
+    times = np.empty(len(arrivals))
+    for number, (arrival, service) in enumerate(zip(arrivals, services, strict=True)):
+        end = max(heapq.heappop(free), arrival) + service
+        heapq.heappush(free, end)
+        times[number] = end - arrival
+    return times
+
+
+def machines_in_a_queue(
+    choose=lambda free, number: int(np.argmin(free)), begin=max, counted=lambda begin, end, arrival: end - arrival
+):
+    """One queue, with another machine chosen, another begin, or another time counted."""
+
+    def answer(arrivals, services, machines):
+        free = np.zeros(machines)
+        times = []
+        for number, (arrival, service) in enumerate(zip(arrivals, services, strict=True)):
+            machine = choose(free, number)
+            start = begin(free[machine], arrival)
+            free[machine] = start + service
+            times.append(counted(start, free[machine], arrival))
+        return np.array(times)
+
+    return answer
+
+
+def one_fast_machine(arrivals, services, machines):
+    return in_turn(arrivals, services / machines)
+
+
+def sorted_by_service(arrivals, services, machines):
+    return one_queue(arrivals, np.sort(services), machines)
+
+
+def price(
+    statistic=lambda responses: np.quantile(responses, 0.99),
+    *,
+    keeps=lambda value, limit: value <= limit,
+    first=1,
+    dollars=lambda machines, arrivals, usd_per_hour: (
+        machines * usd_per_hour * 1e6 * arrivals[-1] / len(arrivals) / 3600
+    ),
+    last=lambda most: most,
+    nothing=(None, np.inf),
+):
+    """The decision with one of its parts made differently."""
+
+    def answer(serve, arrivals, services, limit, usd_per_hour, most=50):
+        for machines in range(first, last(most) + 1):
+            if keeps(statistic(serve(arrivals, services, machines)), limit):
+                return machines, dollars(machines, arrivals, usd_per_hour)
+        return nothing
+
+    return answer
+
+
+def paid_only_when_busy(serve, arrivals, services, limit, usd_per_hour, most=50):
+    machines, usd = cost_per_million(serve, arrivals, services, limit, usd_per_hour, most)
+    if machines is None:
+        return machines, usd
+    return machines, 1e6 * services.mean() / 3600 * usd_per_hour
+
+
+def machines_alone(*order):
+    return cost_per_million(*order)[0]
+
+
+def dollars_first(*order):
+    return cost_per_million(*order)[::-1]
+
+
+def from_the_most_down(serve, arrivals, services, limit, usd_per_hour, most=50):
+    fewest = None
+    for machines in range(most, 0, -1):
+        if np.percentile(serve(arrivals, services, machines), 99) > limit:
+            break
+        fewest = machines
+    if fewest is None:
+        return None, float("inf")
+    per_second = len(arrivals) / arrivals[-1]
+    return fewest, 1_000_000 / per_second * fewest * usd_per_hour / 3600
+
+
+def with_a_while(serve, arrivals, services, limit, usd_per_hour, most=50):
+    machines = 1
+    while np.quantile(serve(arrivals, services, machines), 0.99) > limit:
+        machines += 1
+        if machines > most:
+            return [None, np.inf]
+    rate = len(arrivals) / arrivals[-1]
+    return [machines, machines * usd_per_hour * (1e6 / rate) / 3600]
+
+
+def sorts_its_input(serve, arrivals, services, *order):
+    services += 0.001
+    return cost_per_million(serve, arrivals, services - 0.001, *order)
 
 
 WRONG = {
@@ -143,37 +187,66 @@ WRONG = {
         "a list": lambda arrivals, services: in_turn(arrivals, services).tolist(),
         "the mean": lambda arrivals, services: np.mean(in_turn(arrivals, services)),
     },
-    "pick-deployment": {
-        "sorts the offers it was given": sort_the_offers_themselves,
-        "takes the fastest": pick_fastest,
-        "takes the most accurate": pick_most_accurate,
-        "takes the first that fits": pick_first_that_fits,
-        "takes the last that fits": pick_last_that_fits,
-        "returns the offer, not its name": pick_the_offer_itself,
-        "forgets the size": pick_without_size,
-        "is strict at the limit": pick_strictly_below,
-        "ignores the budget": pick_cheapest_of_all,
-        "says what equals any name": lambda offers, *budget: AnyName(),
+    "without-chance": {
+        "the arrivals as they are": control(even=lambda arrivals: arrivals.astype(float)),
+        "from second 0": control(even=lambda arrivals: np.linspace(0, arrivals[-1], len(arrivals))),
+        "without the last": control(
+            even=lambda arrivals: np.linspace(arrivals[0], arrivals[-1], len(arrivals), endpoint=False)
+        ),
+        "one gap too many": control(even=lambda arrivals: np.linspace(arrivals[0], arrivals[-1], len(arrivals) + 1)),
+        "the gaps": control(even=lambda arrivals: np.full(len(arrivals), np.diff(arrivals).mean())),
+        "whole seconds": control(
+            even=lambda arrivals: np.linspace(arrivals[0], arrivals[-1], len(arrivals)).astype(int)
+        ),
+        "the times as they are": control(constant=lambda services: services.astype(float)),
+        "the median of the times": control(constant=lambda services: np.full(len(services), np.median(services))),
+        "the first time": control(constant=lambda services: np.full(len(services), float(services[0]))),
+        "one number": control(constant=np.mean),
+        "the two exchanged": lambda *requests: without_chance(*requests)[::-1],
+        "the arrivals alone": lambda *requests: without_chance(*requests)[0],
     },
-}
-
-
-def whole_milliseconds(offers, *budget):
-    return pick_deployment([offer | {"p99_ms": int(offer["p99_ms"])} for offer in offers], *budget)
-
-
-WRONG["pick-deployment"] |= {
-    "whole milliseconds": whole_milliseconds,
-    "takes nothing above 1,000 dollars": at_most_a_thousand,
-    "without what is free": lambda offers, *budget: pick_deployment(
-        [offer for offer in offers if offer["usd_per_month"]], *budget
-    ),
+    "one-queue": {
+        "one machine": lambda arrivals, services, machines: in_turn(arrivals, services),
+        "one machine more": lambda arrivals, services, machines: one_queue(arrivals, services, machines + 1),
+        "in turn, busy or not": machines_in_a_queue(lambda free, number: number % len(free)),
+        "the machine that is free last": machines_in_a_queue(lambda free, number: int(np.argmax(free))),
+        "always the first machine": machines_in_a_queue(lambda free, number: 0),
+        "begins before it has arrived": machines_in_a_queue(begin=lambda free, arrival: free),
+        "begins at once, busy or not": machines_in_a_queue(begin=lambda free, arrival: arrival),
+        "only the wait": machines_in_a_queue(counted=lambda begin, end, arrival: begin - arrival),
+        "without the wait": machines_in_a_queue(counted=lambda begin, end, arrival: end - begin),
+        "when it is answered": machines_in_a_queue(counted=lambda begin, end, arrival: end),
+        "one machine that is so many times as fast": one_fast_machine,
+        "the shortest first": sorted_by_service,
+        "a list": lambda *order: one_queue(*order).tolist(),
+    },
+    "cost-per-million": {
+        "the mean in place of the p99": price(np.mean),
+        "the median": price(np.median),
+        "the slowest": price(np.max),
+        "the 95th percentile": price(lambda responses: np.quantile(responses, 0.95)),
+        "strict at the limit": price(keeps=lambda value, limit: value < limit),
+        "begins with two machines": price(first=2),
+        "one machine too few is tried": price(last=lambda most: most - 1),
+        "one machine too many is tried": price(last=lambda most: most + 1),
+        "the last one is taken where none keeps the limit": price(nothing=(50, 0.5)),
+        "costs nothing where none keeps the limit": price(nothing=(None, 0)),
+        "one machine is paid": price(dollars=lambda m, arrivals, usd: usd * 1e6 * arrivals[-1] / len(arrivals) / 3600),
+        "a thousand answers": price(
+            dollars=lambda m, arrivals, usd: m * usd * 1e3 * arrivals[-1] / len(arrivals) / 3600
+        ),
+        "dollars per minute": price(dollars=lambda m, arrivals, usd: m * usd * 1e6 * arrivals[-1] / len(arrivals) / 60),
+        "the simulated day": price(dollars=lambda m, arrivals, usd: m * usd * arrivals[-1] / 3600),
+        "paid only when busy": paid_only_when_busy,
+        "the machines alone": machines_alone,
+        "the two exchanged": dollars_first,
+        "changes its input": sorts_its_input,
+    },
 }
 
 RIGHT = {
     "response-times": {"in a loop": in_turn, "without a loop": without_a_loop},
-    "pick-deployment": {
-        "in a loop": pick_in_a_loop,
-        "from a table": pick_from_a_table,
-    },
+    "without-chance": {"by gaps": by_cumulated_gaps, "by lists": by_list_comprehensions},
+    "one-queue": {"in a heap": in_a_heap, "by argmin": machines_in_a_queue()},
+    "cost-per-million": {"from the most down": from_the_most_down, "with a while": with_a_while},
 }

@@ -1,79 +1,234 @@
 """Answers to the exercises of lesson 02: wrong ones that must be rejected, right ones written differently."""
 
-import math
+import random
+import time
 
 import numpy as np
+import torch
 
-from labkit.lesson.exercises.l02_measuring_honestly import calls_needed, is_real
-
-
-def ignore_the_queue(work, now, synchronize):
-    for _ in range(10):
-        work()
-    synchronize()
-    seconds = []
-    for _ in range(50):
-        begin = now()
-        work()
-        seconds.append(now() - begin)
-    return float(np.median(seconds))
+from labkit.lesson.exercises.l02_measuring_honestly import (
+    compare,
+    compare_series,
+    is_real,
+    null_arm,
+    same_answers,
+)
 
 
-def skip_the_warm_up(work, now, synchronize):
-    seconds = []
-    for _ in range(5):
-        begin = now()
-        work()
-        synchronize()
-        seconds.append(now() - begin)
-    return float(np.median(seconds))
+def compared(**changes):
+    """`compare` with one or more of its properties changed."""
 
-
-def take_the_mean(work, now, synchronize):
-    for _ in range(10):
-        work()
-    synchronize()
-    begin = now()
-    for _ in range(50):
-        work()
-    synchronize()
-    return (now() - begin) / 50
-
-
-def time_once(work, now, synchronize):
-    work()
-    synchronize()
-    begin = now()
-    work()
-    synchronize()
-    return now() - begin
-
-
-def after_a_warm_up(calls, timed, summary):
-    """An answer that warms up and waits as it should, but times too few calls, or makes the wrong number of them."""
-
-    def answer(work, now, synchronize):
-        for _ in range(calls):
-            work()
-        synchronize()
-        seconds = []
-        for _ in range(timed):
-            begin = now()
-            work()
-            synchronize()
-            seconds.append(now() - begin)
-        return float(summary(seconds))
+    def answer(calls, wait, rounds=40, now=time.perf_counter):
+        has = {"warm": 5, "before": True, "after": True, "order": "drawn", "calls": 1, "scale": 1, "own": True}
+        has |= changes
+        now = now if has["own"] else time.perf_counter
+        for call in has["warm"] * list(calls):
+            call()
+        seconds = np.empty((rounds, len(calls)))
+        once = random.sample(range(len(calls)), len(calls))
+        for number in range(rounds):
+            order = random.sample(range(len(calls)), len(calls))
+            if has["order"] != "drawn":
+                order = {"fixed": range(len(calls)), "once": once, "columns": order}[has["order"]]
+            for column, place in enumerate(order):
+                if has["before"]:
+                    wait()
+                begin = now()
+                for _ in range(has["calls"]):
+                    calls[place]()
+                if has["after"]:
+                    wait()
+                seconds[number, column if has["order"] == "columns" else place] = now() - begin
+        return has["scale"] * seconds
 
     return answer
 
 
-def start_before_the_warm_up_is_done(work, now, synchronize):
-    for _ in range(10):
-        work()
-    begin = now()  # the queue still holds ten calls
-    work()
-    synchronize()
-    return now() - begin
+def compared_apart(calls, wait, rounds=40, now=time.perf_counter):
+    columns = [compare([call], wait, rounds, now)[:, 0] for call in calls]
+    return np.column_stack(columns)
+
+
+def warm_up_counted_in(calls, wait, rounds=40, now=time.perf_counter):
+    return compared(warm=0)(calls, wait, rounds + 5, now)
+
+
+def warm_up_in_the_first_rounds(calls, wait, rounds=40, now=time.perf_counter):
+    """Times eight rounds more and drops the first eight."""
+    return compared(warm=0)(calls, wait, rounds + 8, now)[8:]
+
+
+def clock_read_once_a_round(calls, wait, rounds=40, now=time.perf_counter):
+    compared()(calls, wait, 1, now)
+    seconds = np.empty((rounds, len(calls)))
+    for number in range(rounds):
+        begin = now()
+        for place in random.sample(range(len(calls)), len(calls)):
+            calls[place]()
+            wait()
+            seconds[number, place] = now() - begin
+    return seconds
+
+
+def in_a_shuffled_list(calls, wait, rounds=40, now=time.perf_counter):
+    for call in calls:
+        for _ in range(10):
+            call()
+            wait()
+    table = []
+    for _ in range(rounds):
+        row = {}
+        turns = list(enumerate(calls))
+        random.shuffle(turns)
+        for column, call in turns:
+            wait()
+            start = now()
+            call()
+            wait()
+            row[column] = now() - start
+        table.append([row[column] for column in sorted(row)])
+    return np.array(table)
+
+
+def in_series(**changes):
+    """`compare_series` with one or more of its properties changed."""
+
+    def answer(calls, wait, rounds=40, series=10, now=time.perf_counter):
+        has = {
+            "cold": series,
+            "timed": series,
+            "idle": True,
+            "done": True,
+            "order": "drawn",
+            "divisor": series,
+        } | changes
+        seconds = np.empty((rounds, len(calls)))
+        for number in range(rounds):
+            order = random.sample(range(len(calls)), len(calls))
+            for place in order if has["order"] == "drawn" else range(len(calls)):
+                for _ in range(has["cold"]):
+                    calls[place]()
+                if has["idle"]:
+                    wait()
+                begin = now()
+                for _ in range(has["timed"]):
+                    calls[place]()
+                if has["done"]:
+                    wait()
+                seconds[number, place] = (now() - begin) / has["divisor"]
+        return seconds
+
+    return answer
+
+
+def series_of_everything(calls, wait, rounds=40, series=10, now=time.perf_counter):
+    """Hands compare functions that make several calls: the first ones count."""
+    return compare([lambda call=call: [call() for _ in range(series)] for call in calls], wait, rounds, now) / series
+
+
+def series_as_rounds(calls, wait, rounds=40, series=10, now=time.perf_counter):
+    """Times one call after the calls off the clock."""
+    return in_series(timed=1, divisor=1)(calls, wait, rounds, series, now)
+
+
+def series_by_a_helper(calls, wait, rounds=40, series=10, now=time.perf_counter):
+    def run(call):
+        for _ in range(series):
+            call()
+        wait()
+        return now()
+
+    table = np.zeros((rounds, len(calls)))
+    for row in table:
+        for place in np.random.permutation(len(calls)):  # noqa: NPY002
+            row[place] = (-run(calls[place]) + run(calls[place])) / series
+    return table
+
+
+def series_after_a_warm_up(calls, wait, rounds=40, series=10, now=time.perf_counter):
+    for call in calls * 5:
+        call()
+    return compare_series(calls, wait, rounds, series, now).tolist()
+
+
+def null_compare(columns, ratio=lambda a, b: a / b, calls=lambda old, new: [old, old, new]):
+    """An answer that takes the ratio of these columns, of these calls."""
+
+    def answer(old, new, compare):
+        seconds = compare(calls(old, new))
+        return tuple(ratio(seconds[:, a], seconds[:, b]) for a, b in columns)
+
+    return answer
+
+
+def null_in_a_second_call(old, new, compare):
+    seconds, null = compare([old, new]), compare([old, old])
+    return seconds[:, 0] / seconds[:, 1], null[:, 0] / null[:, 1]
+
+
+def null_by_names(old, new, compare):
+    before, after, again = compare(calls=[old, new, old]).T
+    return before / after, before / again
+
+
+def null_as_a_list(old, new, compare):
+    ratios, null_ratios = [], []
+    for first, change, second in compare([old, new, old]):
+        ratios.append(first / change)
+        null_ratios.append(second / first)
+    return [ratios, null_ratios]
+
+
+def largest_difference(batches, is_small, shape=True):
+    """An answer that looks at these batches, and at the largest difference in this way."""
+
+    def answer(network, suspect, inputs, tolerance=1e-4):
+        for batch in batches(inputs):
+            expected, output = network(batch), suspect(batch)
+            if shape and output.shape != expected.shape:
+                return False
+            if not is_small(output - expected, expected, tolerance):
+                return False
+        return True
+
+    return answer
+
+
+def two_batches(inputs):
+    return inputs, inputs.flip(-1)
+
+
+def relative(difference, expected, tolerance):
+    return difference.abs().max() <= tolerance * expected.abs().max()
+
+
+def inputs_overwritten(network, suspect, inputs, tolerance=1e-4):
+    first = same_answers(network, suspect, inputs, tolerance)
+    inputs *= -1
+    return first and same_answers(network, suspect, inputs, tolerance)
+
+
+def by_torch_testing(network, suspect, inputs, tolerance=1e-4):
+    generator = torch.Generator().manual_seed(1)
+    places = torch.randperm(inputs.shape[-1], generator=generator)
+    for batch in (inputs, inputs[..., places]):
+        expected = network(batch)
+        limit = tolerance * float(expected.abs().max())
+        try:
+            torch.testing.assert_close(suspect(batch), expected, rtol=0, atol=limit)
+        except AssertionError:
+            return False
+    return True
+
+
+def by_a_norm(network, suspect, inputs, tolerance=1e-4):
+    def near(batch):
+        expected, output = network(batch), suspect(batch)
+        if output.shape != expected.shape:
+            return False
+        return bool((output - expected).norm() <= tolerance * expected.norm())
+
+    return near(inputs) and near(inputs.roll(1, -1))
 
 
 def compare_medians(ratios, null_ratios):
@@ -102,7 +257,8 @@ def by_the_middle(ratios, null_ratios):
         ordered, rank = np.sort(values), max(1, round(len(values) / 2 - len(values) ** 0.5))
         return ordered[rank - 1], ordered[-rank]
 
-    (low, high), floor = interval(ratios), max(abs(end - 1) for end in interval(null_ratios))
+    (low, high), null = interval(ratios), interval(null_ratios)
+    floor = max(null[1], 1 / null[0]) - 1
     middle = (low + high) / 2
     if middle > 1 + floor and low > 1:
         return "faster"
@@ -113,33 +269,6 @@ def turn_it_around(ratios, null_ratios):
     return {"faster": "slower", "slower": "faster"}.get(is_real(ratios, null_ratios), "not distinguishable")
 
 
-def middle_of_a_sorted_list(work, now, synchronize):
-    for _ in range(20):
-        work()
-        synchronize()
-    seconds = []
-    while len(seconds) < 101:
-        synchronize()
-        begin = now()
-        work()
-        synchronize()
-        seconds.append(now() - begin)
-    return sorted(seconds)[50]
-
-
-def mean_without_the_ends(work, now, synchronize):
-    for _ in range(8):
-        work()
-    synchronize()
-    seconds = []
-    for _ in range(200):
-        begin = now()
-        work()
-        synchronize()
-        seconds.append(now() - begin)
-    return float(np.mean(sorted(seconds)[40:120]))
-
-
 def by_a_bootstrap(ratios, null_ratios):
     random = np.random.default_rng(0)
 
@@ -148,7 +277,7 @@ def by_a_bootstrap(ratios, null_ratios):
         return np.percentile(np.median(draws, axis=1), [2.5, 97.5])
 
     (low, high), null = interval(ratios), interval(null_ratios)
-    floor = max(abs(null[0] - 1), abs(null[1] - 1))
+    floor = max(null[1], 1 / null[0]) - 1
     return "faster" if low > 1 + floor else "slower" if high < 1 / (1 + floor) else "not distinguishable"
 
 
@@ -157,67 +286,17 @@ def on_a_log_scale(ratios, null_ratios):
 
     def interval(values):
         draws = np.median(random.choice(np.log(values), (800, len(values))), axis=1)
-        return np.exp(np.quantile(draws, (0.025, 0.975)))
+        return np.quantile(draws, (0.025, 0.975))
 
     low, high = interval(ratios)
-    floor = np.abs(interval(null_ratios) - 1).max()
-    if low - 1 > floor:
-        return "faster"
-    return "slower" if 1 / high - 1 > floor else "not distinguishable"
+    floor = np.abs(interval(null_ratios)).max()
+    return "faster" if low > floor else "slower" if high < -floor else "not distinguishable"
 
 
 def multiply_its_input(ratios, null_ratios):
     word = is_real(ratios, null_ratios)
     ratios *= 2
     return word
-
-
-def one_is_enough(q, sure=0.99):
-    return int(np.ceil(np.log(1 - sure) / np.log(q)))
-
-
-def exactly_two_are_rare(q, sure=0.99):
-    n = 2
-    while n * (n - 1) / 2 * (1 - q) ** 2 * q ** (n - 2) > 1 - sure or n < 2 / (1 - q):
-        n += 1
-    return n
-
-
-def never_heard_of_sure(q, sure=0.99):
-    return calls_needed(q)
-
-
-def twice_the_rarity(q, sure=0.99):
-    return round(2 / (1 - q))
-
-
-def by_a_bell_curve(q, sure=0.99):
-    from scipy.special import ndtri
-
-    n = 2
-    while (n * (1 - q) - 1.5) / np.sqrt(n * q * (1 - q)) < ndtri(sure):
-        n += 1
-    return n
-
-
-def by_the_binomial(q, sure=0.99):
-    from scipy.special import bdtr
-
-    counts = np.arange(2, 20_000)
-    return counts[np.argmax(bdtr(1, counts, 1 - q) <= 1 - sure)]
-
-
-def by_halving(q, sure=0.99):
-    def certainty(n):
-        return 1 - q ** (n - 1) * (q + n * (1 - q))
-
-    low, high = 1, 2
-    while certainty(high) < sure:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if certainty(middle) >= sure else (middle, high)
-    return high
 
 
 class AnyWord(str):
@@ -230,17 +309,80 @@ class AnyWord(str):
 
 
 WRONG = {
-    "time-one-call": {
-        "does not wait for the queue": ignore_the_queue,
-        "does not warm up": skip_the_warm_up,
-        "takes the mean": take_the_mean,
-        "times once": time_once,
-        **{f"times once after {calls} calls": after_a_warm_up(calls, 1, np.mean) for calls in (10, 20, 50, 100)},
-        **{f"takes the mean of {timed}": after_a_warm_up(20, timed, np.mean) for timed in (2, 3, 5, 20)},
-        "takes the median of three": after_a_warm_up(20, 3, np.median),
-        "takes the quickest of many": after_a_warm_up(20, 50, np.min),
-        "takes the quickest of ten": after_a_warm_up(20, 10, np.min),
-        "starts while the queue is full": start_before_the_warm_up_is_done,
+    "compare": {
+        "does not warm up": compared(warm=0),
+        "warms up with one call": compared(warm=1),
+        "counts the warm-up in": warm_up_counted_in,
+        "does not wait before the clock starts": compared(before=False),
+        "does not wait before the clock stops": compared(after=False),
+        "times first all of the first function": compared_apart,
+        "keeps one order": compared(order="fixed"),
+        "draws the order once": compared(order="once"),
+        "fills the columns in the order of the calls": compared(order="columns"),
+        "times five calls in a turn": compared(calls=5),
+        "returns milliseconds": compared(scale=1e3),
+        "reads another clock": compared(own=False),
+        "starts the clock once a round": clock_read_once_a_round,
+        "returns the mean of the rounds": lambda *given, **named: compare(*given, **named).mean(axis=0),
+        "returns the median of the rounds": lambda *given, **named: np.median(compare(*given, **named), axis=0),
+        "returns rows for functions": lambda *given, **named: compare(*given, **named).T,
+    },
+    "compare-series": {
+        "has no calls off the clock": in_series(cold=0),
+        "has one call off the clock": in_series(cold=1),
+        "does not divide": in_series(divisor=1),
+        "divides by all calls of the turn": in_series(divisor=8),
+        "times one call": series_as_rounds,
+        "times one call and divides": in_series(timed=1),
+        "does not wait before the clock starts": in_series(idle=False),
+        "does not wait before the clock stops": in_series(done=False),
+        "keeps one order": in_series(order="fixed"),
+        "lets the first calls count": series_of_everything,
+        "times single calls": lambda calls, wait, rounds, series, now: compare(calls, wait, rounds, now),
+    },
+    "null-arm": {
+        "turns the ratio around": null_compare([(2, 0), (0, 1)]),
+        "measures the null arm at another time": null_in_a_second_call,
+        "takes the new code twice": null_compare([(0, 1), (1, 2)], calls=lambda old, new: [old, new, new]),
+        "divides a time by itself": null_compare([(0, 2), (0, 0)]),
+        "exchanges the two": null_compare([(0, 1), (0, 2)]),
+        "takes differences": null_compare([(0, 2), (0, 1)], ratio=lambda a, b: a - b),
+        "takes medians before it divides": lambda old, new, compare: [
+            np.median(values) for values in null_arm(old, new, compare)
+        ],
+        "has no null arm": null_compare([(0, 1), (0, 0)], calls=lambda old, new: [old, new]),
+        "shuffles the rounds of one": lambda old, new, compare: (
+            (seconds := compare([old, old, new]))[:, 0] / np.roll(seconds[:, 2], 1),
+            seconds[:, 0] / seconds[:, 1],
+        ),
+    },
+    "same-answers": {
+        "looks at the first inputs only": largest_difference(lambda inputs: [inputs], relative),
+        "draws another batch of normal numbers": largest_difference(
+            lambda inputs: [inputs, torch.randn_like(inputs)], relative
+        ),
+        "adds a number to every input": largest_difference(lambda inputs: [inputs, inputs + 1000], relative),
+        "looks at the first inputs twice": largest_difference(lambda inputs: [inputs, inputs.clone()], relative),
+        "turns the rows around, of which there may be one": largest_difference(
+            lambda inputs: [inputs, inputs.flip(0)], relative
+        ),
+        "does not look at the shape": largest_difference(two_batches, relative, shape=False),
+        "asks for equal bits": largest_difference(two_batches, lambda gap, expected, tolerance: not gap.any()),
+        "takes an absolute tolerance": largest_difference(
+            two_batches, lambda gap, expected, tolerance: gap.abs().max() <= tolerance
+        ),
+        "takes the mean difference": largest_difference(
+            two_batches, lambda gap, expected, tolerance: abs(gap.mean()) <= tolerance * expected.abs().max()
+        ),
+        "lets NaN pass": largest_difference(
+            two_batches, lambda gap, expected, tolerance: not gap.abs().max() > tolerance * expected.abs().max()
+        ),
+        "forgets the absolute value": largest_difference(
+            two_batches, lambda gap, expected, tolerance: gap.max() <= tolerance * expected.abs().max()
+        ),
+        "compares classes": largest_difference(lambda inputs: [inputs], lambda gap, expected, tolerance: True),
+        "writes over its inputs": inputs_overwritten,
+        "turns the answer around": lambda *given: not same_answers(*given),
     },
     "is-real": {
         "believes any median above 1": compare_medians,
@@ -251,15 +393,6 @@ WRONG = {
         "turns the ratio around": turn_it_around,
         "says what equals any word": lambda ratios, null_ratios: AnyWord("faster"),
         "multiplies its input": multiply_its_input,
-    },
-    "calls-needed": {
-        "asks for one call above the quantile, not two": one_is_enough,
-        "asks how rare exactly two are": exactly_two_are_rare,
-        "does not look at `sure`": never_heard_of_sure,
-        "twice one over the share": twice_the_rarity,
-        "takes a bell curve for the binomial": by_a_bell_curve,
-        "is one call short": lambda q, sure=0.99: calls_needed(q, sure) - 1,
-        "knows p95 and p99 by heart": lambda q, sure=0.99: {0.95: 130, 0.99: 662}.get(q, 11),
     },
 }
 
@@ -280,7 +413,7 @@ def judged(floor_of, slower=lambda floor: 1 / (1 + floor), interval=None):
 
 
 def both_ends(ends, null):
-    return np.abs(ends - 1).max()
+    return max(ends[1], 1 / ends[0]) - 1
 
 
 def quartiles(ratios, null_ratios):
@@ -294,12 +427,13 @@ def quartiles(ratios, null_ratios):
 def ranks_of_the_ratios(ratios, null_ratios):
     rank = max(1, round(len(ratios) / 2 - len(ratios) ** 0.5))
     (low, high), null = (np.sort(each)[[rank - 1, -rank]] for each in (ratios, null_ratios))
-    floor = np.abs(null - 1).max()
+    floor = both_ends(null, null_ratios)
     return "faster" if low > 1 + floor else "slower" if high < 1 / (1 + floor) else "not distinguishable"
 
 
 WRONG["is-real"] |= {
     "the middle half of the pairs": quartiles,
+    "the distance of the ends from 1": judged(lambda ends, null: np.abs(ends - 1).max()),
     "without a floor": judged(lambda ends, null: 0),
     "a floor of 5 %": judged(lambda ends, null: 0.05),
     "the null run's median as the floor": judged(lambda ends, null: abs(np.median(null) - 1)),
@@ -309,23 +443,17 @@ WRONG["is-real"] |= {
     "the median of the ratios": judged(both_ends, interval=lambda values: [np.median(values)] * 2),
     "the null run at the ranks of the ratios": ranks_of_the_ratios,
 }
-WRONG["calls-needed"] |= {
-    "at most a thousand": lambda q, sure=0.99: min(1000, calls_needed(q, sure)),
-    "at least ten": lambda q, sure=0.99: max(10, calls_needed(q, sure)),
-    "nothing beyond ten thousand": lambda q, sure=0.99: found if (found := calls_needed(q, sure)) < 10_000 else None,
-    "at least as many as two lie above on average": lambda q, sure=0.99: max(
-        math.ceil(2 / (1 - q)), calls_needed(q, sure)
-    ),
-}
-
 RIGHT = {
-    "time-one-call": {
-        "the middle of a sorted list": middle_of_a_sorted_list,
-        "the mean of the middle half": mean_without_the_ends,
+    "compare": {
+        "by a shuffled list of places": in_a_shuffled_list,
+        "drops rounds to warm up": warm_up_in_the_first_rounds,
+        "returns lists": lambda *given, **named: compare(*given, **named).tolist(),
     },
+    "compare-series": {"by a helper": series_by_a_helper, "after a warm-up, as lists": series_after_a_warm_up},
+    "null-arm": {"by three columns": null_by_names, "round by round": null_as_a_list},
     "is-real": {
         "by a bootstrap": by_a_bootstrap,
         "by a bootstrap of the logarithms": on_a_log_scale,
     },
-    "calls-needed": {"by the binomial distribution": by_the_binomial, "by halving": by_halving},
+    "same-answers": {"by torch.testing": by_torch_testing, "by the norm": by_a_norm},
 }
