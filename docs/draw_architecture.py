@@ -1,6 +1,6 @@
 """Draws the package: `python docs/draw_architecture.py` writes the picture in docs/architecture.md anew.
 
-The layers are those of the table below the picture; the arrows are the imports found in the code. An arrow that
+The floors are those of the table below the picture; the arrows are the imports found in the code. An arrow that
 follows from two others is left out, so that the picture stays readable.
 """
 
@@ -13,10 +13,11 @@ PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by docs/draw_architecture.py -->\n", "<!-- end of the drawing -->"
 
 
-def layers():
-    """[[module or folder]] from the highest layer to the lowest, as the table of the page states them."""
-    rows = re.findall(r"^\| \d \| (.+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return [re.findall(r"`(\w+)`", row) for row in rows]
+def floors():
+    """{floor: [module or folder]} from the highest floor to the lowest, as the table of the page states them."""
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (course|topics|tools) \| (.+) \|$", page, flags=re.MULTILINE)
+    return {floor: re.findall(r"`(\w+)`", row) for floor, row in rows}
 
 
 def imports():
@@ -52,8 +53,8 @@ def needed(graph):
 def drawing():
     """The package as a Mermaid diagram."""
     lines = ["```mermaid", "flowchart TD"]
-    for number, rooms in enumerate(layers()):
-        lines.append(f"    subgraph layer{5 - number}[layer {5 - number}]")
+    for floor, rooms in floors().items():
+        lines.append(f"    subgraph {floor}")
         lines += [f"        {room}" for room in rooms]
         lines.append("    end")
     lines += [f"    {room} --> {target}" for room, target in needed(imports())]

@@ -16,7 +16,7 @@ from labkit.ledger.rows import Attempt, Latency, Ratio, Run
 from labkit.lesson.syllabus import lessons
 
 PICTURES = Path(__file__).resolve().parent / "pictures"
-PAGES = {"lesson.png": "book/lessons/00_start_here.html", "report.png": "report.html"}
+PAGES = {"lesson.png": "book/lessons/03_what_limits_speed.html", "report.png": "report.html"}
 SIZE = {"width": 1280, "height": 900}
 # of those that no prediction folds
 TO_THE_FIRST_PLOT = """[...document.querySelectorAll('.cell_output img')].find(each => each.offsetParent)
@@ -44,6 +44,7 @@ def require_a_quiet_run(names):
 
 def take(names, chromium):
     """Write the pictures, each with the names of the lessons inside."""
+    PICTURES.mkdir(exist_ok=True)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -16,8 +16,8 @@ import pages
 
 from labkit import device, ledger
 from labkit.device import packages
-from labkit.errors import LabError
-from labkit.files import artifacts
+from labkit.errors import LabError, disk_error, explained
+from labkit.files import artifacts, atomic_folder
 from labkit.ledger.rows import PROFILES, Attempt, Run
 from labkit.lesson.syllabus import lessons
 from labkit.report import write_report
@@ -30,14 +30,12 @@ LEFT_OUT = shutil.ignore_patterns(
 
 def build():
     """Write artifacts/book, and the report, which links it; returns what Sphinx warned of, as one text."""
-    book = artifacts() / "book"
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, atomic_folder(artifacts() / "book") as book:
         sources, built = Path(name) / "sources", Path(name) / "built"
         notes = gather(sources, newest_runs())
         warnings = sphinx(sources, built, lesson_notes=notes, drawings=str(artifacts()))
         write_report(built / "report.html")
-        shutil.rmtree(book, ignore_errors=True)
-        shutil.copytree(built, book, ignore=LEFT_OUT)
+        shutil.copytree(built, book, ignore=LEFT_OUT, dirs_exist_ok=True)
     write_report()
     return warnings
 
@@ -48,10 +46,8 @@ def sphinx(sources, built, **settings):
     settings  go before those of conf.py
     Raises    Unavailable without Sphinx; LabError where it gives up
     """
-    # jsonschema would build a grammar for international web addresses, which takes seconds; none is checked here.
-    sys.modules.setdefault("rfc3987_syntax", None)
-    what, fix = "Sphinx is not installed: the book cannot be built.", "pip install -e '.[book]'"
-    Sphinx = packages.imported("sphinx.application", what=what, fix=fix).Sphinx
+    problem, fix = "Sphinx is not installed: the book cannot be built.", "pip install -e '.[book]'"
+    Sphinx = packages.imported("sphinx.application", problem=problem, fix=fix).Sphinx
     options = {"status": None, "warning": io.StringIO(), "parallel": device.usable_cores()}
     app = Sphinx(sources, HERE, built, built.with_name("doctrees"), "html", confoverrides=settings, **options)
     app.build()
@@ -107,4 +103,6 @@ if __name__ == "__main__":
         print(build(), end="", file=sys.stderr)
     except LabError as error:
         sys.exit(f"make book: {error}")
+    except OSError as error:
+        sys.exit(f"make book: {explained(disk_error(error) or error)}")
     print(artifacts() / "book" / "index.html")

@@ -12,9 +12,10 @@ import shutil
 from html import escape
 from pathlib import Path
 
-import nbformat
 from docutils import nodes
 from latex2mathml.converter import convert
+
+from labkit.notebook import read_notebook
 
 # How an executed notebook names netron's drawing: see labkit.lesson.netron_view.
 _DRAWING = re.compile(r'<a href="(?:\.\./)*(graphs/\w+\.html)">(.*?)</a>')
@@ -54,7 +55,7 @@ def _adapt(app, doctree):
 def _words_of_pictures(page):
     """{name of the file that MyST-NB writes: what the picture says in words} of an executed notebook."""
     found = {}
-    cells = nbformat.read(page, as_version=4).cells if page.suffix == ".ipynb" else []
+    cells = read_notebook(page).cells if page.suffix == ".ipynb" else []
     for output in (output for cell in cells for output in cell.get("outputs", [])):
         if "image/png" in output.get("data", {}):
             name = hashlib.sha256(base64.b64decode(output.data["image/png"])).hexdigest()

@@ -1,22 +1,25 @@
 """The pages of the book that are made from the package and the lessons, as MyST Markdown."""
 
 import ast
-import json
 import re
 from html import unescape
+from itertools import groupby
 from pathlib import Path
 
 from labkit import ledger
+from labkit.authoring.sections import sections
+from labkit.data import glossary
+from labkit.files import artifacts
 from labkit.ledger.rows import Answer, Claim, LessonAnswer, RaceScore
 from labkit.lesson import cards
 from labkit.lesson.progress import progress
 from labkit.lesson.syllabus import lessons
-from labkit.ship import board
-from labkit.ship.leaderboard import as_html
+from labkit.notebook import read_notebook
+from labkit.report.leaderboard import as_html, board
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "labkit"
-PARTS = {"00": "Part I: measure", "04": "Part II: train faster", "11": "Part III: deploy smaller and faster"}
+PARTS = {"00": "Part I: measure", "05": "Part II: train faster", "12": "Part III: deploy smaller and faster"}
 # A card's lines: a word of at most eight letters, and from the tenth column on what it says.
 _FIELD = re.compile(r"^(?=.{9}\S)(What|When|Cost|Not when|Why so|Source) +(?<=^.{9})(.+(?:\n .+)*)", flags=re.MULTILINE)
 _ARXIV = re.compile(r"(?<![\[/\w])(?:arXiv:)?(\d{4}\.\d{5})(?![\]\d])")
@@ -36,7 +39,7 @@ def generated(runs):
         "quantization": _cards("Ways of quantization", "quantize"),
         "commands": _commands(),
         "your-own-network": _read(HERE.parent / "your-own-network.md"),
-        "glossary": _glossary(),
+        "glossary": _glossary(runs),
         "reading": _reading(),
     }
 
@@ -113,19 +116,47 @@ def _results(runs):
     return page.replace("BOARDS", f"{scrolls}{boards}</div>")
 
 
-def _glossary():
-    """The words of the course, from the table of docs/style.md."""
-    part = _read(HERE.parent / "style.md").partition("## Words\n")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.strip().splitlines()[2:]]
-    entries = "\n\n".join(f"{word}\n  {meaning}" for word, meaning in sorted(rows, key=lambda row: row[0].lower()))
-    return f"# Words of the course\n\n:::{{glossary}}\n{entries}\n:::\n"
+def _glossary(runs):
+    """The terms of docs/glossary.md in groups by letter, with links to the lessons of the book."""
+    headings = _headings(runs)
+    parts = ["# Glossary\n\nThe terms of the lessons, and the section that explains each.\n"]
+    for letter, terms in groupby(glossary(), key=lambda term: term.name[0].upper()):
+        entries = "\n\n".join(_explained(term, headings) for term in terms)
+        parts.append(f"## {letter}\n\n:::{{glossary}}\n{entries}\n:::\n")
+    return "\n".join(parts)
+
+
+def _headings(runs):
+    """{lesson: headings of the notebook that the book shows}: an earlier run may have other ones than the lesson."""
+    headings = {}
+    for lesson in lessons():
+        run = runs.get(lesson.name)
+        shown = artifacts() / run.output if run else lesson.path
+        headings[lesson.name] = {section.heading for section in sections(shown)}
+    return headings
+
+
+def _explained(term, headings):
+    """A term as an entry of Sphinx's glossary: name, other words, meaning, and where it is explained."""
+    also = f"*Also: {', '.join(term.spellings)}.* " if term.spellings else ""
+    return f"{term.name}\n  {also}{term.meaning} {_link_in_book(term, headings)}"
+
+
+def _link_in_book(term, headings):
+    """A link to the section that explains a term, or to the page of commands; nothing for a page outside the book."""
+    page, _, heading = term.section.partition(": ")
+    if page in headings:
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        jump = f"#{anchor}" if heading in headings[page] else ""
+        return f"[{term.section}](lessons/{page}.ipynb{jump})"
+    return f"[{heading}](commands.md)" if page == "commands" else ""
 
 
 def _reading():
     """The page of further reading: the ends of the lessons."""
     parts = ["# Further reading\n\nCollected from the ends of the lessons.\n"]
     for lesson in lessons():
-        texts = ["".join(cell["source"]) for cell in json.loads(_read(lesson.path))["cells"]]
+        texts = [cell.source for cell in read_notebook(lesson.path).cells]
         found = [re.split(r"\*\*Further reading\.?\*\*", text, maxsplit=1)[1:] for text in texts]
         named = "\n\n".join(part.lstrip(": \n").rstrip() for rest in found for part in rest)
         if named:
@@ -148,6 +179,7 @@ def _commands():
     text = re.sub(r"^Example: (.+)$", r"Example: `\1`", text, flags=re.MULTILINE)
     by_task = _read(HERE.parent / "commands.md").partition("## Your copies")[0]
     by_task = re.sub(r" \(\[\w+\.md\]\(\w+\.md\)\)", "", by_task)  # pages that the book does not have
+    by_task = re.sub(r"\[([^]]+)\]\(published-experiments\.md[^)]*\)", r"\1", by_task)  # its links lead into a checkout
     text = text.replace("# The command line\n", f"{by_task}## All options\n", 1)
     return text.replace("```console", "```text")
 
