@@ -1,11 +1,13 @@
-"""Experiments that take longer than a lesson. One experiment, one file: convnext-training is `convnext_training.py`.
+"""Experiments that take longer than a lesson. One experiment, one file: convnext-training is
+`convnext_training.py`.
 
 Its docstring says what it measures, how long that takes and what `quick` leaves out. It holds
 
 MINUTES         how long it takes where nobody says otherwise
 measure(scale)  yields rows of the ledger (Training, Latency, ...), each as soon as it is measured
 
-The command line, the tests and `labkit experiment --list` find it by itself, in the order of the names.
+The command line, the tests and `labkit experiment --list` find it by itself, in the order of the
+names.
 """
 
 import importlib
@@ -54,11 +56,13 @@ def get(name: str) -> ModuleType:
 
 
 def summary(name: str) -> str:
-    """Return the first line of an experiment's docstring."""
-    return (get(name).__doc__ or "").partition("\n")[0]
+    """Return the first paragraph of an experiment's docstring."""
+    return " ".join((get(name).__doc__ or "").partition("\n\n")[0].split())
 
 
-def run(name: str, *, quick: bool = False, minutes: float | None = None, seed: int = 0) -> Iterator[Any]:
+def run(
+    name: str, *, quick: bool = False, minutes: float | None = None, seed: int = 0
+) -> Iterator[Any]:
     """Make the rows of an experiment under a run of its own, and yield each when the ledger has it.
 
     quick    see `Scale`; the run then has the profile quick, else lab
