@@ -69,12 +69,12 @@ def run_in_child(
 
     function      takes no arguments, and pickle knows it: a function of a module, perhaps in a
                   `functools.partial`
-    seconds       of computing, over all threads; on the clock, the process may take `PATIENCE`
-                  times as long
+    seconds       limit of CPU time, summed over all threads. By the wall clock the process may take
+                  `PATIENCE` times as long
     memory        bytes that the process may write to (Linux; what a GPU's driver only reserves does
                   not count); None: no limit
-    by_the_clock  count `seconds` on the clock only: for a function that waits for other processes,
-                  because each of them would inherit a limit of computing
+    by_the_clock  limit the wall-clock time to `seconds` and set no limit of CPU time: for a
+                  function that starts processes, because each would inherit that limit
     stopped       asked several times a second; once it returns True, the process is ended
     Raises        the function's own LabError; another exception as a LabError with its type and
                   text; `ChildEnded` when the process crashed, was stopped, or exceeded a limit

@@ -105,10 +105,15 @@ def _require_sound(path, original):
 
 
 def problem_of(path: Path, original: Path | None = None) -> str | None:
-    """Say what is wrong with an ONNX file, or None. A file that this machine has no kernels for
-    passes.
+    """Say what is wrong with an ONNX file, or return None.
 
-    original  the file that it has to answer like
+    The file is opened and called on made-up inputs, as written and with all rewrites of ONNX
+    Runtime. One that this machine has no kernels for passes, and so does one that fails on made-up
+    inputs where there is no original: the inputs may not suit it.
+
+    original  the file whose answers it has to give as it is written; one that does not take
+              made-up inputs is not compared
+    Raises    LabError where the file breaks a rule of `inspect`
     """
     from labkit.export.inspection import inspect
 

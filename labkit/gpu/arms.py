@@ -78,7 +78,8 @@ def baseline_label(baseline, arm):
 def difference(expected, output):
     """Return the largest difference of two outputs, relative to the largest number of the first.
 
-    Returns None for outputs of two shapes, and for a difference that is not finite.
+    Where the first holds only zeros, the difference itself. None where an output is None, where the
+    shapes differ, and where the difference is not finite.
     """
     if expected is None or output is None or expected.shape != output.shape:
         return None

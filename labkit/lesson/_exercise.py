@@ -57,10 +57,9 @@ class Task:
     def check(self, answer):
         """Check the answer, show verdict and hint, and return what later cells should use.
 
-        answer   a function, a class or a value; of an exercise that is a script, the path of its
-                 file
-        returns  the answer when it passes or is not checked here, else the reference answer; of a
-                 script the path of one or the other
+        answer   a function, a class or a value; for a script, the path of its file
+        returns  the answer when it passes or is not checked here, else the reference answer; for a
+                 script this, too, is the path of a file
         """
         if self._is_script(answer):
             return self._check_script(Path(answer))

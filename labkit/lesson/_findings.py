@@ -93,22 +93,23 @@ def conclude(
     """Say in one sentence what is true of this run: of two names, or one of your own sentences.
 
     value           that of the name minus that of the baseline, (seeds,) or an `Interval`; or a
-                    factor: a `Ratio`, or an `Interval` with the unit "x". A plain number decides by
-                    itself
+                    factor: a `Ratio`, or an `Interval` with the unit "x". A plain number has no
+                    interval: the side of the bound on which it lies decides
     name, baseline  what is compared: "LARS", "plain SGD"
     unit            of the value
     better          "higher" or "lower": which values speak for the name
-    words           what the name is where they do, and where they speak against it: ("faster",
-                    "slower")
+    words           the word where the value speaks for the name, and the word where it speaks
+                    against it: ("faster", "slower")
     above, below    instead of two names: the sentence where the whole interval lies above, or
                     below, the bound
     unclear         the sentence where the bound lies inside the interval, or there are too few
                     samples
-    bound           of your own sentences. Two names are held against 0, and a factor against 1
+    bound           what your own sentences are compared with. Two names are always compared with
+                    0, or with 1 for a factor
 
-    Example  conclude(lars - sgd, "LARS", "plain SGD", unit="points")
-             LARS is better than plain SGD by 0.43 points (95 % interval from 0.31 to 0.55; t, n =
-             12).
+    Example: conclude(lars - sgd, "LARS", "plain SGD", unit="points") says "LARS is better than
+    plain SGD by 0.43 points (95 % interval from 0.31 to 0.55; t, n = 12)."
+
     Raises   LessonError where neither two names nor the two sentences are given
     """
     evidence = verdicts.weigh(_as_interval(value))

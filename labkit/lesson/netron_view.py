@@ -46,8 +46,8 @@ def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -
 
     path           an ONNX file
     further_paths  those of the models to its right
-    embedded       keep the drawing in an executed notebook, too. JupyterLab shows it to nobody but
-                   the reader who ran the notebook, so a picture should stand beside it
+    embedded       also save the drawing in the executed notebook. JupyterLab shows a saved drawing
+                   only to the person who ran the notebook: put a picture beside it for others
     Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a note says what
     is missing. In a headless run the drawing is kept as a page of its own, and linked; outside a
     notebook nothing is shown.

@@ -171,8 +171,8 @@ def clock_of(device=None):
 def as_calls(inputs):
     """Return rotating inputs as a list of argument tuples.
 
-    inputs  a list of tensors or tuples of arguments, or one tensor; None means one call without
-            arguments
+    inputs  a list with one entry per call: a tensor, or a tuple of arguments. One tensor is one
+            call; None is one call without arguments
     """
     if inputs is None:
         return [()]

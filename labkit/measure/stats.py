@@ -14,13 +14,13 @@ DRAWS = 2000  # bootstrap resamples
 
 @functools.cache
 def quantile_floor(q, confidence=0.99):
-    """Return the number of samples from which the `q` quantile may be reported: 130 for 0.95, 662
-    for 0.99.
+    """Return the number of samples from which the `q` quantile may be reported.
 
-    This is the smallest n for which at least two samples lie above the true quantile with this
-    confidence, that is P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. With fewer samples, "the p99"
-    is one lucky or unlucky maximum. Source: the early-stopping rule of MLPerf LoadGen, which allows
-    one of the 662 samples to be over the bound.
+    This is the smallest n for which, with probability `confidence`, at least two samples lie above
+    the true quantile: P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. For 0.99 it is 130 samples for
+    the p95 and 662 for the p99. With fewer, "the p99" is one lucky or unlucky maximum.
+    Source: the early-stopping rule of MLPerf LoadGen, which allows one of the 662 samples to be
+    over the bound.
     """
     n = 2
     while q**n + n * (1 - q) * q ** (n - 1) > 1 - confidence:

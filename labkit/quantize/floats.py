@@ -122,10 +122,11 @@ def _large_weights(model):
 
 
 def _separate_weights(model, blocked):
-    """Give nodes that stay in float32 weights that no other node reads. Changes `model`.
+    """Copy each weight that a node in float32 shares with another node, so that it has its own.
 
-    The converter knows one type for each weight. What the file says of the types of weights is
-    deleted: where it says something, the converter rounds the weight and casts it back.
+    Changes `model`. The converter gives each weight one type, so a shared one would be rounded. The
+    types of weights that the file declares are deleted: with one, the converter would round that
+    weight and cast it back.
     """
     # The names that other nodes read, also those inside branches and loops.
     weights = {

@@ -87,8 +87,8 @@ def in_int8(
     recipe       the engine that will run it, one of `RECIPES`
     method       "minmax", "percentile" or "entropy": how the observed ranges are clipped
     in_float     names of nodes to leave in float
-    weight_bits  7, 8, "auto" (8 if this CPU adds their products without overflow, else 7), or
-                 "recipe" (its own)
+    weight_bits  7, 8, "auto" (8 if this CPU adds INT8 products without overflow, else 7), or
+                 "recipe" (the bits that the recipe sets)
     """
     layers_of(model, QUANTIZED, in_float)  # raises a LabError if there are none
     settings = _recipe_settings(recipe, model)
