@@ -1,8 +1,8 @@
 """Takes the pictures of the README: `python docs/take_pictures.py`, after `make run book` on a
 quiet machine.
 
-Each file holds the names of the lessons that the course had then; a test compares them with those
-of today.
+One is a page in a browser. The others are the lessons' pictures to remember, made small. Each file
+holds the names of the lessons that the course had then; a test compares them with those of today.
 """
 
 import io
@@ -14,17 +14,18 @@ from PIL import Image, PngImagePlugin
 from labkit import ledger
 from labkit.errors import LabError
 from labkit.files import artifacts, atomic
-from labkit.ledger.rows import Attempt, Latency, Ratio, Run
+from labkit.ledger.rows import Attempt, Latency, LessonAnswer, Ratio, Run
 from labkit.lesson.syllabus import lessons
 
 PICTURES = Path(__file__).resolve().parent / "pictures"
-PAGES = {"lesson.png": "book/lessons/03_what_limits_speed.html", "report.png": "report.html"}
+PAGES = {"lesson.png": "book/lessons/03_what_limits_speed.html"}
 SIZE = {"width": 1280, "height": 900}
 # of those that no prediction folds
 TO_THE_FIRST_PLOT = """[...document.querySelectorAll('.cell_output img')].find(each => each.offsetParent)
     ?.scrollIntoView({block: 'center'})"""
+THUMBNAIL = (340, 340)  # pixels at most; 5 to 10 kB each
 MOST_NOISY = 0.1  # share of the measured rows of a run that was still quiet
-ADD = "README.md shows them under its first lines: ![A lesson](docs/pictures/lesson.png)"
+ADD = "README.md shows them in its tables of lessons: ![what it shows](docs/pictures/NAME.png)"
 
 
 def require_a_quiet_run(names):
@@ -72,14 +73,34 @@ def take(names, chromium):
         browser.close()
 
 
+def thumbnails(names):
+    """Write the picture to remember of each lesson of the newest runs, small; return {lesson: what
+    it shows}. A lesson whose answer has no picture has none here.
+    """
+    PICTURES.mkdir(exist_ok=True)
+    notebooks = {run.run_key: run.notebook for run in ledger.find(Run)}
+    newest = {notebooks[row.run_key]: row for row in ledger.find(LessonAnswer) if row.picture}
+    shown = {}
+    for name in names:
+        if name not in newest:
+            continue
+        page = io.BytesIO()
+        with Image.open(artifacts() / newest[name].picture) as picture:
+            small = picture.convert("RGB")
+            small.thumbnail(THUMBNAIL, Image.Resampling.LANCZOS)
+            small.quantize(64).save(page, "PNG")
+        save(PICTURES / f"{name}.png", page.getvalue(), names)
+        shown[name] = newest[name].picture_words.partition(". ")[0].strip()
+    return shown
+
+
 def save(path, png, names):
     """Write a screenshot as a small PNG that holds the names of the lessons."""
     told = PngImagePlugin.PngInfo()
     told.add_text("lessons", " ".join(names))
     with atomic(path) as temporary:
-        Image.open(io.BytesIO(png)).convert("P", palette=Image.Palette.ADAPTIVE).save(
-            temporary, "PNG", pnginfo=told, optimize=True
-        )
+        small = Image.open(io.BytesIO(png)).convert("P", palette=Image.Palette.ADAPTIVE)
+        small.save(temporary, "PNG", pnginfo=told, optimize=True)
 
 
 def lessons_in(path):
@@ -94,7 +115,10 @@ if __name__ == "__main__":
     every = [lesson.name for lesson in lessons()]
     try:
         require_a_quiet_run(every)
+        shown = thumbnails(every)
         take(every, sys.argv[1] if len(sys.argv) > 1 else "/usr/bin/chromium")
     except LabError as error:
         sys.exit(f"take_pictures: {error}")
+    for name, words in shown.items():
+        print(f"{PICTURES / name}.png: {words}")
     print(*(PICTURES / name for name in PAGES), ADD, sep="\n")

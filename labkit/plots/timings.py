@@ -181,7 +181,7 @@ def cures(stopwatch: Mapping[str, float], cured: Mapping[str, float | None], *, 
         _write_beside(ax, (blue, row), blue_text, to_the_right=orange < blue)
     _name_rows(ax, stopwatch)
     log_axis(ax, "x", "{:g}".format)
-    ax.set_xlabel(f"{unit} (1 is the truth): orange, what the stopwatch said; blue, cured")
+    ax.set_xlabel(f"{unit} (1 is the truth)\norange: what the stopwatch said; blue: cured")
     ax.margins(x=0.22, y=0.1)
     display(figure)
 
