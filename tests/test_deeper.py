@@ -1,4 +1,6 @@
-"""The tours and proofs of notebooks/deeper: clean, listed, run by `labkit run --deeper`, and running to their end."""
+"""The tours and proofs of notebooks/deeper: clean, listed, run by `labkit run --deeper`, and
+running to their end.
+"""
 
 import ast
 import re
@@ -35,7 +37,9 @@ def test_a_deeper_notebook_is_valid_short_and_without_outputs(path):
 
 
 @each_notebook
-def test_a_deeper_notebook_has_one_cell_of_parameters_starts_under_its_name_and_ends_with_the_recap(path):
+def test_a_deeper_notebook_has_one_cell_of_parameters_starts_under_its_name_and_ends_with_the_recap(
+    path,
+):
     code = [cell for cell in cells_of(path) if cell.cell_type == "code"]
     (cell,) = [cell for cell in code if "parameters" in cell.metadata.get("tags", [])]
     assert re.search(r'^profile = "lab"', cell.source, flags=re.MULTILINE)
@@ -48,8 +52,14 @@ def test_a_deeper_notebook_has_one_cell_of_parameters_starts_under_its_name_and_
 @each_notebook
 def test_a_deeper_notebook_reveals_what_it_asks_and_makes_no_claim_of_the_register(path):
     text = "\n".join(cell.source for cell in cells_of(path) if cell.cell_type == "code")
-    assert set(re.findall(r'predict\(\s*"([\w-]+)"', text)) == set(re.findall(r'reveal\(\s*"([\w-]+)"', text))
-    called = {node.func.id for node in ast.walk(ast.parse(text)) if isinstance(getattr(node, "func", None), ast.Name)}
+    assert set(re.findall(r'predict\(\s*"([\w-]+)"', text)) == set(
+        re.findall(r'reveal\(\s*"([\w-]+)"', text)
+    )
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(text))
+        if isinstance(getattr(node, "func", None), ast.Name)
+    }
     assert not called & {"claim", "answer", "exercise", "keep_mine"}
 
 
@@ -88,7 +98,8 @@ class _Ran(Exception):
 
 
 @pytest.mark.parametrize(
-    ("words", "lessons"), [((), [path.stem for path in notebooks()]), (("02",), ["02_measuring_honestly"])]
+    ("words", "lessons"),
+    [((), [path.stem for path in notebooks()]), (("02",), ["02_measuring_honestly"])],
 )
 def test_run_deeper_takes_the_deeper_notebooks_after_the_lessons(words, lessons, monkeypatch):
     def run_batch(names, **settings):
@@ -108,5 +119,9 @@ def test_a_deeper_notebook_runs_to_its_end_by_papermill_alone(path, tmp_path, br
     done = papermill(str(path), "out.ipynb", "-p", "profile", "quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     [record] = ledger.find(Completion)
-    code = [cell for cell in cells_of(tmp_path / "out.ipynb") if cell.cell_type == "code" and cell.source.strip()]
+    code = [
+        cell
+        for cell in cells_of(tmp_path / "out.ipynb")
+        if cell.cell_type == "code" and cell.source.strip()
+    ]
     assert record.cell_count == len(code)

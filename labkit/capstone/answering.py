@@ -1,4 +1,6 @@
-"""The process of a file that is judged: it loads the file beside the reference network, and lets it answer an exam."""
+"""The process of a file that is judged: it loads the file beside the reference network, and lets
+it answer an exam.
+"""
 
 import math
 import time
@@ -24,8 +26,9 @@ class Answers:
     """The result of the process of a file.
 
     precision   what the file is stored in, such as "int8"
-    times       (rounds,) seconds of computing per call of the "submission", of the "reference" network, and of a second
-                session of that network, "again": between these two there is only noise
+    times       (rounds,) seconds of computing per call of the "submission", of the "reference"
+                network, and of a second session of that network, "again": between these two there
+                is only noise
     single      (rounds, 10) its answers to the timed pictures, one per call
     batched     (2 n, 10) its answers to all pictures, in batches
     as_written  (rounds, 10) what the file as it is written answers to the timed pictures
@@ -38,8 +41,11 @@ class Answers:
     as_written: np.ndarray
 
 
-def answer_exam(path: Path, engine: str, *, reference: Path, pictures: Any, timed: Any, seed: int) -> Answers:
-    """Check a file, load it into its engine, and let it answer, in the process of the file. Returns `Answers`.
+def answer_exam(
+    path: Path, engine: str, *, reference: Path, pictures: Any, timed: Any, seed: int
+) -> Answers:
+    """Check a file, load it into its engine, and let it answer, in the process of the file. Returns
+    `Answers`.
 
     path       of the file; nothing else lies in its folder
     reference  path of the reference network
@@ -73,7 +79,9 @@ def answer_exam(path: Path, engine: str, *, reference: Path, pictures: Any, time
     # Load it beside two sessions of the reference network, and ask.
     sessions = {"submission": engine_module.load(path, example, precision=precision, threads=1)}
     for name in ("reference", "again"):
-        sessions[name] = engines.get("onnxruntime").load(reference, example, precision="fp32", threads=1)
+        sessions[name] = engines.get("onnxruntime").load(
+            reference, example, precision="fp32", threads=1
+        )
     times, single = take_turns(sessions, torch.from_numpy(pictures[timed]), seed)
     as_written = export.session(path, "none", threads=1)
     return Answers(
@@ -124,6 +132,8 @@ def in_batches(answer: Callable, pictures: np.ndarray) -> np.ndarray:
     for batch in np.array_split(pictures, math.ceil(len(pictures) / BATCH)):
         rows = np.array(answer(batch))  # an engine may use its memory again
         if len(rows) != len(batch):
-            raise LabError("A batch is answered in part:", found=f"{len(batch)} pictures, {len(rows)} answers")
+            raise LabError(
+                "A batch is answered in part:", found=f"{len(batch)} pictures, {len(rows)} answers"
+            )
         answers.append(rows)
     return np.concatenate(answers)

@@ -1,4 +1,6 @@
-"""Exercises of lesson 20: a network's weights on paper, and what each technique is worth over several orders."""
+"""Exercises of lesson 20: a network's weights on paper, and what each technique is worth over
+several orders.
+"""
 
 import itertools
 import math
@@ -8,7 +10,8 @@ from labkit.lesson.exercises import Exercise, expect, expect_close, shorten, unt
 
 def weights_left(widths, hidden, share, rank):
     def left(width):
-        return 8 * math.ceil(round(width * (1 - share), 6) / 8)  # 80 * (1 - 0.7) is 24.000000000000004
+        # 80 * (1 - 0.7) is 24.000000000000004
+        return 8 * math.ceil(round(width * (1 - share), 6) / 8)
 
     channels = [1, *map(left, widths)]
     total = sum(9 * before * after for before, after in itertools.pairwise(channels))
@@ -28,16 +31,28 @@ CASES = (
     ((16, 24), 40, 0.95, 2, "almost all gone: one block stays"),
     ((33, 47), 59, 0.3, 0, "widths that are no multiples of 8"),
     ((64, 65), 72, 0.63, 0, "of 65 channels 24.05 are left, more than three whole blocks"),
-    ((80,), 8, 0.7, 0, "of 80 channels 24 are left, three whole blocks: in floats 80 * (1 - 0.7) is a little more"),
+    (
+        (80,),
+        8,
+        0.7,
+        0,
+        "of 80 channels 24 are left, three whole blocks: in floats 80 * (1 - 0.7) is a little more",
+    ),
 )
 
 
 def verify_weights_left(answer):
     answer = untouched(answer)
     for widths, hidden, share, rank, what in CASES:
-        found, wanted = answer(widths, hidden, share, rank), weights_left(widths, hidden, share, rank)
+        found, wanted = (
+            answer(widths, hidden, share, rank),
+            weights_left(widths, hidden, share, rank),
+        )
         where = f"weights_left({widths}, {hidden}, {share}, {rank}), {what}"
-        expect(isinstance(found, int), f"{where}: expected a whole number (int), found {shorten(found)}.")
+        expect(
+            isinstance(found, int),
+            f"{where}: expected a whole number (int), found {shorten(found)}.",
+        )
         expect(found == wanted, f"{where}: expected {wanted:,}, found {found:,}.")
 
 
@@ -67,7 +82,8 @@ def verify_fair_factors(answer):
         [("cut", "cut more", "round")],
         [("cut more", "round", "cut")],
         [("cut", "cut more"), ("cut more", "cut")],
-        [("cut", "cut more"), ("cut", "cut more"), ("cut more", "cut")],  # an order given twice counts twice
+        # an order given twice counts twice
+        [("cut", "cut more"), ("cut", "cut more"), ("cut more", "cut")],
         list(itertools.permutations(("pack", "cut", "cut more"))),
         [("pack", "cut", "cut more", "round"), ("cut more", "pack", "round", "cut"),
          ("round", "cut", "pack", "cut more")],
@@ -76,7 +92,11 @@ def verify_fair_factors(answer):
         right = isinstance(found, dict) and set(found) == set(wanted)
         expect(right, f"Expected a dict with the keys {sorted(wanted)}; found {shorten(found)}.")
         for name in wanted:
-            expect_close(found[name], wanted[name], f"The factor of {name!r} over {len(orders)} order(s) {orders[:2]}")
+            expect_close(
+                found[name],
+                wanted[name],
+                f"The factor of {name!r} over {len(orders)} order(s) {orders[:2]}",
+            )
 
 
 EXERCISES = (
@@ -85,7 +105,8 @@ EXERCISES = (
         task="How many weights a smaller design has.",
         difficulty=2,
         minutes=10,
-        hint="First the widths that are left (round off the error of the floats before you round up). A layer reads "
+        hint="First the widths that are left (round off the error of the floats before you round "
+        "up). A layer reads "
         "what the one before writes; the first reads one channel.",
         reference=weights_left,
         verify=verify_weights_left,
@@ -96,7 +117,8 @@ EXERCISES = (
         task="By what factor each technique raises the score, as a fair average over orders.",
         difficulty=3,
         minutes=12,
-        hint="Walk through an order: the set before a technique, and the same set with it. The geometric mean is the "
+        hint="Walk through an order: the set before a technique, and the same set with it. The "
+        "geometric mean is the "
         "product, to the power of one over the number of orders.",
         reference=fair_factors,
         verify=verify_fair_factors,

@@ -1,4 +1,6 @@
-"""Scoring for real: an honest file, every cheat and every hostile file, each in a process of its own."""
+"""Scoring for real: an honest file, every cheat and every hostile file, each in a process of its
+own.
+"""
 
 import os
 import re
@@ -16,12 +18,22 @@ import torch
 from labkit import compress
 from labkit.capstone import answering, judge, order
 from labkit.capstone.judge import score
-from labkit.capstone.order import MEDALS, ExamSize, Submission, draw_exam, medal_and_reasons, one_line, ratio_of_p95
+from labkit.capstone.order import (
+    MEDALS,
+    ExamSize,
+    Submission,
+    draw_exam,
+    medal_and_reasons,
+    one_line,
+    ratio_of_p95,
+)
 from labkit.errors import LabError
 
-pytestmark = pytest.mark.timeout(1200)  # each file has a process that imports torch: minutes on a busy machine
+# each file has a process that imports torch: minutes on a busy machine
+pytestmark = pytest.mark.timeout(1200)
 SMALL = ExamSize(images=250, rounds=140)
-SEED = 1  # so few pictures are, about once in 250 draws, so easy that a memory of them shows in nothing
+# so few pictures are, about once in 250 draws, so easy that a memory of them shows in nothing
+SEED = 1
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +78,9 @@ def test_a_cheat_and_a_hostile_file_are_refused_with_the_reason(scores, name):
 
 @pytest.mark.kills
 def test_a_file_that_recognises_some_of_the_judges_pictures_scores_less_than_an_honest_one(scores):
-    """A file of 200 kB has room for few memories; that of all test images is refused, see `CHEATS`."""
+    """A file of 200 kB has room for few memories; that of all test images is refused, see
+    `CHEATS`.
+    """
     [found] = [scores[name] for name in ship_cheats.HARMLESS]
     assert np.mean(found.facts["right_before"]) > np.mean(scores["honest"].facts["right_before"])
     assert found.points.high < scores["honest"].points.low
@@ -80,7 +94,9 @@ def test_an_engine_that_is_none_is_refused(scores):
 @pytest.mark.kills
 def test_the_medal_counts_the_changed_copies_alone(scores):
     facts = scores["honest"].facts
-    assert scores["honest"].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
+    assert (
+        scores["honest"].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
+    )
     assert len(facts["right"]) == SMALL.images
 
 
@@ -127,7 +143,9 @@ def test_the_exam_is_drawn_when_all_files_have_been_read_and_what_changes_afterw
 
 
 class Played:
-    """A session that waits, and that computes in a thread of its own, as an engine does, before it answers."""
+    """A session that waits, and that computes in a thread of its own, as an engine does, before
+    it answers.
+    """
 
     def __init__(self, waits=0.0, computes=0.0):
         self.waits, self.computes = waits, computes
@@ -145,7 +163,9 @@ class Played:
             pass
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not tell of single threads")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="this system does not tell of single threads"
+)
 def test_what_counts_is_computing_in_any_thread_and_no_waiting_for_a_core(monkeypatch):
     monkeypatch.setattr(answering, "WARM_UP_CALLS", 0)
     sessions = {"submission": Played(computes=0.05), "reference": Played(waits=0.3)}
@@ -214,7 +234,15 @@ def test_where_noise_could_decide_it_says_too_noisy():
 
 
 @pytest.mark.parametrize(
-    "text", ["<script>alert(1)</script>", "'; DROP TABLE submissions; --", "x" * 10_000_000, "\n\x00\x1b[31m", "", "é‮"]
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "'; DROP TABLE submissions; --",
+        "x" * 10_000_000,
+        "\n\x00\x1b[31m",
+        "",
+        "é‮",
+    ],
 )
 def test_any_name_becomes_one_short_line(text):
     found = one_line(text)
