@@ -1,6 +1,8 @@
 # The commands of the deployment workbook. Each sets itself up first; a second call reinstalls nothing.
 PYTHON  ?= python3
 PROFILE ?= quick
+# `make run DEEPER=yes` runs the tours and proofs of notebooks/deeper after the lessons
+DEEPER  ?= no
 # tests wait a third of their time for processes, browsers and kills: three at a time keep two cores busy
 JOBS    ?= 3
 # NVIDIA's TensorRT-RTX is proprietary. `make lab TENSORRT=no` sets up without it; THIRD_PARTY.md says what that means.
@@ -20,7 +22,7 @@ help:            ## what can be made
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:[^#]*##/\t/'
 
 run: $(READY)    ## execute every notebook (PROFILE=quick|lab|paper), then write artifacts/report.html
-	$(BIN)/labkit run --profile $(PROFILE)
+	$(BIN)/labkit run --profile $(PROFILE)$(if $(filter yes,$(DEEPER)), --deeper)
 
 book: $(READY)   ## write the course as a website into artifacts/book, from what was run
 	$(BIN)/python docs/book/build.py

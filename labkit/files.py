@@ -32,6 +32,14 @@ def notebooks() -> list[Path]:
     return paths
 
 
+def deeper_notebooks() -> list[Path]:
+    """The tours and proofs beside the lessons, by name: the paths of `notebooks/deeper/*.ipynb`.
+
+    There may be none.
+    """
+    return sorted((root() / "notebooks" / "deeper").glob("*.ipynb"))
+
+
 def my_lessons() -> Path:
     """The folder of the reader's own copies and of `mine.py`; `LABKIT_MY_LESSONS` moves it.
 

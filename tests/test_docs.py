@@ -173,6 +173,7 @@ def test_a_second_call_reinstalls_nothing_and_a_changed_lock_reinstalls(tmp_path
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1000 + age, 1000 + age))
     assert planned(tmp_path) == [".venv/bin/labkit run --profile quick"]
+    assert planned(tmp_path, "DEEPER=yes") == [".venv/bin/labkit run --profile quick --deeper"]
     os.utime(tmp_path / "requirements.lock", (2000, 2000))
     assert any(
         "--require-hashes" in line and "-r .venv/requirements.lock" in line

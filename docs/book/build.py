@@ -18,7 +18,7 @@ import pages
 from labkit import device, ledger
 from labkit.device import packages
 from labkit.errors import LabError, disk_error, explained
-from labkit.files import artifacts, atomic_folder
+from labkit.files import artifacts, atomic_folder, deeper_notebooks
 from labkit.ledger.rows import PROFILES, Attempt, Run
 from labkit.lesson.syllabus import lessons
 from labkit.report import write_report
@@ -80,12 +80,15 @@ def gather(sources, runs):
     run}.
     """
     notes = {}
-    (sources / "lessons").mkdir(parents=True)
-    for lesson in lessons():
-        run = runs.get(lesson.name)
-        notebook = artifacts() / run.output if run else lesson.path
-        shutil.copyfile(notebook, sources / "lessons" / f"{lesson.name}.ipynb")
-        notes[f"lessons/{lesson.name}"] = _ran(run) if run else _did_not_run(lesson)
+    # The links between lessons and deeper notebooks hold in the book: it has them in the same
+    # folders.
+    (sources / "lessons" / "deeper").mkdir(parents=True)
+    course = {f"lessons/{lesson.name}": lesson.path for lesson in lessons()}
+    course |= {f"lessons/deeper/{path.stem}": path for path in deeper_notebooks()}
+    for page, path in course.items():
+        run = runs.get(path.stem)
+        shutil.copyfile(artifacts() / run.output if run else path, sources / f"{page}.ipynb")
+        notes[page] = _ran(run) if run else _did_not_run(path)
     for name, text in pages.generated(runs).items():
         (sources / f"{name}.md").write_text(text, encoding="utf-8")
     return notes
@@ -99,10 +102,12 @@ def _ran(attempt):
     return (f"All outputs are of one run: profile {attempt.profile}, finished {when} UTC{commit}.",)
 
 
-def _did_not_run(lesson):
+def _did_not_run(path):
+    lesson = path.stem[:2].isdigit()
     return (
-        "This lesson was not run here, so it is shown without outputs. To see yours: ",
-        f"labkit run {lesson.name[:2]}",
+        f"This {'lesson' if lesson else 'notebook'} was not run here, so it is shown without "
+        "outputs. To see yours: ",
+        f"labkit run {path.stem[:2] if lesson else path.stem}",
         ", then ",
         "make book",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from labkit import ledger
 from labkit.authoring.sections import sections
 from labkit.data import glossary
-from labkit.files import artifacts
+from labkit.files import artifacts, deeper_notebooks
 from labkit.ledger.rows import Answer, Claim, LessonAnswer, RaceScore
 from labkit.lesson import cards
 from labkit.lesson.progress import progress
@@ -86,7 +86,9 @@ def _index(runs):
     course = lessons()
     asked = "\n".join(part for lesson in course for part in _asked(lesson, runs.get(lesson.name)))
     listed = "\n".join(f"{lesson.heading} <lessons/{lesson.name}>" for lesson in course)
-    return _read(HERE / "index.md").replace("LESSONS_ASKED", asked).replace("LESSONS_LIST", listed)
+    page = _read(HERE / "index.md").replace("LESSONS_ASKED", asked).replace("LESSONS_LIST", listed)
+    deeper = "\n".join(f"lessons/deeper/{path.stem}" for path in deeper_notebooks())
+    return page.replace("DEEPER_LIST", deeper)
 
 
 def _asked(lesson, run):

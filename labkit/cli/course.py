@@ -75,6 +75,9 @@ def run(
     together: Annotated[
         int | None, Option(min=1, help="So many at a time; what they measure means nothing.")
     ] = None,
+    deeper: Annotated[
+        bool, Option("--deeper", help="Run the notebooks of notebooks/deeper after them.")
+    ] = False,
     against: Annotated[
         Path | None, Option(help="List what recorded runs said otherwise: artifacts/recorded.")
     ] = None,
@@ -94,10 +97,14 @@ def run(
 
     Example: labkit run 00 01 --profile lab --seeds 0:5
     """
+    from labkit.files import deeper_notebooks
+    from labkit.files import notebooks as lessons
     from labkit.ledger.claims import flips
     from labkit.runner import run_batch
     from labkit.runner.tasks import seeds_of
 
+    if deeper:
+        notebooks = [*(notebooks or map(str, lessons())), *map(str, deeper_notebooks())]
     result = run_batch(
         notebooks,
         profile=profile,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.errors import LabError
-from labkit.files import notebooks, root, sha256, short_digest
+from labkit.files import deeper_notebooks, notebooks, root, sha256, short_digest
 from labkit.notebook import read_notebook
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -50,11 +50,14 @@ def find(names: Iterable[str] | None = None) -> list[Notebook]:
 
 
 def _locate(name):
-    """Return the path of one notebook: a file that is there, or a lesson by number or name."""
+    """Return the path of one notebook: a file that is there, a lesson by number or name, a
+    deeper one by name.
+    """
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name).resolve()
     every = notebooks()
     fitting = [path for path in every if name in (path.stem, path.name, path.name[:2])]
+    fitting += [path for path in deeper_notebooks() if name in (path.stem, path.name)]
     if len(fitting) == 1:
         return fitting[0]
     raise LabError(
