@@ -1,8 +1,84 @@
-"""Exercises of lesson 19: a turn of continuous batching, the speed of speculative decoding."""
+"""Exercises of lesson 19: the KV cache, a turn of continuous batching, the accept rule and the
+speed of speculative decoding.
+"""
 
 from dataclasses import dataclass
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, untouched
+import torch
+
+from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, shorten, untouched
+
+
+def kv_cache():
+    keys, values = [], []
+
+    def memory(new_keys, new_values):
+        keys.append(new_keys)
+        values.append(new_values)
+        return torch.cat(keys, 2), torch.cat(values, 2)
+
+    return memory
+
+
+def verify_kv_cache(answer):
+    generator = torch.Generator().manual_seed(0)
+    caches = [answer(), answer()]
+    stored = [[], []]
+    # two texts at once: a prompt of five tokens, then single tokens and a part of a prompt
+    for step, tokens in enumerate((5, 1, 1, 3, 1)):
+        for number, memory in enumerate(caches):
+            expect(callable(memory), f"kv_cache() returns a function; found {shorten(memory)}.")
+            new = torch.randn(2, 1, 2, tokens, 4, generator=generator)
+            before = new.clone()
+            given = memory(new[0], new[1])
+            stored[number].append(before)
+            where = f"text {number + 1}, call {step + 1} of its memory"
+            expect(torch.equal(new, before), f"{where}: the new keys and values were changed.")
+            expect(
+                isinstance(given, (tuple, list)) and len(given) == 2,
+                f"{where}: it returns all keys and all values; found {shorten(given)}.",
+            )
+            wanted = torch.cat(stored[number], 3)
+            for name, part, right in zip(("keys", "values"), given, wanted, strict=True):
+                shape = tuple(getattr(part, "shape", ()))
+                expect(
+                    shape == tuple(right.shape),
+                    f"{where}: the {name} should be {tuple(right.shape)}, (1, heads, tokens so far,"
+                    f" size); they are {shape}. Has each text a memory of its own?",
+                )
+                expect(
+                    torch.equal(part, right),
+                    f"{where}: the {name} have the right shape and not the right numbers, oldest "
+                    "token first.",
+                )
+
+
+def accepted(guesses, own):
+    right = 0
+    while right < len(guesses) and guesses[right] == own[right]:
+        right += 1
+    return own[: right + 1]
+
+
+def verify_accepted(answer):
+    answer = untouched(answer)
+    cases = {
+        "every guess is right": ([5, 6, 7], [5, 6, 7, 8]),
+        "the first guess is wrong": ([1, 6, 7], [5, 6, 7, 8]),
+        "the second guess is wrong": ([5, 9, 7], [5, 6, 7, 8]),
+        "the last guess is wrong": ([5, 6, 9], [5, 6, 7, 8]),
+        "one guess, which is right": ([5], [5, 6]),
+        "no guess": ([], [4]),
+    }
+    for case, (guesses, own) in cases.items():
+        before = list(guesses), list(own)
+        stays = list(answer(guesses, own))
+        expect((guesses, own) == before, f"{case}: the lists that are given must stay as they are.")
+        wanted = accepted(guesses, own)
+        expect(
+            stays == wanted,
+            f"{case}: accepted({guesses}, {own}) should give {wanted}; yours gives {stays}.",
+        )
 
 
 def turn(waiting, writing, machine, *, rows, chunk):
@@ -150,6 +226,19 @@ def verify_speculative_speed(answer):
 
 EXERCISES = (
     Exercise(
+        id="kv-cache",
+        task="Write the memory of one layer: it takes the keys and values of new tokens, and gives "
+        "those of all tokens.",
+        difficulty=2,
+        importance=3,
+        minutes=10,
+        hint="Keep two lists in kv_cache, so that each memory has its own; append the new tensors, "
+        "and join each list by torch.cat along the tokens, which are dimension 2.",
+        reference=kv_cache,
+        imports="import torch",
+        verify=verify_kv_cache,
+    ),
+    Exercise(
         id="turn",
         task="Write one turn of continuous batching: a token for all who are written for, then a "
         "chunk of prompts.",
@@ -164,6 +253,18 @@ EXERCISES = (
         ),
         reference=turn,
         verify=verify_turn,
+    ),
+    Exercise(
+        id="accepted",
+        task="Write the accept rule of speculative decoding.",
+        difficulty=2,
+        importance=3,
+        minutes=8,
+        hint="Count the guesses that are right until the first wrong one; all later guesses stand "
+        "on a wrong token. The decoder's own token at the first wrong place is right, and after "
+        "the last guess it gives one more.",
+        reference=accepted,
+        verify=verify_accepted,
     ),
     Exercise(
         id="speculative-speed",

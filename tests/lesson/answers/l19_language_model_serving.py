@@ -4,7 +4,69 @@ differently.
 
 import math
 
+import torch
+
 from labkit.lesson.exercises.l19_language_model_serving import turn
+
+
+def cache_of(join, state=None):
+    """A `kv_cache` whose memory joins what is known and what is new; a `state` is shared."""
+
+    def kv_cache():
+        known = {} if state is None else state
+
+        def memory(keys, values):
+            if known:
+                keys, values = join(known["keys"], keys), join(known["values"], values)
+            known.update(keys=keys, values=values)
+            return keys, values
+
+        return memory
+
+    return kv_cache
+
+
+def exchanged_cache():
+    memory = cache_of(lambda old, new: torch.cat([old, new], 2))()
+    return lambda keys, values: memory(keys, values)[::-1]
+
+
+def forgetful_cache():
+    before = []
+
+    def memory(keys, values):
+        parts = [*before[-1:], (keys, values)]
+        before.append((keys, values))
+        return [torch.cat(pair, 2) for pair in zip(*parts, strict=True)]
+
+    return memory
+
+
+class KeyValueCache:
+    def __init__(self):
+        self.keys = self.values = None
+
+    def __call__(self, keys, values):
+        if self.keys is not None:
+            keys = torch.cat([self.keys, keys], dim=-2)
+            values = torch.cat([self.values, values], dim=-2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+
+def by_takewhile(guesses, own):
+    pairs = enumerate(zip(guesses, own, strict=False))
+    wrong = next((place for place, (guess, token) in pairs if guess != token), len(guesses))
+    return [*guesses[:wrong], own[wrong]]
+
+
+def by_loop(guesses, own):
+    stays = []
+    for guess, token in zip([*guesses, None], own, strict=True):
+        stays.append(token)
+        if guess != token:
+            break
+    return stays
 
 
 def _admit(waiting, writing, machine, *, rows, chunk):
@@ -135,6 +197,27 @@ def token_by_token(waiting, writing, machine, *, rows, chunk):
 
 
 WRONG = {
+    "kv-cache": {
+        "gives the new ones only": lambda: lambda keys, values: (keys, values),
+        "newest first": cache_of(lambda old, new: torch.cat([new, old], 2)),
+        "joins heads": cache_of(lambda old, new: torch.cat([old, old.expand_as(old)], 1)),
+        "all texts share one memory": cache_of(lambda old, new: torch.cat([old, new], 2), {}),
+        "keys and values exchanged": exchanged_cache,
+        "knows the last call only": forgetful_cache,
+    },
+    "accepted": {
+        "without the decoder's own token": lambda guesses, own: by_loop(guesses, own)[:-1],
+        "all that are right, also behind a wrong one": lambda guesses, own: [
+            token
+            for place, token in enumerate(own)
+            if place == len(guesses) or guesses[place] == token
+        ],
+        "keeps the wrong guess": lambda guesses, own: guesses[: len(by_loop(guesses, own))],
+        "everything of the decoder": lambda guesses, own: list(own),
+        "the last token where all were right is lost": lambda guesses, own: by_loop(guesses, own)[
+            : len(guesses)
+        ],
+    },
     "turn": {
         "static batches": static,
         "reads before it writes": reads_first,
@@ -160,6 +243,11 @@ WRONG = {
 }
 
 RIGHT = {
+    "kv-cache": {
+        "a class": KeyValueCache,
+        "one tensor that grows": cache_of(lambda old, new: torch.cat([old, new], 2)),
+    },
+    "accepted": {"by the first wrong place": by_takewhile, "by a loop": by_loop},
     "turn": {"with for": with_for, "token by token": token_by_token},
     "speculative-speed": {
         "closed form": lambda a, k, d, c: (
