@@ -15,19 +15,23 @@ SHARE, ALONE = "Let those who wait share a call.", "Batches do not pay here"
 
 
 class Sleeper(nn.Module):
-    """Takes a millisecond for a call, or for each row of it."""
+    """Takes a millisecond for a call, or for each row of it, on a clock of its own."""
 
     def __init__(self, per_row):
         super().__init__()
-        self.per_row = per_row
+        self.per_row, self.now = per_row, 0.0
+
+    def perf_counter(self):
+        return self.now
 
     def forward(self, x):
-        time.sleep(1e-3 * (len(x) if self.per_row else 1))
+        self.now += 1e-3 * (len(x) if self.per_row else 1)
         return x
 
 
 def run(network, inputs, monkeypatch):
-    bound = {"np": np, "torch": torch, "time": time}
+    clock = network if isinstance(network, Sleeper) else time
+    bound = {"np": np, "torch": torch, "time": clock}
     return run_yours(LESSON, bound, {"network": network, "inputs": inputs}, monkeypatch)
 
 
