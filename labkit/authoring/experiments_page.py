@@ -13,6 +13,7 @@ from labkit.ledger import published, recorded
 from labkit.ledger.rows import PROFILES
 from labkit.ledger.slugs import slug
 from labkit.lesson.cards import template
+from labkit.lesson.claims import entry, judged
 
 ROWS_IN_WORDS = 6  # an item that takes more rows of a published table links to the table alone
 ROWS_OF_WHOLE_TABLE = 3  # the same of an item that takes a table as it is
@@ -139,16 +140,16 @@ class RecordedResults:
         lesson = slug(item.lesson)
         sentences = []
         for claim_id in item.claims:
-            for row in _rows_of_newest_record("claims", lesson, claim_id=claim_id):
+            for row in _newest_record(_rows_of_claim(lesson, claim_id)):
                 sentences.append(f"{row.sentence}: **{row.verdict}**{_value(row)}{self._mark(row)}")
         for arm in item.ratios:
-            for row in _rows_of_newest_record("ratios", lesson, arm=arm):
+            for row in _newest_record(_rows_of_arm(lesson, arm)):
                 speed = f"{shown(row.median, 'x')} ({row.low:.3g} to {row.high:.3g})"
                 sentences.append(
                     f"{arm} against {row.baseline}, {row.name}: {speed}{self._mark(row)}"
                 )
         if item.trainings:
-            for row in _rows_of_newest_record("trainings", item.experiment):
+            for row in _newest_record(_rows_of_trainings(item.experiment)):
                 sentences.append(f"{row.variant}, {row.dataset}: {_training(row)}{self._mark(row)}")
         return sentences
 
@@ -161,16 +162,28 @@ class RecordedResults:
         return f" [{letter}, {row.recorded_on}]"
 
 
-def _rows_of_newest_record(table, experiment, **conditions):
-    """Return the rows that one record holds: the newest record of the longest profile.
+def _rows_of_claim(lesson, claim_id):
+    """Return the recorded rows of a claim that judged what the register says of it now."""
+    rows = recorded("claims", experiment=lesson)
+    rows = rows[rows["claim_id"] == claim_id]
+    claim = entry(lesson, claim_id)
+    return rows[[judged(claim, sentence) for sentence in rows["sentence"]]]
 
-    conditions  {column: the value that it has in these rows}
-    """
-    rows = recorded(table, experiment=experiment)
-    if table == "trainings":
-        rows = rows[rows["total_s"].notna()]
-    for column, value in conditions.items():
-        rows = rows[rows[column] == value]
+
+def _rows_of_arm(lesson, arm):
+    """Return the recorded ratios of an arm of a lesson against its baseline."""
+    rows = recorded("ratios", experiment=lesson)
+    return rows[rows["arm"] == arm]
+
+
+def _rows_of_trainings(experiment):
+    """Return the recorded trainings of an experiment that ran to their end."""
+    rows = recorded("trainings", experiment=experiment)
+    return rows[rows["total_s"].notna()]
+
+
+def _newest_record(rows):
+    """Return those of the rows that one record holds: the newest record of the longest profile."""
     if rows.empty:
         return []
 

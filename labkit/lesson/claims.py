@@ -1,9 +1,8 @@
 """The register of claims (claims.toml): of each the sentence, its bound, and why the bound is where
 it is.
 
-A bound is set before the run that judges it: from theory, from a paper, from a cost that matters to
-a reader. It is not loosened because the claim failed; where it was changed after a run had judged
-it, a dated line says so.
+A bound comes from theory, from a paper, or from a cost that matters to a reader. It is not loosened
+because the claim failed; where it was changed after a run had judged it, a dated line says so.
 """
 
 import re
@@ -99,11 +98,16 @@ def recorded_verdicts():
         for claim_id, claim in claims.items():
             verdicts = []
             for row in rows_by_lesson[lesson]:
-                if _matches(claim_id, row.claim_id) and _matches(claim.sentence, row.sentence):
+                if _matches(claim_id, row.claim_id) and judged(claim, row.sentence):
                     where = f"{row.hardware}, {row.instructions}, {row.profile}, {row.recorded_on}"
                     verdicts.append(RecordedVerdict(row, where))
             verdicts_by_claim[lesson, claim_id] = verdicts
     return verdicts_by_claim
+
+
+def judged(claim: Entry, sentence: str) -> bool:
+    """Return whether a run that said a sentence judged this claim as the register has it now."""
+    return _matches(claim.sentence, sentence)
 
 
 def _matches(pattern, text):
