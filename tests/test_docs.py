@@ -94,7 +94,7 @@ def test_every_file_that_a_page_names_or_links_exists(page):
     text = (root() / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:notebooks|labkit|tests|benchmarks|docs)/[\w./-]*)`", text)
     missing = [name for name in named if "NAME" not in name and not (root() / name).exists()]
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)[#)]", text)
     missing += [link for link in links if not ((root() / page).parent / link).exists()]
     assert named or links
     assert missing == []
