@@ -186,7 +186,7 @@ def raced():
     """{name: `Raced`} of an honest recipe and of some that do harm, judged side by side; and the
     race.
     """
-    against = small_race(seconds=20)
+    against = small_race(seconds=10)
     entries = {
         "honest": {"epochs": 6, "schedule": "onecycle", "learning_rate": 0.1},
         "a rate of a million": {"learning_rate": 1e6},
@@ -197,15 +197,15 @@ def raced():
     }
     recipes = [recipe_of({"name": name} | SMALL | given) for name, given in entries.items()]
     with pytest.MonkeyPatch.context() as patch:
-        # nobody waits two minutes more for what takes too long
-        patch.setattr(racing, "START_S", 60)
+        # nobody waits for two minutes more until what takes too long is ended
+        patch.setattr(racing, "START_S", 30)
         return {each.name: each for each in race(recipes, against, seeds=[5, 6, 7])}, against
 
 
 HARMFUL = {
     "a rate of a million": "loss became|% on average",
     "too short": "are asked for: 0 of 3",
-    "too long": "more than the 20 s|process ended",
+    "too long": "more than the 10 s|process ended",
     "too small for its network": "too small",
     "too much memory": "memory|process ended",
 }
