@@ -85,7 +85,7 @@ def _latency_of(row):
     """Return the latency, and its ratio to the reference's, in words."""
     spread = f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), {shown(row.latency_p95_ms / 1e3, 's')} (p95)"
     share = f"{row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of that of {REFERENCE}"
-    return f"{spread}, one picture per call, one thread; p95 is {share}"
+    return f"{spread}, one picture per call, one thread; p95 without the floor of a call is {share}"
 
 
 def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
