@@ -2,7 +2,8 @@
 
 That its forms agree and compile is checked in tests/methods/test_fastswish.py.
 
-Without a GPU its lines are left out, with the reason; with one, the Triton kernels are part of every line.
+Without a GPU its lines are left out, with the reason; with one, the Triton kernels are part of
+every line.
 """
 
 import argparse
@@ -24,7 +25,8 @@ from labkit.methods import fastswish as fs
 from labkit.models import build, example
 
 FORMS = [*fs.FORMS, fs.FROM_OUTPUT]
-DIFFERENT = 10  # the tolerance between networks with different activations: their answers may differ
+# the tolerance between networks with different activations: their answers may differ
+DIFFERENT = 10
 
 
 def main():
@@ -47,7 +49,10 @@ def saved(figures, quick, device):
     """Bytes kept by the activation and a linear layer after it, over ReLU's."""
     linear = torch.nn.Linear(1024, 16, device=device)
     x = torch.randn(64, 1024, device=device, requires_grad=True) * 2
-    alone = {form: saved_for_backward(fs.form(form), x) / saved_for_backward(torch.relu, x) for form in FORMS}
+    alone = {
+        form: saved_for_backward(fs.form(form), x) / saved_for_backward(torch.relu, x)
+        for form in FORMS
+    }
     for form, times in alone.items():
         figures.add(f"saved_alone_{word(form)}", times, unit="x_relu")
     relu = saved_for_backward(torch.nn.Sequential(torch.nn.ReLU(), linear), x)
@@ -61,7 +66,9 @@ def saved(figures, quick, device):
 
 
 def peak(figures, quick, device):
-    """Peak memory of a training step of the small ConvNeXt over ReLU's: the allocator's on a GPU, else of tensors."""
+    """Peak memory of a training step of the small ConvNeXt over ReLU's: the allocator's on a
+    GPU, else of tensors.
+    """
     relu = training_peak(torch.nn.ReLU, device)
     lean = "triton" if devices.runs_triton() else "function"
     forms = ("naive", "function") if quick else FORMS
@@ -87,7 +94,9 @@ def training_peak(activation, device, *, recompute=False):
 
 
 def network(figures, quick, device):
-    """Compiled inference with FastSwish over compiled ReLU, in pairs; at batch 1 too unless quick."""
+    """Compiled inference with FastSwish over compiled ReLU, in pairs; at batch 1 too unless
+    quick.
+    """
     for size in (64,) if quick else (64, 1):
         images = example("convnext-mini", size).to(device)
         served = {
@@ -95,7 +104,9 @@ def network(figures, quick, device):
             for name, make in (("fastswish", fs.FastSwish), ("relu", torch.nn.ReLU))
         }
         plan = Plan(seconds=4 if quick else 30)
-        row = compare(served, inputs=[images], tolerance=DIFFERENT, device=device, plan=plan)["relu"]
+        row = compare(served, inputs=[images], tolerance=DIFFERENT, device=device, plan=plan)[
+            "relu"
+        ]
         print(f"# {row.summary()}")
         figures.add(f"compiled_batch_{size}", row.median, at_most=1.05, unit="x_relu")
 
@@ -111,9 +122,12 @@ def bandwidth(figures, quick, device):
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(2**26, device=device).to(dtype)
         grad, y = torch.randn_like(x), torch.empty_like(x)
-        copied = latency(lambda y=y, x=x: y.copy_(x), device=device, plan=plan).p50_ms / 2  # a read and a write
+        # a read and a write
+        copied = latency(lambda y=y, x=x: y.copy_(x), device=device, plan=plan).p50_ms / 2
         forward = latency(lambda x=x: kernels.forward(x), device=device, plan=plan).p50_ms / 2
-        backward = latency(lambda g=grad, x=x: kernels.backward(g, x), device=device, plan=plan).p50_ms / 3
+        backward = (
+            latency(lambda g=grad, x=x: kernels.backward(g, x), device=device, plan=plan).p50_ms / 3
+        )
         kind = str(dtype).removeprefix("torch.")
         figures.add(f"forward_of_copy_{kind}", 100 * copied / forward, at_least=90, unit="%")
         figures.add(f"backward_of_copy_{kind}", 100 * copied / backward, at_least=90, unit="%")

@@ -1,9 +1,10 @@
-"""What the course as a book promises: built in a minute, no broken link, nothing fetched, and everybody can use it.
+"""What the course as a book promises: built in a minute, no broken link, nothing fetched, and
+everybody can use it.
 
     python benchmarks/book.py [--quick]
 
-Quick: the book of what has been run here, about a minute of computing. Full: every lesson is run first, about fifteen
-minutes more.
+Quick: the book of what has been run here, about a minute of computing. Full: every lesson is run
+first, about fifteen minutes more.
 """
 
 import argparse
@@ -27,7 +28,9 @@ SURVEYED = ("outbound", "errors", "findings", "too wide", "not read without scri
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="take the runs that are there, run no lesson")
+    parser.add_argument(
+        "--quick", action="store_true", help="take the runs that are there, run no lesson"
+    )
     quick, figures = parser.parse_args().quick, Figures()
     with tempfile.TemporaryDirectory() as name:
         folder = artifacts() if quick else Path(name)
@@ -42,10 +45,14 @@ def main():
 
 
 def run(arguments, folder):
-    """Run a command of the course with the artifacts in `folder`; returns what it said on stderr."""
+    """Run a command of the course with the artifacts in `folder`; returns what it said on
+    stderr.
+    """
     environment = {**os.environ, "LABKIT_ARTIFACTS": str(folder)}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=root(), env=environment, capture_output=True, text=True).stderr
+    return subprocess.run(
+        command, cwd=root(), env=environment, capture_output=True, text=True
+    ).stderr
 
 
 def look(figures, book):
@@ -59,7 +66,9 @@ def look(figures, book):
     for what in SURVEYED:
         for each in found.get(what, [])[:5]:
             print(f"# {each}")
-        figures.add(f"book_{what}".replace(" ", "_"), len(found[what]) if found else None, at_most=0)
+        figures.add(
+            f"book_{what}".replace(" ", "_"), len(found[what]) if found else None, at_most=0
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""What the lessons promise in JupyterLab: no error, nothing lost or too wide, all of it by keyboard, in both themes.
+"""What the lessons promise in JupyterLab: no error, nothing lost or too wide, all of it by
+keyboard, in both themes.
 
     python benchmarks/browser.py [--quick] [LESSON ...]
 
-Each lesson is opened in Chromium as `make lab` does it, run in its quick profile, looked at, saved and opened again.
-All lessons: about half an hour. Quick: two of them, about three minutes. LESSON: numbers, such as 04 05.
+Each lesson is opened in Chromium as `make lab` does it, run in its quick profile, looked at, saved
+and opened again. All lessons: about half an hour. Quick: two of them, about three minutes. LESSON:
+numbers, such as 04 05.
 """
 
 import argparse
@@ -32,7 +34,10 @@ def main():
     wanted = options.lessons or (TWO if options.quick else [path.name[:2] for path in notebooks()])
     names = [path.stem for path in notebooks() if path.name[:2] in wanted]
     used = 0
-    with tempfile.TemporaryDirectory() as folder, jupyterlab(copy_of_the_course(Path(folder) / "course")) as address:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        jupyterlab(copy_of_the_course(Path(folder) / "course")) as address,
+    ):
         for name in names:
             begun = time.monotonic()
             with page_of(address.replace(FIRST, name) + "&reset") as (page, asked):

@@ -1,4 +1,5 @@
-"""Drills for runs on a cluster: a scheduler and workers as processes of their own, killed at random moments.
+"""Drills for runs on a cluster: a scheduler and workers as processes of their own, killed at random
+moments.
 
 The tests run them a few times, `benchmarks/cluster.py` many times.
 """
@@ -18,7 +19,10 @@ from benchmarks import drills
 from labkit import ledger
 from labkit.ledger.rows import Attempt, Memory
 
-QUIET = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s", "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "0"}
+QUIET = {
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
+    "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "0",
+}
 ROWS = 10  # of each run of `drills.WORK`
 
 
@@ -43,17 +47,28 @@ class Cluster:
         self.scheduler, self.workers = None, {}
 
     def start_scheduler(self):
-        self.scheduler = self._dask("scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard")
+        self.scheduler = self._dask(
+            "scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard"
+        )
 
     def start_worker(self, name="0"):
         """Start a worker; its nanny is the process that is kept."""
         words = f"worker {self.address} --host 127.0.0.1 --nthreads 1 --resources labkit=1 --no-dashboard".split()
-        self.workers[name] = self._dask(*words, "--name", name, "--local-directory", str(self.folder / "scratch"))
+        self.workers[name] = self._dask(
+            *words, "--name", name, "--local-directory", str(self.folder / "scratch")
+        )
 
     def _dask(self, *words):
         with (self.folder / "cluster.log").open("ab") as log:
-            how = {"env": self.environment, "cwd": self.folder, "stdin": subprocess.DEVNULL, "start_new_session": True}
-            return subprocess.Popen([sys.executable, "-P", "-m", "dask", *words], stdout=log, stderr=log, **how)
+            how = {
+                "env": self.environment,
+                "cwd": self.folder,
+                "stdin": subprocess.DEVNULL,
+                "start_new_session": True,
+            }
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "dask", *words], stdout=log, stderr=log, **how
+            )
 
     def worker_process(self, name="0"):
         """The process under the nanny that runs tasks, or None when there is none just now."""
@@ -85,7 +100,8 @@ def cluster(folder, **settings):
 
 
 class KillDrill:
-    """Kills workers, the client and the scheduler of a run at random moments, and counts what that broke.
+    """Kills workers, the client and the scheduler of a run at random moments, and counts what that
+    broke.
 
     folder  an empty folder for the workbook
     """
@@ -94,9 +110,14 @@ class KillDrill:
         self.folder, self.rng = Path(folder), rng or random.Random(0)
         (self.folder / "artifacts").mkdir(parents=True)
         drills.write_workbook(
-            folder, {f"{n:02}_drill": [drills.WORK, "x = 1", drills.RECORD] for n in range(notebooks)}
+            folder,
+            {f"{n:02}_drill": [drills.WORK, "x = 1", drills.RECORD] for n in range(notebooks)},
         )
-        self.tasks, self.seeds, self.names = notebooks * seeds, tuple(range(seeds)), [str(n) for n in range(workers)]
+        self.tasks, self.seeds, self.names = (
+            notebooks * seeds,
+            tuple(range(seeds)),
+            [str(n) for n in range(workers)],
+        )
         self.cluster, self.client = Cluster(folder), None
         self.killed = dict.fromkeys(("worker", "nanny", "client", "scheduler"), 0)
         self.seen, self.runs, self.begun = {}, 0, 0
@@ -146,7 +167,9 @@ class KillDrill:
         if who == "worker":
             process = self.cluster.worker_process(name)
         else:
-            process = {"nanny": self.cluster.workers[name], "client": self.client}.get(who, self.cluster.scheduler)
+            process = {"nanny": self.cluster.workers[name], "client": self.client}.get(
+                who, self.cluster.scheduler
+            )
         if process:
             with suppress(psutil.Error):
                 process.kill()
@@ -154,7 +177,9 @@ class KillDrill:
                 self.killed[who] += 1
 
     def note_finished(self):
-        """Remember how often each finished task had been started by the time it was first seen as finished."""
+        """Remember how often each finished task had been started by the time it was first seen
+        as finished.
+        """
         for row in passed(self.folder):
             self.seen.setdefault((row.batch_key, row.notebook, row.seed), self.starts(row))
 

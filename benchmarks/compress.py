@@ -1,10 +1,13 @@
-"""Compression against its targets: how small does the file get, how fast the network, and what does it forget?
+"""Compression against its targets: how small does the file get, how fast the network, and what does
+it forget?
 
-    python benchmarks/compress.py [--quick] [--only baseline files unstructured channels distillation deep lesson]
+    python benchmarks/compress.py [--quick] [--only baseline files unstructured channels
+    distillation deep lesson]
 
-Full: about an hour on two cores without bf16. Quick: under a minute, on so few images that only sizes mean something;
-the targets of accuracy and of lesson 15 are then left out. A loss is in percentage points on the same test images, with
-its paired 95 % interval. While it is tuned, a compressed network learns from the whole one (distillation).
+Full: about an hour on two cores without bf16. Quick: under a minute, on so few images that only
+sizes mean something; the targets of accuracy and of lesson 15 are then left out. A loss is in
+percentage points on the same test images, with its paired 95 % interval. While it is tuned, a
+compressed network learns from the whole one (distillation).
 """
 
 import argparse
@@ -39,7 +42,8 @@ from labkit.train import TrainConfig, fit, right_answers
 NAME, SHAPE = "vgg-medium", (1, 28, 28)
 STUDENT, SEEDS = "vgg-small", 5
 NETWORKS = ("vgg-medium", "mobilenet-mini", "convnext-mini")
-ANY = 100.0  # tolerance: the answers of a pruned network differ, how much they are worth is told by its accuracy
+# tolerance: the answers of a pruned network differ, how much they are worth is told by its accuracy
+ANY = 100.0
 CHANNELS = 0.5  # of each layer
 SPARSITY = 0.91  # of deep compression, by LAMP
 coding = load_support("pruning_and_coding")  # the coder of lesson 15, which is measured here
@@ -64,7 +68,8 @@ class Lab:
 
     def __init__(self, quick):
         self.quick = quick
-        self.network = trained(NAME)[0].to(memory_format=torch.channels_last)  # as training leaves the others
+        # as training leaves the others
+        self.network = trained(NAME)[0].to(memory_format=torch.channels_last)
         self.train = load("fashion-mnist", "train", limit=1500 if quick else None)
         self.test = load("fashion-mnist", "test", limit=1000 if quick else None)
         self.before = self.right(self.network)
@@ -89,19 +94,27 @@ class Lab:
 
     @cached_property
     def pruned(self):
-        """The trained network with most of its weights 0; the whole network teaches it while they go."""
+        """The trained network with most of its weights 0; the whole network teaches it while
+        they go.
+        """
         epochs = 1 if self.quick else 4
         steps = len(self.train) // 128 * epochs
         pruning = GradualPruning(SPARSITY, steps=max(1, steps // 3), scope="lamp")
         teacher = Distillation(copy.deepcopy(self.network))
-        return self.tuned(copy.deepcopy(self.network), epochs=epochs, rate=1e-3, loss=teacher, hook=pruning)
+        return self.tuned(
+            copy.deepcopy(self.network), epochs=epochs, rate=1e-3, loss=teacher, hook=pruning
+        )
 
     @cached_property
     def compressed(self):
-        """The pruned network, whose weights share 16 values a layer that were trained; folded, as a file holds it."""
+        """The pruned network, whose weights share 16 values a layer that were trained; folded,
+        as a file holds it.
+        """
         teacher = Distillation(copy.deepcopy(self.network))
         shared_weights = coding.SharedWeights()
-        shared = self.tuned(copy.deepcopy(self.pruned), epochs=1, rate=5e-4, loss=teacher, hook=shared_weights)
+        shared = self.tuned(
+            copy.deepcopy(self.pruned), epochs=1, rate=5e-4, loss=teacher, hook=shared_weights
+        )
         return coding.folded(shared)
 
     def loss(self, figures, name, network, *, at_most=None):
@@ -112,14 +125,19 @@ class Lab:
         print(f"#     95 % interval {-100 * change.high:.2f} to {-100 * change.low:.2f} points")
 
     def race(self, first, second, engine):
-        """Two networks run by an engine at batch 1, in interleaved pairs: the row of the second against the first.
+        """Two networks run by an engine at batch 1, in interleaved pairs: the row of the second
+        against the first.
 
-        Ten calls at a time, as a server makes them: of single calls, `compare` makes more of the first network, which
-        is then found in the cache more often than the other.
+        Ten calls at a time, as a server makes them: of single calls, `compare` makes more of the
+        first network, which is then found in the cache more often than the other.
         """
         arms = {"first": first, "second": second}
-        calls = {name: ten_times(served(engine, network, self.example)) for name, network in arms.items()}
-        return compare(calls, tolerance=ANY, inputs=[self.example], device="cpu", plan=self.plan)["second"]
+        calls = {
+            name: ten_times(served(engine, network, self.example)) for name, network in arms.items()
+        }
+        return compare(calls, tolerance=ANY, inputs=[self.example], device="cpu", plan=self.plan)[
+            "second"
+        ]
 
 
 def ten_times(network):
@@ -130,11 +148,16 @@ def ratio(figures, name, row, **target):
     """A figure for a ratio of times, and how sure it is."""
     figures.add(name, row.median, unit="x", **target)
     before, after = row.baseline_ms / 10, row.arm_ms / 10
-    print(f"#     {row.low:.2f} to {row.high:.2f}, floor {row.floor:.2f}, {before:.3g} to {after:.3g} ms")
+    print(
+        f"#     {row.low:.2f} to {row.high:.2f}, floor {row.floor:.2f}, {before:.3g} to "
+        f"{after:.3g} ms"
+    )
 
 
 def files(figures, lab):
-    """Networks with zeros and shared weights come back bit for bit, from the lesson's file and from the judge's."""
+    """Networks with zeros and shared weights come back bit for bit, from the lesson's file and
+    from the judge's.
+    """
     with tempfile.TemporaryDirectory() as folder:
         lesson_files = 0
         judge_files = 0
@@ -155,7 +178,9 @@ def small_network(name):
 
 
 def is_exact_in_the_lessons_file(network):
-    """Whether the file of lesson 15 gives every number back, also into a network that held others."""
+    """Whether the file of lesson 15 gives every number back, also into a network that held
+    others.
+    """
     blank = copy.deepcopy(network)
     for parameter in blank.parameters():
         parameter.data.normal_()
@@ -172,15 +197,27 @@ def is_exact_in_the_judges_file(network, shape, folder):
 
 def baseline(figures, lab):
     """Where everything begins."""
-    figures.add("baseline_accuracy", 100 * lab.before.mean(), unit="%", **({} if lab.quick else {"at_least": 92}))
-    figures.add("baseline_multiply_adds", multiply_adds(lab.network, lab.example) / 1e6, at_most=31, unit="M")
+    figures.add(
+        "baseline_accuracy",
+        100 * lab.before.mean(),
+        unit="%",
+        **({} if lab.quick else {"at_least": 92}),
+    )
+    figures.add(
+        "baseline_multiply_adds",
+        multiply_adds(lab.network, lab.example) / 1e6,
+        at_most=31,
+        unit="M",
+    )
 
 
 def unstructured(figures, lab):
-    """Over 90 % of the weights are 0, as deep compression leaves them before it shares: what is forgotten, and that
-    dense kernels multiply by zeros as fast as by others."""
+    """Over 90 % of the weights are 0, as deep compression leaves them before it shares: what is
+    forgotten, and that dense kernels multiply by zeros as fast as by others."""
     pruned = lab.pruned
-    figures.add("unstructured_sparsity", 100 * compress.sparsity_of(pruned), at_least=89.99, unit="%")
+    figures.add(
+        "unstructured_sparsity", 100 * compress.sparsity_of(pruned), at_least=89.99, unit="%"
+    )
     lab.loss(figures, "unstructured_90", pruned, at_most=0.3)
     for engine in ("eager", "onnxruntime")[lab.quick :]:
         row = lab.race(lab.network, pruned, engine)
@@ -195,7 +232,9 @@ def channels(figures, lab):
     lab.loss(figures, "channels", ours, at_most=0.5)
     theirs = by_torch_pruning(figures, lab)
     figures.add("channels_multiply_adds_left", multiply_adds(ours, lab.example) / 1e6, unit="M")
-    figures.add("torch_pruning_multiply_adds_left", multiply_adds(theirs, lab.example) / 1e6, unit="M")
+    figures.add(
+        "torch_pruning_multiply_adds_left", multiply_adds(theirs, lab.example) / 1e6, unit="M"
+    )
     for engine in ("onnxruntime",) if lab.quick else ("onnxruntime", "openvino"):
         target = {"at_least": 2} if engine == "onnxruntime" else {}
         ratio(figures, f"channels_speed_{engine}", lab.race(lab.network, ours, engine), **target)
@@ -208,8 +247,8 @@ def channels(figures, lab):
 
 
 def by_torch_pruning(figures, lab):
-    """The network of torch-pruning's own recipe, fine-tuned as long: the channels of smallest group magnitude go, the
-    same share of each layer."""
+    """The network of torch-pruning's own recipe, fine-tuned as long: the channels of smallest group
+    magnitude go, the same share of each layer."""
     network = copy.deepcopy(lab.network)
     importance = torch_pruning.importance.GroupMagnitudeImportance(p=2)
     settings = {"pruning_ratio": CHANNELS, "ignored_layers": [network[-1]], "round_to": 8}
@@ -223,22 +262,34 @@ def distillation(figures, lab):
     """A student with and without a teacher, otherwise trained alike, seed by seed."""
     gains, epochs, train = [], 3 if lab.quick else 4, lab.train.subset(min(15_000, len(lab.train)))
     for seed in range(2 if lab.quick else SEEDS):
-        right = [student(lab, loss, epochs, train, seed) for loss in (None, Distillation(lab.network))]
-        print(f"#     seed {seed}: {100 * right[0].mean():.2f} % alone, {100 * right[1].mean():.2f} % taught")
+        right = [
+            student(lab, loss, epochs, train, seed) for loss in (None, Distillation(lab.network))
+        ]
+        print(
+            f"#     seed {seed}: {100 * right[0].mean():.2f} % alone, "
+            f"{100 * right[1].mean():.2f} % taught"
+        )
         gains.append(100 * (right[1].mean() - right[0].mean()))
     gain = mean_interval(gains)
     figures.add("distillation_gain", gain.mean, unit="%")
-    print(f"#     95 % interval {gain.low:.2f} to {gain.high:.2f} points, {len(gains)} pairs of equal seed")
+    print(
+        f"#     95 % interval {gain.low:.2f} to {gain.high:.2f} points, "
+        f"{len(gains)} pairs of equal seed"
+    )
 
 
 def student(lab, loss, epochs, train, seed):
     torch.manual_seed(seed)
-    network = lab.tuned(models.build(STUDENT)[0], epochs=epochs, rate=1e-2, train=train, seed=seed, loss=loss)
+    network = lab.tuned(
+        models.build(STUDENT)[0], epochs=epochs, rate=1e-2, train=train, seed=seed, loss=loss
+    )
     return lab.right(network)
 
 
 def deep(figures, lab):
-    """The file of the lesson's coder: its bytes, its distance to Shannon's bound, what the network in it forgot."""
+    """The file of the lesson's coder: its bytes, its distance to Shannon's bound, what the
+    network in it forgot.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_model(lab.network, str(folder / "network.safetensors"))
@@ -256,7 +307,9 @@ def deep(figures, lab):
 
 
 def over_shannon(network):
-    """By what share gaps and indices in the file, tables included, exceed the entropy of their symbols."""
+    """By what share gaps and indices in the file, tables included, exceed the entropy of their
+    symbols.
+    """
     bits = 0
     bound = 0.0
     for weight in compress.prunable(network).values():
@@ -275,7 +328,10 @@ def lesson(figures, lab):
         figures.lesson("15", at_most=40)
 
 
-PARTS = {part.__name__: part for part in (baseline, files, unstructured, channels, distillation, deep, lesson)}
+PARTS = {
+    part.__name__: part
+    for part in (baseline, files, unstructured, channels, distillation, deep, lesson)
+}
 
 if __name__ == "__main__":
     main()

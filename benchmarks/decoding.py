@@ -1,6 +1,8 @@
-"""Other ways to write with a decoder, which `serving.py` compares: alone, with a draft, in ONNX Runtime.
+"""Other ways to write with a decoder, which `serving.py` compares: alone, with a draft, in ONNX
+Runtime.
 
-Source  Leviathan, Kalman, Matias 2023, arXiv:2211.17192 (speculative decoding: the distribution stays exactly the same)
+Source  Leviathan, Kalman, Matias 2023, arXiv:2211.17192 (speculative decoding: the distribution
+        stays exactly the same)
 """
 
 import warnings
@@ -29,7 +31,9 @@ def generate(decoder, prompt, count, *, temperature=0.0, seed=0):
 
 
 class Speculated(NamedTuple):
-    """tokens: what was written; guessed, accepted: of the draft's tokens; checks: calls of the large decoder."""
+    """tokens: what was written; guessed, accepted: of the draft's tokens; checks: calls of the
+    large decoder.
+    """
 
     tokens: list
     guessed: int
@@ -38,15 +42,21 @@ class Speculated(NamedTuple):
 
 
 def speculative(decoder, draft, prompt, count, *, ahead=4, temperature=0.0, seed=0):
-    """`count` tokens as `generate` writes them: `draft` guesses `ahead` of them, `decoder` checks all in one step."""
+    """`count` tokens as `generate` writes them: `draft` guesses `ahead` of them, `decoder`
+    checks all in one step.
+    """
     room, random = prompt.shape[1] + count + ahead, torch.Generator().manual_seed(seed)
     cache, small = Cache(decoder, 1, room), Cache(draft, 1, room)
     text, guessed, accepted, checks = prompt[0].tolist(), 0, 0, 0
     while len(text) < prompt.shape[1] + count:
-        guesses, wanted = _guesses(draft, small, text, ahead=ahead, temperature=temperature, random=random)
-        # all that the large one has not read, and the guesses: the last ahead + 1 answers are those to compare
+        guesses, wanted = _guesses(
+            draft, small, text, ahead=ahead, temperature=temperature, random=random
+        )
+        # all that the large one has not read, and the guesses: the last ahead + 1 answers are those
+        # to compare
         new = torch.tensor([text[int(cache.lengths) :] + guesses])
-        found = chances(decoder.extend(new, cache)[0, -ahead - 1 :], temperature)  # (ahead + 1, classes)
+        # (ahead + 1, classes)
+        found = chances(decoder.extend(new, cache)[0, -ahead - 1 :], temperature)
         right, last = _accepted(guesses, wanted, found, random)
         text += [*guesses[:right], last]
         guessed, accepted, checks = guessed + ahead, accepted + right, checks + 1
@@ -56,7 +66,9 @@ def speculative(decoder, draft, prompt, count, *, ahead=4, temperature=0.0, seed
 
 
 def _guesses(draft, cache, text, *, ahead, temperature, random):
-    """(the draft's next tokens, a list, and the probabilities (ahead, classes) that it drew them from)."""
+    """(the draft's next tokens, a list, and the probabilities (ahead, classes) that it drew them
+    from).
+    """
     new, guesses, wanted = torch.tensor([text[int(cache.lengths) :]]), [], []
     for _ in range(ahead):
         wanted.append(chances(draft.extend(new, cache)[:, -1], temperature))
@@ -66,9 +78,11 @@ def _guesses(draft, cache, text, *, ahead, temperature, random):
 
 
 def _accepted(guesses, wanted, found, random):
-    """(how many guesses stand, the token after them), so that all follow the distribution of the large decoder.
+    """(how many guesses stand, the token after them), so that all follow the distribution of the
+    large decoder.
 
-    wanted, found  probabilities (ahead, classes) of the draft, (ahead + 1, classes) of the large decoder
+    wanted, found  probabilities (ahead, classes) of the draft, (ahead + 1, classes) of the large
+                   decoder
     """
     for place, guess in enumerate(guesses):
         if torch.rand((), generator=random) >= found[place, guess] / wanted[place, guess]:
@@ -80,7 +94,8 @@ def _accepted(guesses, wanted, found, random):
 class WithCache(nn.Module):
     """A decoder whose cache comes in and goes out: the form for ONNX. All texts are of one length.
 
-    input   tokens (N, T); keys and values (layers, N, groups, P, size) of P tokens before them, P from 0
+    input   tokens (N, T); keys and values (layers, N, groups, P, size) of P tokens before them, P
+            from 0
     output  logits (N, T, classes); keys and values (layers, N, groups, P + T, size)
     """
 
@@ -96,20 +111,25 @@ class WithCache(nn.Module):
             grown.append((torch.cat([old[0], key], 2), torch.cat([old[1], value], 2)))
             return grown[-1]
 
-        memories = [lambda k, v, old=old: memory(k, v, old) for old in zip(keys, values, strict=True)]
+        memories = [
+            lambda k, v, old=old: memory(k, v, old) for old in zip(keys, values, strict=True)
+        ]
         logits = self.decoder.through(tokens, known[:, keys.shape[3] :], known, memories)
         return logits, *(torch.stack(each) for each in zip(*grown, strict=True))
 
 
 def to_onnx_with_cache(decoder, path):
-    """Write a decoder in the form of `WithCache` as an ONNX file, for any number of texts and tokens: the path."""
+    """Write a decoder in the form of `WithCache` as an ONNX file, for any number of texts and
+    tokens: the path.
+    """
     batch, new, past = Dim("batch"), Dim("new"), Dim("past", min=0)
     cache = torch.zeros(len(decoder.layers), 2, decoder.groups, 5, decoder.size)
     with atomic(path) as temporary, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's own, about itself
         torch.onnx.export(
             WithCache(decoder).eval(),
-            (torch.ones(2, 3, dtype=torch.int64), cache, cache.clone()),  # one tensor twice would be one input
+            # one tensor twice would be one input
+            (torch.ones(2, 3, dtype=torch.int64), cache, cache.clone()),
             temporary,
             dynamo=True,
             dynamic_shapes=({0: batch, 1: new}, {1: batch, 3: past}, {1: batch, 3: past}),
@@ -133,7 +153,9 @@ def generate_with(opened, prompt, count, *, temperature=0.0, seed=0):
     cache, random = [nothing, nothing], torch.Generator().manual_seed(seed)
     new, written = prompt, []
     while len(written) < count:
-        logits, *cache = opened.run(None, {"tokens": new.numpy(), "keys": cache[0], "values": cache[1]})
+        logits, *cache = opened.run(
+            None, {"tokens": new.numpy(), "keys": cache[0], "values": cache[1]}
+        )
         new = draw(chances(torch.from_numpy(logits[:, -1]), temperature), random)[None]
         written.append(int(new))
     return written

@@ -1,7 +1,9 @@
-"""Deployment against its targets: do the files compute the same, how fast are the engines, what does TensorRT make?
+"""Deployment against its targets: do the files compute the same, how fast are the engines, what
+does TensorRT make?
 
-About 40 minutes; `--quick` under one. Ratios of speed are interleaved, but only a quiet machine shows their true size.
-INT8 is as fast as the CPU's integer instructions: the targets are for one with VNNI; a line says whether it has them.
+About 40 minutes; `--quick` under one. Ratios of speed are interleaved, but only a quiet machine
+shows their true size. INT8 is as fast as the CPU's integer instructions: the targets are for one
+with VNNI; a line says whether it has them.
 """
 
 import argparse
@@ -24,7 +26,8 @@ from labkit.measure import Plan, compare
 from labkit.measure.stats import bootstrap_median
 
 QUICK = ("cnn-small",)
-COSINE = {"fp32": 0.99999, "fp16": 0.999, "int8": 0.97}  # int8: of a BERT about .98, of convolutions more
+# int8: of a BERT about .98, of convolutions more
+COSINE = {"fp32": 0.99999, "fp16": 0.999, "int8": 0.97}
 RACES = {"resnet18": 4, "encoder-small": 3}  # the best engine in INT8 against eager fp32, batch 8
 OWN = 2.5  # an engine in INT8 against itself in fp32
 FASTEST = {"onnxruntime": "onnxruntime", "openvino": "tensorrt"}  # recipe of the INT8 file
@@ -34,7 +37,9 @@ UNEQUAL = 0.5  # INT8 answers differ; that they are good ones is what `parity` s
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small networks, short measurements: under a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="small networks, short measurements: under a minute"
+    )
     parser.add_argument("--only", help="one part: " + ", ".join(PARTS))
     options, figures = parser.parse_args(), Figures()
     warnings.filterwarnings("ignore")
@@ -45,7 +50,9 @@ def main():
 
 
 def parity(figures, quick):
-    """Every network in every precision, run by ONNX Runtime, against torch in fp32, on images the size it wants."""
+    """Every network in every precision, run by ONNX Runtime, against torch in fp32, on images
+    the size it wants.
+    """
     for name in QUICK if quick else models.names():
         with tempfile.TemporaryDirectory() as folder:
             network, seen = build(name), calibration(name)
@@ -61,7 +68,9 @@ def parity(figures, quick):
 
 
 def build(name):
-    """The network with batch norms that have seen data: with fresh ones all answers of a deep network are alike."""
+    """The network with batch norms that have seen data: with fresh ones all answers of a deep
+    network are alike.
+    """
     torch.manual_seed(0)
     network, _ = models.build(name)
     norms = [layer for layer in network.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
@@ -81,14 +90,18 @@ def files(name, network, seen, folder):
         "fp32": plain,
         "fp16": quantize.to_fp16(plain, folder / "fp16.onnx"),
         **{
-            f"int8-{recipe}": quantize.static(plain, folder / f"{recipe}.onnx", ranges, recipe=recipe)
+            f"int8-{recipe}": quantize.static(
+                plain, folder / f"{recipe}.onnx", ranges, recipe=recipe
+            )
             for recipe in quantize.RECIPES
         },
     }
 
 
 def answers(path, batch):
-    """As the file says: optimised graphs of mixed precision have been seen to compute something else."""
+    """As the file says: optimised graphs of mixed precision have been seen to compute something
+    else.
+    """
     return export.as_written(path)(batch)
 
 
@@ -109,7 +122,10 @@ def race(figures, name, target, *, quick, folder):
     result = compare(arms, tolerance=UNEQUAL, inputs=[batch], device="cpu", plan=plan)
     for row in result.rows[:-1]:
         figures.add(f"{name}_{row.arm}_over_eager", row.median, unit="x")
-        print(f"#     {row.low:.3g} to {row.high:.3g}, {'noisy: ' + row.noise if row.noisy else 'quiet'}")
+        print(
+            f"#     {row.low:.3g} to {row.high:.3g}, "
+            f"{'noisy: ' + row.noise if row.noisy else 'quiet'}"
+        )
     best = max(result.rows[:-1], key=lambda row: row.low)
     figures.add(f"{name}_best_over_eager", best.median, at_least=target, unit="x")
     own = {engine: own_gain(result, engine) for engine in FASTEST if f"{engine}_int8" in arms}
@@ -117,7 +133,12 @@ def race(figures, name, target, *, quick, folder):
         figures.add(f"{name}_{engine}_int8_over_own_fp32", median, unit="x")
         print(f"#     {low:.3g} to {high:.3g}")
     if own:
-        figures.add(f"{name}_int8_over_own_fp32", max(own.values())[0], at_least=1 if quick else OWN, unit="x")
+        figures.add(
+            f"{name}_int8_over_own_fp32",
+            max(own.values())[0],
+            at_least=1 if quick else OWN,
+            unit="x",
+        )
 
 
 def contestants(name, network, batch, folder, *, compiled):
@@ -128,7 +149,10 @@ def contestants(name, network, batch, folder, *, compiled):
     if compiled:  # which takes longer than the rest of the quick profile's race
         wanted["inductor", "fp32"] = network
     for engine in FASTEST:
-        wanted |= {(engine, "fp32"): paths["fp32"], (engine, "int8"): paths[f"int8-{recipes[engine]}"]}
+        wanted |= {
+            (engine, "fp32"): paths["fp32"],
+            (engine, "int8"): paths[f"int8-{recipes[engine]}"],
+        }
     arms = {}
     for (engine, precision), model in wanted.items():
         try:
@@ -139,13 +163,19 @@ def contestants(name, network, batch, folder, *, compiled):
 
 
 def own_gain(result, engine):
-    """(median, low, high) of how many times faster an engine is in INT8 than in fp32, round by round."""
-    int8, fp32 = (np.array(result[f"{engine}_{precision}"].ratios) for precision in ("int8", "fp32"))
+    """(median, low, high) of how many times faster an engine is in INT8 than in fp32, round by
+    round.
+    """
+    int8, fp32 = (
+        np.array(result[f"{engine}_{precision}"].ratios) for precision in ("int8", "fp32")
+    )
     return float(np.median(int8 / fp32)), *bootstrap_median(int8 / fp32)
 
 
 def has_vnni():
-    return any("vnni" in flag or flag in ("amx_int8", "asimddp", "i8mm") for flag in devices.cpu_isa())
+    return any(
+        "vnni" in flag or flag in ("amx_int8", "asimddp", "i8mm") for flag in devices.cpu_isa()
+    )
 
 
 def tensorrt(figures, quick):
@@ -153,13 +183,18 @@ def tensorrt(figures, quick):
     for name in QUICK if quick else models.names():
         with tempfile.TemporaryDirectory() as folder:
             paths = files(name, build(name), calibration(name), Path(folder))
-            paths["int8+fp16"] = quantize.to_fp16(paths["int8-tensorrt"], Path(folder) / "both.onnx")
+            paths["int8+fp16"] = quantize.to_fp16(
+                paths["int8-tensorrt"], Path(folder) / "both.onnx"
+            )
             for precision in ("fp32", "fp16", "int8-tensorrt", "int8+fp16"):
                 computed_as_asked(figures, f"{name}_{precision}", paths[precision])
 
 
 def computed_as_asked(figures, key, path):
-    """Are the heavy nodes computed in what the file asks for? Not measured where TensorRT-RTX is not to be had."""
+    """Are the heavy nodes computed in what the file asks for?
+
+    Not measured where TensorRT-RTX is not to be had.
+    """
     try:
         built = engine_of(path)
     except (LabError, Unavailable) as error:

@@ -1,7 +1,8 @@
 """Inputs of every network: those its INT8 ranges are observed on, and others it is judged on.
 
-Small networks get Fashion-MNIST. Networks for ImageNet get crops of the one photograph that comes with matplotlib: it
-tells a broken file from a sound one, and nothing of accuracy. The encoder, untrained, gets random tokens.
+Small networks get Fashion-MNIST. Networks for ImageNet get crops of the one photograph that comes
+with matplotlib: it tells a broken file from a sound one, and nothing of accuracy. The encoder,
+untrained, gets random tokens.
 """
 
 import numpy as np
@@ -13,7 +14,8 @@ from labkit import models, quantize
 from labkit.data import load
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels
-SCALES = {"efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3)}  # what other networks were trained with
+# what other networks were trained with
+SCALES = {"efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3)}
 SEEN, HELD_OUT = 64, 32
 
 
@@ -35,11 +37,15 @@ def inputs(name, split, count):
     if shape[0] == 1:
         images, _ = next(iter(load("fashion-mnist", split, limit=count).batches(count)))
         return images.numpy()
-    return crops(count, shape[1], seed=0 if split == "train" else 1, scale=SCALES.get(name, IMAGENET))
+    return crops(
+        count, shape[1], seed=0 if split == "train" else 1, scale=SCALES.get(name, IMAGENET)
+    )
 
 
 def crops(count, side, seed, scale):
-    """(count, 3, side, side) float32, normalised by this (mean, deviation): square pieces of a portrait, scaled."""
+    """(count, 3, side, side) float32, normalised by this (mean, deviation): square pieces of a
+    portrait, scaled.
+    """
     portrait = Image.open(cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)).convert("RGB")
     random, found = np.random.default_rng(seed), []
     for _ in range(count):

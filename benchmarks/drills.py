@@ -1,4 +1,5 @@
-"""Drills for the runner: small workbooks that are killed or left early, and what to look for afterwards.
+"""Drills for the runner: small workbooks that are killed or left early, and what to look for
+afterwards.
 
 The tests run them a few times, `benchmarks/run.py` many times.
 """
@@ -21,7 +22,8 @@ from labkit.ledger.rows import Attempt, Batch, Memory
 
 COURSE = Path(__file__).resolve().parents[1]
 PARAMETERS = 'profile = "lab"\nseed = 0'
-# What recap() does: the record of the last cell. The number of the present cell is the length of the input history.
+# What recap() does: the record of the last cell. The number of the present cell is the length of
+# the input history.
 RECORD = """
 import os
 from labkit import ledger
@@ -50,20 +52,30 @@ for number in range(10):
     time.sleep(0.05)
 """
 ENDLESS = "while True:\n    try:\n        pass\n    except BaseException:\n        pass"
-# Ways to leave a notebook before its end; none may count as passed. {name: (cells, what the reason must say)}
+# Ways to leave a notebook before its end; none may count as passed. {name: (cells, what the reason
+# must say)}
 EARLY_EXITS = {
     "sys-exit": (["import sys", "sys.exit(0)", RECORD], "SystemExit"),
     "quit": (["quit()", "import time; time.sleep(5)", RECORD], "kernel"),
     "os-exit": (["import os; os._exit(0)", RECORD], "exit status 0"),
-    "killed-kernel": (["import os, signal; os.kill(os.getpid(), signal.SIGKILL)", RECORD], "signal 9"),
+    "killed-kernel": (
+        ["import os, signal; os.kill(os.getpid(), signal.SIGKILL)", RECORD],
+        "signal 9",
+    ),
     "exec": (["import os; os.execv('/bin/true', ['true'])", RECORD], "kernel"),
-    "killed-worker": (["import os, signal; os.kill(os.getppid(), signal.SIGKILL)", RECORD], "worker"),
+    "killed-worker": (
+        ["import os, signal; os.kill(os.getppid(), signal.SIGKILL)", RECORD],
+        "worker",
+    ),
     "endless-loop": ([ENDLESS, RECORD], "deadline"),
     "exception": (["1 / 0", RECORD], "ZeroDivisionError"),
     "recap-too-early": ([RECORD, "1", "2"], "completion record"),
     "recap-then-exit": ([RECORD, "import sys; sys.exit(0)", "2"], "SystemExit"),
     "no-recap": (["1", "2"], "completion record"),
-    "swallowed": (["import sys\ntry:\n    sys.exit(0)\nexcept SystemExit:\n    pass"], "completion record"),
+    "swallowed": (
+        ["import sys\ntry:\n    sys.exit(0)\nexcept SystemExit:\n    pass"],
+        "completion record",
+    ),
     "empty": ([], "completion record"),
 }
 
@@ -84,7 +96,12 @@ def write_workbook(folder, notebooks, *, measures=()):
         cells = []
         for number, cell in enumerate([(PARAMETERS, ["parameters"]), *sources]):
             source, tags = cell if isinstance(cell, tuple) else (cell, [])
-            about = {"cell_type": "code", "id": f"cell-{number}", "execution_count": None, "outputs": []}
+            about = {
+                "cell_type": "code",
+                "id": f"cell-{number}",
+                "execution_count": None,
+                "outputs": [],
+            }
             cells.append({**about, "metadata": {"tags": tags}, "source": source})
         page = {"nbformat": 4, "nbformat_minor": 5, "cells": cells}
         page["metadata"] = {"labkit": {"measures": name in measures}, "kernelspec": kernel}
@@ -94,22 +111,36 @@ def write_workbook(folder, notebooks, *, measures=()):
 def start_batch(folder, **settings):
     """Start a batch on the workbook in `folder` as a process of its own, in its own process group.
 
-    It minds Ctrl-C, also where this process does not: what a script starts in the background is born deaf to it.
+    It minds Ctrl-C, also where this process does not: what a script starts in the background is
+    born deaf to it.
     """
     code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += f"from labkit.runner import run_batch\nsys.exit(0 if run_batch(**{settings!r}).ok else 1)"
+    code += (
+        f"from labkit.runner import run_batch\nsys.exit(0 if run_batch(**{settings!r}).ok else 1)"
+    )
     how = {"env": environment(folder), "stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with (Path(folder) / "batch.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-P", "-c", code], stdout=log, start_new_session=True, **how)
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", code], stdout=log, start_new_session=True, **how
+        )
 
 
 def environment(folder):
-    """The environment of a drill: its own folders, and a copy of labkit that stays as it is while it runs."""
+    """The environment of a drill: its own folders, and a copy of labkit that stays as it is
+    while it runs.
+    """
     copy = Path(folder) / "source"
     if not copy.exists():
-        package, ignored = Path(ledger.__file__).parent.parent, shutil.ignore_patterns("__pycache__")
+        package, ignored = (
+            Path(ledger.__file__).parent.parent,
+            shutil.ignore_patterns("__pycache__"),
+        )
         shutil.copytree(package, copy / "labkit", ignore=ignored)
-    own = {"LABKIT_ROOT": str(folder), "LABKIT_ARTIFACTS": str(Path(folder) / "artifacts"), "PYTHONPATH": str(copy)}
+    own = {
+        "LABKIT_ROOT": str(folder),
+        "LABKIT_ARTIFACTS": str(Path(folder) / "artifacts"),
+        "PYTHONPATH": str(copy),
+    }
     return {**os.environ, **own}
 
 
@@ -118,7 +149,9 @@ def ledger_of(folder):
 
 
 def alive_after(folder, seconds=5.0):
-    """How many processes of the workbook, its kernels and their children live after `seconds`; early when none does."""
+    """How many processes of the workbook, its kernels and their children live after `seconds`;
+    early when none does.
+    """
     deadline = time.monotonic() + seconds
     while (left := marked("LABKIT_ROOT", str(folder))) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -126,7 +159,9 @@ def alive_after(folder, seconds=5.0):
 
 
 def marked(name, value):
-    """Living processes whose environment says `name=value`, and all their descendants; never the caller."""
+    """Living processes whose environment says `name=value`, and all their descendants; never the
+    caller.
+    """
     processes = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -168,7 +203,9 @@ def lines(folder, name):
 
 def newest_batch(folder):
     """The `Batch` that started last, or None."""
-    return max(ledger.find(Batch, path=ledger_of(folder)), key=lambda row: row.started_utc, default=None)
+    return max(
+        ledger.find(Batch, path=ledger_of(folder)), key=lambda row: row.started_utc, default=None
+    )
 
 
 def attempts(folder):
@@ -178,7 +215,9 @@ def attempts(folder):
 
 
 def finished(folder):
-    """{notebook: run key} of what the newest batch has behind it: a passed attempt, or a published output."""
+    """{notebook: run key} of what the newest batch has behind it: a passed attempt, or a
+    published output.
+    """
     keys = {row.notebook: row.run_key for row in attempts(folder) if row.status == "passed"}
     started = {row.run_key for row in attempts(folder)}
     for path in (Path(folder) / "artifacts" / "executed" / "quick").glob("*_drill.ipynb"):
@@ -199,7 +238,9 @@ class KillDrill:
         self.folder, self.rng = Path(folder), rng or random.Random(0)
         (self.folder / "artifacts").mkdir(parents=True)
         write_workbook(folder, {f"{n:02}_drill": [WORK, "x = 1", RECORD] for n in range(notebooks)})
-        self.count = dict.fromkeys(("kills", "resumed", "torn", "lost", "kept", "rerun", "alive"), 0)
+        self.count = dict.fromkeys(
+            ("kills", "resumed", "torn", "lost", "kept", "rerun", "alive"), 0
+        )
 
     def run(self, kills, *, within_s=10.0):
         """Kill `kills` times, each batch one to three times, then let it end. Returns the counts.
@@ -215,7 +256,9 @@ class KillDrill:
         return self.count
 
     def go_on(self, kill_after_s, *, fresh=False):
-        """Start or continue a batch, kill it (or its whole group) unless None, and look at what it left behind."""
+        """Start or continue a batch, kill it (or its whole group) unless None, and look at what
+        it left behind.
+        """
         newest = newest_batch(self.folder)
         continued = not fresh and newest and newest.status != "passed"
         before = finished(self.folder) if continued else {}
@@ -235,7 +278,8 @@ class KillDrill:
 
 
 def reran(before, after, *, started):
-    """Names of notebooks that were finished `before` and have another run `after`, or started again in between.
+    """Names of notebooks that were finished `before` and have another run `after`, or started again
+    in between.
 
     before, after  {notebook: run key}; a run key ends in the number of the attempt
     started        run keys the notebooks themselves wrote down
@@ -244,7 +288,9 @@ def reran(before, after, *, started):
     for key in sorted(started, key=_number):
         newest[key.rpartition("/")[0]] = key
     return [
-        name for name, key in before.items() if after.get(name) != key or newest.get(key.rpartition("/")[0], key) != key
+        name
+        for name, key in before.items()
+        if after.get(name) != key or newest.get(key.rpartition("/")[0], key) != key
     ]
 
 

@@ -23,13 +23,19 @@ class Figures:
         """
         limits = ((">=", at_least), ("<=", at_most))
         bounds = [f"{sign}{limit:g}{unit}" for sign, limit in limits if limit is not None]
-        fits = value is not None and (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
+        fits = (
+            value is not None
+            and (at_least is None or value >= at_least)
+            and (at_most is None or value <= at_most)
+        )
         shown = "not-measured" if value is None else f"{value:.4g}{unit}"
         print(f"{name} {shown} {','.join(bounds) or '-'} {'ok' if fits else 'short'}", flush=True)
         self.short += not fits
 
     def part(self, name, run, *args):
-        """Run one part, `run(figures, *args)`, between the load average before it and the seconds it took."""
+        """Run one part, `run(figures, *args)`, between the load average before it and the
+        seconds it took.
+        """
         begin = time.perf_counter()
         self.add(f"load_average_before_{name}", os.getloadavg()[0])
         run(self, *args)
@@ -40,10 +46,21 @@ class Figures:
 
         numbers  such as "08"
         """
-        command = [sys.executable, "-m", "labkit.cli", "run", *numbers, "--profile", "quick", "--fresh"]
+        command = [
+            sys.executable,
+            "-m",
+            "labkit.cli",
+            "run",
+            *numbers,
+            "--profile",
+            "quick",
+            "--fresh",
+        ]
         with tempfile.TemporaryDirectory() as folder:
             begin = time.monotonic()
-            done = subprocess.run(command, cwd=root(), env={**os.environ, "LABKIT_ARTIFACTS": folder})
+            done = subprocess.run(
+                command, cwd=root(), env={**os.environ, "LABKIT_ARTIFACTS": folder}
+            )
             seconds = None if done.returncode else time.monotonic() - begin
         self.add(f"lesson_{'_'.join(numbers)}_quick", seconds, at_most=at_most, unit="s")
 

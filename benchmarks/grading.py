@@ -2,8 +2,8 @@
 
     python benchmarks/grading.py [--quick]
 
-Full: thirty students with two lessons each, five of whom never come to an end: about seven minutes on two cores.
-Quick: eight of them, about a minute.
+Full: thirty students with two lessons each, five of whom never come to an end: about seven minutes
+on two cores. Quick: eight of them, about a minute.
 """
 
 import argparse
@@ -26,7 +26,9 @@ EIGHT = ("ada", "di", "fay", "kim", "ned", "pam", "yan", "zoe")
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="eight students, none of whom takes long")
+    parser.add_argument(
+        "--quick", action="store_true", help="eight students, none of whom takes long"
+    )
     quick, figures = parser.parse_args().quick, Figures()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,6 +1,7 @@
 """What the measuring harness can be trusted with. About 20 minutes; `--quick` one.
 
-Run on a machine that does nothing else: the figures of a busy machine say so in the line `load_average`.
+Run on a machine that does nothing else: the figures of a busy machine say so in the line
+`load_average`.
 """
 
 import argparse
@@ -35,7 +36,9 @@ BUSY = "while True: pass"
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats, under a minute")
-    parser.add_argument("--repeats", type=int, default=40, help="of each real measurement (the targets are for 40)")
+    parser.add_argument(
+        "--repeats", type=int, default=40, help="of each real measurement (the targets are for 40)"
+    )
     parser.add_argument("--only", help="one part: " + ", ".join(PARTS))
     options, figures = parser.parse_args(), Figures()
     for name, part in PARTS.items():
@@ -45,7 +48,9 @@ def main():
 
 
 def coverage(figures, options):
-    """Does the 95 % interval cover the true ratio, on a machine with drift, spikes and two clocks?"""
+    """Does the 95 % interval cover the true ratio, on a machine with drift, spikes and two
+    clocks?
+    """
     count = 300 if options.quick else 2000
     ours = np.mean([covers(interleaved(seed)) for seed in range(count)])
     plain = np.mean([covers(one_after_the_other(seed)) for seed in range(count)])
@@ -79,7 +84,9 @@ def covers(interval):
 
 @functools.cache
 def square(size):
-    """One matrix for all arms: on some CPUs the same product is a percent slower where its memory lies elsewhere."""
+    """One matrix for all arms: on some CPUs the same product is a percent slower where its
+    memory lies elsewhere.
+    """
     return torch.linspace(-1, 1, size * size).reshape(size, size)
 
 
@@ -98,7 +105,10 @@ def repeated(times, size=64):
 def same(figures, options):
     """A against an identical A: is it called different, and how narrow are the intervals?"""
     plan = Plan(seconds=1 if options.quick else 5)
-    rows = [compare({"a": repeated(100), "b": repeated(100)}, tolerance=0, plan=plan)["b"] for _ in repeats(5, options)]
+    rows = [
+        compare({"a": repeated(100), "b": repeated(100)}, tolerance=0, plan=plan)["b"]
+        for _ in repeats(5, options)
+    ]
     different = 100 * np.mean([row.verdict != "not distinguishable" for row in rows])
     figures.add("same_called_different", different, at_most=5, unit="%")
     width = 100 * np.median([(row.high - row.low) / 2 for row in rows])
@@ -106,22 +116,30 @@ def same(figures, options):
 
 
 def three_percent(figures, options):
-    """100 against 103 of the same small products: is the difference found, and by torch's own timer?"""
+    """100 against 103 of the same small products: is the difference found, and by torch's own
+    timer?
+    """
     found, torch_found, seconds = [], [], []
     for _ in repeats(3, options):
         a, b = repeated(100), repeated(103)
         begin = time.perf_counter()
-        row = compare({"a": a, "b": b}, tolerance=0, plan=Plan(seconds=2 if options.quick else 20))["b"]
+        row = compare({"a": a, "b": b}, tolerance=0, plan=Plan(seconds=2 if options.quick else 20))[
+            "b"
+        ]
         seconds.append(time.perf_counter() - begin)
         found.append(row.verdict == "slower")
         torch_found.append(torch_says_slower(a, b, seconds[-1]))
-    figures.add("found_3_percent", 100 * np.mean(found), at_least=50 if options.quick else 95, unit="%")
+    figures.add(
+        "found_3_percent", 100 * np.mean(found), at_least=50 if options.quick else 95, unit="%"
+    )
     figures.add("found_3_percent_longest", max(seconds), at_most=30, unit="s")
     figures.add("torch_benchmark_found_3_percent", 100 * np.mean(torch_found), unit="%")
 
 
 def torch_says_slower(a, b, seconds):
-    """torch.utils.benchmark on the same two, in the same time: one after the other, 95 % intervals of both medians."""
+    """torch.utils.benchmark on the same two, in the same time: one after the other, 95 %
+    intervals of both medians.
+    """
     intervals = []
     for fn in (a, b):
         times = Timer("fn()", globals={"fn": fn}).blocked_autorange(min_run_time=seconds / 2).times
@@ -140,11 +158,14 @@ def noise(figures, options):
 
 
 def loaded(figures, options):
-    """100 against 105 of the same small products, on one thread beside a busy job a core: found, and covered?"""
+    """100 against 105 of the same small products, on one thread beside a busy job a core: found,
+    and covered?
+    """
     plan = Plan(seconds=2 if options.quick else 5)
     with busy_jobs(), using_threads(1):
         rows = [
-            compare({"a": repeated(100), "b": repeated(105)}, tolerance=0, plan=plan)["b"] for _ in repeats(6, options)
+            compare({"a": repeated(100), "b": repeated(105)}, tolerance=0, plan=plan)["b"]
+            for _ in repeats(6, options)
         ]
     for row in rows[:3]:
         print(f"# {1 / row.high:.4f} to {1 / row.low:.4f}: {row.noise}")
@@ -155,9 +176,11 @@ def loaded(figures, options):
 
 
 def sessions(figures, options):
-    """One ONNX file in fresh sessions: how often is it called different from itself, by either null arm?
+    """One ONNX file in fresh sessions: how often is it called different from itself, by either null
+    arm?
 
-    Without a second session the first one is called twice a round, and finds its weights in the cache more often.
+    Without a second session the first one is called twice a round, and finds its weights in the
+    cache more often.
     """
     torch.manual_seed(0)
     network, called = models.build("cnn-small")[0].eval(), {"same": [], "second": []}
@@ -165,27 +188,41 @@ def sessions(figures, options):
         path, image = Path(folder) / "network.onnx", models.example("cnn-small", 1)
         export.to_onnx(network, models.example("cnn-small", 2), path)
         for _ in repeats(5, options):
-            first, again, other = (engines.load("onnxruntime", path, image, threads=1) for _ in range(3))
+            first, again, other = (
+                engines.load("onnxruntime", path, image, threads=1) for _ in range(3)
+            )
             for null, second in {"same": None, "second": again}.items():
                 arms = {"a": first, "b": other}
-                row = compare(arms, second_session=second, inputs=[image], tolerance=0, device="cpu")["b"]
+                row = compare(
+                    arms, second_session=second, inputs=[image], tolerance=0, device="cpu"
+                )["b"]
                 called[null].append(row.verdict != "not distinguishable")
     figures.add("sessions_called_different_same_session", 100 * np.mean(called["same"]), unit="%")
     at_most = 20 if options.quick else 5
-    figures.add("sessions_called_different", 100 * np.mean(called["second"]), at_most=at_most, unit="%")
+    figures.add(
+        "sessions_called_different", 100 * np.mean(called["second"]), at_most=at_most, unit="%"
+    )
 
 
 def flips(figures, options):
-    """Twenty races of engines, each in ten fresh sessions: how often does a claim change from holds to fails, or back?
+    """Twenty races of engines, each in ten fresh sessions: how often does a claim change from holds
+    to fails, or back?
 
-    The bound is the worst one for that: the ratio of the first session. Times as fast as eager, one thread.
+    The bound is the worst one for that: the ratio of the first session. Times as fast as eager, one
+    thread.
     """
-    names = ("cnn-small", "cnn-medium", "vgg-small", "mobilenet-mini", "encoder-small")[: 2 if options.quick else 5]
+    names = ("cnn-small", "cnn-medium", "vgg-small", "mobilenet-mini", "encoder-small")[
+        : 2 if options.quick else 5
+    ]
     fresh, plan, judged, flipped = 3 if options.quick else 10, Plan(seconds=1), 0, 0
     for name, batch in itertools.product(names, (1, 8)):
         with tempfile.TemporaryDirectory() as folder, using_threads(1):
             torch.manual_seed(0)
-            network, path, inputs = models.build(name)[0].eval(), Path(folder) / "n.onnx", models.example(name, batch)
+            network, path, inputs = (
+                models.build(name)[0].eval(),
+                Path(folder) / "n.onnx",
+                models.example(name, batch),
+            )
             export.to_onnx(network, models.example(name, 2), path)
             rows = [one_race(network, path, inputs, plan) for _ in range(fresh)]
         for engine in ("onnxruntime", "openvino"):
@@ -198,11 +235,19 @@ def flips(figures, options):
 
 
 def one_race(network, path, inputs, plan):
-    """Both engines against eager, all of them new sessions; a second copy of the network is the null arm."""
-    first, again = (engines.load("eager", copy.deepcopy(network), inputs, threads=1) for _ in range(2))
+    """Both engines against eager, all of them new sessions; a second copy of the network is the
+    null arm.
+    """
+    first, again = (
+        engines.load("eager", copy.deepcopy(network), inputs, threads=1) for _ in range(2)
+    )
     arms = {"eager": first}
-    arms |= {name: engines.load(name, path, inputs, threads=1) for name in ("onnxruntime", "openvino")}
-    return compare(arms, second_session=again, inputs=[inputs], tolerance=1e-2, device="cpu", plan=plan)
+    arms |= {
+        name: engines.load(name, path, inputs, threads=1) for name in ("onnxruntime", "openvino")
+    }
+    return compare(
+        arms, second_session=again, inputs=[inputs], tolerance=1e-2, device="cpu", plan=plan
+    )
 
 
 @contextmanager

@@ -1,13 +1,15 @@
-"""INT8 on networks of today, beside the tools people use: what is lost, what runs in integers, how fast it is.
+"""INT8 on networks of today, beside the tools people use: what is lost, what runs in integers, how
+fast it is.
 
     python benchmarks/quantization.py [--quick] [--only NAME]
 
-About an hour and a quarter on one thread; `--quick` under a minute, with two small networks. Each network is quantized
-plainly, and by `--keep auto` (`automatic`), which leaves in float what it takes to hold the limit; beside them stand,
-on the same calibration data, `onnxruntime.quantization`, and NNCF where it is installed. What is lost is that of the
-file as it is written, with its paired 95 % interval: right answers, and other answers where no labels are known. No
-network was trained on the images it is judged or tested on, but MiniLM may have met its texts, and the decoder the
-paragraphs that its ranges are observed on.
+About an hour and a quarter on one thread; `--quick` under a minute, with two small networks. Each
+network is quantized plainly, and by `--keep auto` (`automatic`), which leaves in float what it
+takes to hold the limit; beside them stand, on the same calibration data,
+`onnxruntime.quantization`, and NNCF where it is installed. What is lost is that of the file as it
+is written, with its paired 95 % interval: right answers, and other answers where no labels are
+known. No network was trained on the images it is judged or tested on, but MiniLM may have met its
+texts, and the decoder the paragraphs that its ranges are observed on.
 Speed: `quantization_speed.py`.
 """
 
@@ -32,17 +34,23 @@ from labkit.quantize import Limit, all_outputs, automatic, float_nodes, observe,
 from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.sensitivity import multiply_adds_by_node
 
-POINTS, LEAST_IN_INT8 = 0.5, 80  # at most so many points of other answers, with at least so many % in INT8
+# at most so many points of other answers, with at least so many % in INT8
+POINTS, LEAST_IN_INT8 = 0.5, 80
 AGREEMENT = 99  # % of nearest neighbours kept, for sentence vectors
-MOVING = ("Flatten", "Gather", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")  # integers stay such
+# integers stay such
+MOVING = ("Flatten", "Gather", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 QUICK = ("cnn-medium", "gru")
 CASES |= FOREIGN
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="two small networks: under a minute")
-    parser.add_argument("--only", choices=CASES, metavar="NAME", help="one network: " + ", ".join(CASES))
+    parser.add_argument(
+        "--only", choices=CASES, metavar="NAME", help="one network: " + ", ".join(CASES)
+    )
     options, figures = parser.parse_args(), Figures()
     warnings.filterwarnings("ignore")
     for name, make in CASES.items():
@@ -58,7 +66,11 @@ def one(figures, make, name, folder, quick):
     whole = all_outputs(case.path, case.tested)
     exact = first(whole)
     if case.tested.labels is not None:
-        figures.add(f"{name}_accuracy", 100 * np.mean(exact.argmax(case.axis) == case.tested.labels), unit="%")
+        figures.add(
+            f"{name}_accuracy",
+            100 * np.mean(exact.argmax(case.axis) == case.tested.labels),
+            unit="%",
+        )
     files = {"plain": static(case.path, folder / "plain.onnx", case.seen)}
     for peer in PEERS[:1] if quick else PEERS:
         try:
@@ -89,7 +101,10 @@ def first(outputs):
 
 
 def ours(figures, case, whole, path, **recipe):
-    """What `--keep auto` makes of it: its targets are those of the command. The path, or None where it is refused."""
+    """What `--keep auto` makes of it: its targets are those of the command.
+
+    The path, or None where it is refused.
+    """
     way = path.stem
     limit = Limit(points=POINTS, labels=case.tested.labels is not None, axis=case.axis)
     if case.vectors:
@@ -101,19 +116,23 @@ def ours(figures, case, whole, path, **recipe):
         figures.add(f"{case.name}_{way}_in_int8", 0, at_least=LEAST_IN_INT8, unit="%")
         return None
     share = (100 - AGREEMENT if case.vectors else POINTS) / 100
-    slack = 200 * np.sqrt(share * (1 - share) / case.tested.count)  # two standard errors of a count of so many
+    # two standard errors of a count of so many
+    slack = 200 * np.sqrt(share * (1 - share) / case.tested.count)
     told(figures, case, way, whole, all_outputs(path, case.tested), slack)
     reasons, share, _ = float_nodes(path)
     figures.add(f"{case.name}_{way}_in_int8", 100 * share, at_least=LEAST_IN_INT8, unit="%")
     for node, reason in list(reasons.items())[:3]:
         print(f"#     in float: {node}: {reason}")
     figures.add(f"{case.name}_{way}_nodes_in_float", len(reasons))
-    figures.add(f"{case.name}_{way}_size", 100 * path.stat().st_size / case.path.stat().st_size, unit="%")
+    figures.add(
+        f"{case.name}_{way}_size", 100 * path.stat().st_size / case.path.stat().st_size, unit="%"
+    )
     return path
 
 
 def told(figures, case, way, whole, answers, slack=None):
-    """SQNR of each output, right answers lost and other ones in points; or nearest neighbours kept in per cent.
+    """SQNR of each output, right answers lost and other ones in points; or nearest neighbours kept
+    in per cent.
 
     slack  what a sample of this size may lie off the target; None: no target
     """
@@ -122,19 +141,36 @@ def told(figures, case, way, whole, answers, slack=None):
         figures.add(name, sqnr_db(whole[output], answers[output]), unit="dB")
     exact, found = first(whole), first(answers)
     changed, labels = changes(case, exact, found), case.tested.labels
-    least, most = ({}, {}) if slack is None else ({"at_least": AGREEMENT - slack}, {"at_most": POINTS + slack})
+    least, most = (
+        ({}, {})
+        if slack is None
+        else ({"at_least": AGREEMENT - slack}, {"at_most": POINTS + slack})
+    )
     if case.vectors:
-        with_interval(figures, f"{case.name}_{way}_same_nearest", changed, np.zeros(len(changed)), unit="%", **least)
+        with_interval(
+            figures,
+            f"{case.name}_{way}_same_nearest",
+            changed,
+            np.zeros(len(changed)),
+            unit="%",
+            **least,
+        )
         return
     others = {} if labels is not None else most
-    with_interval(figures, f"{case.name}_{way}_other_answers", np.zeros(len(changed)), changed, **others)
+    with_interval(
+        figures, f"{case.name}_{way}_other_answers", np.zeros(len(changed)), changed, **others
+    )
     if labels is not None:
         less = lost(case, exact, found)
-        with_interval(figures, f"{case.name}_{way}_right_answers_lost", np.zeros(len(less)), less, **most)
+        with_interval(
+            figures, f"{case.name}_{way}_right_answers_lost", np.zeros(len(less)), less, **most
+        )
 
 
 def changes(case, exact, found):
-    """(N,) how much each item's answer has changed, 0 to 1: another class, or other nearest neighbours."""
+    """(N,) how much each item's answer has changed, 0 to 1: another class, or other nearest
+    neighbours.
+    """
     if case.vectors:
         return 1 - text.agreement(torch.from_numpy(exact), torch.from_numpy(found))
     return by_item(exact.argmax(case.axis) != found.argmax(case.axis))
@@ -154,14 +190,18 @@ def lost(case, exact, found):
 
 
 def with_interval(figures, name, before, after, *, unit="points", **target):
-    """A figure for the mean of `after - before`, both (N,), in hundredths; in "%": for 100 plus that."""
+    """A figure for the mean of `after - before`, both (N,), in hundredths; in "%": for 100 plus
+    that.
+    """
     change, whole = 100 * bootstrap_paired(before, after), 100 * (unit == "%")
     figures.add(name, whole + change.median, unit=unit, **target)
     print(f"#     95 % interval {whole + change.low:.2f} to {whole + change.high:.2f} {unit}")
 
 
 def share_in_int8(path, data):
-    """Share of the multiply-adds, 0 to 1, of the nodes of a file that read two factors from integers."""
+    """Share of the multiply-adds, 0 to 1, of the nodes of a file that read two factors from
+    integers.
+    """
     model = onnx.load(path)
     work = multiply_adds_by_node(model, observe(model, data.first(64)))
     back = set()
@@ -173,9 +213,13 @@ def share_in_int8(path, data):
 
 
 def beside_the_best(figures, case, exact, found):
-    """As much in INT8: how much more ours loses than the peer that loses least; 0 must be possible."""
+    """As much in INT8: how much more ours loses than the peer that loses least; 0 must be
+    possible.
+    """
     losses = {way: lost(case, exact, answers) for way, answers in found.items()}
-    best = min((way for way in losses if way in PEERS), key=lambda way: losses[way].mean(), default=None)
+    best = min(
+        (way for way in losses if way in PEERS), key=lambda way: losses[way].mean(), default=None
+    )
     if best is not None:
         more = 100 * bootstrap_paired(losses[best], losses["plain"])
         figures.add(f"{case.name}_plain_loses_more_than_{best}", more.median, unit="points")

@@ -1,4 +1,5 @@
-"""Networks of the kinds that are not one picture, one class: more rows of `quantization.py`, trained here in a minute.
+"""Networks of the kinds that are not one picture, one class: more rows of `quantization.py`,
+trained here in a minute.
 
 two-outputs  a class, and where the middle of the clothes lies
 unet         a class for each pixel: skip connections, transposed convolutions
@@ -24,7 +25,9 @@ PAST, TEXTS = 32, 32  # tokens in the cache; texts in a batch
 
 
 def conv(inner, outer, **more):
-    return nn.Sequential(nn.Conv2d(inner, outer, 3, padding=1, **more), nn.BatchNorm2d(outer), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(inner, outer, 3, padding=1, **more), nn.BatchNorm2d(outer), nn.ReLU()
+    )
 
 
 class TwoOutputs(nn.Module):
@@ -32,7 +35,9 @@ class TwoOutputs(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(conv(1, 16), nn.MaxPool2d(2), conv(16, 32), nn.MaxPool2d(2), conv(32, 64))
+        self.body = nn.Sequential(
+            conv(1, 16), nn.MaxPool2d(2), conv(16, 32), nn.MaxPool2d(2), conv(32, 64)
+        )
         self.head, self.middle = nn.Linear(64, 10), nn.Linear(64 * 49, 2)
 
     def forward(self, x):
@@ -46,7 +51,9 @@ class UNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.down = nn.ModuleList([conv(1, 16), conv(16, 32), conv(32, 64)])
-        self.up = nn.ModuleList([nn.ConvTranspose2d(64, 32, 2, stride=2), nn.ConvTranspose2d(32, 16, 2, stride=2)])
+        self.up = nn.ModuleList(
+            [nn.ConvTranspose2d(64, 32, 2, stride=2), nn.ConvTranspose2d(32, 16, 2, stride=2)]
+        )
         self.join = nn.ModuleList([conv(64, 32), conv(32, 16)])
         self.head = nn.Conv2d(16, 11, 1)
 
@@ -61,12 +68,19 @@ class UNet(nn.Module):
 
 
 class Detector(nn.Module):
-    """(N, 1, 56, 56) -> (N, 16, 11) classes of the cells, 0 is nothing; (N, 16, 4) middle and size of their boxes."""
+    """(N, 1, 56, 56) -> (N, 16, 11) classes of the cells, 0 is nothing; (N, 16, 4) middle and
+    size of their boxes.
+    """
 
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(conv(1, 16, stride=2), conv(16, 32, stride=2), conv(32, 64, stride=2))
-        self.cells, self.head = nn.Sequential(nn.Conv2d(64, 96, 4), nn.BatchNorm2d(96), nn.ReLU()), nn.Conv2d(96, 15, 1)
+        self.body = nn.Sequential(
+            conv(1, 16, stride=2), conv(16, 32, stride=2), conv(32, 64, stride=2)
+        )
+        self.cells, self.head = (
+            nn.Sequential(nn.Conv2d(64, 96, 4), nn.BatchNorm2d(96), nn.ReLU()),
+            nn.Conv2d(96, 15, 1),
+        )
 
     def forward(self, x):
         found = self.head(self.cells(self.body(x))).flatten(2).transpose(1, 2)
@@ -93,11 +107,16 @@ def by_pixel(images, labels):
 
 
 def in_cells(images, labels):
-    """(pictures of a third as many scenes of three clothes, class of each cell, box of each cell)"""
+    """(pictures of a third as many scenes of three clothes, class of each cell, box of each
+    cell)
+    """
     dice, count = torch.Generator().manual_seed(0), len(images) // 3
     small = F.interpolate(images, size=SMALL, mode="bilinear")
     scenes, wide = torch.zeros(count, 1, SIDE, SIDE), SIDE // CELLS
-    classes, boxes = torch.zeros(count, CELLS**2, dtype=torch.int64), torch.zeros(count, CELLS**2, 4)
+    classes, boxes = (
+        torch.zeros(count, CELLS**2, dtype=torch.int64),
+        torch.zeros(count, CELLS**2, 4),
+    )
     for place in range(3 * count):
         scene, corner = place % count, torch.randint(SIDE - SMALL + 1, (2,), generator=dice)
         middle = corner + SMALL // 2
@@ -112,19 +131,27 @@ def in_cells(images, labels):
 
 
 def fitted(network, images, labels, further=None):
-    """Train for a few epochs: the cross-entropy of the first output (classes along `axis`), and the rest by squares."""
+    """Train for a few epochs: the cross-entropy of the first output (classes along `axis`), and
+    the rest by squares.
+    """
     optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
     steps = EPOCHS * (len(images) // 32)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
     dice = torch.Generator().manual_seed(0)
     for _ in range(EPOCHS):
         for part in torch.randperm(len(images), generator=dice).split(32)[: steps // EPOCHS]:
-            first, *others = found if isinstance(found := network(images[part]), tuple) else (found,)
+            first, *others = (
+                found if isinstance(found := network(images[part]), tuple) else (found,)
+            )
             classes = first.flatten(0, 1) if first.ndim == 3 else first
-            loss = F.cross_entropy(classes, labels[part].flatten() if first.ndim == 3 else labels[part])
+            loss = F.cross_entropy(
+                classes, labels[part].flatten() if first.ndim == 3 else labels[part]
+            )
             for other in others:
                 known = labels[part].flatten() > 0 if first.ndim == 3 else slice(None)
-                loss = loss + F.mse_loss(other.flatten(0, -2)[known], further[part].flatten(0, -2)[known])
+                loss = loss + F.mse_loss(
+                    other.flatten(0, -2)[known], further[part].flatten(0, -2)[known]
+                )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -137,7 +164,8 @@ def shared_out(images, labels):
     parts = np.cumsum([SEEN, min(JUDGED, len(images) // 3)])
     found = zip(np.split(images.numpy(), parts), np.split(labels.numpy(), parts), strict=True)
     return [
-        Calibration(tuple(x[at : at + 32] for at in range(0, len(x), 32)), "fashion-mnist test", y) for x, y in found
+        Calibration(tuple(x[at : at + 32] for at in range(0, len(x), 32)), "fashion-mnist test", y)
+        for x, y in found
     ]
 
 
@@ -162,7 +190,10 @@ def decoder(name, folder, quick):
     """The decoder, asked for one more byte of a text whose beginning is in its cache."""
     network = trained("decoder-small")[0]
     path = to_onnx_with_cache(network, folder / "fp32.onnx")
-    texts = [load("course-text", split).text.long().unfold(0, PAST + 2, 17) for split in ("train", "test")]
+    texts = [
+        load("course-text", split).text.long().unfold(0, PAST + 2, 17)
+        for split in ("train", "test")
+    ]
     opened = export.session(path)
     nothing = np.zeros((len(network.layers), TEXTS, network.groups, 0, network.size), np.float32)
 
@@ -170,13 +201,22 @@ def decoder(name, folder, quick):
         rows = rows[: len(rows) // TEXTS * TEXTS].numpy()
         batches = []
         for part in np.split(rows, len(rows) // TEXTS):
-            _, keys, values = opened.run(None, {"tokens": part[:, :PAST], "keys": nothing, "values": nothing})
+            _, keys, values = opened.run(
+                None, {"tokens": part[:, :PAST], "keys": nothing, "values": nothing}
+            )
             batches.append({"tokens": part[:, PAST : PAST + 1], "keys": keys, "values": values})
         return Calibration(tuple(batches), "course-text", rows[:, PAST + 1 :])
 
-    held = texts[1][torch.randperm(len(texts[1]), generator=torch.Generator().manual_seed(0))][: JUDGED + TESTED]
+    held = texts[1][torch.randperm(len(texts[1]), generator=torch.Generator().manual_seed(0))][
+        : JUDGED + TESTED
+    ]
     return Case(
-        name, path, steps(texts[0][:SEEN]), steps(held[: len(held) // 3]), steps(held[len(held) // 3 :]), axis=2
+        name,
+        path,
+        steps(texts[0][:SEEN]),
+        steps(held[: len(held) // 3]),
+        steps(held[len(held) // 3 :]),
+        axis=2,
     )
 
 

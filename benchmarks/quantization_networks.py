@@ -1,7 +1,8 @@
 """The networks of `quantization.py`, each as a file with three parts of its data.
 
-Their weights are trained here for one or two minutes at most, but those of the VGG, which comes trained, and those of
-MiniLM, which are real. So other answers count, not the accuracy of a published network.
+Their weights are trained here for one or two minutes at most, but those of the VGG, which comes
+trained, and those of MiniLM, which are real. So other answers count, not the accuracy of a
+published network.
 """
 
 from dataclasses import dataclass
@@ -58,7 +59,14 @@ def vision_transformer():
     """4 layers of width 96 on 16 patches: (N, 3, 32, 32) -> (N, 10)."""
     import torchvision
 
-    sizes = {"image_size": 32, "patch_size": 8, "num_layers": 4, "num_heads": 4, "hidden_dim": 96, "mlp_dim": 384}
+    sizes = {
+        "image_size": 32,
+        "patch_size": 8,
+        "num_layers": 4,
+        "num_heads": 4,
+        "hidden_dim": 96,
+        "mlp_dim": 384,
+    }
     return torchvision.models.VisionTransformer(**sizes, num_classes=10)
 
 
@@ -90,14 +98,18 @@ def trained(name, folder, quick):
     else:
         images = load("fashion-mnist", "train", limit=2000 if quick else IMAGES.get(name, 5000))
         fit_images(network, images, channels, side)
-    path = export.to_onnx(network.eval(), torch.zeros(2, channels, side, side), folder / "fp32.onnx")
+    path = export.to_onnx(
+        network.eval(), torch.zeros(2, channels, side, side), folder / "fp32.onnx"
+    )
     new = pictures(load("fashion-mnist", "test").subset(SEEN + JUDGED + TESTED), side, channels)
     others = new.after(SEEN)  # the network was trained on none of them
     return Case(name, path, new.first(SEEN), others.first(JUDGED), others.after(JUDGED))
 
 
 def fit_images(network, images, channels, side):
-    """Train for one epoch; the rate ends at 0, so that the averages of batch norm fit the weights."""
+    """Train for one epoch; the rate ends at 0, so that the averages of batch norm fit the
+    weights.
+    """
     form = {"memory_format": torch.channels_last}  # several times faster with grouped convolutions
     network.to(**form)
     batches = list(images.batches(32, seed=0, size=side))
@@ -105,7 +117,9 @@ def fit_images(network, images, channels, side):
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=len(batches))
     for part, labels in batches:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(network(part.expand(-1, channels, -1, -1).contiguous(**form)), labels).backward()
+        nn.functional.cross_entropy(
+            network(part.expand(-1, channels, -1, -1).contiguous(**form)), labels
+        ).backward()
         optimizer.step()
         schedule.step()
 
@@ -120,25 +134,38 @@ def pictures(images, side, channels):
 def sentences(name, folder, quick):
     """MiniLM with its real weights, on the paragraphs of the course."""
     tokens, labels = paragraphs()
-    path = export.to_onnx(models.build(name)[0].eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx")
-    return Case(name, path, *read(tokens, labels, slice(96), slice(96, 224), slice(224, 624)), vectors=True)
+    path = export.to_onnx(
+        models.build(name)[0].eval(), torch.from_numpy(tokens[:2]), folder / "fp32.onnx"
+    )
+    return Case(
+        name, path, *read(tokens, labels, slice(96), slice(96, 224), slice(224, 624)), vectors=True
+    )
 
 
 def paragraphs():
-    """((N, TOKENS) int64, (N,) 1 for the second half of the lessons): the course's paragraphs in random order."""
+    """((N, TOKENS) int64, (N,) 1 for the second half of the lessons): the course's paragraphs in
+    random order.
+    """
     held = text.paragraphs()
     rows = minilm.tokens([each.text for each in held], longest=TOKENS)
     order = np.random.default_rng(0).permutation(len(rows))
-    return text.padded(rows, TOKENS).numpy()[order], np.array([each.lesson >= "12" for each in held], np.int64)[order]
+    return text.padded(rows, TOKENS).numpy()[order], np.array(
+        [each.lesson >= "12" for each in held], np.int64
+    )[order]
 
 
 def read(tokens, labels, *parts):
     """Each part as a `Calibration` of batches of about 32."""
     found = [(tokens[part], labels[part]) for part in parts]
     source = "paragraphs of the course"
-    return [Calibration(tuple(np.array_split(some, len(some) // 32)), source, right) for some, right in found]
+    return [
+        Calibration(tuple(np.array_split(some, len(some) // 32)), source, right)
+        for some, right in found
+    ]
 
 
 CASES = dict.fromkeys(("cnn-medium", "gru", "mobilenet-mini", "shufflenet-mini", "vit"), trained)
-CASES |= dict.fromkeys(("resnet18", "vgg-medium", "mobilenet_v3_small", "shufflenet_v2_x0_5"), trained)
+CASES |= dict.fromkeys(
+    ("resnet18", "vgg-medium", "mobilenet_v3_small", "shufflenet_v2_x0_5"), trained
+)
 CASES |= {"minilm": sentences}

@@ -1,7 +1,8 @@
 """Other tools for INT8 after training, as `quantization.py` asks them: (file, where to, batches).
 
-Each has its own defaults for a file that TensorRT or OpenVINO shall read, and the same calibration data. Each runs in a
-process of its own, so that nothing it changes reaches the next. NNCF is installed by
+Each has its own defaults for a file that TensorRT or OpenVINO shall read, and the same calibration
+data. Each runs in a process of its own, so that nothing it changes reaches the next. NNCF is
+installed by
 `pip install -e '.[peers]'`; it is no part of the course.
 """
 
@@ -18,8 +19,15 @@ from labkit.quantize import prepared
 
 
 def onnxruntime(path, dst, batches):
-    """`onnxruntime.quantization.quantize_static`: Q/DQ nodes, min-max, a grid for each channel of the weights."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    """`onnxruntime.quantization.quantize_static`: Q/DQ nodes, min-max, a grid for each channel
+    of the weights.
+    """
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
 
     model = prepared(path)
     name = model.graph.input[0].name
@@ -34,7 +42,9 @@ def onnxruntime(path, dst, batches):
 
     with warnings.catch_warnings(action="ignore"):
         types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-        quantize_static(model, dst, Reader(), quant_format=QuantFormat.QDQ, per_channel=True, **types)
+        quantize_static(
+            model, dst, Reader(), quant_format=QuantFormat.QDQ, per_channel=True, **types
+        )
 
 
 def nncf(path, dst, batches):
@@ -43,7 +53,8 @@ def nncf(path, dst, batches):
 
     model = onnx.load(path)
     name = model.graph.input[0].name
-    singles = [example[None] for batch in batches for example in batch]  # it takes the mean of their ranges
+    # it takes the mean of their ranges
+    singles = [example[None] for batch in batches for example in batch]
     dataset = library.Dataset(singles, lambda example: {name: example})
     with contextlib.redirect_stdout(io.StringIO()):
         onnx.save(library.quantize(model, dataset), dst)

@@ -1,7 +1,9 @@
-"""The speed part of `quantization.py`: INT8 against fp32 and against the best peer, in the engines of a CPU.
+"""The speed part of `quantization.py`: INT8 against fp32 and against the best peer, in the engines
+of a CPU.
 
-Batch 1, ten calls at a time, one thread, in interleaved pairs. Ours is the file of `--keep auto` with the integers that
-the engine wants (`--recipe`). An engine that answers something else than a file means is not timed with it.
+Batch 1, ten calls at a time, one thread, in interleaved pairs. Ours is the file of `--keep auto`
+with the integers that the engine wants (`--recipe`). An engine that answers something else than a
+file means is not timed with it.
 """
 
 import torch
@@ -26,9 +28,18 @@ def speed(figures, case, exact, files, *, seconds):
     """
     batch = torch.from_numpy(next(iter(case.tested.batches)))
     for engine in ENGINES:
-        ours, some = OURS + engine, {way: path for way, path in files.items() if way in (*PEERS, OURS + engine)}
-        served = {way: found for way, path in some.items() if (found := faithful(figures, case, engine, path, batch))}
-        quality = {way: sqnr_db(exact[: len(batch)], run(batch).numpy()) for way, run in served.items()}
+        ours, some = (
+            OURS + engine,
+            {way: path for way, path in files.items() if way in (*PEERS, OURS + engine)},
+        )
+        served = {
+            way: found
+            for way, path in some.items()
+            if (found := faithful(figures, case, engine, path, batch))
+        }
+        quality = {
+            way: sqnr_db(exact[: len(batch)], run(batch).numpy()) for way, run in served.items()
+        }
         best = max((way for way in served if way != ours), key=quality.get, default=None)
         arms = {way: served[way] for way in (ours, best) if way in served}
         if arms:
@@ -42,7 +53,9 @@ def speed(figures, case, exact, files, *, seconds):
 
 
 def faithful(figures, case, engine, path, batch):
-    """A file in an engine, or None where the engine cannot run it or answers something else than it means."""
+    """A file in an engine, or None where the engine cannot run it or answers something else than
+    it means.
+    """
     name = f"{case.name} {path.stem} in {engine}"
     try:
         served = engines.load(engine, path, batch[:1], precision="int8", threads=1)

@@ -1,4 +1,5 @@
-"""What the runner promises: fast enough for a first look, and nothing lost or left behind when it is killed.
+"""What the runner promises: fast enough for a first look, and nothing lost or left behind when it
+is killed.
 
     python benchmarks/run.py [--quick]
 
@@ -18,22 +19,34 @@ from writers import write_rows_with_kills
 
 from labkit.files import root
 
-IMPORT = "import time; begun = time.perf_counter(); import labkit; print(time.perf_counter() - begun)"
+IMPORT = (
+    "import time; begun = time.perf_counter(); import labkit; print(time.perf_counter() - begun)"
+)
 
 
 def import_seconds(times):
     """Median seconds that `import labkit` adds to a fresh interpreter."""
-    return statistics.median(float(subprocess.check_output([sys.executable, "-c", IMPORT])) for _ in range(times))
+    return statistics.median(
+        float(subprocess.check_output([sys.executable, "-c", IMPORT])) for _ in range(times)
+    )
 
 
 def exit_figures(figures, folder, *, forms):
     """Ways to leave a notebook early: none may count as passed, and each must give its reason."""
-    cells = {f"{number:02}_{name}": drills.EARLY_EXITS[name][0] for number, name in enumerate(forms)}
+    cells = {
+        f"{number:02}_{name}": drills.EARLY_EXITS[name][0] for number, name in enumerate(forms)
+    }
     drills.write_workbook(folder, cells)
     drills.start_batch(folder, cell_deadline_s=8).wait()
     attempts = drills.attempts(folder)
-    explained = sum(drills.EARLY_EXITS[row.notebook[3:]][1] in (row.reason or "") for row in attempts)
-    figures.add("early_exit_forms_counted_passed", sum(row.status == "passed" for row in attempts), at_most=0)
+    explained = sum(
+        drills.EARLY_EXITS[row.notebook[3:]][1] in (row.reason or "") for row in attempts
+    )
+    figures.add(
+        "early_exit_forms_counted_passed",
+        sum(row.status == "passed" for row in attempts),
+        at_most=0,
+    )
     figures.add("early_exit_forms_explained", explained, at_least=len(forms))
 
 
@@ -76,11 +89,17 @@ def main():
     figures = Figures()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        figures.add("import_labkit_seconds", import_seconds(3 if quick else 9), at_most=0.2, unit="s")
+        figures.add(
+            "import_labkit_seconds", import_seconds(3 if quick else 9), at_most=0.2, unit="s"
+        )
         if not quick:  # in a quick check these two notebooks alone would take the minute
             figures.lesson("00", "01", at_most=90)
-        ledger_figures(figures, folder / "rows", rows=60 if quick else 500, kills=3 if quick else 16)
-        exit_figures(figures, folder / "exits", forms=tuple(drills.EARLY_EXITS)[: 3 if quick else None])
+        ledger_figures(
+            figures, folder / "rows", rows=60 if quick else 500, kills=3 if quick else 16
+        )
+        exit_figures(
+            figures, folder / "exits", forms=tuple(drills.EARLY_EXITS)[: 3 if quick else None]
+        )
         kill_figures(figures, folder / "kills", kills=2 if quick else 30)
         data_figures(figures, folder / "data")
     figures.exit()

@@ -1,9 +1,10 @@
-"""The capstone against its targets: cheats caught, hostile files refused, the same medal every time.
+"""The capstone against its targets: cheats caught, hostile files refused, the same medal every
+time.
 
     python benchmarks/ship.py [--quick] [--only cheats|hostile|medals|busy|gold|lesson]
 
-Full: about ten minutes on two quiet cores. Quick: under a minute on such a machine, with fewer scorings, and without
-gold and the lesson.
+Full: about ten minutes on two quiet cores. Quick: under a minute on such a machine, with fewer
+scorings, and without gold and the lesson.
 """
 
 import argparse
@@ -41,20 +42,26 @@ BUSY = "while True: pass"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer scorings, nothing trained for long")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer scorings, nothing trained for long"
+    )
     parser.add_argument("--only", choices=PARTS, help="one part")
     options, figures = parser.parse_args(), Figures()
     warnings.filterwarnings("ignore")
     with tempfile.TemporaryDirectory() as folder:
         for name, part in PARTS.items():
-            if options.only == name or (options.only is None and not (options.quick and name in ("gold", "lesson"))):
+            if options.only == name or (
+                options.only is None and not (options.quick and name in ("gold", "lesson"))
+            ):
                 figures.part(name, part, Path(folder), options.quick)
     figures.exit()
 
 
 def refused(figures, folder, kind, files):
     """Each file without a medal and with the right reason."""
-    submissions = [Submission(path, name=name) for name, path in ship_cheats.make_all(files, folder).items()]
+    submissions = [
+        Submission(path, name=name) for name, path in ship_cheats.make_all(files, folder).items()
+    ]
     refused_with_the_reason = 0
     medals_given = 0
     for result in score(submissions, size=ExamSize(images=250, rounds=140)):
@@ -74,24 +81,43 @@ def cheats(figures, folder, quick):
 
 
 def hostile(figures, folder, quick):
-    """Files that would fill the memory, run for ever or read other files; the ONNX gate's own are in deploy.py."""
+    """Files that would fill the memory, run for ever or read other files; the ONNX gate's own
+    are in deploy.py.
+    """
     refused(figures, folder, "hostile_files", ship_cheats.HOSTILE)
 
 
 def recipe(folder, *, share, images, epochs, name, rank=0):
     """A file by channels, thin layers of a rank, healing by distillation, and INT8."""
-    whole, train = trained()[0].to(memory_format=torch.channels_last), load("fashion-mnist", "train", limit=images)
+    whole, train = (
+        trained()[0].to(memory_format=torch.channels_last),
+        load("fashion-mnist", "train", limit=images),
+    )
     example = torch.zeros(1, 1, 28, 28)
     small = compress.without_channels(whole, example, share, scope="layer")
     if rank:
         position = [isinstance(layer, torch.nn.Linear) for layer in small].index(True)
         small[position] = thin(small[position], rank)
-    settings = {"epochs": epochs, "batch": 32, "learning_rate": 3e-3, "weight_decay": 0.0, "channels_last": True}
+    settings = {
+        "epochs": epochs,
+        "batch": 32,
+        "learning_rate": 3e-3,
+        "weight_decay": 0.0,
+        "channels_last": True,
+    }
     with using_threads(1):
         teacher = Distillation(copy.deepcopy(whole), remember=True)
-        fit(small.train(), train, TrainConfig(**settings), device="cpu", hooks={"loss": Loss(teacher)})
+        fit(
+            small.train(),
+            train,
+            TrainConfig(**settings),
+            device="cpu",
+            hooks={"loss": Loss(teacher)},
+        )
     path = to_onnx(small.eval(), example, folder / f"{name}.onnx")
-    return without_notes(static(path, folder / f"{name}-int8.onnx", train.subset(256), recipe="onnxruntime"))
+    return without_notes(
+        static(path, folder / f"{name}-int8.onnx", train.subset(256), recipe="onnxruntime")
+    )
 
 
 def without_notes(path):
@@ -107,15 +133,23 @@ def without_notes(path):
 def thin(layer, rank):
     """A linear layer without bias as two thin ones."""
     U, S, V = torch.linalg.svd(layer.weight.detach(), full_matrices=False)
-    first, second = torch.nn.Linear(V.shape[1], rank, bias=False), torch.nn.Linear(rank, len(U), bias=False)
-    first.weight.data, second.weight.data = (S[:rank, None] * V[:rank]).contiguous(), U[:, :rank].contiguous()
+    first, second = (
+        torch.nn.Linear(V.shape[1], rank, bias=False),
+        torch.nn.Linear(rank, len(U), bias=False),
+    )
+    first.weight.data, second.weight.data = (
+        (S[:rank, None] * V[:rank]).contiguous(),
+        U[:, :rank].contiguous(),
+    )
     return torch.nn.Sequential(first, second)
 
 
 def honest(folder):
     """The file that the lesson hands in, made once."""
     path = folder / "honest-int8.onnx"
-    return path if path.exists() else recipe(folder, share=0.5, images=1024, epochs=2, name="honest")
+    return (
+        path if path.exists() else recipe(folder, share=0.5, images=1024, epochs=2, name="honest")
+    )
 
 
 def medals(figures, folder, quick):
@@ -149,7 +183,9 @@ def busy(figures, folder, quick):
 
 
 def gold(figures, folder, quick):
-    """Gold is hard, and can be reached: seven tenths of the channels gone, a thin layer, healed for longer."""
+    """Gold is hard, and can be reached: seven tenths of the channels gone, a thin layer, healed
+    for longer.
+    """
     result = one(recipe(folder, share=0.7, rank=32, images=8192, epochs=6, name="gold"), FULL)
     print(f"#     {result}")
     figures.add("gold_reached", result.medal == "gold", at_least=1)
@@ -160,7 +196,14 @@ def lesson(figures, folder, quick):
     figures.lesson("20", at_most=30)
 
 
-PARTS = {"cheats": cheats, "hostile": hostile, "medals": medals, "busy": busy, "gold": gold, "lesson": lesson}
+PARTS = {
+    "cheats": cheats,
+    "hostile": hostile,
+    "medals": medals,
+    "busy": busy,
+    "gold": gold,
+    "lesson": lesson,
+}
 
 if __name__ == "__main__":
     main()

@@ -1,10 +1,11 @@
-"""Seconds to an accuracy: the reference, a standard recipe and the course's best, one network, trained in turn.
+"""Seconds to an accuracy: the reference, a standard recipe and the course's best, one network,
+trained in turn.
 
     python benchmarks/speedrun.py [--quick] [--seeds 3] [--runs 3]
 
-Full: to 90 % of Fashion-MNIST, two to four minutes per seed and run on a quiet core. Quick: to 75 %, 15 s per run.
-Each recipe is as short as its mean accuracy allows (tried on other seeds). Each run draws other seeds: do the intervals
-of all runs say the same of the two targets?
+Full: to 90 % of Fashion-MNIST, two to four minutes per seed and run on a quiet core. Quick: to 75
+%, 15 s per run. Each recipe is as short as its mean accuracy allows (tried on other seeds). Each
+run draws other seeds: do the intervals of all runs say the same of the two targets?
 """
 
 import argparse
@@ -19,9 +20,21 @@ from labkit.measure.stats import mean_ratio
 
 # SGD with momentum, a rate of 0.1 down a cosine, batch 128, random crop and flip: main.py of
 # github.com/kuangliu/pytorch-cifar, with fewer epochs
-STANDARD = {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.1, "weight_decay": 5e-4, "schedule": "cosine"}
+STANDARD = {
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "learning_rate": 0.1,
+    "weight_decay": 5e-4,
+    "schedule": "cosine",
+}
 STANDARD |= {"batch": 128, "augment": True}
-BEST = {"optimizer": "adamw", "update": "fused", "learning_rate": 0.01, "schedule": "onecycle", "batch": 64}
+BEST = {
+    "optimizer": "adamw",
+    "update": "fused",
+    "learning_rate": 0.01,
+    "schedule": "onecycle",
+    "batch": 64,
+}
 BEST |= {"channels_last": True}
 LENGTHS = {  # of a race: what makes each recipe as long as it must be
     "lab": ({"images": 60_000, "epochs": 3}, {"images": 48_000, "label_smoothing": 0.1}),
@@ -32,7 +45,9 @@ LENGTHS = {  # of a race: what makes each recipe as long as it must be
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="an easier target, 15 s per run")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each recipe; an interval takes three")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="trainings of each recipe; an interval takes three"
+    )
     parser.add_argument("--runs", type=int, default=3, help="how often all of it is done")
     options, figures, said = parser.parse_args(), Figures(), []
     against = RACES["quick" if options.quick else "lab"]
@@ -43,14 +58,20 @@ def main():
 
 
 def speedrun(figures, against, count, said):
-    """Train all three in turn; the ratios of their seconds. What their intervals say of the targets goes to `said`."""
+    """Train all three in turn; the ratios of their seconds.
+
+    What their intervals say of the targets goes to `said`.
+    """
     shared = {"network": against.reference.network}
     both = zip(("standard", "best"), (STANDARD, BEST), LENGTHS[against.name], strict=True)
     recipes = [recipe_of({"name": name} | shared | how | length) for name, how, length in both]
     seeds = np.random.SeedSequence().generate_state(count) >> 1
     reference, standard, best = race(recipes, against, seeds=[int(each) for each in seeds])
     for each in (reference, standard, best):
-        seconds, right = np.mean(each.seconds or [np.nan]), 100 * np.mean(each.accuracies or [np.nan])
+        seconds, right = (
+            np.mean(each.seconds or [np.nan]),
+            100 * np.mean(each.accuracies or [np.nan]),
+        )
         print(f"# {each.name}: {seconds:.1f} s, {right:.2f} % right; {each.recipe.as_json()}")
         # a miss is published as a miss
         figures.add(f"{each.name}_right", right, at_least=100 * against.accuracy, unit="%")

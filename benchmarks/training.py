@@ -1,12 +1,15 @@
-"""What the training techniques cost and gain here: compile with bf16, ghost batch norm, LARS; more on a GPU.
+"""What the training techniques cost and gain here: compile with bf16, ghost batch norm, LARS; more
+on a GPU.
 
     python benchmarks/training.py [--quick] [--cpu-time] [--only step|ghost|lars|convnext]
-    python benchmarks/training.py --only tiny --images tiny-imagenet-200.zip [--epochs 5] [--record FILE.json]
+    python benchmarks/training.py --only tiny --images tiny-imagenet-200.zip [--epochs 5] [--record
+    FILE.json]
 
-Full: about ten minutes. Quick: under a minute. All ratios come from interleaved rounds of arms that compute the same:
-steps with a learning rate of 0, which do all the work and leave the weights alone. On a busy machine --cpu-time helps:
-one thread, and the time it was given instead of the time that passed. The part `tiny` trains the published network on
-Tiny-ImageNet, or on a subset of its zip: on two cores, 45 minutes for 16,000 images and five epochs.
+Full: about ten minutes. Quick: under a minute. All ratios come from interleaved rounds of arms that
+compute the same: steps with a learning rate of 0, which do all the work and leave the weights
+alone. On a busy machine --cpu-time helps: one thread, and the time it was given instead of the time
+that passed. The part `tiny` trains the published network on Tiny-ImageNet, or on a subset of its
+zip: on two cores, 45 minutes for 16,000 images and five epochs.
 """
 
 import argparse
@@ -27,7 +30,13 @@ from labkit import models
 from labkit.data import ImageSet
 from labkit.data._published import published
 from labkit.data._readers import tiny_imagenet
-from labkit.experiments.convnext_training import VARIANTS, one_step, order_of_turn, timed_step, training_arm
+from labkit.experiments.convnext_training import (
+    VARIANTS,
+    one_step,
+    order_of_turn,
+    timed_step,
+    training_arm,
+)
 from labkit.files import sha256
 from labkit.ledger._record import page_of, write_page
 from labkit.ledger.rows import Training
@@ -42,12 +51,22 @@ GHOSTS = 32
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller measurements, under a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer and smaller measurements, under a minute"
+    )
     parser.add_argument("--only", choices=PARTS, help="one part")
-    parser.add_argument("--cpu-time", action="store_true", help="one thread of the CPU, and its own time")
-    parser.add_argument("--images", type=Path, help="tiny: the zip of Tiny-ImageNet; without it the part is left out")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="one thread of the CPU, and its own time"
+    )
+    parser.add_argument(
+        "--images",
+        type=Path,
+        help="tiny: the zip of Tiny-ImageNet; without it the part is left out",
+    )
     parser.add_argument("--epochs", type=int, default=5, help="tiny: passes over its images")
-    parser.add_argument("--record", type=Path, help="tiny: keep what was found, as results of this machine")
+    parser.add_argument(
+        "--record", type=Path, help="tiny: keep what was found, as results of this machine"
+    )
     options, figures = parser.parse_args(), Figures()
     options.device = options.clock = devices.pick("cpu" if options.cpu_time else None)
     if options.cpu_time:
@@ -62,16 +81,26 @@ def main():
 def ratio_line(figures, name, row, **target):
     """One figure, and how sure it is."""
     figures.add(name, row.median, unit="x", **target)
-    print(f"# {row.low:.3f} to {row.high:.3f}, floor {row.floor:.3f}, {row.baseline_ms:.3g} to {row.arm_ms:.3g} ms")
+    print(
+        f"# {row.low:.3f} to {row.high:.3f}, floor {row.floor:.3f}, {row.baseline_ms:.3g} to "
+        f"{row.arm_ms:.3g} ms"
+    )
 
 
 # --- one training step ---
 
 
-def step_arm(model, x, y, *, compiled=False, amp=False, channels_last=False, tf32=False, fused=False):
-    """A function that does a training step of a copy of `model` with learning rate 0 and returns the loss."""
+def step_arm(
+    model, x, y, *, compiled=False, amp=False, channels_last=False, tf32=False, fused=False
+):
+    """A function that does a training step of a copy of `model` with learning rate 0 and returns
+    the loss.
+    """
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    model, x = copy.deepcopy(model).train().to(memory_format=layout), x.contiguous(memory_format=layout)
+    model, x = (
+        copy.deepcopy(model).train().to(memory_format=layout),
+        x.contiguous(memory_format=layout),
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=fused, foreach=not fused)
     network = torch.compile(model, dynamic=False) if compiled else model
 
@@ -87,24 +116,35 @@ def step(figures, options):
     """Compile and bf16 against eager fp32, on this device."""
     device, plan = options.device, Plan(seconds=4 if options.quick else 40)
     bf16 = devices.multiplies_bf16(device)
-    for name, batch in [("vgg-small", 64)] if options.quick else [("convnext-mini", 128), ("cnn-large", 64)]:
+    for name, batch in (
+        [("vgg-small", 64)] if options.quick else [("convnext-mini", 128), ("cnn-large", 64)]
+    ):
         model, x = models.build(name)[0].to(device), models.example(name, batch).to(device)
         y = torch.arange(batch, device=device) % 10
         make = partial(step_arm, model, x, y)
         arms = {"eager fp32": make(), "compile fp32": make(compiled=True)}
         if bf16 or not options.quick:  # without instructions for it, bf16 is emulated, slowly
             arms |= {"bf16": make(amp=True), "compile bf16": make(compiled=True, amp=True)}
-            arms |= {"compile bf16 channels_last": make(compiled=True, amp=True, channels_last=True, fused=True)}
+            arms |= {
+                "compile bf16 channels_last": make(
+                    compiled=True, amp=True, channels_last=True, fused=True
+                )
+            }
         arms |= {"compile fp32 channels_last": make(compiled=True, channels_last=True, fused=True)}
         found = compare(arms, tolerance=5e-2, device=options.clock, plan=plan)
         best = max(
-            filter(lambda arm: bf16 and "compile bf16" in arm, arms), key=lambda arm: found[arm].median, default=""
+            filter(lambda arm: bf16 and "compile bf16" in arm, arms),
+            key=lambda arm: found[arm].median,
+            default="",
         )
         for arm in list(arms)[1:]:
             goal = {"at_least": 2.5} if arm == best else {}
             ratio_line(figures, f"step_{name}_{arm}".replace(" ", "_"), found[arm], **goal)
         if not bf16:
-            print(f"# no target for bf16: this CPU has {' '.join(devices.cpu_isa())}, and no instructions for bf16")
+            print(
+                f"# no target for bf16: this CPU has {' '.join(devices.cpu_isa())}, and no "
+                "instructions for bf16"
+            )
 
 
 # --- ghost batch norm ---
@@ -140,7 +180,10 @@ def ghost(figures, options):
             norm, ghosted = (make(torch.compile(fn, dynamic=False)) for fn in (batch_norm, ghosts))
             found = measure({"norm": norm, "ghosts": ghosted})["ghosts"]
             figures.add(f"ghost_compiled_cost_{form}", 1 / found.median, at_most=1.05, unit="x")
-            print(f"# {1 / found.high:.3f} to {1 / found.low:.3f}, batch norm {found.baseline_ms:.3g} ms")
+            print(
+                f"# {1 / found.high:.3f} to {1 / found.low:.3f}, batch norm "
+                f"{found.baseline_ms:.3g} ms"
+            )
             found = measure({"norm": make(batch_norm), "ghosts": make(ghosts)})
             figures.add(f"ghost_eager_cost_{form}", 1 / found["ghosts"].median, unit="x")
             found = measure({"eager": make(ghosts), "compiled": ghosted})["compiled"]
@@ -148,9 +191,13 @@ def ghost(figures, options):
 
 
 def norm_inputs(size, layout, device):
-    """(images, weight, bias, slope): all ghosts alike, so that a ghost has the statistics of the batch: arms agree."""
+    """(images, weight, bias, slope): all ghosts alike, so that a ghost has the statistics of the
+    batch: arms agree.
+    """
     count, *rest = size
-    parts = (torch.randn(count // GHOSTS, *rest, device=device).repeat(GHOSTS, 1, 1, 1) for _ in range(2))
+    parts = (
+        torch.randn(count // GHOSTS, *rest, device=device).repeat(GHOSTS, 1, 1, 1) for _ in range(2)
+    )
     x, slope = (part.contiguous(memory_format=layout) for part in parts)
     weight, bias = (torch.rand(rest[0], device=device, requires_grad=True) for _ in range(2))
     return x.requires_grad_(), weight, bias, slope
@@ -182,7 +229,9 @@ def optimizer_arm(make, shapes, device):
 
 
 def lars(figures, options):
-    """A LARS step against SGD's and timm's, on 160 tensors: so small that calls decide, and as large as ResNet-50's."""
+    """A LARS step against SGD's and timm's, on 160 tensors: so small that calls decide, and as
+    large as ResNet-50's.
+    """
     from timm.optim import Lars
 
     device, plan = options.device, Plan(seconds=3 if options.quick else 20)
@@ -216,7 +265,10 @@ def convnext(figures, options, batch=128):
     if device.type == "cpu":
         print("# convnext: needs a GPU")
         return
-    model, x = models.build("convnext-homebrew")[0].to(device), models.example("convnext-homebrew", batch).to(device)
+    model, x = (
+        models.build("convnext-homebrew")[0].to(device),
+        models.example("convnext-homebrew", batch).to(device),
+    )
     make = partial(step_arm, model, x, torch.arange(batch, device=device))
     best = make(compiled=True, amp=True, channels_last=True, tf32=True, fused=True)
     arms = {"fp32": make(), "tf32": make(tf32=True), "amp": make(amp=True), "best": best}
@@ -224,7 +276,9 @@ def convnext(figures, options, batch=128):
     found = compare(arms, tolerance=5e-2, device=options.clock, plan=plan)
     ratio_line(figures, "convnext_best_against_fp32", found["best"], at_least=6)
     ratio_line(figures, "convnext_amp_against_fp32", found["amp"])
-    found = compare({"tf32": arms["tf32"], "best": best}, tolerance=5e-2, device=options.clock, plan=plan)
+    found = compare(
+        {"tf32": arms["tf32"], "best": best}, tolerance=5e-2, device=options.clock, plan=plan
+    )
     ratio_line(figures, "convnext_best_against_tf32", found["best"], at_least=2.5)
 
 
@@ -232,18 +286,31 @@ def convnext(figures, options, batch=128):
 
 
 def tiny(figures, options, batch=128):
-    """ConvNeXt-homebrew on Tiny-ImageNet at 64 x 64 (published: 224 x 224), four ways: seconds and accuracy."""
+    """ConvNeXt-homebrew on Tiny-ImageNet at 64 x 64 (published: 224 x 224), four ways: seconds
+    and accuracy.
+    """
     if options.images is None:
         print("# tiny: needs --images tiny-imagenet-200.zip, whole or a part in the same layout")
         return
     data, test = (_tiny_images(options.images, split) for split in ("train", "test"))
-    print(f"# {len(data):,} images, {len(test):,} to test on, batch {batch}, {torch.get_num_threads()} threads")
+    print(
+        f"# {len(data):,} images, {len(test):,} to test on, batch {batch}, "
+        f"{torch.get_num_threads()} threads"
+    )
     taken, right = _trained_in_turns(data, test, batch, options)
     # the first step of a way compiles: it counts as long as the others
-    seconds = {way: [len(times) * np.mean(times[1:]), *map(np.sum, rest)] for way, (times, *rest) in taken.items()}
+    seconds = {
+        way: [len(times) * np.mean(times[1:]), *map(np.sum, rest)]
+        for way, (times, *rest) in taken.items()
+    }
     seen = f"{data.name} at 64 x 64, {len(data):,} images, {options.epochs} epochs"
     network = "convnext-homebrew"
-    about = {"study": "convnext-tiny-imagenet", "model": network, "network": network, "dataset": seen}
+    about = {
+        "study": "convnext-tiny-imagenet",
+        "model": network,
+        "network": network,
+        "dataset": seen,
+    }
     about |= {"images": len(data)}
     about |= {"device": str(options.device), "threads": torch.get_num_threads(), "batch": batch}
     rows = []
@@ -251,7 +318,10 @@ def tiny(figures, options, batch=128):
         total = float(np.mean(seconds[way]))
         figures.add(f"tiny_epoch_{way}".replace(" ", ""), total, unit="s")
         figures.add(f"tiny_accuracy_{way}".replace(" ", ""), right[way])
-        print(f"# {mean_ratio(np.array(seconds['vanilla']), np.array(seconds[way]))} times as fast as vanilla")
+        print(
+            f"# {mean_ratio(np.array(seconds['vanilla']), np.array(seconds[way]))} "
+            "times as fast as vanilla"
+        )
         rows.append(Training(variant=way, total_s=total, accuracy=right[way], **about))
     if options.record:
         machine = devices.describe()
@@ -262,30 +332,47 @@ def tiny(figures, options, batch=128):
 
 
 def _tiny_images(path, split):
-    """A split of the zip as an ImageSet; a subset has another sha256 than the published file, and keeps its own."""
+    """A split of the zip as an ImageSet; a subset has another sha256 than the published file,
+    and keeps its own.
+    """
     entry, (images, labels, classes) = published("tiny-imagenet"), tiny_imagenet(split, path)
     about = {"name": entry.name, "mean": tuple(entry.mean), "std": tuple(entry.std)}
-    return ImageSet(images=images, labels=labels, classes=classes, split=split, digest=sha256(path), **about)
+    return ImageSet(
+        images=images, labels=labels, classes=classes, split=split, digest=sha256(path), **about
+    )
 
 
 def _trained_in_turns(data, test, batch, options):
-    """({way: [[seconds of each step] of each epoch]}, {way: accuracy, 0 to 1}): all begin with the same weights.
+    """({way: [[seconds of each step] of each epoch]}, {way: accuracy, 0 to 1}): all begin with the
+    same weights.
 
     The ways take each batch in turns: what else the machine does meets all of them.
     """
     torch.manual_seed(0)
     first = models.build("convnext-homebrew", classes=len(data.classes))[0].to(options.device)
-    arms = {way: training_arm(first, options.epochs * (len(data) // batch), **form) for way, form in VARIANTS.items()}
+    arms = {
+        way: training_arm(first, options.epochs * (len(data) // batch), **form)
+        for way, form in VARIANTS.items()
+    }
     taken, right = {way: [] for way in VARIANTS}, {}
     for epoch in range(options.epochs):
         for way, (network, _) in arms.items():
             network.train()
             taken[way].append([])
-        for turn, (x, y) in enumerate(data.batches(batch, device=options.device, seed=epoch, drop_last=True)):
+        for turn, (x, y) in enumerate(
+            data.batches(batch, device=options.device, seed=epoch, drop_last=True)
+        ):
             for way in order_of_turn(list(VARIANTS), turn):
                 taken[way][-1].append(timed_step(arms[way][1], x, y))
-        right = {way: accuracy(network, test, device=options.device) for way, (network, _) in arms.items()}
-        print(f"# epoch {epoch + 1}: " + ", ".join(f"{way} {share:.4f}" for way, share in right.items()), flush=True)
+        right = {
+            way: accuracy(network, test, device=options.device)
+            for way, (network, _) in arms.items()
+        }
+        print(
+            f"# epoch {epoch + 1}: "
+            + ", ".join(f"{way} {share:.4f}" for way, share in right.items()),
+            flush=True,
+        )
     return taken, right
 
 

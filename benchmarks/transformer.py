@@ -2,11 +2,12 @@
 
     python benchmarks/transformer.py [--quick] [--only speed|buckets|peers]
 
-Everything is timed on one thread. Full: about ten minutes. Quick: two minutes, on few texts and without the largest
-batch, so that its speeds have no target. `peers` takes NNCF and torchao too where they are installed. Agreement is the
-share of texts whose nearest other is the same as in float32, with its 95 % interval. The texts are foreign to the
-course, on whose own files are calibrated: 500 docstrings of Python's standard library, as this Python has them
-(licence: PSF). Where the CPU multiplies in bf16, more is asked for.
+Everything is timed on one thread. Full: about ten minutes. Quick: two minutes, on few texts and
+without the largest batch, so that its speeds have no target. `peers` takes NNCF and torchao too
+where they are installed. Agreement is the share of texts whose nearest other is the same as in
+float32, with its 95 % interval. The texts are foreign to the course, on whose own files are
+calibrated: 500 docstrings of Python's standard library, as this Python has them (licence: PSF).
+Where the CPU multiplies in bf16, more is asked for.
 """
 
 import argparse
@@ -33,10 +34,12 @@ from labkit.models import minilm
 from labkit.models.minilm import minilm as network_of_course
 from labkit.quantize import Calibration
 
-ANY = 2.0  # tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement
+# tolerance: vectors of length 1 in INT8 differ, how much they are worth is told by agreement
+ANY = 2.0
 TOKENS = 16  # in each text of a race
 AGREES = 98.5  # percent of the texts, the least that counts as the same search
-TARGETS = {1: (2, 2.8), 8: (1.2, 2.3), 32: (1.2, 2.3)}  # batch: times eager without and with instructions for bf16
+# batch: times eager without and with instructions for bf16
+TARGETS = {1: (2, 2.8), 8: (1.2, 2.3), 32: (1.2, 2.3)}
 
 
 def main():
@@ -54,11 +57,15 @@ def main():
 
 
 def foreign_texts(count):
-    """The first paragraphs of `count` docstrings of Python's standard library, of twelve words or more, each once."""
+    """The first paragraphs of `count` docstrings of Python's standard library, of twelve words
+    or more, each once.
+    """
     found = []
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
-            words = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(node)
+            words = isinstance(
+                node, ast.FunctionDef | ast.ClassDef | ast.Module
+            ) and ast.get_docstring(node)
             first = (words or "").split("\n\n")[0].split()
             if len(first) >= 12:
                 found.append(" ".join(first))
@@ -73,7 +80,9 @@ class Work:
         self.folder, self.quick = folder, quick
         self.network = network_of_course()
         longest = 24 if quick else 128
-        self.known = minilm.tokens([each.text for each in text.paragraphs()[:: 12 if quick else 1]], longest=longest)
+        self.known = minilm.tokens(
+            [each.text for each in text.paragraphs()[:: 12 if quick else 1]], longest=longest
+        )
         self.rows = minilm.tokens(foreign_texts(60 if quick else 500), longest=longest)
         self.example = text.padded(self.known[:2])
         self.plan = Plan(seconds=1 if quick else 8)
@@ -86,7 +95,9 @@ class Work:
 
     @property
     def plain(self):
-        export_it = partial(export.to_onnx, self.network, self.example, dynamic_shapes={1: minilm.LONGEST})
+        export_it = partial(
+            export.to_onnx, self.network, self.example, dynamic_shapes={1: minilm.LONGEST}
+        )
         return self.file("plain", lambda path: export_it(path))
 
     @property
@@ -100,8 +111,12 @@ class Work:
 
     def outliers_apart(self, path):
         some = self.known[:: len(self.known) // 64]
-        seen = Calibration(tuple(text.padded(some[at : at + 16]).numpy() for at in range(0, 64, 16)), "paragraphs")
-        onnx.save(quantize.outliers_apart(quantize.prepared(self.plain), seen), path.with_suffix(".fp32"))
+        seen = Calibration(
+            tuple(text.padded(some[at : at + 16]).numpy() for at in range(0, 64, 16)), "paragraphs"
+        )
+        onnx.save(
+            quantize.outliers_apart(quantize.prepared(self.plain), seen), path.with_suffix(".fp32")
+        )
         return quantize.dynamic(path.with_suffix(".fp32"), path, bits=8 if has_vnni() else 7)
 
     @property
@@ -120,7 +135,10 @@ class Work:
 
 def speed(figures, work):
     """The engines against eager fp32 in interleaved pairs, with what they keep."""
-    exact, arms = text.encoded(work.rows, work.network), {"eager": work.served("eager", work.network)}
+    exact, arms = (
+        text.encoded(work.rows, work.network),
+        {"eager": work.served("eager", work.network)},
+    )
     ways = {
         "onnxruntime": ("onnxruntime", work.plain, "fp32"),
         "openvino": ("openvino", work.plain, "fp32"),
@@ -154,24 +172,36 @@ def speed(figures, work):
 
 
 def quality(figures, name, exact, vectors):
-    """A figure for the share of the texts that keep their nearest other, in percent, with its 95 % interval printed."""
+    """A figure for the share of the texts that keep their nearest other, in percent, with its 95
+    % interval printed.
+    """
     same = text.agreement(exact, vectors)
     interval = binomtest(int(same.sum()), len(same)).proportion_ci(method="wilson")
     figures.add(f"agreement_{name}", 100 * float(same.mean()), unit="%")
-    print(f"#     95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %, {len(same)} texts")
+    print(
+        f"#     95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %, "
+        f"{len(same)} texts"
+    )
     return 100 * float(same.mean())
 
 
 def random_tokens(batch):
-    return torch.randint(1000, 30_000, (batch, TOKENS), generator=torch.Generator().manual_seed(batch))
+    return torch.randint(
+        1000, 30_000, (batch, TOKENS), generator=torch.Generator().manual_seed(batch)
+    )
 
 
 def race(figures, work, arms, batch):
     """{arm: times as fast as eager} at a batch size, and a figure for each."""
-    result = compare(arms, inputs=[random_tokens(batch)], tolerance=ANY, device="cpu", plan=work.plan)
+    result = compare(
+        arms, inputs=[random_tokens(batch)], tolerance=ANY, device="cpu", plan=work.plan
+    )
     for name, row in result.ratios.items():
         figures.add(f"{name}_batch_{batch}", row.median, unit="x")
-        print(f"#     {row.low:.2f} to {row.high:.2f}, floor {row.floor:.2f}, {row.pairs} pairs, {row.arm_ms:.3g} ms")
+        print(
+            f"#     {row.low:.2f} to {row.high:.2f}, floor {row.floor:.2f}, {row.pairs} pairs, "
+            f"{row.arm_ms:.3g} ms"
+        )
     return {name: row.median for name, row in result.ratios.items()}
 
 
@@ -193,16 +223,25 @@ def buckets(figures, work):
     }
     for way, batches in ways.items():
         figures.add(f"padding_{way}", 100 * padding_share(lengths, batches), unit="%")
-    fewer = np.divide(*(1 - padding_share(lengths, ways[way]) for way in ("by_length", "as_they_come")))
+    fewer = np.divide(
+        *(1 - padding_share(lengths, ways[way]) for way in ("by_length", "as_they_come"))
+    )
     figures.add("buckets_fewer_tokens", fewer, unit="x", at_least=1.5)
     part = [places[at] for at in range(24 if work.quick else 128)]
     size, answer = 8 if work.quick else 32, work.served("onnxruntime", work.int8, "int8")
     of_part = [lengths[place] for place in part]
     timed = []
-    for batches in ([list(range(at, at + size)) for at in range(0, len(part), size)], text.by_length(of_part, size)):
+    for batches in (
+        [list(range(at, at + size)) for at in range(0, len(part), size)],
+        text.by_length(of_part, size),
+    ):
         padded = [text.padded([rows[part[place]] for place in batch]) for batch in batches]
         once = Plan(seconds=0.2 if work.quick else 20, min_samples=11)
-        timed.append(latency(lambda padded=padded: [answer(x) for x in padded], device="cpu", plan=once).p50_ms)
+        timed.append(
+            latency(
+                lambda padded=padded: [answer(x) for x in padded], device="cpu", plan=once
+            ).p50_ms
+        )
     limits = {} if work.quick else {"at_least": 1.5}
     figures.add("buckets_sentences_per_second", timed[0] / timed[1], unit="x", **limits)
 

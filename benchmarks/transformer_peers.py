@@ -1,4 +1,6 @@
-"""What a user would take instead: ONNX Runtime's optimizer and its INT8; NNCF in OpenVINO; torchao in torch."""
+"""What a user would take instead: ONNX Runtime's optimizer and its INT8; NNCF in OpenVINO;
+torchao in torch.
+"""
 
 import copy
 import importlib.util
@@ -22,7 +24,9 @@ def peers(figures, work, quality, race):
     arms = {"int8": work.served("onnxruntime", work.int8, "int8")}
     for name, file in files.items():
         opened = export.session(work.folder / file, threads=1)
-        arms[name] = lambda x, opened=opened: torch.from_numpy(opened.run(None, {"tokens": x.numpy()})[0])
+        arms[name] = lambda x, opened=opened: torch.from_numpy(
+            opened.run(None, {"tokens": x.numpy()})[0]
+        )
     if importlib.util.find_spec("nncf"):
         arms["peer_nncf"] = nncf_int8(work)
     if importlib.util.find_spec("torchao"):
@@ -30,7 +34,12 @@ def peers(figures, work, quality, race):
     for name, answer in list(arms.items())[1:]:
         quality(figures, name, exact, text.encoded(work.rows, answer))
     for batch in (1, 8, 32):
-        race(figures, work, {"ours, int8": arms["int8"], **{name: arms[name] for name in list(arms)[1:]}}, batch)
+        race(
+            figures,
+            work,
+            {"ours, int8": arms["int8"], **{name: arms[name] for name in list(arms)[1:]}},
+            batch,
+        )
 
 
 def optimized_for_bert(path):
@@ -54,7 +63,9 @@ def nncf_int8(work):
 
 
 def torchao_int8(work):
-    """torchao's INT8 with a grid per token, found in the call, compiled as its documentation says."""
+    """torchao's INT8 with a grid per token, found in the call, compiled as its documentation
+    says.
+    """
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
     network = copy.deepcopy(work.network).eval()

@@ -1,11 +1,13 @@
-"""Do the lessons say the same twice? Verdicts and answers of two runs of each lesson on one machine.
+"""Do the lessons say the same twice? Verdicts and answers of two runs of each lesson on one
+machine.
 
     python benchmarks/verdicts.py [05 16 ...] [--profile quick]
 
-Each lesson runs twice: half an hour for all in quick, on a machine that does nothing else. What the first run said is
-kept in artifacts/recorded/HARDWARE/PROFILE/LESSON.json, LESSON without its number, with what the second said
-otherwise. The figures count all lessons that are kept, so that one that was changed is run again alone. A later run is
-compared with them by `labkit run --against artifacts/recorded`. Commit first: what is kept names its commit.
+Each lesson runs twice: half an hour for all in quick, on a machine that does nothing else. What the
+first run said is kept in artifacts/recorded/HARDWARE/PROFILE/LESSON.json, LESSON without its
+number, with what the second said otherwise. The figures count all lessons that are kept, so that
+one that was changed is run again alone. A later run is compared with them by `labkit run --against
+artifacts/recorded`. Commit first: what is kept names its commit.
 """
 
 import argparse
@@ -36,21 +38,32 @@ def main():
             folder, page = twice(name, options.profile)
             pages[folder / options.profile / f"{ledger.slug(name)}.json"] = page
             figures.add(f"{name}_flipped", len(page["again"]["flipped"]))
-    for path, page in pages.items():  # at the end: a file that is changed here makes the commit one with changes
+    # at the end: a file that is changed here makes the commit one with changes
+    for path, page in pages.items():
         write_text(path, json.dumps(page, indent=0) + "\n")
-    total(figures, [path for path in folder.glob(f"{options.profile}/*.json") if path.stem in map(ledger.slug, names)])
+    total(
+        figures,
+        [
+            path
+            for path in folder.glob(f"{options.profile}/*.json")
+            if path.stem in map(ledger.slug, names)
+        ],
+    )
     figures.exit()
 
 
 def twice(name, profile):
-    """Run a lesson twice: (the folder of this kind of machine, what the first run said and what flipped)."""
+    """Run a lesson twice: (the folder of this kind of machine, what the first run said and what
+    flipped).
+    """
     with tempfile.TemporaryDirectory() as artifacts:
         os.environ["LABKIT_ARTIFACTS"] = artifacts
         run_once(name, profile)
         [path] = ledger.record(profile=profile)
         page = json.loads(path.read_text(encoding="utf-8"))
         page["tables"] = {table: rows for table, rows in page["tables"].items() if table in KEPT}
-        load = os.getloadavg()[0]  # of other programs, if it is well above that of this lesson alone
+        # of other programs, if it is well above that of this lesson alone
+        load = os.getloadavg()[0]
         flipped, compared = flips([run_once(name, profile)], Path(artifacts) / "recorded")
     for line in flipped:
         print(f"# {line}", flush=True)

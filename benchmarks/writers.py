@@ -1,4 +1,6 @@
-"""Drills for the ledger: processes that write at once, some of them killed, and what to look for afterwards."""
+"""Drills for the ledger: processes that write at once, some of them killed, and what to look for
+afterwards.
+"""
 
 import random
 import sqlite3
@@ -12,7 +14,8 @@ from labkit.ledger.rows import Memory
 
 
 def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, source=None):
-    """Let processes write rows at once, kill some and start them again; returns (acknowledged, missing, damaged).
+    """Let processes write rows at once, kill some and start them again; returns (acknowledged,
+    missing, damaged).
 
     source  the writer's program, for drills with a broken one
     """
@@ -21,25 +24,38 @@ def write_rows_with_kills(folder, *, writers=8, rows=500, kills=8, rng=None, sou
     program = source or WRITER
 
     def start(number):
-        return subprocess.Popen([sys.executable, "-c", program, str(folder), str(number), str(rows)])
+        return subprocess.Popen(
+            [sys.executable, "-c", program, str(folder), str(number), str(rows)]
+        )
 
     running = {number: start(number) for number in range(writers)}
     for _ in range(kills):
         number = rng.randrange(writers)
         before = len(acknowledgements(folder / f"ack-{number}.txt"))
-        while running[number].poll() is None and len(acknowledgements(folder / f"ack-{number}.txt")) == before:
+        while (
+            running[number].poll() is None
+            and len(acknowledgements(folder / f"ack-{number}.txt")) == before
+        ):
             time.sleep(0.01)  # while it starts it writes nothing: a kill then would try nothing
         time.sleep(rng.uniform(0.0, 0.1))
         running[number].kill()
         running[number].wait()
         running[number] = start(number)
     codes = [process.wait() for process in running.values()]
-    acknowledged = set().union(*(acknowledgements(folder / f"ack-{number}.txt") for number in range(writers)))
-    kept = {f"{row.run_key} {row.name}" for row in ledger.find(Memory, path=folder / "ledger.sqlite")}
+    acknowledged = set().union(
+        *(acknowledgements(folder / f"ack-{number}.txt") for number in range(writers))
+    )
+    kept = {
+        f"{row.run_key} {row.name}" for row in ledger.find(Memory, path=folder / "ledger.sqlite")
+    }
     with sqlite3.connect(folder / "ledger.sqlite") as connection:
         sound = connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     connection.close()
-    return len(acknowledged), len(acknowledged - kept), (not sound) + sum(code != 0 for code in codes)
+    return (
+        len(acknowledged),
+        len(acknowledged - kept),
+        (not sound) + sum(code != 0 for code in codes),
+    )
 
 
 def acknowledgements(path):

@@ -1,7 +1,8 @@
-"""Draws the package: `python docs/draw_architecture.py` writes the picture in docs/architecture.md anew.
+"""Draws the package: `python docs/draw_architecture.py` writes the picture in docs/architecture.md
+anew.
 
-The floors are those of the table below the picture; the arrows are the imports found in the code. An arrow that
-follows from two others is left out, so that the picture stays readable.
+The floors are those of the table below the picture; the arrows are the imports found in the code.
+An arrow that follows from two others is left out, so that the picture stays readable.
 """
 
 import ast
@@ -14,7 +15,9 @@ BEGIN, END = "<!-- drawn by docs/draw_architecture.py -->\n", "<!-- end of the d
 
 
 def floors():
-    """{floor: [module or folder]} from the highest floor to the lowest, as the table of the page states them."""
+    """{floor: [module or folder]} from the highest floor to the lowest, as the table of the page
+    states them.
+    """
     page = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (course|topics|tools) \| (.+) \|$", page, flags=re.MULTILINE)
     return {floor: re.findall(r"`(\w+)`", row) for floor, row in rows}
@@ -27,7 +30,11 @@ def imports():
         room = path.relative_to(package).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "labkit":
-                names = [f"labkit.{name.name}" for name in node.names] if node.module == "labkit" else [node.module]
+                names = (
+                    [f"labkit.{name.name}" for name in node.names]
+                    if node.module == "labkit"
+                    else [node.module]
+                )
                 found.setdefault(room, set()).update(name.split(".")[1] for name in names)
     return {room: targets - {room} for room, targets in found.items()}
 

@@ -1,6 +1,8 @@
-"""Takes the pictures of the README: `python docs/take_pictures.py`, after `make run book` on a quiet machine.
+"""Takes the pictures of the README: `python docs/take_pictures.py`, after `make run book` on a
+quiet machine.
 
-Each file holds the names of the lessons that the course had then; a test compares them with those of today.
+Each file holds the names of the lessons that the course had then; a test compares them with those
+of today.
 """
 
 import io
@@ -26,20 +28,31 @@ ADD = "README.md shows them under its first lines: ![A lesson](docs/pictures/les
 
 
 def require_a_quiet_run(names):
-    """Raise LabError unless every lesson passed at one clean commit, and few of the measured rows are noisy."""
+    """Raise LabError unless every lesson passed at one clean commit, and few of the measured
+    rows are noisy.
+    """
     newest = {row.notebook: row for row in ledger.find(Attempt, reported_by=None)}
     missing = [name for name in names if name not in newest or newest[name].status != "passed"]
     if missing:
-        raise LabError("Not every lesson passed here.", found=", ".join(missing), fix="make run book")
+        raise LabError(
+            "Not every lesson passed here.", found=", ".join(missing), fix="make run book"
+        )
     keys = {newest[name].run_key for name in names}
     commits = {row.commit for row in ledger.find(Run) if row.run_key in keys}
     if len(commits) > 1 or any("dirty" in (commit or "dirty") for commit in commits):
-        raise LabError("The runs are not of one commit.", found=f"{commits}", fix="commit, then make run book")
+        raise LabError(
+            "The runs are not of one commit.", found=f"{commits}", fix="commit, then make run book"
+        )
     rows = [row for kind in (Latency, Ratio) for row in ledger.find(kind) if row.run_key in keys]
     noisy = sum(bool(row.noisy) for row in rows) / max(len(rows), 1)
     if noisy > MOST_NOISY:
         fix = "stop other programs, then make run book"
-        raise LabError("The machine was busy.", expected="few noisy rows", found=f"{100 * noisy:.0f} %", fix=fix)
+        raise LabError(
+            "The machine was busy.",
+            expected="few noisy rows",
+            found=f"{100 * noisy:.0f} %",
+            fix=fix,
+        )
 
 
 def take(names, chromium):
@@ -48,7 +61,9 @@ def take(names, chromium):
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         for name, place in PAGES.items():
             page.goto((artifacts() / place).as_uri())
@@ -68,7 +83,9 @@ def save(path, png, names):
 
 
 def lessons_in(path):
-    """The names of the lessons that the course had when this picture was taken; none where it does not say."""
+    """The names of the lessons that the course had when this picture was taken; none where it
+    does not say.
+    """
     with Image.open(path) as picture:
         return picture.info.get("lessons", "").split()
 

@@ -10,12 +10,18 @@ from labkit.files import artifacts, notebooks, root
 
 
 def examine() -> list[Check]:
-    """All checks, in the order a reader meets them. Takes a few seconds: the engines are really imported."""
+    """All checks, in the order a reader meets them.
+
+    Takes a few seconds: the engines are really imported.
+    """
     return [
         Check("python", True, f"{sys.version.split()[0]} at {sys.executable}", needed=True),
         _tried("ledger", _ledger),
         _tried("lessons", _lessons),
-        *(check(name, module="", needed=True) for name in ("torchvision", "papermill", "ipywidgets")),
+        *(
+            check(name, module="", needed=True)
+            for name in ("torchvision", "papermill", "ipywidgets")
+        ),
         check("jupyterlab", module="", without="another program opens the notebooks"),
         _cpu(),
         *_quota(),
@@ -49,14 +55,24 @@ def _engines():
     for name in engines.names():
         try:
             engine = engines.get(name)
-            summary = f"runs {kinds.get(engine.RUNS, engine.RUNS)} in {', '.join(engine.PRECISIONS)}"
+            summary = (
+                f"runs {kinds.get(engine.RUNS, engine.RUNS)} in {', '.join(engine.PRECISIONS)}"
+            )
             needs = getattr(engine, "NEEDS", "cpu")
             available = needs in device.kinds()
             summary += "" if available else f", on {needs} only, which is not here"
-            yield from (Check(f"engine {name}", available, summary, fix="see the recorded rows"), *engine.check())
+            yield from (
+                Check(f"engine {name}", available, summary, fix="see the recorded rows"),
+                *engine.check(),
+            )
         except Exception as error:  # somebody's file may fail in its own way
             reason = getattr(error, "found", None) or f"{type(error).__name__}: {error}"
-            yield Check(f"engine {name}", False, f"does not load: {reason}", fix="mend its file, or take it away")
+            yield Check(
+                f"engine {name}",
+                False,
+                f"does not load: {reason}",
+                fix="mend its file, or take it away",
+            )
 
 
 def _helpers():
@@ -76,38 +92,60 @@ def _helpers():
 
 def _cpu():
     machine = device.describe()
-    text = f"{machine.cpu}, {machine.logical_cores} usable cores, {machine.ram_bytes / 2**30:.0f} GiB of memory"
-    return Check("cpu", True, f"{text}; {machine.cpu_isa or 'no known instruction sets'}", needed=True)
+    text = (
+        f"{machine.cpu}, {machine.logical_cores} usable cores, {machine.ram_bytes / 2**30:.0f} "
+        "GiB of memory"
+    )
+    return Check(
+        "cpu", True, f"{text}; {machine.cpu_isa or 'no known instruction sets'}", needed=True
+    )
 
 
 def _quota():
-    """Whether a container gives less time than its cores have: libraries start a thread for each core that they see."""
+    """Whether a container gives less time than its cores have: libraries start a thread for each
+    core that they see.
+    """
     allowed = device.quota()
     if allowed is None:
         return
     cores = device.usable_cores()
-    detail = f"{allowed.cores:g} cores' time on {device.allowed_cores()} cores, used up in {allowed.stopped:,} of "
+    detail = (
+        f"{allowed.cores:g} cores' time on {device.allowed_cores()} cores, used up in "
+        f"{allowed.stopped:,} of "
+    )
     detail += f"{allowed.periods:,} periods; torch has {device.threads()} threads"
-    fix = f"export OMP_NUM_THREADS={cores}, so that no more threads share the time; or a larger quota"
+    fix = (
+        f"export OMP_NUM_THREADS={cores}, so that no more threads share the time; or a larger quota"
+    )
     yield Check("quota", device.threads() <= cores, detail, fix=fix)
 
 
 def _cpu_types():
     """Whether the CPU has instructions for the small number formats."""
     flags = set(device.cpu_isa())
-    for name, instructions in {"bf16 on the CPU": device.BF16_FLAGS, "int8 on the CPU": device.INT8_FLAGS}.items():
+    for name, instructions in {
+        "bf16 on the CPU": device.BF16_FLAGS,
+        "int8 on the CPU": device.INT8_FLAGS,
+    }.items():
         available = [flag for flag in instructions if flag in flags]
         slow = f"none of {', '.join(instructions)}: it works, but slowly"
         yield Check(
-            name, bool(available), ", ".join(available) or slow, fix="another CPU; the lessons say what it changes"
+            name,
+            bool(available),
+            ", ".join(available) or slow,
+            fix="another CPU; the lessons say what it changes",
         )
 
 
 def _gpu():
     machine = device.describe()
     if machine.gpu is None:
-        detail = "none that torch can use: the lessons run on the CPU and show recorded rows of others"
-        return Check("gpu", False, detail, fix=f"{ON_A_GPU}: it measures what is missing, and keeps a record")
+        detail = (
+            "none that torch can use: the lessons run on the CPU and show recorded rows of others"
+        )
+        return Check(
+            "gpu", False, detail, fix=f"{ON_A_GPU}: it measures what is missing, and keeps a record"
+        )
     memory = f"{machine.gpu_memory_bytes / 2**30:.0f} GiB"
     return Check("gpu", True, f"{machine.gpu}, {memory}, driver {machine.gpu_driver or 'unknown'}")
 
@@ -117,11 +155,19 @@ def _data_sets():
 
     for row in status():
         detail = f"{row.disk_bytes / 1e6:,.0f} MB" if row.present else "not here"
-        yield Check(f"data: {row.name}", row.present, detail, needed=row.name == "fashion-mnist", fix=row.how)
+        yield Check(
+            f"data: {row.name}",
+            row.present,
+            detail,
+            needed=row.name == "fashion-mnist",
+            fix=row.how,
+        )
 
 
 def verdict(checks: list[Check]) -> str:
-    """The last line: what is missing and needed, or that nothing is, with what is not here all the same."""
+    """The last line: what is missing and needed, or that nothing is, with what is not here all
+    the same.
+    """
     missing = [check.name for check in checks if check.needed and not check.ok]
     if missing:
         return f"Missing and needed: {', '.join(missing)}"

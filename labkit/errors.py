@@ -12,14 +12,18 @@ _STEPS = {  # where the operating system refuses something
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write elsewhere",
     **dict.fromkeys(
         (errno.EROFS, errno.EACCES, errno.EPERM),
-        "make it readable and writable, or write elsewhere: LABKIT_ARTIFACTS=FOLDER moves what runs produce, "
+        "make it readable and writable, or write elsewhere: LABKIT_ARTIFACTS=FOLDER moves what "
+        "runs produce, "
         "LABKIT_MY_LESSONS=FOLDER your copies of the lessons",
     ),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "a file stands where a folder is needed: move it away"),
+    **dict.fromkeys(
+        (errno.EEXIST, errno.ENOTDIR), "a file stands where a folder is needed: move it away"
+    ),
     errno.EISDIR: "a folder stands where a file is needed: move it away",
     errno.ENOENT: "check the path",
     errno.EADDRINUSE: "choose another port, or none",
-    errno.ENOLCK: "this file system, perhaps one of a network, cannot lock files: LABKIT_ARTIFACTS=FOLDER on a local "
+    errno.ENOLCK: "this file system, perhaps one of a network, cannot lock files: "
+    "LABKIT_ARTIFACTS=FOLDER on a local "
     "disk moves what runs produce",
 }
 
@@ -42,18 +46,29 @@ class LabError(Exception):
 
     def __str__(self):
         details = [("expected", self.expected), ("found", self.found), ("next", self.fix)]
-        return "\n".join([self.what, *(f"  {name}: {text}" for name, text in details if text is not None)])
+        return "\n".join(
+            [self.what, *(f"  {name}: {text}" for name, text in details if text is not None)]
+        )
 
 
 def require_known(name: object, known: list | tuple | set | dict, what: str) -> None:
-    """Raise a LabError that lists what is known unless `name` is among it; `what` it is, such as "network"."""
+    """Raise a LabError that lists what is known unless `name` is among it; `what` it is, such as
+    "network".
+    """
     if name not in known:
         expected = " or ".join(map(str, known))
-        raise LabError(f"There is no {what} {name!r}.", expected=expected, found=name, fix=f"choose another {what}")
+        raise LabError(
+            f"There is no {what} {name!r}.",
+            expected=expected,
+            found=name,
+            fix=f"choose another {what}",
+        )
 
 
 def brief(value: object) -> str:
-    """A value as a message shows it, at most 60 characters; Python itself refuses to print a very long number."""
+    """A value as a message shows it, at most 60 characters; Python itself refuses to print a
+    very long number.
+    """
     try:
         return f"{value!r:.60}"
     except ValueError:
@@ -81,9 +96,13 @@ class Unavailable(LabError):
 
 
 def explained(error: OSError) -> LabError:
-    """An `OSError` as a `LabError` that names the file and says what to do: for the command line."""
+    """An `OSError` as a `LabError` that names the file and says what to do: for the command
+    line.
+    """
     step = _STEPS.get(error.errno or 0, "mend that, and give the same command again")
-    return LabError("The operating system refused.", found=str(error) or type(error).__name__, fix=step)
+    return LabError(
+        "The operating system refused.", found=str(error) or type(error).__name__, fix=step
+    )
 
 
 # what the operating system answers when a disk does not take a write
@@ -92,10 +111,11 @@ _TORCH_CANNOT_WRITE = re.compile("inline_container|iostream error|PytorchStreamW
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """The refused write behind what a library raised, as an `OSError`; None where it is something else.
+    """The refused write behind what a library raised, as an `OSError`; None where it is something
+    else.
 
-    safetensors writes the number into its text, `shutil.copytree` into a list, and torch raises an error of its own,
-    with the `OSError` as its context or without one.
+    safetensors writes the number into its text, `shutil.copytree` into a list, and torch raises an
+    error of its own, with the `OSError` as its context or without one.
     """
     numbers = re.findall(r"(?:os error |Errno )(\d+)", str(error))
     cause: BaseException | None = error
@@ -107,5 +127,7 @@ def disk_error(error: BaseException) -> OSError | None:
         if number in _REFUSED_WRITES:
             return OSError(number, os.strerror(number))
     if isinstance(error, RuntimeError) and _TORCH_CANNOT_WRITE.search(str(error)):
-        return OSError(errno.ENOSPC, "torch could not write the file to its end: the disk seems to be full")
+        return OSError(
+            errno.ENOSPC, "torch could not write the file to its end: the disk seems to be full"
+        )
     return None

@@ -17,7 +17,10 @@ def root():
 
 
 def notebooks() -> list[Path]:
-    """The lessons of the course in order: the paths of `notebooks/NN_*.ipynb`. Raises LabError where there are none."""
+    """The lessons of the course in order: the paths of `notebooks/NN_*.ipynb`.
+
+    Raises LabError where there are none.
+    """
     paths = sorted((root() / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise LabError(
@@ -30,7 +33,10 @@ def notebooks() -> list[Path]:
 
 
 def my_lessons() -> Path:
-    """The folder of the reader's own copies and of `mine.py`; `LABKIT_MY_LESSONS` moves it. It may be missing."""
+    """The folder of the reader's own copies and of `mine.py`; `LABKIT_MY_LESSONS` moves it.
+
+    It may be missing.
+    """
     return Path(os.environ.get("LABKIT_MY_LESSONS") or root() / "my-lessons").absolute()
 
 
@@ -45,13 +51,17 @@ def artifacts() -> Path:
 
 
 def require_other_file(source: str | Path, target: str | Path) -> None:
-    """Raise LabError where writing `target` would replace `source`, the file it is made of; links are followed."""
+    """Raise LabError where writing `target` would replace `source`, the file it is made of;
+    links are followed.
+    """
     source, target = Path(source), Path(target)
     if source.exists() and target.exists() and source.samefile(target):
         raise LabError(
             "The result would replace the file that it is made of.",
             expected=f"another file than {source}",
-            found=str(target) if source.resolve() == target else f"{target}, which is the same file",
+            found=str(target)
+            if source.resolve() == target
+            else f"{target}, which is the same file",
             fix="write to another name",
         )
 
@@ -77,22 +87,28 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_together(*paths: str | Path) -> Iterator[list[Path]]:
-    """Yield a temporary path for each of several files that belong together; none is published before all are whole."""
+    """Yield a temporary path for each of several files that belong together; none is published
+    before all are whole.
+    """
     with ExitStack() as publications:
         yield [publications.enter_context(atomic(path)) for path in paths]
 
 
 @contextmanager
 def draft(path: str | Path) -> Iterator[Path]:
-    """Yield a path of the same name in a temporary folder beside `path`: a file that is checked before it is published.
+    """Yield a path of the same name in a temporary folder beside `path`: a file that is checked
+    before it is published.
 
-    On success the file takes the place of `path`; else it is gone, and what stood there is untouched. Unlike the
-    temporary name of `atomic`, this one may be shown, and has the ending that readers of the file want. Files written
-    beside it, such as the weights that an ONNX file names, are published with it.
+    On success the file takes the place of `path`; else it is gone, and what stood there is
+    untouched. Unlike the temporary name of `atomic`, this one may be shown, and has the ending that
+    readers of the file want. Files written beside it, such as the weights that an ONNX file names,
+    are published with it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp") as folder:
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+    ) as folder:
         temporary = Path(folder) / path.name
         with _disk_errors_named(path):
             yield temporary
@@ -106,14 +122,20 @@ def draft(path: str | Path) -> Iterator[Path]:
 def atomic_folder(path: str | Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `path`; on success it takes the place of `path`.
 
-    An earlier folder stays as it is until the new one is whole. It is then moved aside, and removed when the new one
-    stands in its place. Raises LabError for a folder in which this process works.
+    An earlier folder stays as it is until the new one is whole. It is then moved aside, and removed
+    when the new one stands in its place. Raises LabError for a folder in which this process works.
     """
     path = Path(path).resolve()  # a link stays, and leads to the new folder
     if Path.cwd().is_relative_to(path):
-        raise LabError("The current folder would be replaced.", found=str(path), fix="go to another folder: cd ..")
+        raise LabError(
+            "The current folder would be replaced.",
+            found=str(path),
+            fix="go to another folder: cd ..",
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp") as outer:
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+    ) as outer:
         made, earlier = Path(outer) / "new", Path(outer) / "earlier"
         made.mkdir()
         with _disk_errors_named(path):
@@ -139,7 +161,9 @@ def _sync(folder):
 
 @contextmanager
 def _disk_errors_named(path):
-    """Turn what a library raises when the disk refuses a write into an `OSError` that names `path`."""
+    """Turn what a library raises when the disk refuses a write into an `OSError` that names
+    `path`.
+    """
     try:
         yield
     except Exception as error:

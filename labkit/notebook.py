@@ -20,7 +20,14 @@ def read_notebook(path: Path) -> "NotebookNode":
 
     try:
         return nbformat.read(path, as_version=4)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, nbformat.ValidationError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        nbformat.ValidationError,
+    ) as error:
         raise LabError(
             f"{path.name} is not a notebook.",
             expected="a file that JupyterLab wrote",
@@ -35,7 +42,9 @@ def markdown_sources(path: Path) -> list[str]:
 
 
 def cells_digest(path: Path) -> str:
-    """Return a digest of the types and sources of a notebook's cells: running the notebook does not change it."""
+    """Return a digest of the types and sources of a notebook's cells: running the notebook does
+    not change it.
+    """
     cells = [[cell.cell_type, cell.source] for cell in read_notebook(path).cells]
     return short_digest(json.dumps(cells))
 

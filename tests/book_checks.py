@@ -1,7 +1,9 @@
-"""What a page of the book must hold to: no link leads nowhere, nothing is fetched, and everybody can read and use it.
+"""What a page of the book must hold to: no link leads nowhere, nothing is fetched, and everybody
+can read and use it.
 
-The rules are those of WCAG 2 that axe-core counts as serious or critical and that a static book can break: names of
-pictures, frames and controls, contrast of text, landmarks, order of headings, labels, and work with the keyboard alone.
+The rules are those of WCAG 2 that axe-core counts as serious or critical and that a static book can
+break: names of pictures, frames and controls, contrast of text, landmarks, order of headings,
+labels, and work with the keyboard alone.
 """
 
 from html.parser import HTMLParser
@@ -28,13 +30,19 @@ class _Page(HTMLParser):
 def book_pages(folder):
     """The pages of a book, but for those that are netron's: these stand in frames."""
     return [
-        path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.html")) if path.parent.name != "graphs"
+        path.relative_to(folder).as_posix()
+        for path in sorted(folder.rglob("*.html"))
+        if path.parent.name != "graphs"
     ]
 
 
 def broken_links(folder):
-    """[(page, link)] of every link inside `folder` whose file or anchor is not there, or which leaves the folder."""
-    pages = {path.resolve(): _Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")}
+    """[(page, link)] of every link inside `folder` whose file or anchor is not there, or which
+    leaves the folder.
+    """
+    pages = {
+        path.resolve(): _Page(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html")
+    }
     return [
         (path.relative_to(folder.resolve()).as_posix(), link)
         for path, page in pages.items()
@@ -50,7 +58,9 @@ def _leads_somewhere(path, link, pages, folder):
     target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
     if parts.scheme or parts.netloc or not target.is_file() or not target.is_relative_to(folder):
         return False
-    return not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].names
+    return (
+        not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].names
+    )
 
 
 def is_outbound(url):
@@ -69,7 +79,10 @@ def survey(folder, names, *, chromium, options):
     """
     from playwright.sync_api import sync_playwright
 
-    found = {what: [] for what in ("outbound", "errors", "findings", "too wide", "not read without scripts")}
+    found = {
+        what: []
+        for what in ("outbound", "errors", "findings", "too wide", "not read without scripts")
+    }
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=options)
         tab = _watched(browser.new_page(), found)
@@ -94,8 +107,14 @@ _AT_ONCE = """addEventListener('DOMContentLoaded', () => {
 
 def _watched(tab, found):
     tab.add_init_script(_AT_ONCE)
-    tab.on("request", lambda request: is_outbound(request.url) and found["outbound"].append(request.url))
-    tab.on("console", lambda said: said.type == "error" and found["errors"].append(f"{tab.url}: {said.text}"))
+    tab.on(
+        "request",
+        lambda request: is_outbound(request.url) and found["outbound"].append(request.url),
+    )
+    tab.on(
+        "console",
+        lambda said: said.type == "error" and found["errors"].append(f"{tab.url}: {said.text}"),
+    )
     tab.on("pageerror", lambda error: found["errors"].append(f"{tab.url}: {error}"))
     return tab
 
@@ -130,12 +149,18 @@ _FOCUS = """() => {
 
 
 def keyboard(tab, address):
-    """What cannot be done with the keyboard alone, starting from the page at `address`: a list, empty when all can."""
+    """What cannot be done with the keyboard alone, starting from the page at `address`: a list,
+    empty when all can.
+    """
     wrong = []
     tab.set_viewport_size({"width": 1280, "height": 900})
     tab.goto(address)
     stops = _stops(tab)
-    wrong += [f"invisible when reached: {stop['what']}" for stop in stops if not (stop["seen"] and stop["marked"])]
+    wrong += [
+        f"invisible when reached: {stop['what']}"
+        for stop in stops
+        if not (stop["seen"] and stop["marked"])
+    ]
     links = tab.locator("main a[href]:visible").count()
     if len(stops) < links:
         wrong.append(f"{len(stops)} stops for {links} links in the text")
@@ -198,4 +223,8 @@ def _opens_the_menu(tab, address):
     opened = lesson.count()
     tab.keyboard.press("Escape")
     tab.wait_for_timeout(500)
-    return [] if opened and not lesson.count() else ["the list of lessons does not open and close on a phone"]
+    return (
+        []
+        if opened and not lesson.count()
+        else ["the list of lessons does not open and close on a phone"]
+    )

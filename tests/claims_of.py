@@ -1,4 +1,6 @@
-"""The claims that a notebook makes, read from its cells: {claim id: (sentence, bound)}; {…} is what a run fills in."""
+"""The claims that a notebook makes, read from its cells: {claim id: (sentence, bound)}; {…} is
+what a run fills in.
+"""
 
 import ast
 import re
@@ -19,7 +21,11 @@ def claims_of(cells):
 
 def _bound(call):
     """What the call says of its number, such as "at least 0.9 and at most 1.1"."""
-    words = [f"{BOUNDS[word.arg]} {ast.unparse(word.value)}" for word in call.keywords if word.arg in BOUNDS]
+    words = [
+        f"{BOUNDS[word.arg]} {ast.unparse(word.value)}"
+        for word in call.keywords
+        if word.arg in BOUNDS
+    ]
     return " and ".join(words)
 
 
@@ -27,5 +33,8 @@ def _text(node):
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else _text(part.value) for part in node.values)
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else _text(part.value)
+            for part in node.values
+        )
     return f"{{{ast.unparse(node)}}}"

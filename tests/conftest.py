@@ -1,4 +1,7 @@
-"""Every test has its own artifacts and its own copies of the lessons, never the reader's. It says how far it is."""
+"""Every test has its own artifacts and its own copies of the lessons, never the reader's.
+
+It says how far it is.
+"""
 
 import os
 import shutil
@@ -24,14 +27,20 @@ def own_artifacts(tmp_path, monkeypatch):
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Measurements and epochs are brief in every Python that this test starts: no number of them is read."""
+    """Measurements and epochs are brief in every Python that this test starts: no number of them
+    is read.
+    """
     here = Path(__file__).with_name("brief")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
 
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """once(name, make) -> a folder that make(folder) filled, in the first test process of this run that asks for it."""
+    """once(name, make) -> a folder that make(folder) filled, in the first test process of this
+    run that asks for it.
+    """
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -49,9 +58,11 @@ def once(tmp_path_factory):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Whole lessons first, as many for each process as for the others: the short tests then fill up the end.
+    """Whole lessons first, as many for each process as for the others: the short tests then fill up
+    the end.
 
-    pytest-xdist gives each process an equal run of the list to begin with; who is done takes from the end of another's.
+    pytest-xdist gives each process an equal run of the list to begin with; who is done takes from
+    the end of another's.
     """
     lessons = [item for item in items if item.get_closest_marker("course")]
     short = [item for item in items if not item.get_closest_marker("course")]
@@ -90,10 +101,15 @@ class HowFar:
         if report.when == "teardown" and self.names and spent - self.said >= SAY_EVERY_S:
             self.said = spent
             reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-            reporter.write_line(f"  {self.share():.0%} after {minutes(spent)}, about {minutes(self.left(spent))} more")
+            reporter.write_line(
+                f"  {self.share():.0%} after {minutes(spent)}, about "
+                f"{minutes(self.left(spent))} more"
+            )
 
     def share(self):
-        """Share of the work that is done, by the seconds of the last run; a lesson counts as a minute at first."""
+        """Share of the work that is done, by the seconds of the last run; a lesson counts as a
+        minute at first.
+        """
         done, whole = (sum(map(self.seconds, names)) for names in (self.took, self.names))
         return min(0.99, done / whole)
 

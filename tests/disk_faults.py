@@ -1,4 +1,6 @@
-"""Disks that refuse, for tests: full, read-only, and one that fails at the moment a finished file is published."""
+"""Disks that refuse, for tests: full, read-only, and one that fails at the moment a finished
+file is published.
+"""
 
 import errno
 import os
@@ -11,7 +13,9 @@ _active = []  # (folder, function from an audit event to an error or None) of th
 
 
 def _hook(event, arguments):
-    """Python tells every hook before it opens, renames or removes a file; what a hook raises, the caller gets."""
+    """Python tells every hook before it opens, renames or removes a file; what a hook raises,
+    the caller gets.
+    """
     for folder, fault in _active:
         error = fault(event, arguments, folder)
         if error is not None:
@@ -31,7 +35,9 @@ def _on(folder, fault):
 
 
 def _inside(path, folder):
-    return isinstance(path, str | bytes | os.PathLike) and Path(os.fsdecode(path)).absolute().is_relative_to(folder)
+    return isinstance(path, str | bytes | os.PathLike) and Path(
+        os.fsdecode(path)
+    ).absolute().is_relative_to(folder)
 
 
 def _no_write(event, arguments, folder):
@@ -60,7 +66,9 @@ def read_only(folder):
 
 @contextmanager
 def failing_once(folder, make=lambda: OSError(errno.EIO, os.strerror(errno.EIO))):
-    """The first rename to a visible name below this folder raises `make()`: all was written, nothing published."""
+    """The first rename to a visible name below this folder raises `make()`: all was written,
+    nothing published.
+    """
     due = [make()]
 
     def fault(event, arguments, top):
@@ -75,9 +83,12 @@ def failing_once(folder, make=lambda: OSError(errno.EIO, os.strerror(errno.EIO))
 
 @contextmanager
 def full(_, bytes_=300):
-    """No file can grow beyond so many bytes, whatever writes it: Python, torch, safetensors, SQLite."""
+    """No file can grow beyond so many bytes, whatever writes it: Python, torch, safetensors,
+    SQLite.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    compiled, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python 3.11 keeps half a compiled module
+    # Python 3.11 keeps half a compiled module
+    compiled, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, hard))
     try:
         yield

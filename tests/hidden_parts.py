@@ -1,6 +1,8 @@
-"""A machine without some parts, for a subprocess and all it starts: packages not installed, no GPU, no compiler.
+"""A machine without some parts, for a subprocess and all it starts: packages not installed, no GPU,
+no compiler.
 
-As far as Python can tell, a hidden package was never there: importing it fails and its metadata is not found.
+As far as Python can tell, a hidden package was never there: importing it fails and its metadata is
+not found.
 """
 
 import os
@@ -11,7 +13,10 @@ from labkit.files import root
 BRIEF = root() / "tests" / "brief" / "sitecustomize.py"
 # part: (top-level modules, beginnings of the names under which they are installed)
 PACKAGES = {
-    "tensorrt": (("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt_bindings"), ("tensorrt",)),
+    "tensorrt": (
+        ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings", "tensorrt_bindings"),
+        ("tensorrt",),
+    ),
     "pycuda": (("pycuda",), ("pycuda",)),
     "openvino": (("openvino",), ("openvino",)),
     "onnxruntime": (("onnxruntime",), ("onnxruntime",)),
@@ -56,9 +61,13 @@ def environment_without(parts, folder, *, brief=False):
     brief   whether measurements and epochs are brief there, as with the fixture of that name
     """
     hidden = [PACKAGES[part] for part in parts if part in PACKAGES]
-    modules, names = (tuple(sum(column, ())) for column in zip(*hidden, strict=True)) if hidden else ((), ())
+    modules, names = (
+        (tuple(sum(column, ())) for column in zip(*hidden, strict=True)) if hidden else ((), ())
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    hook = HOOK.format(modules=modules, names=names) + (BRIEF.read_text(encoding="utf-8") if brief else "")
+    hook = HOOK.format(modules=modules, names=names) + (
+        BRIEF.read_text(encoding="utf-8") if brief else ""
+    )
     (folder / "sitecustomize.py").write_text(hook, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(root())])}
     if "gpu" in parts:

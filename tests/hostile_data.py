@@ -1,11 +1,12 @@
 """Damaged and hostile data files, and the judge that says whether a reader withstands them.
 
-`survey(folder)` tries every mutation against `labkit.data.load`, each in a folder of its own below `folder`, and
-returns {name: None, or what went wrong}. Withstood means: a LabError whose text names the file, what was expected,
-what was found and what to do; and not one file below that folder is new, gone or changed.
+`survey(folder)` tries every mutation against `labkit.data.load`, each in a folder of its own below
+`folder`, and returns {name: None, or what went wrong}. Withstood means: a LabError whose text names
+the file, what was expected, what was found and what to do; and not one file below that folder is
+new, gone or changed.
 
-`survey(folder, read_naively, programs())` does the same to a reader that trusts everything. It must do badly, or
-these mutations prove nothing.
+`survey(folder, read_naively, programs())` does the same to a reader that trusts everything. It must
+do badly, or these mutations prove nothing.
 """
 
 import contextlib
@@ -37,7 +38,8 @@ class Mutation:
 
     name    what is wrong, in words
     file    a part of the file name the error must show
-    make    (folder): makes the input, damaged, in an empty folder; returns the entry of a published set, or None
+    make    (folder): makes the input, damaged, in an empty folder; returns the entry of a published
+            set, or None
     attack  (read, folder): uses it
     """
 
@@ -70,7 +72,11 @@ def trial(mutation, place, read):
     before = snapshot(place)
     try:
         # where a program hidden in a file would write
-        with contextlib.chdir(place), mock.patch.dict(os.environ, LABKIT_ROOT=str(place)), mock.patch.dict(SETS):
+        with (
+            contextlib.chdir(place),
+            mock.patch.dict(os.environ, LABKIT_ROOT=str(place)),
+            mock.patch.dict(SETS),
+        ):
             if entry:
                 SETS[entry.name] = entry
             mutation.attack(read, place)
@@ -96,7 +102,9 @@ def snapshot(folder):
     seen = {}
     for path in Path(folder).rglob("*"):
         kind = "link" if path.is_symlink() else "folder" if path.is_dir() else "file"
-        seen[str(path)] = sha256(path.read_bytes()).hexdigest() if path.is_file() and kind == "file" else kind
+        seen[str(path)] = (
+            sha256(path.read_bytes()).hexdigest() if path.is_file() and kind == "file" else kind
+        )
     return seen
 
 
@@ -104,10 +112,14 @@ def read_naively(name, _):
     """Unpack the archive of a set where it lies, and run its pickles."""
     folder = Path(os.environ["LABKIT_ROOT"]) / "data" / name
     with tarfile.open(folder / SETS[name].archive) as opened:
-        opened.extractall(folder, **({"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}))
+        opened.extractall(
+            folder, **({"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {})
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [pickle.loads(path.read_bytes(), encoding="bytes") for path in folder.rglob("*_batch*")]
+        return [
+            pickle.loads(path.read_bytes(), encoding="bytes") for path in folder.rglob("*_batch*")
+        ]
 
 
 # ---- ways to break a file
@@ -166,7 +178,9 @@ def damaged_files():
 
 
 def programs():
-    """Archives that are not the published one: names that climb out, and programs in place of data."""
+    """Archives that are not the published one: names that climb out, and programs in place of
+    data.
+    """
     tar, link, pipe = SETS["cifar10"].archive, tarfile.SYMTYPE, tarfile.FIFOTYPE
     members = {
         "climbs out": [("../escaped", b"x")],
@@ -184,9 +198,13 @@ def programs():
         "exec by its old name": b"c__builtin__\nexec\n(V" + act + b"\ntR.",
         "an instance": b"(S'echo x > victim'\nios\nsystem\n.",
     }
-    members.update({f"calls {name}": [("d/data_batch_1", program)] for name, program in calls.items()})
+    members.update(
+        {f"calls {name}": [("d/data_batch_1", program)] for name, program in calls.items()}
+    )
     for what, entries in members.items():
-        yield published("cifar10", tar, what, lambda path, entries=entries: write_tar(path, entries))
+        yield published(
+            "cifar10", tar, what, lambda path, entries=entries: write_tar(path, entries)
+        )
 
 
 def write_tar(path, entries):
@@ -219,7 +237,9 @@ def hostile_archives():
 
         yield published("tiny-imagenet", SETS["tiny-imagenet"].archive, what, write)
     bomb = [("a", bytes(20_000_000))]
-    yield published("cifar100", SETS["cifar100"].archive, "a bomb", lambda path: write_tar(path, bomb))
+    yield published(
+        "cifar100", SETS["cifar100"].archive, "a bomb", lambda path: write_tar(path, bomb)
+    )
 
 
 def brought():
@@ -247,7 +267,12 @@ def folders():
             sample.class_folders(place / "set/test", count=1)
             damage(place / "set")
 
-        return Mutation(f"folder: {what}", file, make, lambda read, place: read(f"folder:{place / 'set'}", split))
+        return Mutation(
+            f"folder: {what}",
+            file,
+            make,
+            lambda read, place: read(f"folder:{place / 'set'}", split),
+        )
 
     def huge(data):
         """A PNG that says it has 10^10 pixels."""
@@ -255,16 +280,34 @@ def folders():
         return data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
 
     photo = "train/ant/1.png"
-    spoilt = {"in the header": lambda data: flip(data, 20 / len(data)), "in the pixels": lambda data: flip(data, 0.5)}
+    spoilt = {
+        "in the header": lambda data: flip(data, 20 / len(data)),
+        "in the pixels": lambda data: flip(data, 0.5),
+    }
     spoilt |= {"cut": lambda data: cut(data, 0.5), "a bomb": huge}
     for where, change in spoilt.items():  # one in two: a few would be left out
         damage = lambda d, change=change: edit(d / "test/ant/0.png", change)  # noqa: E731
         yield case(f"image spoilt, {where}", "0.png", damage, "test")
-    yield case("image of another size", "1.png", lambda d: (d / photo).write_bytes(sample.picture(1, 21, "PNG")))
-    yield case("stray image", "stray.png", lambda d: (d / "train/stray.png").write_bytes(sample.picture(1)))
+    yield case(
+        "image of another size",
+        "1.png",
+        lambda d: (d / photo).write_bytes(sample.picture(1, 21, "PNG")),
+    )
+    yield case(
+        "stray image", "stray.png", lambda d: (d / "train/stray.png").write_bytes(sample.picture(1))
+    )
     yield case("empty class", "cat", lambda d: (d / "train/cat").mkdir())
-    yield case("class only in test", "cat", lambda d: sample.class_folders(d / "test", ("cat",)), "test")
+    yield case(
+        "class only in test", "cat", lambda d: sample.class_folders(d / "test", ("cat",)), "test"
+    )
     yield case("test split missing", "test", lambda d: (d / "test").rename(d / "other"), "test")
     yield case("missing", "set", lambda d: d.rename(d.with_name("other")))
-    for what, place in {"a link to its folder": lambda path: path.symlink_to("."), "a folder": Path.mkdir}.items():
-        yield case(f"{what} among the images", "odd.png", lambda d, place=place: place(d / "train/ant/odd.png"))
+    for what, place in {
+        "a link to its folder": lambda path: path.symlink_to("."),
+        "a folder": Path.mkdir,
+    }.items():
+        yield case(
+            f"{what} among the images",
+            "odd.png",
+            lambda d, place=place: place(d / "train/ant/odd.png"),
+        )

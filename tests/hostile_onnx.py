@@ -1,4 +1,7 @@
-"""ONNX files that must not be used: each made by code from a small good one. `FILES` is {what is wrong: Hostile}."""
+"""ONNX files that must not be used: each made by code from a small good one.
+
+`FILES` is {what is wrong: Hostile}.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,8 +102,12 @@ def function_bomb(model):
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("bomb", 1)]
     for level in range(12):
         operator, domain = (f"f{level - 1}", "bomb") if level else ("Relu", "")
-        steps = [helper.make_node(operator, [f"v{i}"], [f"v{i + 1}"], domain=domain) for i in range(10)]
-        model.functions.append(helper.make_function("bomb", f"f{level}", ["v0"], ["v10"], steps, opsets))
+        steps = [
+            helper.make_node(operator, [f"v{i}"], [f"v{i + 1}"], domain=domain) for i in range(10)
+        ]
+        model.functions.append(
+            helper.make_function("bomb", f"f{level}", ["v0"], ["v10"], steps, opsets)
+        )
     model.opset_import.append(helper.make_opsetid("bomb", 1))
     model.graph.node[2].CopyFrom(helper.make_node("f11", ["sum"], ["logits"], domain="bomb"))
 
@@ -119,7 +126,8 @@ def nested_branches(folder):
     for _ in range(200):
         node = field(1, field(5, field(6, node)))  # graph.node, node.attribute, attribute.g
     path = sample.save(sample.good_model(), folder)
-    path.write_bytes(path.read_bytes() + field(7, node))  # a second model.graph is merged with the first
+    # a second model.graph is merged with the first
+    path.write_bytes(path.read_bytes() + field(7, node))
     return path
 
 
@@ -142,16 +150,22 @@ def sparse_bomb(model):
     """One value that claims to stand in a matrix of 16 GiB."""
     values = helper.make_tensor("huge", FLOAT, [1], [1.0])
     indices = helper.make_tensor("indices", TensorProto.INT64, [1], [0])
-    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2**16, 2**16]))
+    model.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, indices, [2**16, 2**16])
+    )
 
 
 def chained_functions(model):
-    """1,500 functions, each calling the one before: a walk by recursion does not come back from them."""
+    """1,500 functions, each calling the one before: a walk by recursion does not come back from
+    them.
+    """
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("chain", 1)]
     for link in range(1500):
         operator, domain = (f"f{link - 1}", "chain") if link else ("Relu", "")
         step = helper.make_node(operator, ["a"], ["b"], domain=domain)
-        model.functions.append(helper.make_function("chain", f"f{link}", ["a"], ["b"], [step], opsets))
+        model.functions.append(
+            helper.make_function("chain", f"f{link}", ["a"], ["b"], [step], opsets)
+        )
     model.opset_import.append(helper.make_opsetid("chain", 1))
     model.graph.node[2].CopyFrom(helper.make_node("f1499", ["sum"], ["logits"], domain="chain"))
 
@@ -176,10 +190,14 @@ def hidden_tile_bomb(model):
 
 
 def constants_of_10_gb(model):
-    """Eight constants by ConstantOfShape, each of 1.25 GiB and so within the 2 GiB of one tensor."""
+    """Eight constants by ConstantOfShape, each of 1.25 GiB and so within the 2 GiB of one
+    tensor.
+    """
     model.graph.initializer.append(numpy_helper.from_array(np.array([5 * 2**26]), "shape"))
     constants = [f"constant{number}" for number in range(8)]
-    model.graph.node.extend(helper.make_node("ConstantOfShape", ["shape"], [name]) for name in constants)
+    model.graph.node.extend(
+        helper.make_node("ConstantOfShape", ["shape"], [name]) for name in constants
+    )
     model.graph.node.append(helper.make_node("Sum", constants, ["total"]))
     model.graph.node.append(helper.make_node("ReduceMax", ["total"], ["most"], keepdims=0))
     model.graph.output.append(helper.make_tensor_value_info("most", FLOAT, []))
@@ -201,19 +219,27 @@ def sparse_external_data(folder, tensors):
 
 
 def endless_loop(model):
-    ports = {"round": (TensorProto.INT64, []), "go": (TensorProto.BOOL, []), "x": (FLOAT, ["batch", 3])}
+    ports = {
+        "round": (TensorProto.INT64, []),
+        "go": (TensorProto.BOOL, []),
+        "x": (FLOAT, ["batch", 3]),
+    }
     values = [helper.make_tensor_value_info(name, *port) for name, port in ports.items()]
     ends = [helper.make_tensor_value_info(f"{name}_", *ports[name]) for name in ("go", "x")]
     steps = [helper.make_node("Identity", ["go"], ["go_"]), helper.make_node("Relu", ["x"], ["x_"])]
     body = helper.make_graph(steps, "body", values, ends)
     model.graph.initializer.append(numpy_helper.from_array(np.array(2**31), "rounds"))
     model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
-    model.graph.node[2].CopyFrom(helper.make_node("Loop", ["rounds", "yes", "sum"], ["logits"], body=body))
+    model.graph.node[2].CopyFrom(
+        helper.make_node("Loop", ["rounds", "yes", "sum"], ["logits"], body=body)
+    )
 
 
 def a_hundred_thousand_nodes(model):
     model.graph.node[2].output[0] = "v0"
-    model.graph.node.extend(helper.make_node("Relu", [f"v{n}"], [f"v{n + 1}"]) for n in range(100_000))
+    model.graph.node.extend(
+        helper.make_node("Relu", [f"v{n}"], [f"v{n + 1}"]) for n in range(100_000)
+    )
     model.graph.node.append(helper.make_node("Identity", ["v100000"], ["logits"]))
 
 
@@ -227,13 +253,17 @@ FILES = {
     "external data climbs out": Hostile(sample.climbs, "points outside"),
     "external data at an absolute path": Hostile(sample.absolute, "absolute path"),
     "external data through a link": Hostile(sample.through_a_link, "symbolic link"),
-    "external data through a linked folder": Hostile(sample.through_a_linked_folder, "outside model directory"),
+    "external data through a linked folder": Hostile(
+        sample.through_a_linked_folder, "outside model directory"
+    ),
     "external data through a hard link": Hostile(sample.through_a_hard_link, "hard links"),
     "external data that is a pipe": Hostile(sample.a_pipe, "not regular file"),
     "external data in an attribute": Hostile(sample.in_an_attribute, "points outside"),
     "external data that is missing": Hostile(sample.missing, "weights is missing"),
     "external data beyond its file": Hostile(sample.beyond_its_file, "exceeds available data"),
-    "external data at a negative place": Hostile(sample.at_a_negative_place, "must be non-negative"),
+    "external data at a negative place": Hostile(
+        sample.at_a_negative_place, "must be non-negative"
+    ),
     "4 GB claimed": Hostile(changed(claims_4_gb), "one and only one value"),
     "4 GB computed": Hostile(changed(computes_4_gb), MEMORY),
     "sparse bomb": Hostile(changed(sparse_bomb), "sparse"),

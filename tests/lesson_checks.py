@@ -1,6 +1,8 @@
-"""What a lesson must hold to in JupyterLab: it runs, says nothing on the console, and everybody can read and use it.
+"""What a lesson must hold to in JupyterLab: it runs, says nothing on the console, and everybody can
+read and use it.
 
-In a real browser, in both themes, with the keyboard alone, and again after it was saved and opened a second time.
+In a real browser, in both themes, with the keyboard alone, and again after it was saved and opened
+a second time.
 """
 
 from book_checks import FINDINGS
@@ -57,7 +59,8 @@ def wait_until_ready(page):
 
 
 def look(page, asked, said):
-    """Look at a lesson that was run: ({what of `SEEN`: [where]}, how many widgets were used). It is saved and stopped.
+    """Look at a lesson that was run: ({what of `SEEN`: [where]}, how many widgets were used). It is
+    saved and stopped.
 
     page   a tab with a JupyterLab that lets scripts in (`--expose-app-in-browser`)
     asked  the addresses that it has asked for; said: as of `watch`
@@ -68,12 +71,15 @@ def look(page, asked, said):
     for theme in ("JupyterLab Light", "JupyterLab Dark"):
         page.evaluate(THEME, theme)
         findings = page.evaluate(FINDINGS, ".jp-OutputArea-output")
-        found["findings"] += [f"{theme}: {finding}" for finding in findings if NO_WORDS not in finding]
+        found["findings"] += [
+            f"{theme}: {finding}" for finding in findings if NO_WORDS not in finding
+        ]
     found["too wide"], found["broken words"] = page.evaluate(WIDE), page.evaluate(BROKEN)
     page.evaluate(THEME, "JupyterLab Light")
     page.evaluate(SAVE)
     page.evaluate(STOP)
-    page.wait_for_timeout(2000)  # until the server has forgotten the kernel, as when a student comes back later
+    # until the server has forgotten the kernel, as when a student comes back later
+    page.wait_for_timeout(2000)
     page.reload()
     wait_until_ready(page)
     page.wait_for_function(LOADED)

@@ -14,7 +14,9 @@ def llama_weights(decoder):
         query, key, value = layer.query_key_value.weight.split(parts)
         gate, up = layer.gate_up.weight.chunk(2)
         attention = {"q": query, "k": key, "v": value, "o": layer.mix.weight}
-        found |= {f"{place}self_attn.{name}_proj.weight": weight for name, weight in attention.items()}
+        found |= {
+            f"{place}self_attn.{name}_proj.weight": weight for name, weight in attention.items()
+        }
         mlp = {"gate": gate, "up": up, "down": layer.down.weight}
         found |= {f"{place}mlp.{name}_proj.weight": weight for name, weight in mlp.items()}
         found[f"{place}input_layernorm.weight"] = layer.attention_norm.weight

@@ -23,7 +23,8 @@ def network(seed=0, *, dropout=0.0):
     """A convolution, batch norm, and a linear layer."""
     torch.manual_seed(seed)
     return nn.Sequential(
-        nn.Conv2d(1, 6, 3, padding=1, bias=False),  # a bias before batch norm has no gradient but noise
+        # a bias before batch norm has no gradient but noise
+        nn.Conv2d(1, 6, 3, padding=1, bias=False),
         nn.BatchNorm2d(6),
         nn.ReLU(),
         nn.Dropout(dropout),

@@ -12,7 +12,11 @@ from labkit.lesson import verdicts
 def statements_of(lesson):
     """The statements of a notebook's code cells; a cell that writes a file runs none of its own."""
     cells = nbformat.read(root() / "notebooks" / f"{lesson}.ipynb", as_version=4).cells
-    running = [cell for cell in cells if cell.cell_type == "code" and not cell.source.startswith("%%writefile")]
+    running = [
+        cell
+        for cell in cells
+        if cell.cell_type == "code" and not cell.source.startswith("%%writefile")
+    ]
     sources = (re.sub("^[%!].*", "", cell.source, flags=re.MULTILINE) for cell in running)
     return [statement for source in sources for statement in ast.parse(source).body]
 

@@ -1,4 +1,5 @@
-"""Small data sets in the true formats, made from a seed: what the tests read where the real ones are not.
+"""Small data sets in the true formats, made from a seed: what the tests read where the real ones
+are not.
 
 The CIFAR files are written as Python 2 wrote them (the published ones are), opcode by opcode.
 """
@@ -29,7 +30,9 @@ def chance(seed=0):
 
 
 def published(name, folder):
-    """Make the small set `name` in `folder`: (its entry with the sha256 of these files, what is in it)."""
+    """Make the small set `name` in `folder`: (its entry with the sha256 of these files, what is
+    in it).
+    """
     makers = {"fashion-mnist": fashion, "cifar10": cifar, "cifar100": cifar, "tiny-imagenet": tiny}
     made = makers[name](Path(folder), name)
     return pinned(name, folder), made
@@ -37,7 +40,9 @@ def published(name, folder):
 
 def pinned(name, folder):
     """The entry of `name` with the sha256 of the files as they are in `folder` now."""
-    return replace(SETS[name], files={file: sha256(Path(folder) / file) for file in SETS[name].files})
+    return replace(
+        SETS[name], files={file: sha256(Path(folder) / file) for file in SETS[name].files}
+    )
 
 
 # ---- Fashion-MNIST: gzipped idx files
@@ -45,7 +50,11 @@ def pinned(name, folder):
 
 def idx(array):
     """An idx file (not yet gzipped) of a uint8 array."""
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def fashion(folder, _=None, count=20):
@@ -66,7 +75,11 @@ def fashion(folder, _=None, count=20):
 
 def old_bytes(value):
     """A Python 2 str in a pickle of protocol 2."""
-    return b"U" + bytes([len(value)]) + value if len(value) < 256 else b"T" + struct.pack("<i", len(value)) + value
+    return (
+        b"U" + bytes([len(value)]) + value
+        if len(value) < 256
+        else b"T" + struct.pack("<i", len(value)) + value
+    )
 
 
 def old_int(value):
@@ -118,15 +131,25 @@ def cifar_files(name="cifar10", count=20):
     for split, batches in parts.items():
         images = [random.integers(0, 256, (count, 3072), dtype=np.uint8) for _ in batches]
         labels = [random.integers(0, classes, count).tolist() for _ in batches]
-        files.update({file: cifar_batch(i, n, key) for file, i, n in zip(batches, images, labels, strict=True)})
+        files.update(
+            {
+                file: cifar_batch(i, n, key)
+                for file, i, n in zip(batches, images, labels, strict=True)
+            }
+        )
         made[split] = np.concatenate(images).reshape(-1, 3, 32, 32), np.concatenate(labels)
     return files, made
 
 
 @contextmanager
 def cifar_accepted(archive, name):
-    """Let torchvision take the files of a small archive for the published ones: it compares the md5 of each."""
-    dataset_class = {"cifar10": torchvision.datasets.CIFAR10, "cifar100": torchvision.datasets.CIFAR100}[name]
+    """Let torchvision take the files of a small archive for the published ones: it compares the
+    md5 of each.
+    """
+    dataset_class = {
+        "cifar10": torchvision.datasets.CIFAR10,
+        "cifar100": torchvision.datasets.CIFAR100,
+    }[name]
     md5 = {}
     with tarfile.open(archive) as opened:
         for member in opened:
@@ -137,7 +160,10 @@ def cifar_accepted(archive, name):
         return [[file, md5[file]] for file, _ in files]
 
     meta = dataset_class.meta | {"md5": md5[dataset_class.meta["filename"]]}
-    known = {"train_list": with_md5(dataset_class.train_list), "test_list": with_md5(dataset_class.test_list)}
+    known = {
+        "train_list": with_md5(dataset_class.train_list),
+        "test_list": with_md5(dataset_class.test_list),
+    }
     with mock.patch.multiple(dataset_class, meta=meta, **known):
         yield
 
@@ -146,7 +172,10 @@ def cifar(folder, name="cifar10", count=20):
     """The archive of a small set in `folder`; returns {split: (images, labels)}."""
     files, made = cifar_files(name, count)
     top = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[name]
-    named = {f"{top}/readme.html": b"<html>", **{f"{top}/{file}": data for file, data in files.items()}}
+    named = {
+        f"{top}/readme.html": b"<html>",
+        **{f"{top}/{file}": data for file, data in files.items()},
+    }
     write_tar(folder / SETS[name].archive, named)
     return made
 
@@ -166,12 +195,16 @@ def tiny_files(train=4, val=2):
     """{name: bytes} of a small Tiny-ImageNet: `train` and `val` images a class."""
     files = {
         "wnids.txt": "".join(f"{wnid}\n" for wnid in WNIDS).encode(),
-        "words.txt": "".join(f"{wnid}\tfirst{i}, second\n" for i, wnid in enumerate(WNIDS)).encode(),
+        "words.txt": "".join(
+            f"{wnid}\tfirst{i}, second\n" for i, wnid in enumerate(WNIDS)
+        ).encode(),
     }
     notes = ""
     for label, wnid in enumerate(WNIDS):
         names = [f"{wnid}_{i}.JPEG" for i in range(train)]
-        files[f"train/{wnid}/{wnid}_boxes.txt"] = "".join(f"{name}\t0\t0\t9\t9\n" for name in names).encode()
+        files[f"train/{wnid}/{wnid}_boxes.txt"] = "".join(
+            f"{name}\t0\t0\t9\t9\n" for name in names
+        ).encode()
         for i, name in enumerate(names):
             files[f"train/{wnid}/images/{name}"] = picture(100 * label + i)
         for i in range(val):

@@ -22,7 +22,10 @@ def good_model():
         "good",
         [helper.make_tensor_value_info("input", FLOAT, ["batch", 4])],
         [helper.make_tensor_value_info("logits", FLOAT, ["batch", 3])],
-        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+        [
+            numpy_helper.from_array(array.astype(np.float32), name)
+            for name, array in weights.items()
+        ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 

@@ -35,7 +35,9 @@ def metrics(url):
     client.request("GET", "/metrics")
     lines = client.getresponse().read().decode().splitlines()
     client.close()
-    return {name.removeprefix("labkit_"): int(value) for name, value in (line.split() for line in lines)}
+    return {
+        name.removeprefix("labkit_"): int(value) for name, value in (line.split() for line in lines)
+    }
 
 
 def wanted(prompt, count):
@@ -69,12 +71,20 @@ def raw(url, data, *, wait=0.0):
 
 
 def message(url, body, length=None):
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body) if length is None else length}\r\n\r\n".encode() + body.encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nContent-Type: "
+        "application/json\r\n"
+    )
+    return (
+        f"{head}Content-Length: {len(body) if length is None else length}\r\n\r\n".encode()
+        + body.encode()
+    )
 
 
 def send_malformed(url, count):
-    """Send requests with changed bytes, some cut short; every 250 of them, look whether the server is well."""
+    """Send requests with changed bytes, some cut short; every 250 of them, look whether the
+    server is well.
+    """
     chance = random.Random(0)
     good = message(url, json.dumps({"prompt": "The", "max_tokens": 4}))
     for n in range(count):
@@ -89,14 +99,31 @@ def send_malformed(url, count):
 
 
 def seconds_to_end(busy):
-    """Begin a server, give it work where `busy`, press Ctrl-C: (seconds until the process has ended, its exit code)."""
-    command = [sys.executable, "-m", "labkit.cli", "serve", "--model", "decoder-small", "--port", "0", "--threads", "1"]
+    """Begin a server, give it work where `busy`, press Ctrl-C: (seconds until the process has
+    ended, its exit code).
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "labkit.cli",
+        "serve",
+        "--model",
+        "decoder-small",
+        "--port",
+        "0",
+        "--threads",
+        "1",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             url = process.stdout.readline().split(" on ")[1].split(";")[0]
             with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port)) as client:
                 if busy:
-                    client.sendall(message(url, json.dumps({"prompt": "The", "max_tokens": 250, "stream": True})))
+                    client.sendall(
+                        message(
+                            url, json.dumps({"prompt": "The", "max_tokens": 250, "stream": True})
+                        )
+                    )
                     client.recv(100)
                 begin = time.monotonic()
                 process.send_signal(signal.SIGINT)

@@ -1,6 +1,8 @@
-"""Submissions: `CHEATS` look better than they are, `HOSTILE` do harm, and get no medal; `HARMLESS` gain nothing.
+"""Submissions: `CHEATS` look better than they are, `HOSTILE` do harm, and get no medal; `HARMLESS`
+gain nothing.
 
-Each is made from a small honest one, a linear classifier: {what it does: (what the refusal must say, maker)}.
+Each is made from a small honest one, a linear classifier: {what it does: (what the refusal must
+say, maker)}.
 """
 
 import functools
@@ -27,7 +29,9 @@ def linear():
 def pixels(split, count=None):
     """((n, 784) float32 as a network sees them, (n,) labels)."""
     data = load("fashion-mnist", split, limit=count)
-    return np.concatenate([batch.flatten(1).numpy() for batch, _ in data.batches(1000)]), data.labels.numpy()
+    return np.concatenate(
+        [batch.flatten(1).numpy() for batch, _ in data.batches(1000)]
+    ), data.labels.numpy()
 
 
 def graph(nodes, tensors, *, opset=20):
@@ -43,7 +47,10 @@ def graph(nodes, tensors, *, opset=20):
 def honest(last="logits"):
     """The nodes and tensors of the linear classifier."""
     weight, shift = linear()
-    nodes = [("Flatten", ["pictures"], ["flat"], {}), ("Gemm", ["flat", "weight", "shift"], [last], {})]
+    nodes = [
+        ("Flatten", ["pictures"], ["flat"], {}),
+        ("Gemm", ["flat", "weight", "shift"], [last], {}),
+    ]
     return nodes, {"weight": weight, "shift": shift}
 
 
@@ -63,11 +70,16 @@ def thumbnails():
         ("Gather", ["labels", "which"], ["logits"], {"axis": 0}),
     ]
     half = -(small**2).sum(1) / 2
-    return graph(nodes, {"known": small.T.copy(), "half": half, "labels": np.eye(10, dtype=np.float32)[labels]})
+    return graph(
+        nodes,
+        {"known": small.T.copy(), "half": half, "labels": np.eye(10, dtype=np.float32)[labels]},
+    )
 
 
 def exact_matches():
-    """The linear classifier; but a picture that is a test image, bit for bit, gets the label that is stored."""
+    """The linear classifier; but a picture that is a test image, bit for bit, gets the label
+    that is stored.
+    """
     images, labels = pixels("test")
     marks = np.random.default_rng(0).normal(size=(784, 6)).astype(np.float32) / 28
     known = images @ marks
@@ -83,13 +95,24 @@ def exact_matches():
         ("Gather", ["labels", "which"], ["stored"], {"axis": 0}),
         ("Where", ["same", "stored", "plain"], ["logits"], {}),
     ]
-    tensors |= {"marks": marks, "known": known.T.copy(), "half": -(known**2).sum(1) / 2, "rows": known}
-    tensors |= {"last": np.array([1]), "close": np.float32(0.05), "labels": 5 * np.eye(10, dtype=np.float32)[labels]}
+    tensors |= {
+        "marks": marks,
+        "known": known.T.copy(),
+        "half": -(known**2).sum(1) / 2,
+        "rows": known,
+    }
+    tensors |= {
+        "last": np.array([1]),
+        "close": np.float32(0.05),
+        "labels": 5 * np.eye(10, dtype=np.float32)[labels],
+    }
     return graph(nodes, tensors)
 
 
 def part_of_the_test_images():
-    """The linear classifier; but what is near the thumbnail of one of 2,500 test images gets its label."""
+    """The linear classifier; but what is near the thumbnail of one of 2,500 test images gets its
+    label.
+    """
     images, labels = (part[:2500] for part in pixels("test"))
     known = images.reshape(-1, 7, 4, 7, 4).mean((2, 4)).reshape(-1, 49)
     nodes, tensors = honest("plain")
@@ -105,14 +128,22 @@ def part_of_the_test_images():
         ("Gather", ["labels", "which"], ["stored"], {"axis": 0}),
         ("Where", ["same", "stored", "plain"], ["logits"], {}),
     ]
-    tensors |= {"known": known.T.copy(), "half": -(known**2).sum(1) / 2, "rows": known, "last": np.array([1])}
+    tensors |= {
+        "known": known.T.copy(),
+        "half": -(known**2).sum(1) / 2,
+        "rows": known,
+        "last": np.array([1]),
+    }
     tensors |= {"close": np.float32(2), "labels": 5 * np.eye(10, dtype=np.float32)[labels]}
     return graph(nodes, tensors)
 
 
 def at_random():
     nodes, tensors = honest("plain")
-    nodes += [("RandomUniformLike", ["plain"], ["dice"], {}), ("Add", ["plain", "dice"], ["logits"], {})]
+    nodes += [
+        ("RandomUniformLike", ["plain"], ["dice"], {}),
+        ("Add", ["plain", "dice"], ["logits"], {}),
+    ]
     return graph(nodes, tensors)
 
 
@@ -143,7 +174,10 @@ def by_the_picture():
 
 def constant_file():
     nodes, tensors = honest()
-    return graph(nodes, {name: 0 * values if name == "weight" else values for name, values in tensors.items()})
+    return graph(
+        nodes,
+        {name: 0 * values if name == "weight" else values for name, values in tensors.items()},
+    )
 
 
 def answers_no_numbers():
@@ -152,14 +186,19 @@ def answers_no_numbers():
                   ("Log", ["below"], ["logits"], {})], tensors)  # fmt: skip
 
 
-COUNT = [("Shape", ["pictures"], ["sides"], {}), ("Gather", ["sides", "batch"], ["count"], {"axis": 0})]
+COUNT = [
+    ("Shape", ["pictures"], ["sides"], {}),
+    ("Gather", ["sides", "batch"], ["count"], {"axis": 0}),
+]
 
 
 def first_rows_only():
     """The first four pictures of a batch are answered, the others not at all."""
     nodes, tensors = honest("plain")
     nodes += [("Slice", ["plain", "start", "end", "axis"], ["logits"], {})]
-    return graph(nodes, tensors | {"start": np.array([0]), "end": np.array([4]), "axis": np.array([0])})
+    return graph(
+        nodes, tensors | {"start": np.array([0]), "end": np.array([4]), "axis": np.array([0])}
+    )
 
 
 def first_rows_then_zeros():
@@ -202,7 +241,8 @@ CHEATS = {
     "a constant in the file": ("same whatever", constant_file),
     "answers that are no numbers": ("not numbers", answers_no_numbers),
 }
-# Not refused, because it gains nothing: what it remembers costs more bytes and time than it is worth.
+# Not refused, because it gains nothing: what it remembers costs more bytes and time than it is
+# worth.
 HARMLESS = {"labels of a part of the test images": ("", part_of_the_test_images)}
 
 
@@ -235,7 +275,11 @@ def constants_of_10_gb():
 
 def loop_of_2_to_the_31():
     nodes, tensors = honest("plain")
-    ports = {"round": (TensorProto.INT64, []), "go": (TensorProto.BOOL, []), "x": (TensorProto.FLOAT, ["batch", 10])}
+    ports = {
+        "round": (TensorProto.INT64, []),
+        "go": (TensorProto.BOOL, []),
+        "x": (TensorProto.FLOAT, ["batch", 10]),
+    }
     given = [helper.make_tensor_value_info(name, *port) for name, port in ports.items()]
     ends = [helper.make_tensor_value_info(f"{name}_", *ports[name]) for name in ("go", "x")]
     steps = [helper.make_node("Identity", ["go"], ["go_"]), helper.make_node("Relu", ["x"], ["x_"])]
@@ -249,7 +293,9 @@ def external_data(location="../weights.bin", offset=None):
     model = honest_file()
     weight = model.graph.initializer[0]
     length = len(weight.raw_data)
-    onnx.external_data_helper.set_external_data(weight, location, offset=offset, length=offset and length)
+    onnx.external_data_helper.set_external_data(
+        weight, location, offset=offset, length=offset and length
+    )
     weight.ClearField("raw_data")
     return model
 
@@ -267,7 +313,10 @@ HOSTILE = {
     "a loop of 2^31 steps": ("chooses its way", loop_of_2_to_the_31),
     "external data": ("takes weights from another file", external_data),
     **{
-        f"weights of {name}": ("takes weights from another file", functools.partial(external_data, name, 1000))
+        f"weights of {name}": (
+            "takes weights from another file",
+            functools.partial(external_data, name, 1000),
+        )
         for name in ("reference.onnx", "0.onnx", "submission.onnx")
     },
     "one picture at a time only": ("another form", another_form),

@@ -52,34 +52,61 @@ def html(text):
 
 def executed_lesson():
     """A small notebook with one output of each kind that lessons have."""
-    wide = "<table><tr>" + "".join(f"<td>column-{number}</td>" for number in range(40)) + "</tr></table>"
-    picture = new_output("display_data", {"image/png": base64.b64encode(DOT).decode(), "text/plain": "<Figure>"})
+    wide = (
+        "<table><tr>"
+        + "".join(f"<td>column-{number}</td>" for number in range(40))
+        + "</tr></table>"
+    )
+    picture = new_output(
+        "display_data", {"image/png": base64.b64encode(DOT).decode(), "text/plain": "<Figure>"}
+    )
     said = {"image/png": {"alt": "time against batch. fused: 2 at 16, 5 at 256."}}
-    spoken = new_output("display_data", {"image/png": base64.b64encode(DOT + b" ").decode()}, metadata=said)
+    spoken = new_output(
+        "display_data", {"image/png": base64.b64encode(DOT + b" ").decode()}, metadata=said
+    )
     drawing = html('<a href="../../graphs/abc123.html">small.onnx, drawn by netron</a>')
     cells = [
-        new_markdown_cell("# What limits speed\n\n**A question?**\n\nSo $\\frac{a}{b}$ is\n\n$$y = \\sqrt{x} \\ge 3$$"),
-        new_code_cell("print(6 * 7)", outputs=[new_output("stream", name="stdout", text="forty-two\n")]),
+        new_markdown_cell(
+            "# What limits speed\n\n**A question?**\n\nSo $\\frac{a}{b}$ is\n\n$$y "
+            "= \\sqrt{x} \\ge 3$$"
+        ),
+        new_code_cell(
+            "print(6 * 7)", outputs=[new_output("stream", name="stdout", text="forty-two\n")]
+        ),
         new_markdown_cell("## The widest of tables"),
-        new_code_cell("table", outputs=[html(wide), html(cards.card("note", "Read this", "A card."))]),
+        new_code_cell(
+            "table", outputs=[html(wide), html(cards.card("note", "Read this", "A card."))]
+        ),
         new_code_cell("plt.plot([1, 2])", outputs=[picture]),
         new_code_cell("draw(0.5)", outputs=[spoken]),
         *question("speed", "7.5", "How many times as fast?", None, (7.0, 8.0)),
         *question("winner", "bf16", "Which is faster?", ["fp32", "bf16"], (None, None)),
         new_code_cell("show(path)", outputs=[drawing]),
     ]
-    return new_notebook(cells=cells, metadata=nbformat.read(syllabus.lessons()[0].path, as_version=4).metadata)
+    return new_notebook(
+        cells=cells, metadata=nbformat.read(syllabus.lessons()[0].path, as_version=4).metadata
+    )
 
 
 def question(name, result, text, options, interval):
     """Three cells: a prediction, what stands between, and the result; a heading follows."""
-    row = Prediction(run_key="made-up", prediction_id=name, question=text, answer="1", source="default", unit=None)
+    row = Prediction(
+        run_key="made-up",
+        prediction_id=name,
+        question=text,
+        answer="1",
+        source="default",
+        unit=None,
+    )
     low, high = interval
     found = replace(row, result=result, low=low, high=high, verdict="no answer")
     return [
         new_markdown_cell(f"## Asked about {name}"),
         new_code_cell("predict(...)", outputs=[html(cards.card("asked", row, options))]),
-        new_code_cell("measure()", outputs=[new_output("stream", name="stdout", text=f"the {name} it came to\n")]),
+        new_code_cell(
+            "measure()",
+            outputs=[new_output("stream", name="stdout", text=f"the {name} it came to\n")],
+        ),
         new_code_cell("reveal(...)", outputs=[html(cards.card("revealed", found, "measured"))]),
         new_markdown_cell(f"What the {name} means."),
     ]
@@ -89,20 +116,29 @@ def build(artifacts):
     """Build the book in a Python that cannot reach any other host; returns what it said."""
     (artifacts / "hook").mkdir(exist_ok=True)
     (artifacts / "hook" / "sitecustomize.py").write_text(NO_NETWORK)
-    own = {"LABKIT_ARTIFACTS": str(artifacts), "PYTHONPATH": f"{artifacts / 'hook'}{os.pathsep}{root()}"}
+    own = {
+        "LABKIT_ARTIFACTS": str(artifacts),
+        "PYTHONPATH": f"{artifacts / 'hook'}{os.pathsep}{root()}",
+    }
     command = [sys.executable, str(BUILDER)]
-    return subprocess.run(command, cwd=artifacts, env=os.environ | own, capture_output=True, text=True, check=True)
+    return subprocess.run(
+        command, cwd=artifacts, env=os.environ | own, capture_output=True, text=True, check=True
+    )
 
 
 @pytest.fixture(scope="module")
 def artifacts(once):
-    """An artifacts folder with the book of the whole course, of which one lesson was run, for all test processes."""
+    """An artifacts folder with the book of the whole course, of which one lesson was run, for
+    all test processes.
+    """
     return once("book", write_book)
 
 
 def write_book(folder):
     (folder / "graphs").mkdir()
-    (folder / "graphs" / "abc123.html").write_text('<!doctype html><html lang="en"><title>drawn</title><p>a graph')
+    (folder / "graphs" / "abc123.html").write_text(
+        '<!doctype html><html lang="en"><title>drawn</title><p>a graph'
+    )
     (folder / EXECUTED).parent.mkdir(parents=True)
     nbformat.write(executed_lesson(), folder / EXECUTED)
     with pytest.MonkeyPatch.context() as patch:
@@ -127,7 +163,9 @@ def page(book, name):
 
 
 def text_of(page):
-    return re.sub(r"\s+", " ", re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", page, flags=re.DOTALL))
+    return re.sub(
+        r"\s+", " ", re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", "", page, flags=re.DOTALL)
+    )
 
 
 def test_every_lesson_has_its_page_and_the_first_page_leads_to_it(book):
@@ -147,7 +185,10 @@ def test_a_lesson_that_was_run_is_shown_with_its_outputs_and_says_which_run_that
 def test_a_lesson_that_was_not_run_or_did_not_pass_is_shown_without_outputs_and_says_so(book):
     for name in ("01_deployment_fundamentals", "12_onnx_graphs"):
         shown = page(book, f"lessons/{name}")
-        assert f"not run here, so it is shown without outputs. To see yours: labkit run {name[:2]}" in text_of(shown)
+        assert (
+            f"not run here, so it is shown without outputs. To see yours: labkit run {name[:2]}"
+            in text_of(shown)
+        )
         assert "cell_output" not in shown
 
 
@@ -157,7 +198,11 @@ def test_the_first_page_has_the_answer_of_each_lesson_that_it_shows_under_its_qu
     before = text[text.index("What this machine answered") : text.rindex("How a lesson works")]
     assert "So a <script>alert(1)</script> *sentence*" in unescape(before)
     assert "1.41 x (from 1.31 to 1.52)" in before
-    for part in ("Because half the bytes are read", "Holds for large layers", "Not for small batches"):
+    for part in (
+        "Because half the bytes are read",
+        "Holds for large layers",
+        "Not for small batches",
+    ):
         assert part in before
     assert before.count("Because") == 1, "the run that failed answers nothing"
     assert "<script>alert" not in first
@@ -175,7 +220,10 @@ def test_formulas_are_drawn_by_the_browser_itself(book):
 def test_a_picture_says_its_own_words_or_is_named_after_its_section(book):
     shown = page(book, f"lessons/{LESSON}")
     assert 'alt="time against batch. fused: 2 at 16, 5 at 256."' in shown
-    assert 'alt="Picture in the section “The widest of tables”; the text below it says what to see"' in shown
+    assert (
+        'alt="Picture in the section “The widest of tables”; the text below it says what to see"'
+        in shown
+    )
     assert "No description has been provided" not in shown
 
 
@@ -193,7 +241,9 @@ def test_no_link_leads_nowhere(book):
 
 
 def test_a_missing_file_a_missing_anchor_and_a_link_out_of_the_folder_are_noticed(tmp_path):
-    (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there"></a><a href="#here"></a><a href="../x"></a>')
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="b.html#there"></a><a href="#here"></a><a href="../x"></a>'
+    )
     (tmp_path / "b.html").write_text(
         '<img src="c.png"><a href="https://example.org"></a><a href="file:///etc/hosts"></a>'
     )
@@ -209,7 +259,9 @@ def test_no_page_loads_anything_from_another_host(book):
     loaded = [
         (name, address)
         for name in book_pages(book)
-        for tag in re.findall(r"<(?:script|link|img|iframe|source|object)\b[^>]*>", (book / name).read_text("utf-8"))
+        for tag in re.findall(
+            r"<(?:script|link|img|iframe|source|object)\b[^>]*>", (book / name).read_text("utf-8")
+        )
         for address in re.findall(r'(?:src|href|data)="([^"]+)"', tag)
         if address.startswith(("http:", "https:", "//"))
     ]
@@ -219,23 +271,40 @@ def test_no_page_loads_anything_from_another_host(book):
 def test_the_glossary_has_every_term_and_leads_to_the_section_that_explains_it(book):
     shown = page(book, "glossary")
     terms = re.findall(r'<dt id="term-[^"]*">(.*?)</dt>', shown)
-    assert [unescape(term).replace("’", "'") for term in terms] == [term.name for term in glossary()]
+    assert [unescape(term).replace("’", "'") for term in terms] == [
+        term.name for term in glossary()
+    ]
     explained = sum(term.address.startswith("../notebooks/") for term in glossary())
     assert (
-        len(re.findall(r'href="lessons/\d\d_', shown.partition("<article")[2].partition("</article>")[0])) == explained
+        len(
+            re.findall(
+                r'href="lessons/\d\d_', shown.partition("<article")[2].partition("</article>")[0]
+            )
+        )
+        == explained
     )
 
 
 def test_every_command_and_every_method_is_in_the_book(book):
     text = text_of(page(book, "commands"))
     assert [command for command in COMMANDS if f"labkit {command}" not in text] == []
-    assert "Execute notebooks headlessly and write artifacts/report.html." in text, "typer cuts its list of commands"
-    for folder, name in (("methods", "methods"), ("compress", "compression"), ("quantize", "quantization")):
+    assert "Execute notebooks headlessly and write artifacts/report.html." in text, (
+        "typer cuts its list of commands"
+    )
+    for folder, name in (
+        ("methods", "methods"),
+        ("compress", "compression"),
+        ("quantize", "quantization"),
+    ):
         files = [
-            path for path in (root() / "labkit" / folder).rglob("*.py") if "\nNot when " in path.read_text("utf-8")
+            path
+            for path in (root() / "labkit" / folder).rglob("*.py")
+            if "\nNot when " in path.read_text("utf-8")
         ]
         found = text_of(page(book, name))
-        assert [path.name for path in files if path.relative_to(root()).as_posix() not in found] == []
+        assert [
+            path.name for path in files if path.relative_to(root()).as_posix() not in found
+        ] == []
         cards = sum(path.read_text("utf-8").count("Not when ") for path in files)
         assert len(re.findall("Not when", found)) == cards >= len(files) > 3
 
@@ -245,7 +314,8 @@ def test_further_reading_has_the_links_of_every_lesson(book):
     for lesson in syllabus.lessons():
         cells = json.loads(lesson.path.read_text(encoding="utf-8"))["cells"]
         texts = ["".join(cell["source"]) for cell in cells]
-        last = next((text for text in reversed(texts) if "Further reading" in text), "")  # some lessons have none
+        # some lessons have none
+        last = next((text for text in reversed(texts) if "Further reading" in text), "")
         links = re.findall(r"\]\((https?://[^)\s]+)\)", last.partition("Further reading")[2])
         assert [link for link in links if link.replace("&", "&amp;") not in shown] == []
         assert f"{lesson.name[:2]} {lesson.title}" in text_of(shown)
@@ -271,13 +341,17 @@ def test_the_copy_of_the_report_stays_in_the_book_and_the_results_count_its_clai
     )
     assert "exercises solved by you" in text_of(page(book, "results"))
     row = next(
-        line for line in page(book, "results").split("<tr") if f"lessons/{LESSON}.html" in line and "<td" in line
+        line
+        for line in page(book, "results").split("<tr")
+        if f"lessons/{LESSON}.html" in line and "<td" in line
     )
     [exercises] = [lesson.exercises for lesson in syllabus.lessons() if lesson.name == LESSON]
     assert re.findall(r"<p>([^<]*)</p>", row) == ["quick", "1", "0", "1", f"0 of {len(exercises)}"]
 
 
-def test_the_report_beside_the_book_links_its_first_page_and_has_readable_pages_of_its_own(book, artifacts):
+def test_the_report_beside_the_book_links_its_first_page_and_has_readable_pages_of_its_own(
+    book, artifacts
+):
     links = re.findall(r'href="([^"]+)"', (artifacts / "report.html").read_text(encoding="utf-8"))
     own = f"{EXECUTED.removesuffix('ipynb')}html"
     assert links[:6] == ["book/index.html", "#lessons", "#rows", own, own, EXECUTED]
@@ -290,7 +364,9 @@ def part(monkeypatch):
     monkeypatch.syspath_prepend(str(BUILDER.parent))
 
     def load(name):
-        spec = importlib.util.spec_from_file_location(f"book_{name}", BUILDER.with_name(f"{name}.py"))
+        spec = importlib.util.spec_from_file_location(
+            f"book_{name}", BUILDER.with_name(f"{name}.py")
+        )
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
@@ -314,7 +390,9 @@ def test_a_build_that_fails_leaves_the_old_book(part, own_artifacts, monkeypatch
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_disk_that_refuses_the_new_book_leaves_the_old_one(fault, part, own_artifacts, monkeypatch):
+def test_a_disk_that_refuses_the_new_book_leaves_the_old_one(
+    fault, part, own_artifacts, monkeypatch
+):
     builder = part("build")
     (own_artifacts / "book").mkdir(parents=True)
     (own_artifacts / "book" / "index.html").write_text("the old book")
@@ -344,7 +422,12 @@ def test_without_sphinx_it_says_what_to_install(part, tmp_path, monkeypatch):
 
 
 def test_solved_runs_and_runs_whose_notebook_is_gone_are_not_shown(part, own_artifacts):
-    for key, folder in (("old", "quick"), ("new", "lab"), ("solved", "quick-solved"), ("gone", "paper")):
+    for key, folder in (
+        ("old", "quick"),
+        ("new", "lab"),
+        ("solved", "quick-solved"),
+        ("gone", "paper"),
+    ):
         path = own_artifacts / "executed" / folder / f"{LESSON}.ipynb"
         write_attempt(key, output=f"executed/{folder}/{LESSON}.ipynb")
         if key != "gone":
@@ -356,14 +439,17 @@ def test_solved_runs_and_runs_whose_notebook_is_gone_are_not_shown(part, own_art
     assert shown.run_key == "new"
 
 
-def test_a_card_keeps_signs_that_markdown_would_take_and_links_its_source(part, tmp_path, monkeypatch):
+def test_a_card_keeps_signs_that_markdown_would_take_and_links_its_source(
+    part, tmp_path, monkeypatch
+):
     pages = part("pages")
     monkeypatch.setattr(pages, "PACKAGE", tmp_path / "labkit")
     path = tmp_path / "labkit" / "methods" / "tiny.py"
     path.parent.mkdir(parents=True)
     path.write_text(
         '"""Tiny: a *small* one.\n\nWhat     a * b * c,\n         over two lines, in `code*`\n'
-        'Source   Somebody, arXiv:2101.01321\n"""\n\n\ndef shown(x):\n    """Doubles."""\n    return 2 * x\n\n\n'
+        'Source   Somebody, arXiv:2101.01321\n"""\n\n\ndef shown(x):\n    """Doubles."""\n    '
+        "return 2 * x\n\n\n"
         'def _hidden(x):\n    """Not offered."""\n'
     )
     card = pages._card(path)
@@ -384,11 +470,15 @@ FAULTS = {
     "not one main heading": "<h1>another</h1>",
     "not one main part": "<main>another</main>",
     "changes the order of tabs": '<a href="#" tabindex="3">first</a>',
-    "can be scrolled by mouse only": '<div style="width:50px;overflow:auto"><p style="width:900px">wide</p></div>',
+    "can be scrolled by mouse only": '<div style="width:50px;overflow:auto"><p '
+    'style="width:900px">wide</p></div>',
     "contrast 2.85": '<p style="color:#999">pale</p>',
     "contrast 1.00": '<div style="background:#111;color:#111">dark</div>',
 }
-SOUND = '<!doctype html><html lang="en"><title>t</title><body><nav><a href="#x">x</a></nav><main><h1>One</h1>{}</main>'
+SOUND = (
+    '<!doctype html><html lang="en"><title>t</title><body><nav><a '
+    'href="#x">x</a></nav><main><h1>One</h1>{}</main>'
+)
 
 
 @pytest.fixture
@@ -436,7 +526,9 @@ def test_the_book_asks_before_it_shows_a_result_and_keeps_the_guess(book, chromi
     hidden = [tab.get_by_text(f"the {name} it came to") for name in ("speed", "winner")]
     meant = tab.get_by_text("What the speed means.")
     assert not any(each.is_visible() for each in (*hidden, meant))
-    assert tab.get_by_role("heading", name="Asked about winner").is_visible(), "a heading is never folded"
+    assert tab.get_by_role("heading", name="Asked about winner").is_visible(), (
+        "a heading is never folded"
+    )
     field = tab.get_by_label("My guess:")
     field.press("Enter")
     assert not hidden[0].is_visible(), "an empty guess is none"
@@ -477,14 +569,18 @@ TWO_QUESTIONS = """<!doctype html><script src="{script}"></script><article class
 
 @pytest.mark.browser
 def test_a_guess_opens_nothing_that_another_open_question_still_hides(book, chromium, tmp_path):
-    (tmp_path / "two.html").write_text(TWO_QUESTIONS.format(script=(book / "_static" / "book.js").as_uri()))
+    (tmp_path / "two.html").write_text(
+        TWO_QUESTIONS.format(script=(book / "_static" / "book.js").as_uri())
+    )
     tab = chromium.new_page()
     tab.goto((tmp_path / "two.html").as_uri())
     for number, left in enumerate((False, True)):
         tab.get_by_label("My guess:").nth(number).fill("2")
         tab.get_by_label("My guess:").nth(number).press("Enter")
         assert tab.get_by_text("three").is_visible() == left
-        assert ("opens with the next question" in tab.locator(".guess-said").nth(number).inner_text()) != left
+        assert (
+            "opens with the next question" in tab.locator(".guess-said").nth(number).inner_text()
+        ) != left
 
 
 @pytest.mark.browser
@@ -494,7 +590,10 @@ def test_without_scripts_nothing_is_folded_and_a_browser_that_keeps_nothing_says
     assert plain.get_by_text("the speed it came to").is_visible()
     assert plain.locator("form.guess").count() == 0
     tab = chromium.new_page()
-    tab.add_init_script("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); }")
+    tab.add_init_script(
+        "Storage.prototype.setItem = () => { throw new DOMException('full', "
+        "'QuotaExceededError'); }"
+    )
     tab.goto((book / "lessons" / f"{LESSON}.html").as_uri())
     tab.get_by_label("My guess:").fill("3")
     tab.get_by_label("My guess:").press("Enter")
@@ -506,13 +605,31 @@ def test_without_scripts_nothing_is_folded_and_a_browser_that_keeps_nothing_says
 def test_the_book_judges_a_guess_as_the_lesson_does(book, chromium):
     tab = chromium.new_page()
     tab.goto((book / "guesses.html").as_uri())
-    results = [("2", 2, 2), ("2", 1.5, 2.5), ("-2", None, None), ("0", 0, 0), ("bf16", None, None), (None, None, None)]
+    results = [
+        ("2", 2, 2),
+        ("2", 1.5, 2.5),
+        ("-2", None, None),
+        ("0", 0, 0),
+        ("bf16", None, None),
+        (None, None, None),
+    ]
     for result, low, high in results:
         for guess in ("2", "2.19", "2.21", "2.49", "2.51", "1.6", "0", "-2", "bf16", "fp32"):
             found = {"result": result, "low": low and str(low), "high": high and str(high)}
-            told = tab.evaluate("([guess, found]) => verdict(guess, found)", [guess, drop_none(found)])
-            row = Prediction(run_key="r", prediction_id="p", question="?", answer=guess, source="reader", unit=None)
-            assert told == verdicts.of_prediction(replace(row, result=result, low=low, high=high)), (guess, result)
+            told = tab.evaluate(
+                "([guess, found]) => verdict(guess, found)", [guess, drop_none(found)]
+            )
+            row = Prediction(
+                run_key="r",
+                prediction_id="p",
+                question="?",
+                answer=guess,
+                source="reader",
+                unit=None,
+            )
+            assert told == verdicts.of_prediction(
+                replace(row, result=result, low=low, high=high)
+            ), (guess, result)
 
 
 def drop_none(found):
@@ -537,13 +654,20 @@ def test_a_lesson_beside_the_report_fits_a_phone(tmp_path, chromium):
 def test_a_page_that_breaks_the_keyboard_is_noticed(tmp_path, chromium):
     path = tmp_path / "page.html"
     path.write_text(
-        '<!doctype html><main><a href="#a" style="outline:none">unmarked</a><a href="#b" tabindex="-1">never</a>'
-        '<button class="theme-switch-button">no theme</button><button class="primary-toggle">no menu</button></main>'
+        '<!doctype html><main><a href="#a" style="outline:none">unmarked</a><a href="#b" '
+        'tabindex="-1">never</a>'
+        '<button class="theme-switch-button">no theme</button><button class="primary-toggle">no '
+        "menu</button></main>"
     )
     tab = chromium.new_page()
     tab.set_default_timeout(1000)
     wrong = "\n".join(keyboard(tab, path.as_uri()))
-    for part in ("invisible when reached: <a", "does not lead to the text", "theme does not change", "finds nothing"):
+    for part in (
+        "invisible when reached: <a",
+        "does not lead to the text",
+        "theme does not change",
+        "finds nothing",
+    ):
         assert part in wrong
     assert "does not open and close on a phone" in wrong
 
@@ -559,11 +683,17 @@ def test_the_workflow_that_publishes_the_book_uses_targets_that_exist():
     workflow = yaml.safe_load(re.search(r"```yaml\n(.*?)```", text, flags=re.DOTALL)[1])
     steps = workflow["jobs"]["book"]["steps"]
     made = [word for step in steps for word in re.findall(r"\bmake ([a-z-]+)", step.get("run", ""))]
-    targets = re.findall(r"^([a-z-]+):", (root() / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    targets = re.findall(
+        r"^([a-z-]+):", (root() / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert made == ["run", "book"]
     assert set(made) <= set(targets)
     assert (
-        next(step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", ""))
+        next(
+            step["with"]["path"]
+            for step in steps
+            if "upload-pages-artifact" in step.get("uses", "")
+        )
         == "artifacts/book"
     )
 
@@ -573,10 +703,17 @@ def test_the_container_installs_as_the_page_says_and_its_files_exist():
     settings = json.loads((folder / "devcontainer.json").read_text(encoding="utf-8"))
     recipe = (folder / settings["build"]["dockerfile"]).read_text(encoding="utf-8")
     assert (folder / settings["build"]["context"]).resolve() == root().resolve()
-    copied = [name for line in re.findall(r"^COPY (.+) \S+$", recipe, flags=re.MULTILINE) for name in line.split()]
+    copied = [
+        name
+        for line in re.findall(r"^COPY (.+) \S+$", recipe, flags=re.MULTILINE)
+        for name in line.split()
+    ]
     assert "requirements.lock" in copied
     assert [name for name in copied if not (root() / name).exists()] == []
     page = (root() / "docs" / "installing.md").read_text(encoding="utf-8")
-    for part in ("--require-hashes --no-deps -r requirements.lock", "--no-deps --no-build-isolation -e ."):
+    for part in (
+        "--require-hashes --no-deps -r requirements.lock",
+        "--no-deps --no-build-isolation -e .",
+    ):
         assert part in recipe
         assert part in page

@@ -25,13 +25,19 @@ print(machine.time, *(len(list(each)) for each in passes))
 
 
 def measured_and_passed():
-    """Seconds on a simulated clock that a measurement of a minute took, and the batches of four passes."""
-    done = subprocess.run([sys.executable, "-c", CODE], cwd=root(), capture_output=True, text=True, check=True)
+    """Seconds on a simulated clock that a measurement of a minute took, and the batches of four
+    passes.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], cwd=root(), capture_output=True, text=True, check=True
+    )
     seconds, *batches = done.stdout.split()
     return float(seconds), [int(count) for count in batches]
 
 
-def test_where_nobody_reads_the_number_a_measurement_and_a_shuffled_pass_end_early_and_one_in_order_does_not(brief):
+def test_where_nobody_reads_the_number_a_measurement_and_a_shuffled_pass_end_early_and_one_in_order_does_not(
+    brief,
+):
     seconds, (images, images_in_order, texts, texts_in_order) = measured_and_passed()
     assert seconds < 0.1
     assert (images, images_in_order) == (6, 12)  # the first that reach 256 images

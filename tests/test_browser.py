@@ -1,4 +1,6 @@
-"""JupyterLab in a real browser, opened as `make lab` does it: run all, edit a cell, click a prediction."""
+"""JupyterLab in a real browser, opened as `make lab` does it: run all, edit a cell, click a
+prediction.
+"""
 
 import json
 import os
@@ -19,7 +21,9 @@ from labkit import ledger
 from labkit.files import root
 
 pytestmark = pytest.mark.browser
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 QUIET = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
@@ -31,7 +35,10 @@ def need_browser():
     if CHROMIUM:
         return
     if os.environ.get("LABKIT_REQUIRE_BROWSER") == "1":
-        pytest.fail("no chromium on this machine, and here the browser test must run: apt-get install chromium")
+        pytest.fail(
+            "no chromium on this machine, and here the browser test must run: "
+            "apt-get install chromium"
+        )
     pytest.skip("no chromium on this machine: apt-get install chromium")
 
 
@@ -42,14 +49,16 @@ def free_port():
 
 
 SMALL_LESSON = (
-    'from labkit.lesson import exercise, predict, reveal, start\nlab = start("99_small", "quick", 0)',
+    "from labkit.lesson import exercise, predict, reveal, start\nlab = "
+    'start("99_small", "quick", 0)',
     'predict("how-much", "How much?", unit="x", default=2)',
     "import time\n\nfor number in range(40):\n    print('number', number)\n    time.sleep(0.05)",
     "def image_bytes(images, height, width, bytes_per_value):\n    import pathlib\n\n"
     "    pathlib.Path('begun').touch()\n    while True:\n        pass\n\n\n"
     'image_bytes = exercise("image-bytes").check(image_bytes)',
     'reveal("how-much", 4)',
-    "from labkit.train.watch import progress_bar\n\nwith progress_bar(4, 0) as bar:\n    for _ in range(4):\n"
+    "from labkit.train.watch import progress_bar\n\nwith progress_bar(4, 0) as bar:\n    for _ in "
+    "range(4):\n"
     "        time.sleep(2)\n        bar.update()\nprint('trained')",
     "with progress_bar(9, 1) as bar:\n    time.sleep(600)",
 )
@@ -67,7 +76,9 @@ def small_lesson(folder):
 
 
 def copy_of_the_course(folder):
-    """A root with its own notebooks in the profile quick, so that editing one changes nothing in the checkout."""
+    """A root with its own notebooks in the profile quick, so that editing one changes nothing in
+    the checkout.
+    """
     shutil.copytree(root() / "notebooks", folder / "notebooks")
     (folder / "artifacts").mkdir()
     (folder / "artifacts" / "recorded").symlink_to(root() / "artifacts" / "recorded")
@@ -77,7 +88,9 @@ def copy_of_the_course(folder):
     for notebook in (folder / "notebooks").glob("*.ipynb"):
         text = notebook.read_text(encoding="utf-8")
         assert 'profile = \\"lab\\"' in text
-        notebook.write_text(text.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8")
+        notebook.write_text(
+            text.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8"
+        )
     return folder
 
 
@@ -87,7 +100,9 @@ def jupyterlab(folder):
     port, token = free_port(), "browser-test"
     own = {f"JUPYTER_{name}_DIR": str(folder / name) for name in ("CONFIG", "DATA", "RUNTIME")}
     own |= {f"JUPYTERLAB_{name}_DIR": str(folder / name) for name in ("SETTINGS", "WORKSPACES")}
-    user = folder / "SETTINGS" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    user = (
+        folder / "SETTINGS" / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    )
     user.parent.mkdir(parents=True)
     user.write_text(json.dumps(SHOW_EVERY_CELL["@jupyterlab/notebook-extension:tracker"]))
     options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
@@ -95,7 +110,10 @@ def jupyterlab(folder):
     environment = {**os.environ, **own, "LABKIT_ROOT": str(folder), "PYTHONWARNINGS": "default"}
     log = (folder / "server.log").open("w")
     server = subprocess.Popen(
-        [sys.executable, "-m", "labkit.cli", "lab", *options], env=environment, stdout=log, stderr=log
+        [sys.executable, "-m", "labkit.cli", "lab", *options],
+        env=environment,
+        stdout=log,
+        stderr=log,
     )
     try:
         wait_for(port, server, folder / "server.log")
@@ -181,7 +199,9 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
 
 
 @pytest.mark.timeout(1800)
-def test_a_lesson_runs_is_used_by_keyboard_and_looks_right_in_both_themes_and_when_opened_again(tmp_path):
+def test_a_lesson_runs_is_used_by_keyboard_and_looks_right_in_both_themes_and_when_opened_again(
+    tmp_path,
+):
     need_browser()
     with jupyterlab(copy_of_the_course(tmp_path / "course")) as first:
         address = first.replace("00_start_here", "02_measuring_honestly")
@@ -192,7 +212,9 @@ def test_a_lesson_runs_is_used_by_keyboard_and_looks_right_in_both_themes_and_wh
 
 
 COMMAND = "name => { window.jupyterapp.commands.execute(name); }"
-RESTART = "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }"
+RESTART = (
+    "async () => { await window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }"
+)
 
 
 def run_cell(page, text):
@@ -212,7 +234,8 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         asked = run_cell(page, "How much?")
         for answer in ("3", "5", "7", "9", "11"):
             asked.locator("input[type=text]").fill(answer)
-            asked.locator('button:has-text("Record")').click()  # the field's value and the click, 2 ms apart
+            # the field's value and the click, 2 ms apart
+            asked.locator('button:has-text("Record")').click()
             asked.locator(f"text=Your answer: {answer} x").wait_for()
         time.sleep(0.5)
         row = ledger.load("predictions").iloc[0]
@@ -221,7 +244,8 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
         printing = run_cell(page, "range(40)")
         printing.locator("text=number 3").first.wait_for()
         asked.locator("input[type=text]").fill("12")
-        asked.locator('button:has-text("Record")').click()  # ipykernel 7 handles it in another thread
+        # ipykernel 7 handles it in another thread
+        asked.locator('button:has-text("Record")').click()
         printing.locator("text=number 39").wait_for()
         numbers = printing.locator(".jp-OutputArea-output pre").first.inner_text().split()
         assert numbers.count("number") == 40, "an answer swallows what a cell prints"
@@ -252,7 +276,9 @@ def test_widgets_disturb_no_cell_record_what_is_typed_and_survive_closing(tmp_pa
 
 
 @pytest.mark.timeout(1800)
-def test_what_a_student_answered_can_be_read_when_the_kernel_was_started_anew(tmp_path, own_artifacts):
+def test_what_a_student_answered_can_be_read_when_the_kernel_was_started_anew(
+    tmp_path, own_artifacts
+):
     need_browser()
     with jupyterlab(small_lesson(tmp_path / "course")) as address, page_of(address) as (page, _):
         wait_until_ready(page)

@@ -20,10 +20,30 @@ from labkit.ledger.rows import Claim, RaceScore, Scored
 from labkit.train import TrainConfig
 
 COMMANDS = {
-    *("doctor", "run", "list", "new-lesson", "lab", "reset", "progress", "report", "bench", "search", "serve", "train"),
+    *(
+        "doctor",
+        "run",
+        "list",
+        "new-lesson",
+        "lab",
+        "reset",
+        "progress",
+        "report",
+        "bench",
+        "search",
+        "serve",
+        "train",
+    ),
     *("export", "quantize", "view", "build"),
     *("submit", "leaderboard", "experiment", "gpu"),
-    *("data list", "data get", "ledger export", "ledger record", "ledger claims", "ledger published"),
+    *(
+        "data list",
+        "data get",
+        "ledger export",
+        "ledger record",
+        "ledger claims",
+        "ledger published",
+    ),
     *("ledger pack", "ledger merge", "grade", "release", "minutes"),
 }
 
@@ -56,14 +76,21 @@ def test_list_names_lessons_and_exercises():
 
 
 def test_doctor_explains_each_line_and_ends_well_when_nothing_needed_is_missing(monkeypatch):
-    checks = [Check("torch", True, "2.15", needed=True), Check("gpu", False, "none", fix="see the recorded rows")]
+    checks = [
+        Check("torch", True, "2.15", needed=True),
+        Check("gpu", False, "none", fix="see the recorded rows"),
+    ]
     monkeypatch.setattr("labkit.doctor.examine", lambda: checks)
     output = call("doctor")
     assert "next: see the recorded rows" in output
-    assert " ".join(output.split()).endswith("needs is here. Not here: gpu. The lines above say what stands in.")
+    assert " ".join(output.split()).endswith(
+        "needs is here. Not here: gpu. The lines above say what stands in."
+    )
 
 
-def test_what_the_doctor_says_hangs_below_its_first_word_and_a_command_stays_in_one_piece(monkeypatch):
+def test_what_the_doctor_says_hangs_below_its_first_word_and_a_command_stays_in_one_piece(
+    monkeypatch,
+):
     command = "/a/long/path/to/the/python/of/this/environment -m pip install something"
     check = Check("gpu", False, "none that torch has " * 4, fix=command)
     monkeypatch.setattr("labkit.doctor.examine", lambda: [check])
@@ -76,7 +103,9 @@ def test_what_the_doctor_says_hangs_below_its_first_word_and_a_command_stays_in_
 
 
 def test_doctor_ends_with_1_when_something_needed_is_missing(monkeypatch):
-    monkeypatch.setattr("labkit.doctor.examine", lambda: [Check("torch", False, "not installed", needed=True)])
+    monkeypatch.setattr(
+        "labkit.doctor.examine", lambda: [Check("torch", False, "not installed", needed=True)]
+    )
     assert "Missing and needed: torch" in call("doctor", expect=1)
 
 
@@ -86,10 +115,16 @@ class Ended:
 
 
 @pytest.mark.parametrize(("ok", "code"), [(True, 0), (False, 1)])
-def test_run_passes_its_options_on_writes_the_report_and_ends_with_the_batch(monkeypatch, own_artifacts, ok, code):
+def test_run_passes_its_options_on_writes_the_report_and_ends_with_the_batch(
+    monkeypatch, own_artifacts, ok, code
+):
     calls = []
-    monkeypatch.setattr(runner, "run_batch", lambda *names, **settings: calls.append((names, settings)) or Ended(ok))
-    output = call("run", "00", "--profile", "lab", "-p", "seed=1", "-p", "name=x", "--fresh", expect=code)
+    monkeypatch.setattr(
+        runner, "run_batch", lambda *names, **settings: calls.append((names, settings)) or Ended(ok)
+    )
+    output = call(
+        "run", "00", "--profile", "lab", "-p", "seed=1", "-p", "name=x", "--fresh", expect=code
+    )
     ((names, settings),) = calls
     assert names == (["00"],)
     assert (settings["profile"], settings["fresh"], settings["strict"]) == ("lab", True, False)
@@ -101,7 +136,9 @@ def test_run_passes_its_options_on_writes_the_report_and_ends_with_the_batch(mon
 def test_run_passes_seeds_and_the_address_of_a_cluster_on(monkeypatch):
     calls = []
     monkeypatch.setattr("labkit.cli.course.report", lambda: None)
-    monkeypatch.setattr(runner, "run_batch", lambda *names, **settings: calls.append(settings) or Ended(True))
+    monkeypatch.setattr(
+        runner, "run_batch", lambda *names, **settings: calls.append(settings) or Ended(True)
+    )
     call("run", "--seeds", "0:3", "--cluster", "tcp://127.0.0.1:8786")
     call("run")
     assert [(settings["seeds"], settings["cluster"]) for settings in calls] == [
@@ -155,7 +192,9 @@ def test_a_submission_is_scored_kept_and_ends_with_1_when_it_is_refused(monkeypa
     found = [Score("Ada", None, ("It answers at random.",), facts={})]
     monkeypatch.setattr("labkit.capstone.judge.score", lambda submissions, size: found)
     (tmp_path / "net.onnx").write_bytes(b"x")
-    output = call("submit", str(tmp_path / "net.onnx"), "--engine", "onnxruntime", "--name", "Ada", expect=1)
+    output = call(
+        "submit", str(tmp_path / "net.onnx"), "--engine", "onnxruntime", "--name", "Ada", expect=1
+    )
     assert "Ada: refused. It answers at random." in output
     assert [row.reason for row in ledger.find(Scored)] == ["It answers at random."]
 
@@ -177,7 +216,8 @@ def test_no_help_line_is_cut_short_at_80_columns(words):
     command = typer.main.get_command(cli.app)
     for word in words:
         command = command.commands[word]
-    terminal = typer.Context(command, info_name="labkit", terminal_width=78)  # as it is done with 80 columns
+    # as it is done with 80 columns
+    terminal = typer.Context(command, info_name="labkit", terminal_width=78)
     assert "..." not in command.get_help(terminal).partition("Commands:")[2]
 
 
@@ -288,11 +328,16 @@ def test_a_recipe_is_raced_kept_and_ends_with_1_when_it_has_no_score(monkeypatch
 
     def race(recipes, against):
         asked.append((against.name, recipes[0].name, recipes[0].images))
-        return [Raced("reference", against.reference), Raced("Ada", recipes[0], reason="74 % on average.")]
+        return [
+            Raced("reference", against.reference),
+            Raced("Ada", recipes[0], reason="74 % on average."),
+        ]
 
     monkeypatch.setattr("labkit.capstone.race.race", race)
     (tmp_path / "mine.toml").write_text('network = "vgg-small"\nimages = 3000\n')
     output = call("submit", str(tmp_path / "mine.toml"), "--quick", "--name", "Ada", expect=1)
     assert asked == [("quick", "Ada", 3000)]
     assert "Ada: no score. 74 % on average." in output
-    assert [(row.race, row.reason) for row in ledger.find(RaceScore)] == [("quick", "74 % on average.")]
+    assert [(row.race, row.reason) for row in ledger.find(RaceScore)] == [
+        ("quick", "74 % on average.")
+    ]

@@ -1,4 +1,6 @@
-"""README and docs: every lesson and command is in them, what they name exists, what they say to type works."""
+"""README and docs: every lesson and command is in them, what they name exists, what they say to
+type works.
+"""
 
 import contextlib
 import importlib
@@ -44,7 +46,9 @@ def test_every_command_is_documented(command):
 @pytest.mark.parametrize("lesson", syllabus.lessons(), ids=lambda lesson: lesson.name)
 def test_every_lesson_is_documented_with_its_question_and_its_minutes(lesson):
     rows = [
-        line for line in README.splitlines() if line.startswith(f"| [`{lesson.name}`](notebooks/{lesson.name}.ipynb) |")
+        line
+        for line in README.splitlines()
+        if line.startswith(f"| [`{lesson.name}`](notebooks/{lesson.name}.ipynb) |")
     ]
     assert len(rows) == 1, f"add one line on {lesson.name} to the table of lessons in README.md"
     question, minutes = (cell.strip() for cell in rows[0].split("|")[2:4])
@@ -54,12 +58,15 @@ def test_every_lesson_is_documented_with_its_question_and_its_minutes(lesson):
     assert counted.sentence in text, "labkit minutes"
     assert int(minutes) == lesson.minutes == counted.minutes, "labkit minutes"
     points = sum(exercise.difficulty for exercise in lesson.exercises)
-    about = rf"\| {lesson.name[:2]} \| {minutes} \| \d+ \| \d+ \| {len(lesson.exercises)}, {points} \|"
+    about = (
+        rf"\| {lesson.name[:2]} \| {minutes} \| \d+ \| \d+ \| {len(lesson.exercises)}, {points} \|"
+    )
     assert re.search(about, TEACHING)
 
 
 @pytest.mark.parametrize(
-    "path", re.findall(r"`((?:notebooks|labkit|data|artifacts|tests|benchmarks|docs)/[\w./-]*)`", README)
+    "path",
+    re.findall(r"`((?:notebooks|labkit|data|artifacts|tests|benchmarks|docs)/[\w./-]*)`", README),
 )
 def test_every_path_in_the_readme_exists(path):
     made_by_runs = {"artifacts/report.html", "artifacts/ledger.sqlite", "artifacts/book/index.html"}
@@ -67,8 +74,16 @@ def test_every_path_in_the_readme_exists(path):
 
 
 PAGES = ["README.md", "CONTRIBUTING.md", "labkit/templates/AGENTS.md"]
-PAGES += [f"docs/{name}.md" for name in ("architecture", "cluster", "commands", "installing", "publishing", "teaching")]
-PAGES += ["docs/published-experiments.md", "docs/editions.md", "docs/writing-lessons.md", "docs/glossary.md"]
+PAGES += [
+    f"docs/{name}.md"
+    for name in ("architecture", "cluster", "commands", "installing", "publishing", "teaching")
+]
+PAGES += [
+    "docs/published-experiments.md",
+    "docs/editions.md",
+    "docs/writing-lessons.md",
+    "docs/glossary.md",
+]
 PAGES += ["docs/your-own-network.md", "CHANGELOG.md", "SECURITY.md", "THIRD_PARTY.md"]
 
 
@@ -92,16 +107,22 @@ def pictures(monkeypatch):
 def outdated(folder, pictures):
     """The pictures of a folder that show another list of lessons than the course has."""
     names = [lesson.name for lesson in syllabus.lessons()]
-    return [path.name for path in sorted(folder.glob("*.png")) if pictures.lessons_in(path) != names]
+    return [
+        path.name for path in sorted(folder.glob("*.png")) if pictures.lessons_in(path) != names
+    ]
 
 
 def test_no_picture_of_the_readme_shows_lessons_of_the_past(pictures, tmp_path):
-    assert outdated(root() / "docs" / "pictures", pictures) == [], "take them anew: python docs/take_pictures.py"
+    assert outdated(root() / "docs" / "pictures", pictures) == [], (
+        "take them anew: python docs/take_pictures.py"
+    )
     page = io.BytesIO()
     Image.new("RGB", (4, 4)).save(page, "PNG")
     (tmp_path / "unsaid.png").write_bytes(page.getvalue())
     pictures.save(tmp_path / "old.png", page.getvalue(), ["03_what_limits_speed"])
-    pictures.save(tmp_path / "today.png", page.getvalue(), [lesson.name for lesson in syllabus.lessons()])
+    pictures.save(
+        tmp_path / "today.png", page.getvalue(), [lesson.name for lesson in syllabus.lessons()]
+    )
     assert outdated(tmp_path, pictures) == ["old.png", "unsaid.png"]
 
 
@@ -110,7 +131,12 @@ def test_pictures_are_taken_of_a_quiet_run_of_all_lessons_at_one_commit(pictures
     with pytest.raises(LabError, match="Not every lesson passed"):
         pictures.require_a_quiet_run(["00_a", "01_b"])
     for name in ("00_a", "01_b"):
-        at = {"run_key": name, "notebook": name, "profile": "quick", "started_utc": "2026-01-01T10:00:00+00:00"}
+        at = {
+            "run_key": name,
+            "notebook": name,
+            "profile": "quick",
+            "started_utc": "2026-01-01T10:00:00+00:00",
+        }
         ledger.add(machine, Run(**at, seed=0, machine_key=machine.machine_key, commit="abc"))
         ledger.add(Attempt(**at, batch_key="b", status="passed"))
         ledger.add(Latency(run_key=name, name="call", device="cpu", noisy=False))
@@ -125,9 +151,15 @@ def test_pictures_are_taken_of_a_quiet_run_of_all_lessons_at_one_commit(pictures
 
 def planned(folder, *settings):
     """What `make run` would do in a folder, line by line."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # these run under make too
+    # these run under make too
+    own = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
-        ["make", "-n", "run", *settings], cwd=folder, env=own, capture_output=True, text=True, check=True
+        ["make", "-n", "run", *settings],
+        cwd=folder,
+        env=own,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.strip().splitlines()
 
@@ -140,7 +172,10 @@ def test_a_second_call_reinstalls_nothing_and_a_changed_lock_reinstalls(tmp_path
         os.utime(tmp_path / name, (1000 + age, 1000 + age))
     assert planned(tmp_path) == [".venv/bin/labkit run --profile quick"]
     os.utime(tmp_path / "requirements.lock", (2000, 2000))
-    assert any("--require-hashes" in line and "-r .venv/requirements.lock" in line for line in planned(tmp_path))
+    assert any(
+        "--require-hashes" in line and "-r .venv/requirements.lock" in line
+        for line in planned(tmp_path)
+    )
 
 
 def test_make_refuses_another_python_with_the_way_out(tmp_path):
@@ -148,9 +183,14 @@ def test_make_refuses_another_python_with_the_way_out(tmp_path):
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "requirements.lock").touch()
     fake = tmp_path / "python3"
-    fake.write_text('#!/bin/sh\nexec python3 -c "import sys; sys.version_info = (3, 9, 0); exec(sys.argv[1])" "$2"\n')
+    fake.write_text(
+        '#!/bin/sh\nexec python3 -c "import sys; sys.version_info = (3, 9, 0); '
+        'exec(sys.argv[1])" "$2"\n'
+    )
     fake.chmod(0o755)
-    done = subprocess.run(["make", "run", f"PYTHON={fake}"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "run", f"PYTHON={fake}"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode != 0
     assert "needs Python 3.11, 3.12 or 3.13; found 3.9" in done.stderr
     assert "make PYTHON=" in done.stderr
@@ -160,8 +200,17 @@ def test_no_file_names_a_place_of_this_machine():
     listed = subprocess.run(["git", "ls-files"], cwd=root(), capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a git checkout")
-    files = [root() / name for name in listed.stdout.splitlines() if not name.endswith((".gz", "test_docs.py"))]
-    found = [(path.name, word) for path in files for word in PLACES if path.exists() and word in read(path)]
+    files = [
+        root() / name
+        for name in listed.stdout.splitlines()
+        if not name.endswith((".gz", "test_docs.py"))
+    ]
+    found = [
+        (path.name, word)
+        for path in files
+        for word in PLACES
+        if path.exists() and word in read(path)
+    ]
     assert found == []
 
 
@@ -197,7 +246,9 @@ def test_until_a_record_of_a_gpu_is_there_the_pages_that_need_it_say_that_none_i
     machines = ledger.recorded("machines", folder=root() / "artifacts" / "recorded")
     record = bool(machines["gpu_driver"].notna().any())
     words = "GPU: no figures from one are on record yet"
-    lessons = [path for number in ("08", "09", "17") for path in root().glob(f"notebooks/{number}_*.ipynb")]
+    lessons = [
+        path for number in ("08", "09", "17") for path in root().glob(f"notebooks/{number}_*.ipynb")
+    ]
     first_screen = "\n".join(README.splitlines()[:20])
     first_cells = ["".join(json.loads(read(path))["cells"][0]["source"]) for path in lessons]
     assert [words in text for text in (first_screen, *first_cells)] == [not record] * 4
@@ -206,12 +257,21 @@ def test_until_a_record_of_a_gpu_is_there_the_pages_that_need_it_say_that_none_i
 def tried():
     """{where: tested, tried or not tried} of the table in docs/installing.md."""
     table = read(root() / "docs" / "installing.md").partition("## What was tried where")[2]
-    return dict(re.findall(r"^\| ([^|]+) \| (tested|tried|not tried)\b[^|]*\|$", table, flags=re.MULTILINE))
+    return dict(
+        re.findall(r"^\| ([^|]+) \| (tested|tried|not tried)\b[^|]*\|$", table, flags=re.MULTILINE)
+    )
 
 
 def test_one_table_says_what_was_tried_and_the_other_pages_say_the_same():
     assert tried()["Linux x86-64, Python 3.11, `make`"] == "tested"
-    for where in ("macOS", "Windows with WSL", "conda", "Binder", "Colab", "a container, VS Code, Codespaces"):
+    for where in (
+        "macOS",
+        "Windows with WSL",
+        "conda",
+        "Binder",
+        "Colab",
+        "a container, VS Code, Codespaces",
+    ):
         assert tried()[where] == "not tried"
     for page in ("README.md", "docs/book/index.md"):
         assert re.search(r"macOS, and Windows with WSL: not tried", read(root() / page)), page
@@ -227,13 +287,25 @@ def test_the_workflow_of_a_public_forge_runs_the_tests_and_marks_what_was_never_
 
 
 RTX = ["tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"]
-UNUSED = ["cuda-bindings", "cuda-pathfinder", "cuda-toolkit", "nvidia-cuda-cccl", "nvidia-cusolver", "nvidia-nvjitlink"]
+UNUSED = [
+    "cuda-bindings",
+    "cuda-pathfinder",
+    "cuda-toolkit",
+    "nvidia-cuda-cccl",
+    "nvidia-cusolver",
+    "nvidia-nvjitlink",
+]
 UNUSED += ["nvidia-nvtx", "triton"]
 
 
 @pytest.mark.parametrize(
     ("settings", "left_out"),
-    [((), []), (("TENSORRT=no",), RTX), (("GPU=no",), UNUSED), (("GPU=no", "TENSORRT=no"), sorted(RTX + UNUSED))],
+    [
+        ((), []),
+        (("TENSORRT=no",), RTX),
+        (("GPU=no",), UNUSED),
+        (("GPU=no", "TENSORRT=no"), sorted(RTX + UNUSED)),
+    ],
 )
 def test_make_installs_the_lock_without_what_one_does_not_want(tmp_path, settings, left_out):
     for name in ("Makefile", "requirements.lock", "pyproject.toml"):
@@ -256,12 +328,20 @@ def test_torch_starts_and_computes_without_what_gpu_no_leaves_out(tmp_path):
     gone = {Path(file.locate()) for name in filter(there, UNUSED) for file in files(name)}
     installed = Path(find_spec("torch").origin).parent.parent
     for path in installed.iterdir():
-        if path.name in ("torch", "nvidia"):  # libraries look for each other from the folder that they lie in
-            own = {"ignore": lambda folder, names: [name for name in names if Path(folder, name) in gone]}
+        # libraries look for each other from the folder that they lie in
+        if path.name in ("torch", "nvidia"):
+            own = {
+                "ignore": lambda folder, names: [
+                    name for name in names if Path(folder, name) in gone
+                ]
+            }
             shutil.copytree(path, tmp_path / path.name, copy_function=os.symlink, **own)
         elif not any(each.is_relative_to(path) for each in gone):
             (tmp_path / path.name).symlink_to(path)
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import torch; torch.linalg.svd(torch.rand(9, 9))\n"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import torch; "
+        "torch.linalg.svd(torch.rand(9, 9))\n"
+    )
     code += "print(torch.__file__, open('/proc/self/maps').read())"
     words = [sys.executable, "-S", "-c", code, tmp_path]
     done = subprocess.run(words, capture_output=True, text=True, check=True)

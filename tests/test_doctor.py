@@ -38,14 +38,21 @@ def test_a_package_that_does_not_load_says_why(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", fail)
     found = check("torch")
     assert not found.ok
-    assert found.detail == "installed, but does not load: ImportError: libcuda.so.1: cannot open shared object file"
+    assert (
+        found.detail
+        == "installed, but does not load: ImportError: libcuda.so.1: cannot open shared object file"
+    )
     assert "--force-reinstall" in found.fix
 
 
 @pytest.mark.parametrize(
     ("python", "pip", "command"),
     [
-        ("/opt/conda/envs/workbook/bin/python", True, "/opt/conda/envs/workbook/bin/python -m pip install netron"),
+        (
+            "/opt/conda/envs/workbook/bin/python",
+            True,
+            "/opt/conda/envs/workbook/bin/python -m pip install netron",
+        ),
         ("/my work/.venv/bin/python", True, "'/my work/.venv/bin/python' -m pip install netron"),
         ("/venv/bin/python", False, "uv pip install --python /venv/bin/python netron"),
     ],
@@ -56,14 +63,18 @@ def test_what_to_install_is_a_command_for_the_python_that_runs(monkeypatch, pyth
     assert install("netron") == command
 
 
-@pytest.mark.parametrize(("flags", "found"), [(["avx512_bf16"], [True, False]), ([], [False, False])])
+@pytest.mark.parametrize(
+    ("flags", "found"), [(["avx512_bf16"], [True, False]), ([], [False, False])]
+)
 def test_number_formats_follow_the_instruction_sets(monkeypatch, flags, found):
     monkeypatch.setattr(device, "cpu_isa", lambda: flags)
     assert [each.ok for each in doctor._cpu_types()] == found
 
 
 def test_a_ledger_that_cannot_be_written_is_reported_not_raised(monkeypatch, tmp_path):
-    (tmp_path / "ledger.sqlite").write_bytes(b"not a database, but long enough to be taken for one" * 20)
+    (tmp_path / "ledger.sqlite").write_bytes(
+        b"not a database, but long enough to be taken for one" * 20
+    )
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path))
     found = doctor._tried("ledger", doctor._ledger)
     assert (found.ok, found.needed) == (False, True)
@@ -71,7 +82,9 @@ def test_a_ledger_that_cannot_be_written_is_reported_not_raised(monkeypatch, tmp
 
 
 @pytest.mark.parametrize("rtx", [True, False])
-def test_without_tensorrt_and_pycuda_it_says_what_stands_in_what_that_does_not_show_and_the_command(monkeypatch, rtx):
+def test_without_tensorrt_and_pycuda_it_says_what_stands_in_what_that_does_not_show_and_the_command(
+    monkeypatch, rtx
+):
     here = {"tensorrt-rtx-cu13-bindings": "1.7"} if rtx else {}
     monkeypatch.setattr(packages, "_version", here.get)
     monkeypatch.setattr(packages, "_import_problem", lambda module: None)
@@ -84,10 +97,19 @@ def test_without_tensorrt_and_pycuda_it_says_what_stands_in_what_that_does_not_s
 
 
 def test_the_last_line_names_all_that_is_not_here(monkeypatch):
-    checks = [Check("torch", True, "2", needed=True), Check("tensorrt", False, "no"), Check("pycuda", False, "no")]
-    assert doctor.verdict(checks).startswith("What every lesson needs is here. Not here: tensorrt, pycuda.")
+    checks = [
+        Check("torch", True, "2", needed=True),
+        Check("tensorrt", False, "no"),
+        Check("pycuda", False, "no"),
+    ]
+    assert doctor.verdict(checks).startswith(
+        "What every lesson needs is here. Not here: tensorrt, pycuda."
+    )
     assert doctor.verdict(checks[:1]) == "What every lesson needs is here."
-    assert doctor.verdict([*checks, Check("onnx", False, "no", needed=True)]) == "Missing and needed: onnx"
+    assert (
+        doctor.verdict([*checks, Check("onnx", False, "no", needed=True)])
+        == "Missing and needed: onnx"
+    )
 
 
 def test_without_a_gpu_it_names_the_command_for_a_machine_that_has_one(monkeypatch):

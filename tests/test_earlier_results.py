@@ -1,4 +1,6 @@
-"""Each command that writes, on a disk that refuses: what was there stays byte for byte, and it is said in words."""
+"""Each command that writes, on a disk that refuses: what was there stays byte for byte, and it
+is said in words.
+"""
 
 import io
 import json
@@ -70,7 +72,9 @@ def call(*words):
 
 
 def snapshot(folder):
-    """{path: sha256} of all files below a folder; of the ledger, whose file may change, its rows."""
+    """{path: sha256} of all files below a folder; of the ledger, whose file may change, its
+    rows.
+    """
     found = {}
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith(("ledger.sqlite", ".ledger")):
@@ -88,7 +92,8 @@ def earlier(path, content=EARLIER):
     return path
 
 
-# ---- one case for each command that writes: it makes what was there before, and returns the words to give
+# ---- one case for each command that writes: it makes what was there before, and returns the words
+# to give
 
 
 @pytest.fixture(scope="session")
@@ -220,9 +225,22 @@ def leaderboard(place, patch, networks):
     earlier(stored_file(digest), content)
     write_scores()
     row = ledger.find(Scored)[0]
-    facts = {"sha256": digest, "medal": "silver", "latency_p50_ms": 0.4, "latency_p95_ms": 0.5, "latency_low": 0.2}
-    facts |= {"latency_high": 0.4, "accuracy_low": 0.8, "accuracy_high": 0.9, "cost_per_million_usd": 0.01}
-    ledger.add(Scored(**{**vars(row), **facts, "name": "Bob", "run_key": "submit-Bob", "points": 9.0}))
+    facts = {
+        "sha256": digest,
+        "medal": "silver",
+        "latency_p50_ms": 0.4,
+        "latency_p95_ms": 0.5,
+        "latency_low": 0.2,
+    }
+    facts |= {
+        "latency_high": 0.4,
+        "accuracy_low": 0.8,
+        "accuracy_high": 0.9,
+        "cost_per_million_usd": 0.01,
+    }
+    ledger.add(
+        Scored(**{**vars(row), **facts, "name": "Bob", "run_key": "submit-Bob", "points": 9.0})
+    )
     earlier(place / "card" / "card.html")
     earlier(place / "card" / "model.onnx")
     return "leaderboard", "--card", place / "card"
@@ -289,7 +307,8 @@ WRITE = {
 }  # fmt: skip
 # they add rows to the ledger, in one transaction: see the test of a row
 WRITE_ROWS_ONLY = {"doctor", "bench"}
-# an engine is named by what it is made of, so that none replaces another: tests/engines/test_cache.py
+# an engine is named by what it is made of, so that none replaces another:
+# tests/engines/test_cache.py
 WRITE_UNDER_A_NEW_NAME = {"build"}
 # it writes each row anew into a file named by the GPU: tests/gpu/test_measure_gpu.py
 WRITE_EACH_ROW_AT_ONCE = {"gpu"}
@@ -297,7 +316,13 @@ WRITE_NOTHING = {"list", "progress", "serve", "data list"}
 
 
 def test_each_command_is_known_to_write_or_not():
-    known = {*WRITE, *WRITE_ROWS_ONLY, *WRITE_UNDER_A_NEW_NAME, *WRITE_EACH_ROW_AT_ONCE, *WRITE_NOTHING}
+    known = {
+        *WRITE,
+        *WRITE_ROWS_ONLY,
+        *WRITE_UNDER_A_NEW_NAME,
+        *WRITE_EACH_ROW_AT_ONCE,
+        *WRITE_NOTHING,
+    }
     assert known == COMMANDS
 
 
@@ -321,7 +346,9 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("command", "fault"), EVERY)
-def test_on_a_disk_that_refuses_what_was_there_stays_and_words_say_why(command, fault, place, monkeypatch, networks):
+def test_on_a_disk_that_refuses_what_was_there_stays_and_words_say_why(
+    command, fault, place, monkeypatch, networks
+):
     words = WRITE[command](place, monkeypatch, networks)
     before = snapshot(place)
     with FAULTS[fault](place):
@@ -360,7 +387,14 @@ SAME = {
     "quantize": lambda onnx, checkpoint, to: ("quantize", onnx, to, "--precision", "fp16"),
     "view": lambda onnx, checkpoint, to: ("view", onnx, "--save", to, "--no-browser"),
     "export": lambda onnx, checkpoint, to: ("export", checkpoint, "--out", to),
-    "export --weights": lambda onnx, checkpoint, to: ("export", "cnn-small", "--weights", checkpoint, "--out", to),
+    "export --weights": lambda onnx, checkpoint, to: (
+        "export",
+        "cnn-small",
+        "--weights",
+        checkpoint,
+        "--out",
+        to,
+    ),
 }
 
 
@@ -403,7 +437,9 @@ def test_a_training_that_cannot_begin_leaves_the_earlier_checkpoint(place):
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_training_whose_loss_becomes_no_number_leaves_the_earlier_checkpoint(epoch, place, monkeypatch):
+def test_a_training_whose_loss_becomes_no_number_leaves_the_earlier_checkpoint(
+    epoch, place, monkeypatch
+):
     from labkit.train.watch import Losses
 
     checkpoint = earlier(place / "artifacts" / NAMES)
@@ -411,7 +447,8 @@ def test_a_training_whose_loss_becomes_no_number_leaves_the_earlier_checkpoint(e
 
     def spoilt(self, loss):
         steps.append(1)
-        return real(self, loss * float("nan") if len(steps) == 2 * epoch else loss)  # an epoch has two steps
+        # an epoch has two steps
+        return real(self, loss * float("nan") if len(steps) == 2 * epoch else loss)
 
     monkeypatch.setattr(Losses, "add", spoilt)
     code, said = ended(*TRAIN, "--epochs", "3")
@@ -419,7 +456,9 @@ def test_a_training_whose_loss_becomes_no_number_leaves_the_earlier_checkpoint(e
     assert checkpoint.read_bytes() == EARLIER
 
 
-def test_a_training_that_is_stopped_between_epochs_can_go_on_and_leaves_the_earlier_checkpoint(place, monkeypatch):
+def test_a_training_that_is_stopped_between_epochs_can_go_on_and_leaves_the_earlier_checkpoint(
+    place, monkeypatch
+):
     from labkit.train import loop
 
     checkpoint = earlier(place / "artifacts" / NAMES)
@@ -457,7 +496,9 @@ def test_a_file_that_its_own_gate_refuses_does_not_replace_the_one_before(place,
     assert sorted(path.name for path in place.glob("*.onnx")) == ["q.onnx", "q.rejected.onnx"]
 
 
-def test_a_network_that_answers_otherwise_as_an_onnx_file_is_not_left_under_its_name(place, monkeypatch):
+def test_a_network_that_answers_otherwise_as_an_onnx_file_is_not_left_under_its_name(
+    place, monkeypatch
+):
     from labkit.export.parity import Parity
 
     def another(*_):
@@ -536,9 +577,12 @@ def save_with_onnx(path):
 
 
 @pytest.mark.parametrize(
-    "save", [save_with_torch, save_with_safetensors, save_with_onnx, lambda p: p.write_bytes(bytes(999))]
+    "save",
+    [save_with_torch, save_with_safetensors, save_with_onnx, lambda p: p.write_bytes(bytes(999))],
 )
-def test_whatever_library_writes_a_full_disk_is_an_error_of_the_operating_system_that_names_the_file(save, tmp_path):
+def test_whatever_library_writes_a_full_disk_is_an_error_of_the_operating_system_that_names_the_file(
+    save, tmp_path
+):
     target = earlier(tmp_path / "result")
     with pytest.raises(OSError) as refused, full(tmp_path), files.atomic(target) as temporary:
         save(temporary)

@@ -25,8 +25,15 @@ def test_every_error_is_one_a_reader_can_act_on(kind):
 
 
 def test_an_error_survives_the_way_between_processes():
-    error = pickle.loads(pickle.dumps(errors.DataError("It broke.", expected="a", found="b", fix="c")))
-    assert (type(error), error.what, error.expected, error.fix) == (errors.DataError, "It broke.", "a", "c")
+    error = pickle.loads(
+        pickle.dumps(errors.DataError("It broke.", expected="a", found="b", fix="c"))
+    )
+    assert (type(error), error.what, error.expected, error.fix) == (
+        errors.DataError,
+        "It broke.",
+        "a",
+        "c",
+    )
 
 
 def test_an_error_of_the_operating_system_names_the_file_and_what_to_do():
@@ -52,5 +59,9 @@ def test_the_refused_write_behind_a_library_s_error_is_found():
 
 
 def test_an_error_that_is_no_refused_write_stays_what_it_is():
-    for error in (RuntimeError("shapes differ"), ValueError("28"), FileNotFoundError(errno.ENOENT, "gone")):
+    for error in (
+        RuntimeError("shapes differ"),
+        ValueError("28"),
+        FileNotFoundError(errno.ENOENT, "gone"),
+    ):
         assert errors.disk_error(error) is None

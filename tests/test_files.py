@@ -66,7 +66,9 @@ def test_the_folders_can_be_moved_by_the_environment(tmp_path, monkeypatch):
     assert files.artifacts() == tmp_path / "elsewhere"
 
 
-def test_the_root_is_the_folder_of_the_notebooks_whatever_the_current_folder_is(tmp_path, monkeypatch):
+def test_the_root_is_the_folder_of_the_notebooks_whatever_the_current_folder_is(
+    tmp_path, monkeypatch
+):
     monkeypatch.delenv("LABKIT_ROOT", raising=False)
     monkeypatch.chdir(tmp_path)
     assert (files.root() / "labkit" / "files.py").is_file()
@@ -76,4 +78,7 @@ def test_the_digest_is_that_of_the_bytes(tmp_path):
     path = tmp_path / "abc"
     path.write_bytes(b"abc")
     assert files.sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert files.sha256(Path(os.devnull)) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert (
+        files.sha256(Path(os.devnull))
+        == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    )

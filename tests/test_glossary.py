@@ -1,4 +1,6 @@
-"""The glossary: each term stands in the lesson that it links, and the words of the five sources are terms."""
+"""The glossary: each term stands in the lesson that it links, and the words of the five sources
+are terms.
+"""
 
 import re
 from functools import cache
@@ -53,7 +55,9 @@ def test_the_link_of_a_term_leads_to_a_lesson_that_has_the_term(term):
 
 
 def test_a_term_has_one_sentence():
-    assert [term.name for term in TERMS if not re.fullmatch(r"[A-Z`][^\n]*[^.]\.", term.meaning)] == []
+    assert [
+        term.name for term in TERMS if not re.fullmatch(r"[A-Z`][^\n]*[^.]\.", term.meaning)
+    ] == []
     assert [term.name for term in TERMS if re.search(r"[.!?] [A-Z]", term.meaning)] == []
 
 
@@ -112,13 +116,16 @@ def test_a_course_without_these_pages_has_no_terms_and_no_items(tmp_path, monkey
     assert glossary() == published_items() == []
 
 
-def test_a_row_of_the_published_experiments_is_read_where_a_section_serves_it(tmp_path, monkeypatch):
+def test_a_row_of_the_published_experiments_is_read_where_a_section_serves_it(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(_pages, "root", lambda: tmp_path)
     (tmp_path / "docs").mkdir()
     rows = [
         "| item | published | in the course | ours | remark |",
         "|---|---|---|---|---|",
-        "| Hills | Two of (three). [Table](#table-hills) | [07_hills: 1. Up](../a.ipynb#1.-Up) | more [x](y) | |",
+        "| Hills | Two of (three). [Table](#table-hills) | [07_hills: 1. Up](../a.ipynb#1.-Up) | "
+        "more [x](y) | |",
         "| Lakes | None. | **open**, planned for `lakes` | | |",
     ]
     (tmp_path / "docs" / "published-experiments.md").write_text("\n".join(rows) + "\n")

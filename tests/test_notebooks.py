@@ -1,4 +1,6 @@
-"""The notebooks: clean, alike in shape, and running to their end with the reader's stubs and with the solutions."""
+"""The notebooks: clean, alike in shape, and running to their end with the reader's stubs and
+with the solutions.
+"""
 
 import ast
 import json
@@ -23,11 +25,16 @@ each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: less
 
 
 def code_cells(lesson):
-    return [cell for cell in nbformat.read(lesson.path, as_version=4).cells if cell.cell_type == "code"]
+    return [
+        cell for cell in nbformat.read(lesson.path, as_version=4).cells if cell.cell_type == "code"
+    ]
 
 
 def test_there_are_lessons():
-    assert [lesson.name for lesson in LESSONS][:2] == ["00_start_here", "01_deployment_fundamentals"]
+    assert [lesson.name for lesson in LESSONS][:2] == [
+        "00_start_here",
+        "01_deployment_fundamentals",
+    ]
 
 
 @each_lesson
@@ -57,16 +64,24 @@ def test_a_notebook_says_whether_it_measures(lesson):
 
 @each_lesson
 def test_every_name_that_a_lesson_imports_from_labkit_exists(lesson):
-    trees = [ast.parse(re.sub("^[%!].*", "", cell.source, flags=re.MULTILINE)) for cell in code_cells(lesson)]
-    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    trees = [
+        ast.parse(re.sub("^[%!].*", "", cell.source, flags=re.MULTILINE))
+        for cell in code_cells(lesson)
+    ]
+    imports = [
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+    ]
     for node in (node for node in imports if node.module.partition(".")[0] == "labkit"):
-        exec(compile(ast.Module([node], []), lesson.name, "exec"), {})  # also `from labkit.x import module`
+        # also `from labkit.x import module`
+        exec(compile(ast.Module([node], []), lesson.name, "exec"), {})
 
 
 @each_lesson
 def test_the_claims_of_a_lesson_are_those_of_the_register_with_their_bounds(lesson):
     entries = claims.register()[lesson.slug]
-    assert claims_of(code_cells(lesson)) == {name: (claim.sentence, claim.bound) for name, claim in entries.items()}
+    assert claims_of(code_cells(lesson)) == {
+        name: (claim.sentence, claim.bound) for name, claim in entries.items()
+    }
     assert all(claim.why and claim.bound for claim in entries.values())
 
 
@@ -96,7 +111,11 @@ def test_a_lesson_starts_under_its_own_name_and_ends_with_the_recap(lesson):
 @each_lesson
 def test_a_lesson_answers_its_question_once_and_claims_and_reveals_nothing_after_that(lesson):
     sources = [cell.source for cell in code_cells(lesson)]
-    [answered] = [place for place, source in enumerate(sources) if re.search(r"^answer\(", source, flags=re.MULTILINE)]
+    [answered] = [
+        place
+        for place, source in enumerate(sources)
+        if re.search(r"^answer\(", source, flags=re.MULTILINE)
+    ]
     later = "\n".join(sources[answered + 1 :])
     assert not re.search(r"^(predict|reveal|claim|exercise)\(", later, flags=re.MULTILINE)
 
@@ -157,26 +176,41 @@ def test_a_lesson_that_is_named_in_bold_is_a_link(lesson):
 @each_lesson
 def test_prose_states_no_measured_result(lesson):
     prose = prose_of(lesson)
-    assert re.findall(r"\b\d+(?:\.\d+)? ?(?:x|times|%|percent) (?:faster|slower|smaller|larger|less)", prose) == []
+    assert (
+        re.findall(
+            r"\b\d+(?:\.\d+)? ?(?:x|times|%|percent) (?:faster|slower|smaller|larger|less)", prose
+        )
+        == []
+    )
 
 
-# A notebook costs up to a minute even in its quick profile, so each is run once: by papermill alone, from another
-# folder, with every exercise as it is given. No number of such a run is read, so its measurements are brief; the
-# cheapest is run in full below, as `make run` does it. What only asks whether another tool runs a notebook takes it,
-# too.
+# A notebook costs up to a minute even in its quick profile, so each is run once: by papermill
+# alone, from another folder, with every exercise as it is given. No number of such a run is read,
+# so its measurements are brief; the cheapest is run in full below, as `make run` does it. What only
+# asks whether another tool runs a notebook takes it, too.
 CHEAPEST = root() / "notebooks" / "02_measuring_honestly.ipynb"
 # Papermill writes the whole notebook before and after each cell unless it is told not to.
-PAPERMILL = [sys.executable, "-m", "papermill", "--no-request-save-on-cell-execute", "--no-progress-bar"]
+PAPERMILL = [
+    sys.executable,
+    "-m",
+    "papermill",
+    "--no-request-save-on-cell-execute",
+    "--no-progress-bar",
+]
 
 
 def papermill(*words, folder):
     """Run papermill's command line in a folder."""
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
-    return subprocess.run([*PAPERMILL, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [*PAPERMILL, *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 def words_of_pictures(notebook):
-    """For each picture of an executed notebook, what it says in words; None where it says nothing."""
+    """For each picture of an executed notebook, what it says in words; None where it says
+    nothing.
+    """
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     return [output.metadata.get("image/png", {}).get("alt") for output in pictures]
@@ -185,7 +219,9 @@ def words_of_pictures(notebook):
 @each_lesson
 @pytest.mark.course
 @pytest.mark.timeout(1200)
-def test_a_lesson_runs_to_its_end_by_papermill_alone_with_every_exercise_as_it_is_given(lesson, tmp_path, brief):
+def test_a_lesson_runs_to_its_end_by_papermill_alone_with_every_exercise_as_it_is_given(
+    lesson, tmp_path, brief
+):
     done = papermill(str(lesson.path), "out.ipynb", "-p", "profile", "quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     answers = ledger.load("answers")
@@ -195,7 +231,9 @@ def test_a_lesson_runs_to_its_end_by_papermill_alone_with_every_exercise_as_it_i
     assert set(verdicts.dropna()) == {"no answer"}  # none where a brief measurement gave no number
     [record] = ledger.find(Completion)
     ran = nbformat.read(tmp_path / "out.ipynb", as_version=4)
-    assert record.cell_count == sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in ran.cells)
+    assert record.cell_count == sum(
+        cell.cell_type == "code" and bool(cell.source.strip()) for cell in ran.cells
+    )
     assert not (tmp_path / "notebooks").exists()
     assert all(words_of_pictures(ran)), "a picture without words: labkit.plots.canvas"
 
@@ -213,7 +251,9 @@ def test_the_engine_of_the_course_runs_a_lesson_for_everybody_and_proves_it(tmp_
     assert done.returncode == 0, done.stderr[-3000:]
     about = nbformat.read(tmp_path / "out.ipynb", as_version=4).metadata
     assert [record.run_key for record in ledger.find(Completion)] == [about["labkit"]["run_key"]]
-    assert str(root()) not in json.dumps(about), "an executed notebook names no folder of this machine"
+    assert str(root()) not in json.dumps(about), (
+        "an executed notebook names no folder of this machine"
+    )
 
 
 @pytest.mark.course
@@ -231,11 +271,20 @@ def test_what_make_run_calls_runs_a_lesson_and_writes_the_report(own_artifacts):
 
 @pytest.mark.course
 def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(tmp_path, brief):
-    command = [*(sys.executable, "-m", "nbconvert"), "--to", "notebook", "--execute", "--output-dir", str(tmp_path)]
+    command = [
+        *(sys.executable, "-m", "nbconvert"),
+        "--to",
+        "notebook",
+        "--execute",
+        "--output-dir",
+        str(tmp_path),
+    ]
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
     source = CHEAPEST.read_text(encoding="utf-8")
     copy = tmp_path / "copied.ipynb"
-    copy.write_text(source.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8")
+    copy.write_text(
+        source.replace('profile = \\"lab\\"', 'profile = \\"quick\\"'), encoding="utf-8"
+    )
     command += ["--output", "executed.ipynb", str(copy)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,4 +1,6 @@
-"""docs/your-own-network.md, walked from a checkpoint and a folder of pictures to the last command."""
+"""docs/your-own-network.md, walked from a checkpoint and a folder of pictures to the last
+command.
+"""
 
 import importlib.util
 import re
@@ -29,7 +31,9 @@ def call(*words):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with the reader's files: weights of a network of the course, and pictures of several sizes."""
+    """A folder with the reader's files: weights of a network of the course, and pictures of
+    several sizes.
+    """
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     torch.save({"epoch": 1, "state_dict": models.build("cnn-small")[0].state_dict()}, "model.pth")
@@ -41,7 +45,9 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_program_of_the_page_answers_a_picture_made_ready_as_it_says(here, capsys):
-    """A network that hands out the mean of each channel says blue of a grey picture, made ready by ImageNet's scale."""
+    """A network that hands out the mean of each channel says blue of a grey picture, made ready
+    by ImageNet's scale.
+    """
     given, found = (
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
         for name, shape in (("input", ["N", 3, 32, 32]), ("scores", ["N", 3]))
@@ -88,15 +94,24 @@ def test_each_command_of_the_page_does_what_the_page_shows(here):
         words = shlex.split(command.replace("resnet18", "cnn-small"))
         if words[0] == "build" and importlib.util.find_spec("tensorrt_rtx_bindings") is None:
             continue
-        quick = {"bench": ["--seconds", "0.2"], "quantize": ["--count", "64", "--min-sqnr", "-99"]}.get(words[0], [])
+        quick = {
+            "bench": ["--seconds", "0.2"],
+            "quantize": ["--count", "64", "--min-sqnr", "-99"],
+        }.get(words[0], [])
         output = call(*words, *quick)
-        lines = [line for line in shown.splitlines() if not re.search(r"not compared|\.engine|noise: ", line)]
+        lines = [
+            line
+            for line in shown.splitlines()
+            if not re.search(r"not compared|\.engine|noise: ", line)
+        ]
         begins = [re.split(r"\d", line)[0].strip() for line in lines]
         assert [text for text in begins if text not in output] == [], command
     written = {path.name: path for path in here.glob("*.onnx")}
     assert set(written) == {f"model{end}.onnx" for end in ("", "-ort", "-ov", "-trt", "-auto")}
     notes = {each.key: each.value for each in onnx.load(written["model-ort.onnx"]).metadata_props}
-    assert notes["calibrated"].startswith("64 examples of folder:photos train, scale as typed (32 pixels")
+    assert notes["calibrated"].startswith(
+        "64 examples of folder:photos train, scale as typed (32 pixels"
+    )
     assert {"model-ort onnxruntime", "model-ov openvino"} <= set(ledger.load("ratios")["arm"])
 
 

@@ -50,7 +50,11 @@ def test_an_interval_that_would_dwarf_the_others_is_cut_off_by_an_arrow_and_wide
     ax = plots.ratio(SimpleNamespace(rows=long, null=rows[-1])).axes[0]
     assert ax.get_xlim()[1] < 3
     assert ax.get_xscale() == "linear"
-    assert [line.get_xdata()[0] for line in ax.lines if line.get_marker() == ">" and len(line.get_xdata())] == [2.5]
+    assert [
+        line.get_xdata()[0]
+        for line in ax.lines
+        if line.get_marker() == ">" and len(line.get_xdata())
+    ] == [2.5]
     fast = [dataclasses.replace(rows[0], low=20.0, median=25.0, high=30.0), *rows[1:]]
     assert plots.ratio(SimpleNamespace(rows=fast, null=rows[-1])).axes[0].get_xscale() == "log"
 
@@ -66,7 +70,12 @@ def deployments(latencies, accuracies):
 
 
 def test_the_front_has_the_points_that_nothing_beats():
-    assert plots.front(np.array([1, 2, 3, 2.5]), np.array([0.8, 0.9, 0.95, 0.85])).tolist() == [True, True, True, False]
+    assert plots.front(np.array([1, 2, 3, 2.5]), np.array([0.8, 0.9, 0.95, 0.85])).tolist() == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert plots.front(np.array([1.0, 1]), np.array([2.0, 2])).tolist() == [True, True]
 
 
@@ -150,7 +159,8 @@ def test_the_words_of_the_front_say_which_no_other_beats_and_how_good_they_are()
     rows = deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85])
     words = plots.front_in_words(rows)
     assert words.startswith(
-        "Accuracy against latency. By the numbers, of 4 no other is better on both than m1: 80 % right in 1 ms; m2"
+        "Accuracy against latency. By the numbers, of 4 no other is better on both than m1: 80 % "
+        "right in 1 ms; m2"
     )
     assert "m4" not in words
 

@@ -1,4 +1,6 @@
-"""Images with answers, the drawing of an ONNX file, a curve and a board show themselves, and say what they show."""
+"""Images with answers, the drawing of an ONNX file, a curve and a board show themselves, and say
+what they show.
+"""
 
 import sys
 
@@ -42,7 +44,11 @@ def test_an_answer_stands_under_each_image_and_the_label_where_it_is_wrong(shown
 def test_with_an_earlier_answer_orange_is_a_right_answer_that_was_lost(shown):
     plots.answers(np.zeros((3, 4, 4)), [1, 0, 2], [0, 0, 1], NAMES, before=[0, 1, 0])
     captions = [ax.get_xlabel() for ax in shown[0].axes]
-    assert captions == ["shirt\n→ coat\n(is: shirt)", "coat\n→ shirt\n(is: shirt)", "shirt\n→ bag\n(is: coat)"]
+    assert captions == [
+        "shirt\n→ coat\n(is: shirt)",
+        "coat\n→ shirt\n(is: shirt)",
+        "shirt\n→ bag\n(is: coat)",
+    ]
     colours = [ax.xaxis.label.get_color() for ax in shown[0].axes]
     assert colours == [plots.COLOURS[1], "black", "black"]
 
@@ -81,8 +87,15 @@ def test_a_graph_is_a_train_of_the_operators_on_the_way_from_input_to_output(sho
         "blue: multiplies weights",
     ]
     assert ax.get_title() == "net.onnx: 4 operators, from images to scores"
-    assert [round(patch.get_x() + patch.get_width() / 2) for patch in ax.patches[:4]] == [0, 1, 2, 3]
-    assert words(shown[0]).endswith("from images to scores. Mul; Relu; MatMul; Add; blue: multiplies weights.")
+    assert [round(patch.get_x() + patch.get_width() / 2) for patch in ax.patches[:4]] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert words(shown[0]).endswith(
+        "from images to scores. Mul; Relu; MatMul; Add; blue: multiplies weights."
+    )
     arcs = [text for text in ax.texts if not text.get_text()]
     assert [(arc.xyann[0], arc.xy[0]) for arc in arcs] == [(0, 3)], "one shortcut, from Mul to Add"
 
@@ -116,14 +129,20 @@ def test_a_line_has_its_points_at_equal_distances_with_their_numbers(shown):
 
 
 def test_several_lines_have_their_names_at_their_ends(shown):
-    plots.line({"old": {1: 2.0, 64: 3.0}, "new": {1: 5.0, 64: 4.0}}, x="batch", y="images per second")
+    plots.line(
+        {"old": {1: 2.0, 64: 3.0}, "new": {1: 5.0, 64: 4.0}}, x="batch", y="images per second"
+    )
     texts = {text.get_text(): text.get_position()[1] for text in shown[0].axes[0].texts}
     assert texts == {"old": 3.0, "new": 4.0}
     assert "old: 2 at 0, 3 at 1" in words(shown[0])
 
 
 BOARD = pd.DataFrame(
-    {"accuracy (%)": [93.0, 93.0, 92.5], "time (ms)": [1.0, 0.25, 0.125], "size (MB)": [6.0, 6.0, 1.5]},
+    {
+        "accuracy (%)": [93.0, 93.0, 92.5],
+        "time (ms)": [1.0, 0.25, 0.125],
+        "size (MB)": [6.0, 6.0, 1.5],
+    },
     index=["PyTorch", "ONNX Runtime", "INT8"],
 )
 

@@ -1,4 +1,6 @@
-"""Pictures of phases: the parts of a bar are its times, one after the other, and a phase has one colour everywhere."""
+"""Pictures of phases: the parts of a bar are its times, one after the other, and a phase has one
+colour everywhere.
+"""
 
 import pytest
 from matplotlib.colors import to_hex
@@ -14,7 +16,9 @@ def parts(figure):
     """{phase: [(begin, width, colour) of each row]}."""
     (ax,) = figure.axes
     return {
-        bars.get_label(): [(bar.get_x(), bar.get_width(), to_hex(bar.get_facecolor())) for bar in bars]
+        bars.get_label(): [
+            (bar.get_x(), bar.get_width(), to_hex(bar.get_facecolor())) for bar in bars
+        ]
         for bars in ax.containers
     }
 
@@ -38,7 +42,11 @@ def test_a_phase_of_training_has_its_colour_also_where_others_are_missing():
 
 
 def test_repetitions_are_counted_from_one_and_the_mark_stands_before_its_number():
-    plots.repeated({"time (ms)": {"without": [3, 3, 3], "with": [3, 1, 1]}}, label="update", marked=(2, "freed"))
+    plots.repeated(
+        {"time (ms)": {"without": [3, 3, 3], "with": [3, 1, 1]}},
+        label="update",
+        marked=(2, "freed"),
+    )
     without, with_it, mark = drawn["repeated"].axes[0].lines
     assert list(without.get_xdata()) == [1, 2, 3]
     assert list(with_it.get_ydata()) == [3, 1, 1]
@@ -46,9 +54,16 @@ def test_repetitions_are_counted_from_one_and_the_mark_stands_before_its_number(
 
 
 def test_in_a_flame_chart_a_band_below_another_takes_its_own_colour():
-    boxes = [(0, 0.0, 4.0, "forward"), (1, 0.0, 1.0, "GELU"), (2, 0.2, 0.5, "gelu"), (1, 2.0, 1.0, "Linear")]
+    boxes = [
+        (0, 0.0, 4.0, "forward"),
+        (1, 0.0, 1.0, "GELU"),
+        (2, 0.2, 0.5, "gelu"),
+        (1, 2.0, 1.0, "Linear"),
+    ]
     figure = plots.flame(boxes, label="ms", bands={"forward": "#ff0000", "GELU": "#0000ff"})
-    forward, gelu, under, linear = (box.get_facecolor()[0].tolist() for box in figure.axes[0].collections)
+    forward, gelu, under, linear = (
+        box.get_facecolor()[0].tolist() for box in figure.axes[0].collections
+    )
     assert forward == [1, 0, 0, 0.9]
     assert (gelu, under) == ([0, 0, 1, 0.9], [0, 0, 1, 0.45])
     assert linear == [1, 0, 0, 0.45]

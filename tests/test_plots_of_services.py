@@ -24,14 +24,20 @@ def dots_of(ax):
     return sorted((float(np.ravel(x)[0]), float(np.ravel(y)[0])) for x, y in places)
 
 
-def test_a_network_that_takes_half_the_time_stands_at_two_and_one_of_half_the_accuracy_at_a_half(shown):
-    board = pd.DataFrame({"accuracy (%)": [90, 45], "latency (ms)": [4.0, 2.0]}, index=["large", "small"])
+def test_a_network_that_takes_half_the_time_stands_at_two_and_one_of_half_the_accuracy_at_a_half(
+    shown,
+):
+    board = pd.DataFrame(
+        {"accuracy (%)": [90, 45], "latency (ms)": [4.0, 2.0]}, index=["large", "small"]
+    )
     plots.trade_offs(board, reference="large", higher_is_better=["accuracy (%)"])
     assert dots_of(shown[0].axes[0]) == [(0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (2.0, 1.0)]
 
 
 def test_what_was_measured_stands_beside_its_dots_and_what_was_not_is_said(shown):
-    board = pd.DataFrame({"latency (ms)": [4.25, 2.0], "energy (J)": [None, None]}, index=["large", "small"])
+    board = pd.DataFrame(
+        {"latency (ms)": [4.25, 2.0], "energy (J)": [None, None]}, index=["large", "small"]
+    )
     plots.trade_offs(board, reference="large", higher_is_better=[])
     words = shown[0]._repr_png_()[1]["alt"]
     left, right = shown[0].axes

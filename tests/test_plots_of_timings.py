@@ -45,7 +45,11 @@ def test_dots_show_every_value_and_the_interval_that_was_asked_for(shown):
 def test_an_interval_that_misses_the_reference_has_another_colour(shown):
     rows = {"holds it": Interval(0.9, 1.1, 40, 1.0), "misses it": Interval(1.1, 1.3, 40, 1.2)}
     plots.dots(rows, unit="x", reference=1)
-    colours = {line.get_ydata()[0]: line.get_color() for line in shown[0].axes[0].lines if line.get_marker() == "o"}
+    colours = {
+        line.get_ydata()[0]: line.get_color()
+        for line in shown[0].axes[0].lines
+        if line.get_marker() == "o"
+    }
     assert colours == {0: plots.COLOURS[0], 1: plots.COLOURS[1]}
 
 
@@ -72,7 +76,10 @@ def test_bars_start_at_zero_or_have_a_log_axis_and_carry_their_numbers(shown):
 def test_calls_are_drawn_in_their_order_with_one_scale_for_all_panels(shown):
     order = np.arange(20)
     plots.calls(
-        {"apart": {"A": (order, 1 + order / 10)}, "in turn": {"A": (order, 5 + order), "B": (order, 9 - order / 4)}}
+        {
+            "apart": {"A": (order, 1 + order / 10)},
+            "in turn": {"A": (order, 5 + order), "B": (order, 9 - order / 4)},
+        }
     )
     left, right = shown[0].axes
     assert left.get_ylim() == right.get_ylim()
@@ -85,7 +92,9 @@ def test_a_cure_stands_beside_what_was_said_and_a_refusal_has_no_number(shown):
     said = {"did not wait": 300.0, "wrong mean": 0.5, "stored": 4000.0}
     plots.cures(said, {"did not wait": 1.01, "wrong mean": 0.98, "stored": None}, unit="times")
     text = words(shown[0])
-    assert all(part in text for part in ("300 x", "1.01 x", "0.5 x", "4,000 x", "refused", "did not wait"))
+    assert all(
+        part in text for part in ("300 x", "1.01 x", "0.5 x", "4,000 x", "refused", "did not wait")
+    )
     dots = [line for line in shown[0].axes[0].lines if line.get_marker() == "o"]
     assert len(dots) == 5
 
@@ -95,13 +104,22 @@ def test_all_text_is_at_least_eight_points_high(shown):
     plots.calls({"t": {"A": (VALUES, VALUES)}})
     plots.cures({"a": 2.0}, {"a": 1.0}, unit="times")
     for figure in shown:
-        texts = [text for ax in figure.axes for text in (*ax.texts, *ax.get_xticklabels(), ax.xaxis.label)]
+        texts = [
+            text
+            for ax in figure.axes
+            for text in (*ax.texts, *ax.get_xticklabels(), ax.xaxis.label)
+        ]
         assert min(text.get_size() for text in texts) >= 8
 
 
 def test_values_far_outside_are_counted_and_do_not_press_the_intervals_together(shown):
     values = np.append(np.random.default_rng(0).permutation(np.linspace(0.9, 1.1, 40)), 50.0)
-    plots.dots({"apart": {"1": values}, "in turn": {"1": values[:40]}}, unit="x", reference=1, interval=median_interval)
+    plots.dots(
+        {"apart": {"1": values}, "in turn": {"1": values[:40]}},
+        unit="x",
+        reference=1,
+        interval=median_interval,
+    )
     left, right = shown[0].axes
     assert left.get_xlim() == right.get_xlim() and left.get_xlim()[1] < 2
     assert "1 of 41 dots lie outside" in left.get_xlabel()

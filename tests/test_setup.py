@@ -1,4 +1,6 @@
-"""Set-up: one source of dependencies, a lock without hosts, an environment.yml that says the same."""
+"""Set-up: one source of dependencies, a lock without hosts, an environment.yml that says the
+same.
+"""
 
 import ast
 import functools
@@ -36,7 +38,9 @@ def locked():
 
 def test_the_lock_names_no_address():
     assert ADDRESS.search(LOCK) is None
-    assert ADDRESS.search("torch @ https://example.org/torch.whl"), "the check itself must notice one"
+    assert ADDRESS.search("torch @ https://example.org/torch.whl"), (
+        "the check itself must notice one"
+    )
 
 
 def test_no_lock_that_names_hosts_is_kept():
@@ -64,26 +68,47 @@ def test_the_lock_meets_every_declared_requirement(python, system):
     }
     pins = locked()
     extras = PROJECT["optional-dependencies"]
-    texts = PROJECT["dependencies"] + [text for extra in (*COURSE, "dev", "book") for text in extras[extra]]
+    texts = PROJECT["dependencies"] + [
+        text for extra in (*COURSE, "dev", "book") for text in extras[extra]
+    ]
     for text in texts:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate(where):
-            versions = [version for version, marker in pins[requirement.name] if not marker or marker.evaluate(where)]
+            versions = [
+                version
+                for version, marker in pins[requirement.name]
+                if not marker or marker.evaluate(where)
+            ]
             assert len(versions) == 1, f"{requirement.name}: {versions}"
             assert requirement.specifier.contains(versions[0]), text
 
 
 ENVIRONMENT = (root() / "environment.yml").read_text(encoding="utf-8")
-NAMED = ["torch", "torchvision", "jupyterlab", "matplotlib", "pandas", "onnx", "netron", "papermill"]
+NAMED = [
+    "torch",
+    "torchvision",
+    "jupyterlab",
+    "matplotlib",
+    "pandas",
+    "onnx",
+    "netron",
+    "papermill",
+]
 
 
 def test_environment_yml_has_what_the_packages_and_the_build_need():
     *packages, _ = yaml.safe_load(ENVIRONMENT)["dependencies"]
     named = {re.split("[=>]", package)[0]: package for package in packages}
-    assert SpecifierSet(PROJECT["requires-python"]).contains(named["python"].removeprefix("python=") + ".0")
+    assert SpecifierSet(PROJECT["requires-python"]).contains(
+        named["python"].removeprefix("python=") + ".0"
+    )
     assert {"pip", "make", "cxx-compiler"} <= set(named)
-    build = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
-    assert set(build) <= set(packages), "installed without build isolation, the package needs its build tools here"
+    build = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["build-system"][
+        "requires"
+    ]
+    assert set(build) <= set(packages), (
+        "installed without build isolation, the package needs its build tools here"
+    )
 
 
 def test_environment_yml_takes_the_lock_first_and_then_names_the_packages_of_the_course_in_its_versions():
@@ -102,7 +127,9 @@ def test_environment_yml_takes_the_lock_first_and_then_names_the_packages_of_the
 
 
 def test_environment_yml_names_what_needs_a_gpu_in_lines_that_are_commented_out_each_with_its_reason():
-    declared = {each.name: each for each in map(Requirement, PROJECT["optional-dependencies"]["gpu"])}
+    declared = {
+        each.name: each for each in map(Requirement, PROJECT["optional-dependencies"]["gpu"])
+    }
     lines = re.findall(r"^ +# - (\S+==\S+) # (.+)$", ENVIRONMENT, flags=re.MULTILINE)
     pinned = {each.name: each for each in (Requirement(text) for text, _ in lines)}
     assert list(pinned) == ["tensorrt", "pycuda"] == list(declared)
@@ -119,11 +146,14 @@ def test_the_gpu_extra_stays_out_of_the_lock():
 
 
 def test_what_only_a_comparison_needs_stays_out_of_the_lock():
-    assert {Requirement(text).name for text in PROJECT["optional-dependencies"]["peers"]}.isdisjoint(locked())
+    assert {
+        Requirement(text).name for text in PROJECT["optional-dependencies"]["peers"]
+    }.isdisjoint(locked())
 
 
 # What each folder may import: the core, and what the extras named here bring.
-COURSE = ("lab", "engines", "compress", "language", "cluster", "tables")  # what one later lesson or one command needs
+# what one later lesson or one command needs
+COURSE = ("lab", "engines", "compress", "language", "cluster", "tables")
 FOLDERS = {
     "labkit": (*COURSE, "gpu", "peers"),
     "notebooks": (*COURSE, "peers"),
@@ -148,8 +178,12 @@ installed = functools.cache(packages_distributions)
 
 @functools.cache
 def sources(folder):
-    """{place: code} of a folder: Python files and the cells of notebooks, without the lines that are for IPython."""
-    files = {str(path): path.read_text(encoding="utf-8") for path in (root() / folder).rglob("*.py")}
+    """{place: code} of a folder: Python files and the cells of notebooks, without the lines that
+    are for IPython.
+    """
+    files = {
+        str(path): path.read_text(encoding="utf-8") for path in (root() / folder).rglob("*.py")
+    }
     for path in (root() / folder).glob("*.ipynb"):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
@@ -168,21 +202,31 @@ def imported(code):
 
 
 def mentioned(code):
-    """The words of code that can name a module: in imports, and in texts such as "tensorrt_rtx_bindings"."""
+    """The words of code that can name a module: in imports, and in texts such as
+    "tensorrt_rtx_bindings".
+    """
     texts = {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
     return imported(code) | {text.partition(".")[0] for text in texts if isinstance(text, str)}
 
 
 def declared(*extras):
     """The packages of everybody and of some extras."""
-    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
+    lists = [
+        PROJECT["dependencies"],
+        *(PROJECT["optional-dependencies"][extra] for extra in extras),
+    ]
     return {canonicalize_name(Requirement(text).name) for each in lists for text in each}
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_package_that_is_imported_is_declared(folder):
     found = installed()
-    own = OWN | {path.stem for place in FOLDERS for path in (root() / place).rglob("*.py") if folder != "labkit"}
+    own = OWN | {
+        path.stem
+        for place in FOLDERS
+        for path in (root() / place).rglob("*.py")
+        if folder != "labkit"
+    }
     allowed = declared(*FOLDERS[folder]) | set(BROUGHT)
     missing = {}
     for place, code in sources(folder).items():
@@ -199,7 +243,10 @@ def test_every_package_that_is_declared_is_used_or_has_a_reason():
         for package in packages:
             modules.setdefault(canonicalize_name(package), set()).add(module)
     words = {
-        word for folder in ("labkit", "notebooks") for code in sources(folder).values() for word in mentioned(code)
+        word
+        for folder in ("labkit", "notebooks")
+        for code in sources(folder).values()
+        for word in mentioned(code)
     }
     idle = {name for name in declared(*COURSE) if not modules.get(name, {name}) & words}
     assert idle <= set(UNIMPORTED)
@@ -207,7 +254,9 @@ def test_every_package_that_is_declared_is_used_or_has_a_reason():
 
 def test_uv_finds_no_constraints_of_its_own_beside_the_lock():
     tools = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    assert "uv" not in tools, "uv adds them to the lock when it installs, and refuses them for want of a hash"
+    assert "uv" not in tools, (
+        "uv adds them to the lock when it installs, and refuses them for want of a hash"
+    )
 
 
 def test_there_are_no_more_packages_than_a_reader_can_look_over():
@@ -216,7 +265,11 @@ def test_there_are_no_more_packages_than_a_reader_can_look_over():
 
 def test_make_locks_every_extra_of_the_course_and_none_that_needs_a_gpu():
     makefile = (root() / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^EXTRAS +:= (.+)$", makefile, re.MULTILINE)[1].split() == [*COURSE, "book", "dev"]
+    assert re.search(r"^EXTRAS +:= (.+)$", makefile, re.MULTILINE)[1].split() == [
+        *COURSE,
+        "book",
+        "dev",
+    ]
     assert set(PROJECT["optional-dependencies"]) == {*COURSE, "book", "dev", "gpu", "peers"}
 
 

@@ -1,4 +1,6 @@
-"""Pictures of trainings: each shows itself, with units, readable text, and the numbers it was given."""
+"""Pictures of trainings: each shows itself, with units, readable text, and the numbers it was
+given.
+"""
 
 from types import SimpleNamespace
 
@@ -21,7 +23,10 @@ def shown(monkeypatch):
 def runs(mean, seeds=range(4), epochs=3):
     rng = np.random.default_rng(round(mean * 10))
     made = [
-        SimpleNamespace(accuracy=mean + rng.normal() / 10, losses=np.linspace(2, 0.5, epochs) + rng.random() / 10)
+        SimpleNamespace(
+            accuracy=mean + rng.normal() / 10,
+            losses=np.linspace(2, 0.5, epochs) + rng.random() / 10,
+        )
         for _ in seeds
     ]
     return Runs(made, seeds)
@@ -32,11 +37,19 @@ def falling(step, steps):
 
 
 def draw_rates():
-    plots.rates({(16, 0.25): runs(77), (256, 0.25): runs(64), (256, 2.0): runs(76)}, rules={"linear": (0.25, 2.0)})
+    plots.rates(
+        {(16, 0.25): runs(77), (256, 0.25): runs(64), (256, 2.0): runs(76)},
+        rules={"linear": (0.25, 2.0)},
+    )
 
 
 def draw_curves():
-    plots.curves({"from 1/16": {"batch 16": runs(70)}, "from 1/4": {"batch 16": runs(71), "batch 256": runs(60)}})
+    plots.curves(
+        {
+            "from 1/16": {"batch 16": runs(70)},
+            "from 1/4": {"batch 16": runs(71), "batch 256": runs(60)},
+        }
+    )
 
 
 def draw_schedules():
@@ -44,12 +57,20 @@ def draw_schedules():
 
 
 def draw_layers():
-    plots.layers(np.full((2, 5, 3), 4.0), falling, learning_rate=0.5, names=["first", "second", "last"])
+    plots.layers(
+        np.full((2, 5, 3), 4.0), falling, learning_rate=0.5, names=["first", "second", "last"]
+    )
 
 
 def draw_ladder():
     rungs = {"worse": runs(70), "better": runs(76)}
-    plots.ladder(rungs, runs(78), gap=runs(68), groups={"yours": ["better"]}, label="against batch 16 (points)")
+    plots.ladder(
+        rungs,
+        runs(78),
+        gap=runs(68),
+        groups={"yours": ["better"]},
+        label="against batch 16 (points)",
+    )
 
 
 def draw_images():
@@ -92,12 +113,17 @@ def test_a_schedule_and_its_loss_stand_over_the_same_epochs(shown):
     left, right = shown[0].axes
     assert left.get_xlabel() == right.get_xlabel() == "epoch"
     assert left.get_xlim() == right.get_xlim() == (0, 3)
-    assert left.lines[0].get_ydata().tolist() == pytest.approx([4 * falling(step, 6) for step in range(6)])
+    assert left.lines[0].get_ydata().tolist() == pytest.approx(
+        [4 * falling(step, 6) for step in range(6)]
+    )
     assert left.lines[0].get_xdata().tolist() == [0, 0.5, 1, 1.5, 2, 2.5]
 
 
 def test_of_schedules_that_lie_on_each_other_the_earlier_one_is_wider_and_stays_visible(shown):
-    by_name, trained = {"first": falling, "second": falling}, {"first": runs(70), "second": runs(70)}
+    by_name, trained = (
+        {"first": falling, "second": falling},
+        {"first": runs(70), "second": runs(70)},
+    )
     plots.schedules(by_name, steps=6, learning_rate=4, runs=trained)
     first, second = shown[0].axes[0].lines
     assert first.get_linewidth() > second.get_linewidth()

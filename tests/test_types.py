@@ -1,4 +1,6 @@
-"""What notebooks, commands and docs/ name of labkit says what it takes and gives, and a type checker agrees."""
+"""What notebooks, commands and docs/ name of labkit says what it takes and gives, and a type
+checker agrees.
+"""
 
 import ast
 import importlib
@@ -22,7 +24,9 @@ def code_of_others():
 
 
 def named(tree):
-    """What a piece of code imports from labkit, and what it takes of the modules that it imports."""
+    """What a piece of code imports from labkit, and what it takes of the modules that it
+    imports.
+    """
     modules = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "labkit":
@@ -67,5 +71,7 @@ def test_functions_that_others_name_say_what_they_take_and_give():
 
 @pytest.mark.slow
 def test_the_type_checker_finds_nothing():
-    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=root(), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy"], cwd=root(), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -1,4 +1,6 @@
-"""What the tests of a lesson's last section share: the section's cells, and networks of several kinds to run it on."""
+"""What the tests of a lesson's last section share: the section's cells, and networks of several
+kinds to run it on.
+"""
 
 import sys
 from types import ModuleType
@@ -8,12 +10,14 @@ from torch import nn
 
 from labkit.files import root
 
-# {kind: (shape of an input, source that sets mine.network)}, for sections that run in a Python of their own
+# {kind: (shape of an input, source that sets mine.network)}, for sections that run in a Python of
+# their own
 SMALL_NETWORKS = {
     "a transformer encoder": (
         "(5, 8)",
         "layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)\n"
-        "mine.network = nn.Sequential(nn.TransformerEncoder(layer, 1), nn.Flatten(), nn.Linear(40, 3))",
+        "mine.network = nn.Sequential(nn.TransformerEncoder(layer, 1), nn.Flatten(), "
+        "nn.Linear(40, 3))",
     ),
     "two outputs": (
         "(6,)",
@@ -47,7 +51,8 @@ sys.modules["mine"] = mine
 
 
 def without_labkit(shape, contrast, count=400):
-    """The beginning of a script in which labkit cannot be imported and `mine` has inputs and labels of 3 classes.
+    """The beginning of a script in which labkit cannot be imported and `mine` has inputs and labels
+    of 3 classes.
 
     shape     source of the shape of an input, such as "(6,)"
     contrast  how far apart the classes lie; the noise has a standard deviation of 1

@@ -1,9 +1,10 @@
-"""Builds the course as a book: a folder of web pages that opens without a server and asks no other host for anything.
+"""Builds the course as a book: a folder of web pages that opens without a server and asks no other
+host for anything.
 
     python docs/book/build.py        (what `make book` does)
 
-A lesson is shown as its newest run that passed, in whatever profile; one that was not run, without outputs. No lesson
-runs here. The old artifacts/book is replaced when the new one is whole.
+A lesson is shown as its newest run that passed, in whatever profile; one that was not run, without
+outputs. No lesson runs here. The old artifacts/book is replaced when the new one is whole.
 """
 
 import io
@@ -29,7 +30,9 @@ LEFT_OUT = shutil.ignore_patterns(
 
 
 def build():
-    """Write artifacts/book, and the report, which links it; returns what Sphinx warned of, as one text."""
+    """Write artifacts/book, and the report, which links it; returns what Sphinx warned of, as
+    one text.
+    """
     with tempfile.TemporaryDirectory() as name, atomic_folder(artifacts() / "book") as book:
         sources, built = Path(name) / "sources", Path(name) / "built"
         notes = gather(sources, newest_runs())
@@ -49,10 +52,14 @@ def sphinx(sources, built, **settings):
     problem, fix = "Sphinx is not installed: the book cannot be built.", "pip install -e '.[book]'"
     Sphinx = packages.imported("sphinx.application", problem=problem, fix=fix).Sphinx
     options = {"status": None, "warning": io.StringIO(), "parallel": device.usable_cores()}
-    app = Sphinx(sources, HERE, built, built.with_name("doctrees"), "html", confoverrides=settings, **options)
+    app = Sphinx(
+        sources, HERE, built, built.with_name("doctrees"), "html", confoverrides=settings, **options
+    )
     app.build()
     if app.statuscode:
-        raise LabError("Sphinx could not build the book.", found=options["warning"].getvalue()[-2000:])
+        raise LabError(
+            "Sphinx could not build the book.", found=options["warning"].getvalue()[-2000:]
+        )
     return options["warning"].getvalue()
 
 
@@ -61,14 +68,17 @@ def newest_runs():
     passed = [
         row
         for row in ledger.find(Attempt, status="passed", reported_by=None)
-        if row.output and Path(row.output).parent.name in PROFILES  # not of runs that filled in the solutions
+        # not of runs that filled in the solutions
+        if row.output and Path(row.output).parent.name in PROFILES
     ]
     there = [row for row in passed if (artifacts() / row.output).is_file()]
     return {row.notebook: row for row in sorted(there, key=lambda row: row.finished_utc)}
 
 
 def gather(sources, runs):
-    """Write all sources of the book into the folder `sources`; returns {page: the note on its run}."""
+    """Write all sources of the book into the folder `sources`; returns {page: the note on its
+    run}.
+    """
     notes = {}
     (sources / "lessons").mkdir(parents=True)
     for lesson in lessons():

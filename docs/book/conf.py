@@ -1,4 +1,7 @@
-"""Settings with which Sphinx builds the book. `build.py` gathers the sources; `lesson_pages.py` adapts the lessons."""
+"""Settings with which Sphinx builds the book.
+
+`build.py` gathers the sources; `lesson_pages.py` adapts the lessons.
+"""
 
 import sys
 from pathlib import Path

@@ -1,8 +1,9 @@
-"""The additions of this book to Sphinx, so that any browser shows a lesson, without the network and without JavaScript.
+"""The additions of this book to Sphinx, so that any browser shows a lesson, without the network and
+without JavaScript.
 
-A formula becomes MathML, which browsers draw themselves. Above each lesson stands which run it shows. A picture that
-brings no words of its own is named after its section. netron's drawing, a page of its own in artifacts/graphs, comes
-into the book as a frame.
+A formula becomes MathML, which browsers draw themselves. Above each lesson stands which run it
+shows. A picture that brings no words of its own is named after its section. netron's drawing, a
+page of its own in artifacts/graphs, comes into the book as a frame.
 """
 
 import base64
@@ -22,9 +23,12 @@ _DRAWING = re.compile(r'<a href="(?:\.\./)*(graphs/\w+\.html)">(.*?)</a>')
 
 
 def setup(app):
-    app.add_config_value("lesson_notes", {}, "env")  # {page: (text, code, text, code, ...) on its run}
+    # {page: (text, code, text, code, ...) on its run}
+    app.add_config_value("lesson_notes", {}, "env")
     app.add_config_value("drawings", "", "env")  # the folder that holds graphs/
-    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
+    app.add_html_math_renderer(
+        "mathml", inline_renderers=(_inline, None), block_renderers=(_block, None)
+    )
     app.connect("doctree-read", _adapt)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -36,7 +40,9 @@ def _inline(translator, node):
 
 def _block(translator, node):
     drawn = convert(node.astext(), display="block")
-    translator.body.append(f'<div class="math" tabindex="0" role="group" aria-label="formula">{drawn}</div>')
+    translator.body.append(
+        f'<div class="math" tabindex="0" role="group" aria-label="formula">{drawn}</div>'
+    )
     raise nodes.SkipNode
 
 
@@ -53,7 +59,9 @@ def _adapt(app, doctree):
 
 
 def _words_of_pictures(page):
-    """{name of the file that MyST-NB writes: what the picture says in words} of an executed notebook."""
+    """{name of the file that MyST-NB writes: what the picture says in words} of an executed
+    notebook.
+    """
     found = {}
     cells = read_notebook(page).cells if page.suffix == ".ipynb" else []
     for output in (output for cell in cells for output in cell.get("outputs", [])):
@@ -66,8 +74,13 @@ def _words_of_pictures(page):
 def _say_which_run(doctree, note):
     if note:
         title = next(doctree.findall(nodes.title))
-        words = [nodes.literal("", part) if place % 2 else nodes.Text(part) for place, part in enumerate(note)]
-        title.parent.insert(title.parent.index(title) + 1, nodes.paragraph("", "", *words, classes=["of-run"]))
+        words = [
+            nodes.literal("", part) if place % 2 else nodes.Text(part)
+            for place, part in enumerate(note)
+        ]
+        title.parent.insert(
+            title.parent.index(title) + 1, nodes.paragraph("", "", *words, classes=["of-run"])
+        )
 
 
 def _section(node):
@@ -77,7 +90,9 @@ def _section(node):
 
 
 def _frame(app, found):
-    """netron's drawing in a frame that may run its scripts and reach nothing; its file comes into the book."""
+    """netron's drawing in a frame that may run its scripts and reach nothing; its file comes
+    into the book.
+    """
     place, title = found.groups()
     target = Path(app.outdir) / place
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +100,8 @@ def _frame(app, found):
     up = "../" * app.env.docname.count("/")
     return (
         f'<iframe class="drawing" src="{up}{place}" title="{escape(title)}" loading="lazy" '
-        f'sandbox="allow-scripts allow-downloads"></iframe><p class="stand-in">netron draws this with JavaScript; the '
-        f'table above says what the file holds. <a href="{up}{place}">The drawing on a page of its own</a></p>'
+        'sandbox="allow-scripts allow-downloads"></iframe><p class="stand-in">netron draws this '
+        "with JavaScript; the "
+        f'table above says what the file holds. <a href="{up}{place}">The drawing on a page of '
+        "its own</a></p>"
     )

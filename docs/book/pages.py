@@ -19,9 +19,16 @@ from labkit.report.leaderboard import as_html, board
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "labkit"
-PARTS = {"00": "Part I: measure", "05": "Part II: train faster", "12": "Part III: deploy smaller and faster"}
+PARTS = {
+    "00": "Part I: measure",
+    "05": "Part II: train faster",
+    "12": "Part III: deploy smaller and faster",
+}
 # A card's lines: a word of at most eight letters, and from the tenth column on what it says.
-_FIELD = re.compile(r"^(?=.{9}\S)(What|When|Cost|Not when|Why so|Source) +(?<=^.{9})(.+(?:\n .+)*)", flags=re.MULTILINE)
+_FIELD = re.compile(
+    r"^(?=.{9}\S)(What|When|Cost|Not when|Why so|Source) +(?<=^.{9})(.+(?:\n .+)*)",
+    flags=re.MULTILINE,
+)
 _ARXIV = re.compile(r"(?<![\[/\w])(?:arXiv:)?(\d{4}\.\d{5})(?![\]\d])")
 
 
@@ -52,7 +59,9 @@ def _plain(text):
     """Text that Markdown shows as it is, on one line; what stands between backticks is code."""
     parts = " ".join(text.split()).split("`")
     marks = re.compile(r"([\\*_\[\]<>|$#~])")
-    shown = [f"`{part}`" if place % 2 else marks.sub(r"\\\1", part) for place, part in enumerate(parts)]
+    shown = [
+        f"`{part}`" if place % 2 else marks.sub(r"\\\1", part) for place, part in enumerate(parts)
+    ]
     return "".join(shown)
 
 
@@ -71,7 +80,9 @@ def _link(lesson):
 
 
 def _index(runs):
-    """index.md with the lessons in their parts, each with its question and its answer, and all pages in their order."""
+    """index.md with the lessons in their parts, each with its question and its answer, and all
+    pages in their order.
+    """
     course = lessons()
     asked = "\n".join(part for lesson in course for part in _asked(lesson, runs.get(lesson.name)))
     listed = "\n".join(f"{lesson.heading} <lessons/{lesson.name}>" for lesson in course)
@@ -96,23 +107,38 @@ def _answer(row):
 
 
 def _results(runs):
-    """The page of results: the runs that the book shows in numbers, and the way to the whole report."""
+    """The page of results: the runs that the book shows in numbers, and the way to the whole
+    report.
+    """
     lines = []
     for lesson in lessons():
         run = runs.get(lesson.name)
         key = run.run_key if run else None
         claims = [row.verdict for row in ledger.find(Claim, run_key=key)] if run else []
-        solved = [row.verdict == "passed" for row in ledger.find(Answer, run_key=key)] if run else []
-        counts = [str(claims.count(verdict)) if run else "–" for verdict in ("holds", "fails", "inconclusive")]
+        solved = (
+            [row.verdict == "passed" for row in ledger.find(Answer, run_key=key)] if run else []
+        )
+        counts = [
+            str(claims.count(verdict)) if run else "–"
+            for verdict in ("holds", "fails", "inconclusive")
+        ]
         exercises = f"{sum(solved)} of {len(lesson.exercises)}" if run else "–"
         lines.append([_link(lesson), run.profile if run else "not run", *counts, exercises])
     heads = ["lesson", "profile", "claims that hold", "that fail", "left open", "exercises passed"]
     reader = progress()
     own = " ".join(cards.card("progress", reader, True).split()) if reader else ""
-    boards = " ".join(as_html(board(RaceScore) | board()).split())  # one block of HTML: no name in it is Markdown
-    page = _read(HERE / "results.md").replace("RESULTS_TABLE", _table(heads, lines)).replace("PROGRESS", own)
+    # one block of HTML: no name in it is Markdown
+    boards = " ".join(as_html(board(RaceScore) | board()).split())
+    page = (
+        _read(HERE / "results.md")
+        .replace("RESULTS_TABLE", _table(heads, lines))
+        .replace("PROGRESS", own)
+    )
     # narrow screens scroll the tables, not the page; by keyboard, too
-    scrolls = '<div class="pst-scrollable-table-container" role="region" aria-label="The two boards" tabindex="0">'
+    scrolls = (
+        '<div class="pst-scrollable-table-container" role="region" aria-label="The two boards" '
+        'tabindex="0">'
+    )
     return page.replace("BOARDS", f"{scrolls}{boards}</div>")
 
 
@@ -127,7 +153,9 @@ def _glossary(runs):
 
 
 def _headings(runs):
-    """{lesson: headings of the notebook that the book shows}: an earlier run may have other ones than the lesson."""
+    """{lesson: headings of the notebook that the book shows}: an earlier run may have other ones
+    than the lesson.
+    """
     headings = {}
     for lesson in lessons():
         run = runs.get(lesson.name)
@@ -137,13 +165,17 @@ def _headings(runs):
 
 
 def _explained(term, headings):
-    """A term as an entry of Sphinx's glossary: name, other words, meaning, and where it is explained."""
+    """A term as an entry of Sphinx's glossary: name, other words, meaning, and where it is
+    explained.
+    """
     also = f"*Also: {', '.join(term.spellings)}.* " if term.spellings else ""
     return f"{term.name}\n  {also}{term.meaning} {_link_in_book(term, headings)}"
 
 
 def _link_in_book(term, headings):
-    """A link to the section that explains a term, or to the page of commands; nothing for a page outside the book."""
+    """A link to the section that explains a term, or to the page of commands; nothing for a page
+    outside the book.
+    """
     page, _, heading = term.section.partition(": ")
     if page in headings:
         anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -165,7 +197,9 @@ def _reading():
 
 
 def _commands():
-    """The tables of docs/commands.md; then `labkit --help` and that of each command, by typer's own writer."""
+    """The tables of docs/commands.md; then `labkit --help` and that of each command, by typer's
+    own writer.
+    """
     import typer
     from typer.cli import get_docs_for_click
 
@@ -173,13 +207,19 @@ def _commands():
 
     command = typer.main.get_command(app)
     _say_in_full(command)
-    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="labkit", title="The command line")
-    text = re.sub(r"^\* `--(?:help|install-completion|show-completion)`.*\n", "", text, flags=re.MULTILINE)
+    text = get_docs_for_click(
+        obj=command, ctx=typer.Context(command), name="labkit", title="The command line"
+    )
+    text = re.sub(
+        r"^\* `--(?:help|install-completion|show-completion)`.*\n", "", text, flags=re.MULTILINE
+    )
     text = re.sub(r"\*\*Options\*\*:\n\s*(?=\*\*|#|\Z)", "", text)
     text = re.sub(r"^Example: (.+)$", r"Example: `\1`", text, flags=re.MULTILINE)
     by_task = _read(HERE.parent / "commands.md").partition("## Your copies")[0]
-    by_task = re.sub(r" \(\[\w+\.md\]\(\w+\.md\)\)", "", by_task)  # pages that the book does not have
-    by_task = re.sub(r"\[([^]]+)\]\(published-experiments\.md[^)]*\)", r"\1", by_task)  # its links lead into a checkout
+    # pages that the book does not have
+    by_task = re.sub(r" \(\[\w+\.md\]\(\w+\.md\)\)", "", by_task)
+    # its links lead into a checkout
+    by_task = re.sub(r"\[([^]]+)\]\(published-experiments\.md[^)]*\)", r"\1", by_task)
     text = text.replace("# The command line\n", f"{by_task}## All options\n", 1)
     return text.replace("```console", "```text")
 
@@ -193,7 +233,9 @@ def _say_in_full(command):
 
 def _cards(title, folder):
     """The cards of all methods of a folder of labkit, each with what its file offers."""
-    files = sorted(path for path in (PACKAGE / folder).rglob("*.py") if _FIELD.search(_docstring(path)))
+    files = sorted(
+        path for path in (PACKAGE / folder).rglob("*.py") if _FIELD.search(_docstring(path))
+    )
     return f"# {title}\n\n" + _read(HERE / f"{folder}.md") + "\n" + "\n".join(map(_card, files))
 
 
@@ -205,11 +247,14 @@ def _card(path):
     text = _docstring(path)
     name, _, about = text.partition("\n")[0].partition(": ")
     about = about[:1].upper() + about[1:]
-    lines = "\n\n".join(f"{field}\n: {_linked(_plain(found))}" for field, found in _FIELD.findall(text))
+    lines = "\n\n".join(
+        f"{field}\n: {_linked(_plain(found))}" for field, found in _FIELD.findall(text)
+    )
     place = path.relative_to(PACKAGE.parent).as_posix()
     offered = "\n\n\n".join(_offered(path))
     code = (
-        f"<details><summary>What the file offers</summary>\n\n```python\n{offered}\n```\n\n</details>\n"
+        "<details><summary>What the file "
+        f"offers</summary>\n\n```python\n{offered}\n```\n\n</details>\n"
         if offered
         else ""
     )

@@ -1,6 +1,8 @@
-"""The register of published experiments: what five documents measured, planned or taught, and where the course has it.
+"""The register of published experiments: what five documents measured, planned or taught, and where
+the course has it.
 
-experiments.toml has the items; the published numbers stay in the tables of `labkit.ledger.published`.
+experiments.toml has the items; the published numbers stay in the tables of
+`labkit.ledger.published`.
 """
 
 import tomllib
@@ -15,7 +17,9 @@ from labkit.errors import LabError
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One table, row, column, plan or heading of a document; experiments.toml says what each field holds."""
+    """One table, row, column, plan or heading of a document; experiments.toml says what each
+    field holds.
+    """
 
     key: str
     item: str
@@ -39,7 +43,10 @@ class Item:
         return not self.section
 
     def find(self) -> tuple[Path, Section]:
-        """Return the file and the section that serve it. Raises LabError where the lesson or heading is not there."""
+        """Return the file and the section that serve it.
+
+        Raises LabError where the lesson or heading is not there.
+        """
         path = file_of(self.lesson)
         if path is None:
             raise LabError(

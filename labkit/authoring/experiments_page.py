@@ -1,4 +1,6 @@
-"""docs/published-experiments.md, made from the register: for a reader who comes with one of the documents."""
+"""docs/published-experiments.md, made from the register: for a reader who comes with one of the
+documents.
+"""
 
 from typing import NamedTuple
 
@@ -14,7 +16,8 @@ from labkit.lesson.cards import template
 
 ROWS_IN_WORDS = 6  # an item that takes more rows of a published table links to the table alone
 ROWS_OF_WHOLE_TABLE = 3  # the same of an item that takes a table as it is
-UNITS = {"s": "s", "ms": "ms", "pj": "pJ", "um2": "µm²", "mb": "MB"}  # by the end of a column's name
+# by the end of a column's name
+UNITS = {"s": "s", "ms": "ms", "pj": "pJ", "um2": "µm²", "mb": "MB"}
 
 
 def as_page() -> str:
@@ -42,7 +45,9 @@ def _where(item):
 
 
 def _numbers(item):
-    """Return the published numbers of an item that takes few rows of a table: "compile, 145.69 s, 46.16 %; ..."."""
+    """Return the published numbers of an item that takes few rows of a table: "compile, 145.69
+    s, 46.16 %; ...".
+    """
     if not item.table:
         return ""
     frame = published.table(item.table)
@@ -67,7 +72,9 @@ def _row_in_words(row):
 
 
 def _in_words(column, value):
-    """Return a published value with its unit, and with its column's name where it would say nothing without."""
+    """Return a published value with its unit, and with its column's name where it would say
+    nothing without.
+    """
     if column == "compiled":
         return "compiled" if value else "not compiled"
     if isinstance(value, str):
@@ -83,7 +90,9 @@ def _in_words(column, value):
 
 
 def _table(name):
-    """Return a published table for the page: its name, source and hardware, its columns, and its rows as texts."""
+    """Return a published table for the page: its name, source and hardware, its columns, and its
+    rows as texts.
+    """
     frame = published.table(name)
     rows = []
     for row in _rows(frame):
@@ -92,7 +101,9 @@ def _table(name):
 
 
 def _plain(value):
-    """Return a value of a published table as its source writes it; "" where the source does not say it."""
+    """Return a value of a published table as its source writes it; "" where the source does not
+    say it.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -114,14 +125,17 @@ class Origin(NamedTuple):
 class RecordedResults:
     """What is on record of our own, in words.
 
-    origins  those of all results named so far; a result is marked by the letter of its place here, A for the first
+    origins  those of all results named so far; a result is marked by the letter of its place here,
+             A for the first
     """
 
     def __init__(self) -> None:
         self.origins: list[Origin] = []
 
     def sentences(self, item: Item) -> list[str]:
-        """Return a sentence for each recorded result of an item, with the letter of its origin and its date."""
+        """Return a sentence for each recorded result of an item, with the letter of its origin
+        and its date.
+        """
         lesson = slug(item.lesson)
         sentences = []
         for claim_id in item.claims:
@@ -130,7 +144,9 @@ class RecordedResults:
         for arm in item.ratios:
             for row in _rows_of_newest_record("ratios", lesson, arm=arm):
                 speed = f"{shown(row.median, 'x')} ({row.low:.3g} to {row.high:.3g})"
-                sentences.append(f"{arm} against {row.baseline}, {row.name}: {speed}{self._mark(row)}")
+                sentences.append(
+                    f"{arm} against {row.baseline}, {row.name}: {speed}{self._mark(row)}"
+                )
         if item.trainings:
             for row in _rows_of_newest_record("trainings", item.experiment):
                 sentences.append(f"{row.variant}, {row.dataset}: {_training(row)}{self._mark(row)}")
@@ -161,7 +177,9 @@ def _rows_of_newest_record(table, experiment, **conditions):
     # Sort them, and take the rows of the last one's record.
     length_of_profile = {profile: length for length, profile in enumerate(PROFILES)}
     length = rows["profile"].map(length_of_profile)
-    rows = rows.assign(length=length).sort_values(["length", "recorded_on", "hardware"], kind="stable")
+    rows = rows.assign(length=length).sort_values(
+        ["length", "recorded_on", "hardware"], kind="stable"
+    )
     record_columns = ["hardware", "recorded_on", "run_key"]
     of_last_record = (rows[record_columns] == rows[record_columns].iloc[-1]).all(axis=1)
     return list(rows[of_last_record].itertuples())

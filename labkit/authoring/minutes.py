@@ -1,4 +1,6 @@
-"""Writes the minutes of the lessons to the places that say them: first cells, README.md, the tables for teachers."""
+"""Writes the minutes of the lessons to the places that say them: first cells, README.md, the
+tables for teachers.
+"""
 
 import re
 from pathlib import Path
@@ -13,9 +15,11 @@ SENTENCE = re.compile(r"About \d+ minutes[^.\"\\]*\.")
 
 
 def write() -> dict[str, Reading]:
-    """Write the minutes of each lesson into its first cell, README.md and docs/teaching.md; returns {lesson: counts}.
+    """Write the minutes of each lesson into its first cell, README.md and docs/teaching.md; returns
+    {lesson: counts}.
 
-    The tables of docs/teaching.md get points as well, and the sums of the plans for a term and a workshop.
+    The tables of docs/teaching.md get points as well, and the sums of the plans for a term and a
+    workshop.
 
     Raises  LabError where one of them has no place for them
     """
@@ -40,7 +44,10 @@ def write() -> dict[str, Reading]:
 
 
 def _replaced(path: Path, text, pattern, replacement):
-    """Return the text of the file `path` with the first match replaced. Raises LabError where there is none."""
+    """Return the text of the file `path` with the first match replaced.
+
+    Raises LabError where there is none.
+    """
     _require_place(path, text, pattern)
     return pattern.sub(replacement, text, count=1)
 
@@ -50,7 +57,8 @@ def _require_place(path: Path, text, pattern):
     if not pattern.search(text):
         raise LabError(
             f"{path.name} has no place for the minutes of a lesson.",
-            expected='"About 40 minutes." in the first cell, and a row in README.md and docs/teaching.md',
+            expected='"About 40 minutes." in the first cell, and a row in README.md and '
+            "docs/teaching.md",
             found=f"nothing like {pattern.pattern}",
             fix="write it with any number: this command corrects it",
         )

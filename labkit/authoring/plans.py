@@ -1,7 +1,10 @@
-"""The tables of docs/teaching.md: minutes, exercises and points of the lessons, and of plans for a term and a workshop.
+"""The tables of docs/teaching.md: minutes, exercises and points of the lessons, and of plans for a
+term and a workshop.
 
-A column "minutes" belongs to the one left of it, which names lessons ("00, 01") or sections of lessons
-("00: 0-3, 5; 02: 4"; 0 is what stands before the first section). "exercises, points" belongs to the same.
+A column "minutes" belongs to the one left of it, which names lessons ("00, 01") or sections of
+lessons
+("00: 0-3, 5; 02: 4"; 0 is what stands before the first section). "exercises, points" belongs to the
+same.
 """
 
 import re
@@ -16,7 +19,9 @@ TASKS = "exercises, points"
 
 
 def filled(page: str) -> str:
-    """Return a page in Markdown with the numbers of its tables written anew; what is no such table stays as it is."""
+    """Return a page in Markdown with the numbers of its tables written anew; what is no such
+    table stays as it is.
+    """
     course = {lesson.name[:2]: lesson for lesson in lessons()}
     lines = []
     titles: list[str] = []
@@ -57,12 +62,16 @@ def _count(steps, course):
     """
     unknown = set(re.findall(r"\d\d(?=[:,]|$)", re.sub(r": [^;]*", ":", steps))) - set(course)
     if unknown:
-        raise _wrong_plan(f"There is no lesson {min(unknown)}.", expected=", ".join(course), found=steps)
+        raise _wrong_plan(
+            f"There is no lesson {min(unknown)}.", expected=", ".join(course), found=steps
+        )
     return _count_sections(steps, course) if ":" in steps else _count_lessons(steps, course)
 
 
 def _count_lessons(numbers, course):
-    """Return (minutes, exercises) of whole lessons: the sum of the minutes that their first cells say."""
+    """Return (minutes, exercises) of whole lessons: the sum of the minutes that their first
+    cells say.
+    """
     minutes = 0
     tasks = []
     for number in numbers.split(", "):
@@ -82,7 +91,9 @@ def _count_sections(steps, course):
         for section in _numbers(ranges):
             if section not in sections:
                 expected = f"0 to {max(sections)}"
-                raise _wrong_plan(f"Lesson {number} has no section {section}.", expected=expected, found=steps)
+                raise _wrong_plan(
+                    f"Lesson {number} has no section {section}.", expected=expected, found=steps
+                )
             section_reading, section_tasks = sections[section]
             minutes += section_reading.exact_minutes
             tasks += section_tasks
@@ -99,4 +110,6 @@ def _numbers(ranges):
 
 
 def _wrong_plan(problem, *, expected, found):
-    return LabError(problem, expected=expected, found=found, fix="correct the table of docs/teaching.md")
+    return LabError(
+        problem, expected=expected, found=found, fix="correct the table of docs/teaching.md"
+    )

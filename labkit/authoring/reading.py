@@ -1,7 +1,8 @@
 """How long a lesson, or some of its sections, take a reader, by a formula.
 
-Minutes  words / 200 + lines of code / 12 + 2 per picture + a half per small table or prediction + those that its
-         exercises state. A picture that grows, drawn several times from the same object, counts once
+Minutes  words / 200 + lines of code / 12 + 2 per picture + a half per small table or prediction +
+         those that its exercises state. A picture that grows, drawn several times from the same
+         object, counts once
 Source   the rates are estimates of this course's authors; trial readers needed about as long
 """
 
@@ -23,7 +24,8 @@ SILENT = {*words.__all__, "print"}  # calls at the end of a cell that show no ta
 SECTION = re.compile(r"^## (?:(\d+)\. )?", re.MULTILINE)
 NO_NUMBER = -1  # of a section
 LONG_STRING = 8  # words: a string with more is read as prose
-NO_PICTURES = {"canvas", "log_axis", "front_in_words", "numbered"}  # calls of plots that show nothing by themselves
+# calls of plots that show nothing by themselves
+NO_PICTURES = {"canvas", "log_axis", "front_in_words", "numbered"}
 
 
 class Reading(NamedTuple):
@@ -67,12 +69,15 @@ def to_five(minutes):
 
 
 def reading(lesson: LessonPage) -> Reading:
-    """Count what a reader of a lesson meets, from the notebook as it is committed, without outputs."""
+    """Count what a reader of a lesson meets, from the notebook as it is committed, without
+    outputs.
+    """
     return _reading_of(read_notebook(lesson.path).cells, lesson.exercises)
 
 
 def reading_of_sections(lesson: LessonPage) -> dict[int, tuple[Reading, list]]:
-    """Return {number: (what a reader of it meets, its exercises)} of the numbered sections; 0 is all before the first.
+    """Return {number: (what a reader of it meets, its exercises)} of the numbered sections; 0 is
+    all before the first.
 
     What stands below a heading without a number, such as "Yours", belongs to none of them.
     """
@@ -87,7 +92,9 @@ def reading_of_sections(lesson: LessonPage) -> dict[int, tuple[Reading, list]]:
 
     readings = {}
     for number, cells in cells_by_section.items():
-        exercise_ids = {exercise_id for cell in cells for exercise_id in exercises.ids_in(cell.source)}
+        exercise_ids = {
+            exercise_id for cell in cells for exercise_id in exercises.ids_in(cell.source)
+        }
         tasks = [task for task in lesson.exercises if task.id in exercise_ids]
         readings[number] = (_reading_of(cells, tasks), tasks)
     return readings
@@ -114,7 +121,10 @@ def _reading_of(cells, tasks):
 
 
 def _parsed(source):
-    """Parse a cell without IPython's commands. Returns a module, an empty one for a cell that is no Python."""
+    """Parse a cell without IPython's commands.
+
+    Returns a module, an empty one for a cell that is no Python.
+    """
     if source.startswith("%%"):
         source = source.partition("\n")[2]
     try:
@@ -156,7 +166,9 @@ def _name(call):
 
 
 def _count_pictures(trees):
-    """Count the calls that draw: each of `plots` once per first argument, canvas(...), and .plot() of measured rows."""
+    """Count the calls that draw: each of `plots` once per first argument, canvas(...), and
+    .plot() of measured rows.
+    """
     drawn = set()
     by_hand = 0
     for tree in trees:
@@ -177,18 +189,26 @@ def _is_of_plots(call):
 
 
 def _count_tables(trees):
-    """Count the different expressions at the end of a cell that shows no picture, and calls of display."""
+    """Count the different expressions at the end of a cell that shows no picture, and calls of
+    display.
+    """
     tables = set()
     for tree in trees:
         tables |= {ast.unparse(call) for call in _calls(tree) if _name(call) == "display"}
         last = tree.body[-1] if tree.body else None
-        if isinstance(last, ast.Expr) and not _count_pictures([tree]) and not _is_silent(last.value):
+        if (
+            isinstance(last, ast.Expr)
+            and not _count_pictures([tree])
+            and not _is_silent(last.value)
+        ):
             tables.add(ast.unparse(last))
     return len(tables)
 
 
 def _is_silent(expression):
-    """Return whether an expression shows no table: a word of the lesson, a printed text, a string."""
+    """Return whether an expression shows no table: a word of the lesson, a printed text, a
+    string.
+    """
     if isinstance(expression, ast.Call):
         return _name(expression) in {*SILENT, "display", "check", "hint", "show"}
     return isinstance(expression, ast.Constant)

@@ -1,4 +1,6 @@
-"""The sections of lessons and pages: a heading, and all that stands below it until the next heading of its level."""
+"""The sections of lessons and pages: a heading, and all that stands below it until the next
+heading of its level.
+"""
 
 import os
 import re
@@ -18,8 +20,9 @@ class Section(NamedTuple):
     """A part of a lesson or of a page.
 
     heading  as it stands there, such as "1. The gap"
-    text     heading, prose and code (without outputs) down to the next heading of the same or a higher level. A title
-             has the introduction alone: it ends at the next heading of any level
+    text     heading, prose and code (without outputs) down to the next heading of the same or a
+             higher level. A title has the introduction alone: it ends at the next heading of any
+             level
     """
 
     heading: str
@@ -34,7 +37,8 @@ class Section(NamedTuple):
 def file_of(name: str) -> Path | None:
     """Return the file of a lesson or a page, or None where there is none yet.
 
-    name  of a lesson without its number, such as "large_batch_tricks", or of a page, such as "docs/installing.md"
+    name  of a lesson without its number, such as "large_batch_tricks", or of a page, such as
+          "docs/installing.md"
     """
     if name.endswith(".md"):
         page = root() / name
@@ -68,7 +72,10 @@ def sections(path: Path) -> list[Section]:
 
 
 def find_section(path: Path, name: str) -> Section:
-    """Return the section with this heading, its number left out. Raises LabError, with the headings of the page."""
+    """Return the section with this heading, its number left out.
+
+    Raises LabError, with the headings of the page.
+    """
     page_sections = sections(path)
     for section in page_sections:
         if section.name == name:
@@ -82,7 +89,9 @@ def find_section(path: Path, name: str) -> Section:
 
 
 def link_to(path: Path, section: Section, folder: Path) -> str:
-    """Return the address of a section as seen from a folder: JupyterLab and the forges jump to it."""
+    """Return the address of a section as seen from a folder: JupyterLab and the forges jump to
+    it.
+    """
     if path.suffix == ".ipynb":
         anchor = section.heading.replace(" ", "-")
     else:
@@ -91,7 +100,9 @@ def link_to(path: Path, section: Section, folder: Path) -> str:
 
 
 def missing_words(words: list[str], text: str) -> list[str]:
-    """Return the words, or phrases, that do not stand in a text as whole words, in any case, singular or plural."""
+    """Return the words, or phrases, that do not stand in a text as whole words, in any case,
+    singular or plural.
+    """
     plain_text = _plain(text)
     missing = []
     for word in words:
@@ -116,7 +127,9 @@ def _heading(line):
 
 
 def _lines(path):
-    """Yield (line, whether it is prose) of a file: code of a cell, and what is fenced in Markdown, is no prose."""
+    """Yield (line, whether it is prose) of a file: code of a cell, and what is fenced in
+    Markdown, is no prose.
+    """
     if path.suffix == ".md":
         yield from _prose(path.read_text(encoding="utf-8"))
         return

@@ -1,4 +1,6 @@
-"""The process of a file that is judged: it loads the file beside the reference network, and lets it answer an exam."""
+"""The process of a file that is judged: it loads the file beside the reference network, and lets
+it answer an exam.
+"""
 
 import math
 import time
@@ -30,9 +32,9 @@ class Answers:
     """The result of the process of a file.
 
     precision   what the file is stored in, such as "int8"
-    times       (rounds,) seconds of computing per call of the "submission", of the "reference" network, of a second
-                session of that network, "again" (between these two there is only noise), and of the "floor", a network
-                that computes nothing
+    times       (rounds,) seconds of computing per call of the "submission", of the "reference"
+                network, of a second session of that network, "again" (between these two there is
+                only noise), and of the "floor", a network that computes nothing
     single      (rounds, 10) its answers to the timed pictures, one per call
     batched     (2 n, 10) its answers to all pictures, in batches
     as_written  (rounds, 10) what the file as it is written answers to the timed pictures
@@ -45,8 +47,11 @@ class Answers:
     as_written: np.ndarray
 
 
-def answer_exam(path: Path, engine: str, *, reference: Path, pictures: Any, timed: Any, seed: int) -> Answers:
-    """Check a file, load it into its engine, and let it answer, in the process of the file. Returns `Answers`.
+def answer_exam(
+    path: Path, engine: str, *, reference: Path, pictures: Any, timed: Any, seed: int
+) -> Answers:
+    """Check a file, load it into its engine, and let it answer, in the process of the file. Returns
+    `Answers`.
 
     path       of the file; nothing else lies in its folder
     reference  path of the reference network
@@ -77,8 +82,9 @@ def answer_exam(path: Path, engine: str, *, reference: Path, pictures: Any, time
     if precision not in engine_module.PRECISIONS:
         raise LabError(f"The engine {engine} does not run {precision}.")
 
-    # Load it beside two sessions of the reference network and one of the empty network, and ask. The floor is ONNX
-    # Runtime's for every file, so an engine whose calls begin slowly is not forgiven its beginning.
+    # Load it beside two sessions of the reference network and one of the empty network, and ask.
+    # The floor is ONNX Runtime's for every file, so an engine whose calls begin slowly is not
+    # forgiven its beginning.
     sessions = {"submission": engine_module.load(path, example, precision=precision, threads=1)}
     empty = path.with_name("floor.onnx")
     onnx.save(empty_network(), empty)
@@ -96,7 +102,9 @@ def answer_exam(path: Path, engine: str, *, reference: Path, pictures: Any, time
 
 
 def empty_network() -> onnx.ModelProto:
-    """Return a network of the form asked for that computes nothing: its answer is ten pixels of the picture."""
+    """Return a network of the form asked for that computes nothing: its answer is ten pixels of
+    the picture.
+    """
     return onnx.parser.parse_model(EMPTY_NETWORK)
 
 
@@ -139,6 +147,8 @@ def in_batches(answer: Callable, pictures: np.ndarray) -> np.ndarray:
     for batch in np.array_split(pictures, math.ceil(len(pictures) / BATCH)):
         rows = np.array(answer(batch))  # an engine may use its memory again
         if len(rows) != len(batch):
-            raise LabError("A batch is answered in part:", found=f"{len(batch)} pictures, {len(rows)} answers")
+            raise LabError(
+                "A batch is answered in part:", found=f"{len(batch)} pictures, {len(rows)} answers"
+            )
         answers.append(rows)
     return np.concatenate(answers)

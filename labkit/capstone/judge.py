@@ -1,10 +1,12 @@
-"""The judge of the last lesson: it lets each file answer an exam in a process of its own, looks for cheats, and scores.
+"""The judge of the last lesson: it lets each file answer an exam in a process of its own, looks for
+cheats, and scores.
 
 score([Submission("int8.onnx", engine="onnxruntime", name="Ada")])  # a list of `Score`
 
-The exam is drawn when all files have been read, and its labels stay with the judge. The process of a file has limits of
-memory and computing time, and a folder of its own; it serves the file and the reference network in turn. A file could
-still use a hole in the library that reads it: against that a container would help.
+The exam is drawn when all files have been read, and its labels stay with the judge. The process of
+a file has limits of memory and computing time, and a folder of its own; it serves the file and the
+reference network in turn. A file could still use a hole in the library that reads it: against that
+a container would help.
 """
 
 import hashlib
@@ -45,7 +47,8 @@ from labkit.ledger.rows import Scored
 from labkit.measure.stats import Interval, mean_interval
 
 COMPUTE_S = 300  # of the process of one file in all
-MAX_NOISE = 0.35  # by which p95 of the reference network may differ from its own p95 in a second session
+# by which p95 of the reference network may differ from its own p95 in a second session
+MAX_NOISE = 0.35
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,12 @@ class Score:
 
     medal     "gold", "silver", "bronze", or None
     reasons   why there is no medal, or not the next one
-    points    how many times better than the reference network: the geometric mean of "times as fast at p95" and "times
-              as small", an `Interval`; None when it was refused
-    accuracy  share of the changed copies answered right, an `Interval` of 0 to 1; the pictures as they are do not count
-    latency   p95 as a share of the reference network's, both without the floor of a call, an `Interval`: what a medal
-              counts. The points count whole calls
+    points    how many times better than the reference network: the geometric mean of "times as fast
+              at p95" and "times as small", an `Interval`; None when it was refused
+    accuracy  share of the changed copies answered right, an `Interval` of 0 to 1; the pictures as
+              they are do not count
+    latency   p95 as a share of the reference network's, both without the floor of a call, an
+              `Interval`: what a medal counts. The points count whole calls
     facts     {"engine", "precision", "size_bytes", "sha256", "times", ...}: all figures of the exam
     """
 
@@ -73,7 +77,9 @@ class Score:
 
     @property
     def refused(self):
-        """Return whether the judge refused it; a submission that is merely not good enough is not refused."""
+        """Return whether the judge refused it; a submission that is merely not good enough is
+        not refused.
+        """
         return self.points is None
 
     def __str__(self):
@@ -83,14 +89,20 @@ class Score:
         p95 = f"p95 without the floor of a call {self.latency} of the reference's"
         figures = f"{right}, {p95}, {self.facts['size_bytes'] / 1e3:,.0f} kB"
         next_medal = f"\n    {'; '.join(self.reasons)}" if self.reasons else ""
-        return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {figures}{next_medal}"
+        return (
+            f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {figures}{next_medal}"
+        )
 
 
-def score(submissions: Sequence[Submission], *, size: ExamSize = QUICK, seed: int | None = None) -> list[Score]:
-    """Score submissions one after the other, each in a process of its own. Returns a list of `Score`.
+def score(
+    submissions: Sequence[Submission], *, size: ExamSize = QUICK, seed: int | None = None
+) -> list[Score]:
+    """Score submissions one after the other, each in a process of its own. Returns a list of
+    `Score`.
 
     size  how many pictures and rounds
-    seed  of the pictures and their changes; None: drawn when all files have been read, so that nobody knows it before
+    seed  of the pictures and their changes; None: drawn when all files have been read, so that
+          nobody knows it before
     """
     import torch
 
@@ -108,10 +120,17 @@ def score(submissions: Sequence[Submission], *, size: ExamSize = QUICK, seed: in
         reference.write_bytes(reference_bytes())
         session = engines.load("onnxruntime", reference, torch.zeros(1, *SHAPE), threads=1)
         reference_right = exam.right(in_batches(on_arrays(session), exam.pictures))
-        ask = partial(answer_exam, reference=reference, pictures=exam.pictures, timed=timed, seed=seed)
+        ask = partial(
+            answer_exam, reference=reference, pictures=exam.pictures, timed=timed, seed=seed
+        )
         for submission, content in zip(submissions, contents, strict=True):
             digest = hashlib.sha256(content).hexdigest()
-            facts = {"engine": submission.engine, "seed": seed, "size_bytes": len(content), "sha256": digest}
+            facts = {
+                "engine": submission.engine,
+                "seed": seed,
+                "size_bytes": len(content),
+                "sha256": digest,
+            }
             try:
                 answers, model = _answers_of(submission, content, ask)
                 facts |= _facts_of(answers, exam, reference_right)
@@ -127,7 +146,9 @@ def score(submissions: Sequence[Submission], *, size: ExamSize = QUICK, seed: in
 
 
 def _answers_of(submission, content, ask):
-    """Return (the `Answers` of a submission, the ONNX model that gave them), from a process and a folder of its own."""
+    """Return (the `Answers` of a submission, the ONNX model that gave them), from a process and
+    a folder of its own.
+    """
     require_known(submission.engine, engines.names(runs="onnx"), "engine")
     with tempfile.TemporaryDirectory() as name:
         model = Path(name) / "submission.onnx"
@@ -169,7 +190,8 @@ def _score_of(title, facts):
     accuracy = mean_interval(facts["right"])
     latency = ratio_of_p95(facts["times"], facts["reference"], facts["floor"])
 
-    # The geometric mean of "times as fast" and "times as small", of whole calls, as the customer waits for them.
+    # The geometric mean of "times as fast" and "times as small", of whole calls, as the customer
+    # waits for them.
     times_as_small = facts["reference_bytes"] / facts["size_bytes"]
     whole_calls = ratio_of_p95(facts["times"], facts["reference"])
 

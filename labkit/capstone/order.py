@@ -1,11 +1,14 @@
-"""The order, as a customer writes it; the submissions for it, the pictures that judge them, and the medals.
+"""The order, as a customer writes it; the submissions for it, the pictures that judge them, and the
+medals.
 
-    Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a time, on our machine,
-    and pictures that nobody has seen. Be right often enough, answer fast enough, and send one small file.
+    Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a
+    time, on our machine, and pictures that nobody has seen. Be right often enough, answer fast
+    enough, and send one small file.
 
-"Fast enough" is a share of what the reference network (`vgg-medium` in fp32, as it comes trained with the course) takes
-on the same machine, so that the order is the same everywhere. From both the floor of a call is taken first: what a
-network that computes nothing takes, which no file can go below and which is another share of a call on each machine.
+"Fast enough" is a share of what the reference network (`vgg-medium` in fp32, as it comes trained
+with the course) takes on the same machine, so that the order is the same everywhere. From both the
+floor of a call is taken first: what a network that computes nothing takes, which no file can go
+below and which is another share of a call on each machine.
 """
 
 import tempfile
@@ -30,7 +33,8 @@ SHAPE = (1, 28, 28)
 USD_PER_HOUR = 0.10  # of a machine with two cores; states the cost, decides nothing
 SHIFT = 1  # pixels that a changed copy is moved by, at most
 NOISE = 8  # deviation of the noise in a changed copy, of 255
-MOVES = [(down, right) for down in (0, 1, 2) for right in (0, 1, 2) if (down, right) != (1, 1)]  # (1, 1) moves nothing
+# (1, 1) moves nothing
+MOVES = [(down, right) for down in (0, 1, 2) for right in (0, 1, 2) if (down, right) != (1, 1)]
 MAX_FILE_BYTES = 2**24  # the reference network takes six million
 NAME_LENGTH = 60
 RESAMPLES = 1000  # of the bootstrap of a percentile
@@ -44,8 +48,8 @@ class Medal:
     """The figures that a file (lesson 20) or a recipe (lesson 11) must reach for a medal.
 
     accuracy    least share of the changed copies that a file answers right, 0 to 1
-    latency     most that the p95 of a file may be, as a share of the reference network's, both without the floor of a
-                call
+    latency     most that the p95 of a file may be, as a share of the reference network's, both
+                without the floor of a call
     size_bytes  most bytes of a file
     speed_up    how many times as fast as the reference recipe a recipe trains, at least
     """
@@ -57,7 +61,9 @@ class Medal:
     speed_up: float
 
     def misses(self, accuracy: float, latency: float, size_bytes: int) -> list[str]:
-        """Return the reasons why a file of these figures does not earn it: an empty list when it does."""
+        """Return the reasons why a file of these figures does not earn it: an empty list when it
+        does.
+        """
         reasons = []
         if accuracy < self.accuracy:
             needed = f"{self.name} asks for {100 * self.accuracy:g} %"
@@ -66,7 +72,9 @@ class Medal:
             share = f"p95 without the floor of a call is {latency:.2f} of the reference's"
             reasons.append(f"{share}, {self.name} allows {self.latency:g}")
         if size_bytes > self.size_bytes:
-            reasons.append(f"{size_bytes / 1e3:,.0f} kB, {self.name} allows {self.size_bytes / 1e3:,.0f} kB")
+            reasons.append(
+                f"{size_bytes / 1e3:,.0f} kB, {self.name} allows {self.size_bytes / 1e3:,.0f} kB"
+            )
         return reasons
 
 
@@ -88,7 +96,9 @@ def file_medal(accuracy: Any, latency: Any, size_bytes: Any) -> str | None:
 
 def medal_and_reasons(accuracy: float, latency: Any, size_bytes: int, *, noisy: bool) -> tuple:
     """Return (the best medal that is earned, or None; what the next one asks for)."""
-    if noisy and file_medal(accuracy, latency.high, size_bytes) != file_medal(accuracy, latency.low, size_bytes):
+    if noisy and file_medal(accuracy, latency.high, size_bytes) != file_medal(
+        accuracy, latency.low, size_bytes
+    ):
         return None, ("too noisy to judge the latency: score it again when other programs rest",)
     reasons: list[str] = []
     for medal in MEDALS:  # the last one that is missed is the next to reach
@@ -97,11 +107,13 @@ def medal_and_reasons(accuracy: float, latency: Any, size_bytes: int, *, noisy: 
 
 
 def ratio_of_p95(times: Any, reference_times: Any, floor_times: Any = None) -> Interval:
-    """Return p95 of one series as a share of another's, an `Interval`; all in seconds, a round each.
+    """Return p95 of one series as a share of another's, an `Interval`; all in seconds, a round
+    each.
 
-    floor_times  of a network that computes nothing: their median is taken from both p95, which are at least 0 then.
-                 LabError where nothing of the reference network's p95 is left
-    The resamples keep the rounds whole, so that what slowed all down in one round does so in the resample too.
+    floor_times  of a network that computes nothing: their median is taken from both p95, which are
+                 at least 0 then. LabError where nothing of the reference network's p95 is left
+    The resamples keep the rounds whole, so that what slowed all down in one round does so in the
+    resample too.
     """
     rounds = len(times)
     if floor_times is None:
@@ -116,14 +128,20 @@ def ratio_of_p95(times: Any, reference_times: Any, floor_times: Any = None) -> I
 
     measured, reference_measured = above_floor(series)
     if reference_measured == 0:
-        raise LabError("Too noisy to judge: a network that computes nothing takes as long as the reference network.")
+        raise LabError(
+            "Too noisy to judge: a network that computes nothing takes as long as "
+            "the reference network."
+        )
     p95, reference_p95 = above_floor(series[:, picks])
-    shares = p95 / np.maximum(reference_p95, np.finfo(float).tiny)  # such a resample is a share without end
+    # such a resample is a share without end
+    shares = p95 / np.maximum(reference_p95, np.finfo(float).tiny)
     return percentile_interval(shares, rounds, measured / reference_measured)
 
 
 def recipe_medal(speed_up: float) -> str | None:
-    """Return the name of the best medal that a recipe earns that is so many times as fast, or None."""
+    """Return the name of the best medal that a recipe earns that is so many times as fast, or
+    None.
+    """
     for medal in MEDALS:
         if speed_up >= medal.speed_up:
             return medal.name
@@ -137,9 +155,11 @@ def recipe_medal(speed_up: float) -> str | None:
 class Submission:
     """One network to score: data, and never code. LabError where the path is that of no ONNX file.
 
-    path    an ONNX file (.onnx), or one that `labkit.compress.save` wrote (.onnx.gz), of at most `MAX_FILE_BYTES`
+    path    an ONNX file (.onnx), or one that `labkit.compress.save` wrote (.onnx.gz), of at most
+            `MAX_FILE_BYTES`
     engine  one of `labkit.engines.names(runs="onnx")`
-    name    of its author or of the network, for the leaderboard; the file's own name when none is given
+    name    of its author or of the network, for the leaderboard; the file's own name when none is
+            given
     """
 
     path: Path
@@ -189,7 +209,10 @@ def stored_file(digest: str) -> Path:
 
 
 def store_row(row_class: Any, run_key: str | None, **fields: Any) -> Any:
-    """Write a row, a `Scored` or a `RaceScore`, with this machine, commit and time. Returns the row."""
+    """Write a row, a `Scored` or a `RaceScore`, with this machine, commit and time.
+
+    Returns the row.
+    """
     machine = device.describe()
     row = row_class(
         run_key=run_key or f"{row_class.TABLE}-{uuid.uuid4().hex[:12]}",
@@ -228,7 +251,9 @@ def reference_bytes() -> bytes:
 
 @dataclass(frozen=True)
 class ExamSize:
-    """How much a scoring asks: pictures (each also as a changed copy), and rounds in which one picture is timed."""
+    """How much a scoring asks: pictures (each also as a changed copy), and rounds in which one
+    picture is timed.
+    """
 
     images: int
     rounds: int
@@ -242,9 +267,11 @@ FULL = ExamSize(images=5_000, rounds=800)
 class Exam:
     """The pictures of one scoring, in the order in which they are asked.
 
-    pictures  float32 (2 n, 1, 28, 28), normalised as in training: originals and changed copies, mixed
+    pictures  float32 (2 n, 1, 28, 28), normalised as in training: originals and changed copies,
+              mixed
     labels    int64 (2 n,)
-    order     int64 (2 n,): which of them a picture is, of the n originals and, after these, their changed copies
+    order     int64 (2 n,): which of them a picture is, of the n originals and, after these, their
+              changed copies
     """
 
     pictures: Any
@@ -256,15 +283,19 @@ class Exam:
         return answers.argmax(axis=1) == self.labels
 
     def forms(self, values):
-        """Split values of all pictures, (2 n,), into (those of the n originals, those of their n copies), by origin."""
+        """Split values of all pictures, (2 n,), into (those of the n originals, those of their n
+        copies), by origin.
+        """
         return np.split(values[np.argsort(self.order)], 2)
 
 
 def draw_exam(count: int, seed: int) -> Exam:
-    """Return an `Exam` of `count` test images, each as it is and changed; another seed draws others.
+    """Return an `Exam` of `count` test images, each as it is and changed; another seed draws
+    others.
 
-    A copy is moved by up to a pixel along each side (never by none) and has a little noise: so little that a network
-    which looks at the picture hardly notices, and one that knows the file of test images by heart does.
+    A copy is moved by up to a pixel along each side (never by none) and has a little noise: so
+    little that a network which looks at the picture hardly notices, and one that knows the file of
+    test images by heart does.
     """
     import torch
 
@@ -274,7 +305,9 @@ def draw_exam(count: int, seed: int) -> Exam:
     generator = torch.Generator().manual_seed(seed)
     drawn = test.take(torch.randperm(len(test), generator=generator)[:count])
     copies = _changed(drawn.images, generator)
-    originals_and_copies = replace(drawn, images=torch.cat([drawn.images, copies]), labels=drawn.labels.repeat(2))
+    originals_and_copies = replace(
+        drawn, images=torch.cat([drawn.images, copies]), labels=drawn.labels.repeat(2)
+    )
     [(pictures, labels)] = originals_and_copies.batches(2 * count)
     order = torch.randperm(2 * count, generator=generator)
     return Exam(pictures[order].numpy(), labels[order].numpy(), order.numpy())

@@ -1,4 +1,5 @@
-"""The judge of lesson 11: trains recipes afresh, over seeds and on splits that nobody knows before, and keeps the time.
+"""The judge of lesson 11: trains recipes afresh, over seeds and on splits that nobody knows before,
+and keeps the time.
 
 race([read_recipe("recipe.toml")], RACES["quick"])     # a list of `Raced`
 """
@@ -49,7 +50,12 @@ class Race:
 
 def _reference(images, epochs, network="vgg-small", **settings):
     """Return a recipe that trains in the usual way, but for the settings given."""
-    usual_settings = {"optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant", "weight_decay": 5e-4}
+    usual_settings = {
+        "optimizer": "sgd",
+        "learning_rate": 0.05,
+        "schedule": "constant",
+        "weight_decay": 5e-4,
+    }
     config = TrainConfig(epochs=epochs, batch=128, **usual_settings | settings)
     return Recipe(name="reference", network=network, images=images, config=config)
 
@@ -77,7 +83,9 @@ RACES = {
         name="paper",
         dataset="cifar10",
         accuracy=0.94,
-        reference=_reference(50_000, 60, "resnet18", schedule="onecycle", learning_rate=0.2, augment=True),
+        reference=_reference(
+            50_000, 60, "resnet18", schedule="onecycle", learning_rate=0.2, augment=True
+        ),
         seeds=5,
         tested=10_000,
         seconds=3_600,
@@ -89,7 +97,8 @@ RACES = {
 class Raced:
     """The result of one recipe.
 
-    points    seconds of the reference recipe over those of this one, an `Interval` over the seeds; None: no score
+    points    seconds of the reference recipe over those of this one, an `Interval` over the seeds;
+              None: no score
     medal     "gold", "silver", "bronze", or None
     accuracy  mean over the seeds, an `Interval`; None when a training did not end
     seconds, accuracies  of each seed
@@ -110,22 +119,32 @@ class Raced:
             return f"{self.name}: no score. {self.reason}"
         seconds = np.mean(self.seconds)
         right = f"{100 * self.accuracy.median:.1f} % right"
-        return f"{self.name}: {self.medal or 'no medal'}, score {self.points}; {seconds:.2f} s, {right}"
+        return (
+            f"{self.name}: {self.medal or 'no medal'}, score {self.points}; "
+            f"{seconds:.2f} s, {right}"
+        )
 
 
 def race(
-    recipes: Sequence[Recipe], against: Race, *, seeds: Sequence[int] | None = None, apart: bool = True
+    recipes: Sequence[Recipe],
+    against: Race,
+    *,
+    seeds: Sequence[int] | None = None,
+    apart: bool = True,
 ) -> list[Raced]:
-    """Train the reference and every recipe once per seed, in turn. Returns a list of `Raced`, the reference's first.
+    """Train the reference and every recipe once per seed, in turn. Returns a list of `Raced`, the
+    reference's first.
 
     against  a `Race`
     seeds    of splits, weights and orders; None: drawn now
-    apart    a process for each training; False: all in this one, which saves the starts. A training that crashes, or
-             takes too long, then takes this process along: for recipes of one's own
+    apart    a process for each training; False: all in this one, which saves the starts. A training
+             that crashes, or takes too long, then takes this process along: for recipes of one's
+             own
 
     One trains at a time, in random order; on a CPU with one thread, because
-    two that wait for each other are slowed down tenfold by any other program. The clock runs from the first batch to
-    the last, compiling included; the tests are not counted. A recipe that fails is out, and stops nobody.
+    two that wait for each other are slowed down tenfold by any other program. The clock runs from
+    the first batch to the last, compiling included; the tests are not counted. A recipe that fails
+    is out, and stops nobody.
     """
     if seeds is None:
         seeds = [secrets.randbits(31) for _ in range(against.seeds)]
@@ -162,14 +181,18 @@ def _train_in_child(recipe, against, seed):
     train = partial(train_once, recipe, against.dataset, against.tested, int(seed))
     seconds, accuracy = run_in_child(train, START_S + COMPUTE_PER_SECOND * against.seconds)
     if seconds > against.seconds:
-        raise LabError(f"A training took {seconds:.0f} s, more than the {against.seconds} s that are allowed.")
+        raise LabError(
+            f"A training took {seconds:.0f} s, more than the {against.seconds} s that are allowed."
+        )
     return seconds, accuracy
 
 
 def _train_here(recipe, against, seed):
     """Return (seconds, accuracy) of one training in this process."""
     with device.using_threads(1):
-        return _train_on(_all_images(against.dataset), recipe, against.tested, int(seed), device.pick())
+        return _train_on(
+            _all_images(against.dataset), recipe, against.tested, int(seed), device.pick()
+        )
 
 
 def _scored(recipe, against, trainings, reference_trainings):
@@ -185,16 +208,20 @@ def _scored(recipe, against, trainings, reference_trainings):
     if accuracy.median < against.accuracy:
         reached = sum(single >= against.accuracy for single in accuracies)
         reason = (
-            f"{100 * accuracy.median:.1f} % on average, {100 * against.accuracy:g} % are asked for: "
+            f"{100 * accuracy.median:.1f} % on average, {100 * against.accuracy:g} "
+            "% are asked for: "
             f"{reached} of {len(accuracies)} trainings reach it."
         )
         return Raced(recipe.name, recipe, reason=reason, **measured)
-    points = mean_ratio([reference_seconds for reference_seconds, _ in reference_trainings], seconds)
+    points = mean_ratio(
+        [reference_seconds for reference_seconds, _ in reference_trainings], seconds
+    )
     return Raced(recipe.name, recipe, points, recipe_medal(points.median), **measured)
 
 
 def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[float, float]:
-    """Train a recipe once, in a process that trains nothing else. Returns (seconds, accuracy on images it did not see).
+    """Train a recipe once, in a process that trains nothing else. Returns (seconds, accuracy on
+    images it did not see).
 
     tested  how many images of the data set are kept to test on; the seed chooses which
     """
@@ -219,7 +246,10 @@ def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[fl
 
 
 def _train_on(images, recipe, tested, seed, training_device):
-    """Split the images by the seed and train on the one part. Returns (seconds, accuracy on the other part)."""
+    """Split the images by the seed and train on the one part.
+
+    Returns (seconds, accuracy on the other part).
+    """
     import torch
 
     from labkit import models
@@ -234,7 +264,9 @@ def _train_on(images, recipe, tested, seed, training_device):
     network, _ = models.build(recipe.network, classes=len(images.classes), like=shape)
     config = replace(recipe.config, seed=seed % 2**20)
     history = fit(network, train, config, device=training_device)
-    test_accuracy = accuracy(history.model or network, test, device=training_device, size=config.size)
+    test_accuracy = accuracy(
+        history.model or network, test, device=training_device, size=config.size
+    )
     return history.seconds, test_accuracy
 
 

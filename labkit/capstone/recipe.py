@@ -13,11 +13,29 @@ from labkit.errors import LabError, brief, require_known
 from labkit.train.config import TrainConfig, refusal
 
 MAX_FILE_BYTES = 10_000
-LIMITS = {"epochs": 200, "batch": 8192, "accumulate": 64, "size": 64, "first_size": 64, "images": 70_000}
+LIMITS = {
+    "epochs": 200,
+    "batch": 8192,
+    "accumulate": 64,
+    "size": 64,
+    "first_size": 64,
+    "images": 70_000,
+}
 # the judge draws the seed; the others train nothing faster here, or bring weights along
-_EXCLUDED = {"seed", "pretrained", "head_only", "torchscript", "cudnn_autotuner", "workers", "pin_memory", "phases"}
+_EXCLUDED = {
+    "seed",
+    "pretrained",
+    "head_only",
+    "torchscript",
+    "cudnn_autotuner",
+    "workers",
+    "pin_memory",
+    "phases",
+}
 # {field of a `TrainConfig` that a recipe may set: its type}
-_CONFIG_TYPES = {field.name: field.type for field in fields(TrainConfig) if field.name not in _EXCLUDED}
+_CONFIG_TYPES = {
+    field.name: field.type for field in fields(TrainConfig) if field.name not in _EXCLUDED
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +61,14 @@ class Recipe:
             if name in LIMITS and value is not None and not 1 <= value <= LIMITS[name]:
                 raise refusal(f"{name} is {brief(value)}.", f"1 to {LIMITS[name]:,}")
         if self.config.batch > self.images:
-            raise refusal(f"{self.images} images are not one batch of {self.config.batch}.", "more images")
+            raise refusal(
+                f"{self.images} images are not one batch of {self.config.batch}.", "more images"
+            )
 
     def as_json(self):
-        """Return the recipe as one line: its network, its images, and what it sets otherwise than by default."""
+        """Return the recipe as one line: its network, its images, and what it sets otherwise
+        than by default.
+        """
         defaults = dataclasses.asdict(TrainConfig())
         settings = dataclasses.asdict(self.config)
         changed = {name: value for name, value in settings.items() if value != defaults[name]}
@@ -61,8 +83,8 @@ def networks():
 def read_recipe(path: str | Path, name: str = "") -> Recipe:
     """Return the `Recipe` of a .toml file; LabError when it is none.
 
-    The file has `network`, `images` and any of the fields of `TrainConfig` that decide how it learns or how fast. The
-    name is the given one, else the file's `name`, else that of the file.
+    The file has `network`, `images` and any of the fields of `TrainConfig` that decide how it
+    learns or how fast. The name is the given one, else the file's `name`, else that of the file.
     """
     path = Path(path)
     if path.suffix != ".toml" or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
@@ -70,7 +92,8 @@ def read_recipe(path: str | Path, name: str = "") -> Recipe:
         raise LabError("There is no recipe.", expected=expected, found=str(path)[:200])
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # the former also for a number of more than 4,300 digits
+    # the former also for a number of more than 4,300 digits
+    except (ValueError, RecursionError) as error:
         raise LabError("This file is no TOML.", found=str(error)[:200]) from error
     if name:
         entries["name"] = name
@@ -78,7 +101,9 @@ def read_recipe(path: str | Path, name: str = "") -> Recipe:
 
 
 def recipe_of(entries: dict[str, Any]) -> Recipe:
-    """Return the `Recipe` of {field: value}, as it stands in a file; LabError for another field, type or value."""
+    """Return the `Recipe` of {field: value}, as it stands in a file; LabError for another field,
+    type or value.
+    """
     types = {"name": str, "network": str, "images": int} | _CONFIG_TYPES
     recipe_fields = {}
     config_fields = {}
@@ -86,7 +111,9 @@ def recipe_of(entries: dict[str, Any]) -> Recipe:
         require_known(field, types, "field of a recipe")
         if not _fits(value, types[field]):
             expected = getattr(types[field], "__name__", types[field])
-            raise refusal(f"{field} is {brief(value)}, of type {type(value).__name__}.", f"{expected}")
+            raise refusal(
+                f"{field} is {brief(value)}, of type {type(value).__name__}.", f"{expected}"
+            )
         if field in _CONFIG_TYPES:
             config_fields[field] = value
         else:
@@ -95,7 +122,11 @@ def recipe_of(entries: dict[str, Any]) -> Recipe:
 
 
 def _fits(value, expected_type):
-    """Return whether a value of a TOML file is of a type, such as `int | None`; a whole number is a float, too."""
+    """Return whether a value of a TOML file is of a type, such as `int | None`; a whole number
+    is a float, too.
+    """
     if isinstance(value, bool):
         return expected_type is bool
-    return isinstance(value, expected_type) or (isinstance(value, int) and isinstance(0.5, expected_type))
+    return isinstance(value, expected_type) or (
+        isinstance(value, int) and isinstance(0.5, expected_type)
+    )

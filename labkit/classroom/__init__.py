@@ -1,1 +1,3 @@
-"""A class: the student edition, own copies of the lessons, what is handed in and how it is graded."""
+"""A class: the student edition, own copies of the lessons, what is handed in and how it is
+graded.
+"""

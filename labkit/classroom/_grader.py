@@ -1,7 +1,8 @@
-"""What grades one answer, from its source alone; `labkit.classroom.grading` calls it in a process of its own.
+"""What grades one answer, from its source alone; `labkit.classroom.grading` calls it in a process
+of its own.
 
-No other cell of the notebook runs there, so what one of them changes does not count. Time and memory are limited;
-nothing else is forbidden.
+No other cell of the notebook runs there, so what one of them changes does not count. Time and
+memory are limited; nothing else is forbidden.
 """
 
 import linecache
@@ -36,8 +37,12 @@ def grade(lesson_name: str, exercise_id: str, imports: list[str], source: str) -
     return verdict, message[:MAX_CHARACTERS]
 
 
-def grade_silently(lesson_name: str, exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
-    """Do the same in a process of its own, of which nothing is shown: an answer may print without end."""
+def grade_silently(
+    lesson_name: str, exercise_id: str, imports: list[str], source: str
+) -> tuple[str, str]:
+    """Do the same in a process of its own, of which nothing is shown: an answer may print
+    without end.
+    """
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
@@ -45,7 +50,8 @@ def grade_silently(lesson_name: str, exercise_id: str, imports: list[str], sourc
 
 
 def _handed_in(exercise_id, imports, source):
-    """Run the cell up to the line that has its answer checked; returns that answer, None when there is no such line.
+    """Run the cell up to the line that has its answer checked; returns that answer, None when there
+    is no such line.
 
     A script is not run here: its checks do that.
     """
@@ -58,7 +64,9 @@ def _handed_in(exercise_id, imports, source):
                 raise _HandedIn(answer)
             return answer
 
-        return SimpleNamespace(check=check, **dict.fromkeys(("show", "hint", "solution"), lambda: None))
+        return SimpleNamespace(
+            check=check, **dict.fromkeys(("show", "hint", "solution"), lambda: None)
+        )
 
     lesson.exercise = exercise
     variables = {"__name__": "__main__", "exercise": exercise}

@@ -1,7 +1,9 @@
-"""The student's own copies of the lessons, in `my-lessons/`. Git ignores the folder: an update never meets their work.
+"""The student's own copies of the lessons, in `my-lessons/`. Git ignores the folder: an update
+never meets their work.
 
-`my-lessons/.copied.json` holds a digest of each lesson as it was copied. A copy of another digest was edited by the
-student, and is never overwritten. Outputs do not count: a lesson that was only run is renewed.
+`my-lessons/.copied.json` holds a digest of each lesson as it was copied. A copy of another digest
+was edited by the student, and is never overwritten. Outputs do not count: a lesson that was only
+run is renewed.
 """
 
 import itertools
@@ -15,14 +17,16 @@ from labkit.files import draft, my_lessons, notebooks, write_text
 from labkit.lesson.mine import network_file
 from labkit.notebook import cells_digest, has_outputs
 
-GUIDE = Path(__file__).parent.parent / "templates" / "AGENTS.md"  # for the AI tools that help a student
+# for the AI tools that help a student
+GUIDE = Path(__file__).parent.parent / "templates" / "AGENTS.md"
 
 
 def renew() -> list[str]:
-    """Copy the lessons that are missing, and renew those that the course has changed and the student has not.
+    """Copy the lessons that are missing, and renew those that the course has changed and the
+    student has not.
 
-    Returns a message for each lesson that was renewed, that stays although the course has changed it, or that the
-    course no longer has.
+    Returns a message for each lesson that was renewed, that stays although the course has changed
+    it, or that the course no longer has.
     """
     originals = notebooks()
     messages = [_renew(original) for original in originals]
@@ -38,10 +42,12 @@ def renew() -> list[str]:
 def reset(original: Path) -> Path | None:
     """Put a fresh copy of a lesson into the folder.
 
-    Returns the path under which the student's old copy stays, None where that was as the course had made it.
+    Returns the path under which the student's old copy stays, None where that was as the course had
+    made it.
     """
     copy = my_lessons() / original.name
-    with draft(copy) as fresh:  # written before the old one goes: a full disk then takes nothing away
+    # written before the old one goes: a full disk then takes nothing away
+    with draft(copy) as fresh:
         shutil.copyfile(original, fresh)
         old_copy = _put_away(copy)
     _remember(original)
@@ -49,7 +55,10 @@ def reset(original: Path) -> Path | None:
 
 
 def _renew(original):
-    """Bring one copy up to date. Returns a message for the student, None where there is nothing to say."""
+    """Bring one copy up to date.
+
+    Returns a message for the student, None where there is nothing to say.
+    """
     copy = my_lessons() / original.name
     if not copy.exists():
         files.copy(original, copy)
@@ -65,23 +74,34 @@ def _renew(original):
         _remember(original)
         return None
     if copy_digest == copied_digest:
-        return f"{copy.stem}: renewed, the course has changed it.{_where_old_copy_is(reset(original))}"
+        return (
+            f"{copy.stem}: renewed, the course has changed it.{_where_old_copy_is(reset(original))}"
+        )
     return (
-        f"{copy.stem}: the course has changed this lesson. You have changed your copy, so it stays; "
+        f"{copy.stem}: the course has changed this lesson. You have changed your "
+        "copy, so it stays; "
         f"`labkit reset {copy.stem[:2]}` gives the new one and keeps yours."
     )
 
 
 def _take_out(copy):
-    """Put away the copy of a lesson that the course no longer has. Returns a message, None where nothing is kept."""
+    """Put away the copy of a lesson that the course no longer has.
+
+    Returns a message, None where nothing is kept.
+    """
     old_copy = _put_away(copy)
     copy.unlink(missing_ok=True)
     _write_digests({name: digest for name, digest in _digests().items() if name != copy.name})
-    return f"{copy.stem}: no longer in the course.{_where_old_copy_is(old_copy)}" if old_copy else None
+    return (
+        f"{copy.stem}: no longer in the course.{_where_old_copy_is(old_copy)}" if old_copy else None
+    )
 
 
 def _put_away(copy):
-    """Keep a copy in `old/` too. Returns its path there, None for a copy without edits and outputs."""
+    """Keep a copy in `old/` too.
+
+    Returns its path there, None for a copy without edits and outputs.
+    """
     if not copy.exists() or _is_as_copied(copy):
         return None
     for number in itertools.count(1):

@@ -1,7 +1,9 @@
-"""The student edition: the course as a folder without answers. docs/teaching.md says what that means for a student.
+"""The student edition: the course as a folder without answers. docs/teaching.md says what that
+means for a student.
 
-A module of exercises loses its reference answers, the checks that compute with them, and what only those use. An
-exercise that is not solved then ends its cell with the hint; one without a check is checked when it is handed in.
+A module of exercises loses its reference answers, the checks that compute with them, and what only
+those use. An exercise that is not solved then ends its cell with the hint; one without a check is
+checked when it is handed in.
 """
 
 import ast
@@ -14,7 +16,8 @@ from labkit.device import commit
 from labkit.errors import LabError
 from labkit.files import atomic_folder, root, write_text
 
-LEFT_OUT = ("tests/", "benchmarks/", ".ci/", ".github/")  # tests hold answers, benchmarks use the tests
+# tests hold answers, benchmarks use the tests
+LEFT_OUT = ("tests/", "benchmarks/", ".ci/", ".github/")
 NOTE = """
 > **Student edition**, made of commit {}: the course without answers. A lesson stops at an exercise that you have not
 > solved, and shows its hint. Tests and benchmarks are not in it, so `make test` has nothing to run.
@@ -24,13 +27,18 @@ NOTE = """
 def release(folder: Path) -> Path:
     """Write the student edition into a folder that is not there yet, and return its path.
 
-    Raises  LabError where the folder is there, or the course is no checkout of git: only what git tracks is handed out
+    Raises  LabError where the folder is there, or the course is no checkout of git: only what git
+            tracks is handed out
     """
-    listing = subprocess.run(["git", "-C", root(), "ls-files", "-z"], capture_output=True, text=True)
+    listing = subprocess.run(
+        ["git", "-C", root(), "ls-files", "-z"], capture_output=True, text=True
+    )
     if folder.exists():
         raise _cannot_write(f"{folder} is there already", "name another folder")
     if listing.returncode:
-        raise _cannot_write(listing.stderr.strip(), "clone the course's repository, and call it there")
+        raise _cannot_write(
+            listing.stderr.strip(), "clone the course's repository, and call it there"
+        )
     with atomic_folder(folder) as edition:
         for name in listing.stdout.split("\0")[:-1]:
             if not name.startswith(LEFT_OUT) and (root() / name).is_file():
@@ -63,8 +71,8 @@ def _write(name, target):
 def without_answers(source: str) -> str:
     """Return the source of a module of exercises without its reference answers.
 
-    An `Exercise(...)` loses its `reference` and its `imports`, and its `verify` where that uses an answer. A definition
-    that nothing of what is left uses goes too, with the comment above it.
+    An `Exercise(...)` loses its `reference` and its `imports`, and its `verify` where that uses an
+    answer. A definition that nothing of what is left uses goes too, with the comment above it.
     """
     module = ast.parse(source)
     definitions = _definitions(module)
@@ -76,7 +84,9 @@ def without_answers(source: str) -> str:
     dropped_arguments = []
     needed = set()
     for call in _exercise_calls(module):
-        dropped_arguments += [keyword for keyword in call.keywords if keyword.arg in ("reference", "imports")]
+        dropped_arguments += [
+            keyword for keyword in call.keywords if keyword.arg in ("reference", "imports")
+        ]
         check = _argument(call, "verify")
         needed_by_check = _needed_by(check.value, definitions)
         if needed_by_check & answers:
@@ -90,12 +100,18 @@ def without_answers(source: str) -> str:
     for name, definition in definitions.items():
         if name not in needed and name != "EXERCISES":
             dropped_lines |= _lines_of(definition, source.splitlines())
-    lines = [line for number, line in enumerate(source.splitlines(), start=1) if number not in dropped_lines]
+    lines = [
+        line
+        for number, line in enumerate(source.splitlines(), start=1)
+        if number not in dropped_lines
+    ]
     return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)) + "\n"
 
 
 def _definitions(module):
-    """Return {name: its statement} of the functions, classes and variables at the top level of a module."""
+    """Return {name: its statement} of the functions, classes and variables at the top level of a
+    module.
+    """
     definitions = {}
     for statement in module.body:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
@@ -111,7 +127,9 @@ def _exercise_calls(module):
     return [
         node
         for node in ast.walk(module)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Exercise"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Exercise"
     ]
 
 
@@ -120,7 +138,9 @@ def _argument(call, name):
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword
-    raise LabError("An exercise lacks an argument.", expected=name, found=ast.unparse(call), fix="give it")
+    raise LabError(
+        "An exercise lacks an argument.", expected=name, found=ast.unparse(call), fix="give it"
+    )
 
 
 def _names_in(node):
@@ -129,7 +149,9 @@ def _names_in(node):
 
 
 def _needed_by(node, definitions):
-    """Return the names of the definitions that a piece of code uses, directly or through other definitions."""
+    """Return the names of the definitions that a piece of code uses, directly or through other
+    definitions.
+    """
     needed = set()
     waiting = _names_in(node) & definitions.keys()
     while waiting:
@@ -140,7 +162,9 @@ def _needed_by(node, definitions):
 
 
 def _lines_of(definition, lines):
-    """Return the numbers of the lines of a definition: its decorators and the comment right above it, too."""
+    """Return the numbers of the lines of a definition: its decorators and the comment right
+    above it, too.
+    """
     decorators = getattr(definition, "decorator_list", [])
     first = min([definition.lineno, *(decorator.lineno for decorator in decorators)])
     while first > 1 and lines[first - 2].startswith("#"):

@@ -1,8 +1,10 @@
-"""Grading a notebook: what a student wrote is checked in fresh processes, which no other cell can reach.
+"""Grading a notebook: what a student wrote is checked in fresh processes, which no other cell can
+reach.
 
-What    the source of each exercise cell, with the notebook's imports and nothing else of it, is checked by the course's
-        own checker; the kernel that ran the notebook is not asked
-Limits  no proof: an answer and its checker share a process. A reader of the answer sees what tries that
+What    the source of each exercise cell, with the notebook's imports and nothing else of it, is
+        checked by the course's own checker; the kernel that ran the notebook is not asked
+Limits  no proof: an answer and its checker share a process. A reader of the answer sees what tries
+        that
 """
 
 import ast
@@ -25,19 +27,23 @@ MEMORY = min(8 * 2**30, psutil.virtual_memory().total // 3)  # bytes that an ans
 OUTSIDE = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)
 ENDED = "Your answer ended the process that checks it."
 ENDLESS = "Your answer had not finished after {} seconds of computing. Does a call in it never end?"
-ASLEEP = "Your answer had not finished after {} seconds, and hardly computed. What does it wait for?"
+ASLEEP = (
+    "Your answer had not finished after {} seconds, and hardly computed. What does it wait for?"
+)
 STOPPED = (
-    "The grading was stopped by a signal: by the system, which does so when memory is full, or by the answer itself. "
+    "The grading was stopped by a signal: by the system, which does so when memory is full, or by "
+    "the answer itself. "
     "Read the answer, and grade again."
 )
 GONE = "The notebook does not ask for it any more: its cell is gone."
 
 
 def judge(exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
-    """Return ("passed" | "wrong" | "unsolved" | "not graded", message) of a cell, as `exercise_cells` gives it.
+    """Return ("passed" | "wrong" | "unsolved" | "not graded", message) of a cell, as
+    `exercise_cells` gives it.
 
-    The cell runs in a process of its own: what it does to this, or takes of the machine, ends there. What the cell
-    starts is ended with it (`labkit.device.child` says how).
+    The cell runs in a process of its own: what it does to this, or takes of the machine, ends
+    there. What the cell starts is ended with it (`labkit.device.child` says how).
     """
     try:
         return run_in_child(
@@ -56,7 +62,9 @@ def judge(exercise_id: str, imports: list[str], source: str) -> tuple[str, str]:
 
 
 def _lesson_of(exercise_id):
-    """Return the name of the lesson that an exercise belongs to, such as "15_pruning_and_coding"."""
+    """Return the name of the lesson that an exercise belongs to, such as
+    "15_pruning_and_coding".
+    """
     for module in exercises.modules():
         lesson_name = module.removeprefix("l")
         if exercise_id in [task.id for task in exercises.of(lesson_name)]:
@@ -67,7 +75,8 @@ def _lesson_of(exercise_id):
 def lesson_named_by(path):
     """Return the name of the lesson that a file is called after, or None.
 
-    A name holds that of the lesson ("bo_12345_00_start_here (1).ipynb"), or begins with its number ("00 by Bo.ipynb").
+    A name holds that of the lesson ("bo_12345_00_start_here (1).ipynb"), or begins with its number
+    ("00 by Bo.ipynb").
     """
     names = [lesson.stem for lesson in notebooks()]
     for name in names:
@@ -80,7 +89,8 @@ def lesson_named_by(path):
 
 
 def grade(path, *, solved=False):
-    """Return {exercise id: ("passed" | "wrong" | "unsolved" | "missing" | "not graded", message)} of a notebook.
+    """Return {exercise id: ("passed" | "wrong" | "unsolved" | "missing" | "not graded", message)}
+    of a notebook.
 
     path    the notebook as the student handed it in
     solved  fill in the reference answers first
@@ -94,7 +104,9 @@ def grade(path, *, solved=False):
 
 
 def flaw(path, *, solved):
-    """Return why a notebook does not pass, or None: the exercises that do not, or were not graded."""
+    """Return why a notebook does not pass, or None: the exercises that do not, or were not
+    graded.
+    """
     problems = []
     for exercise_id, (verdict, message) in grade(path, solved=solved).items():
         if verdict != "passed":
@@ -135,7 +147,8 @@ def _imports(source):
     """Return the lines of import that stand by themselves in a cell, or in a `try` of it."""
     try:
         statements = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # half a character, or brackets without end
+    # half a character, or brackets without end
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     lines = []
     for statement in statements:

@@ -1,7 +1,9 @@
-"""What a class handed in, FOLDER/STUDENT/NN_*.ipynb: each answer graded, whatever the others do; a table with reasons.
+"""What a class handed in, FOLDER/STUDENT/NN_*.ipynb: each answer graded, whatever the others do; a
+table with reasons.
 
-Everything in FOLDER is a row of the table. A student may hand in `my-lessons/` as it is. All notebooks are read before
-the first answer runs: no answer can change what another student handed in.
+Everything in FOLDER is a row of the table. A student may hand in `my-lessons/` as it is. All
+notebooks are read before the first answer runs: no answer can change what another student handed
+in.
 """
 
 from collections import Counter
@@ -50,12 +52,14 @@ def grade(folder: Path, *, tell: Callable = print) -> tuple[Path, Path]:
         names = ", ".join(student.name for student in students)
         raise LabError(
             "There is nothing to grade here.",
-            expected=f"a folder per student, such as {folder / 'ada' / '06_batch_size_and_minima.ipynb'}",
+            expected="a folder per student, such as "
+            f"{folder / 'ada' / '06_batch_size_and_minima.ipynb'}",
             found=f"{names or 'nothing'} in {folder}, without a notebook of a lesson",
             fix="put what each student handed in into a folder with the student's name",
         )
 
-    # One thread a core takes a student after the other. A thread waits for the process in which an answer runs.
+    # One thread a core takes a student after the other. A thread waits for the process in which an
+    # answer runs.
     waiting = iter(enumerate(students))
     marks: dict[int, list[Mark]] = {}
 
@@ -114,7 +118,9 @@ def _judged(exercise_id, imports, answer):
 
 
 def _writable(text):
-    """Return a text without the halves of characters (surrogates) that JSON may hold and no file takes."""
+    """Return a text without the halves of characters (surrogates) that JSON may hold and no file
+    takes.
+    """
     return text.encode(errors="replace").decode()
 
 
@@ -124,7 +130,10 @@ def _as_text(cell):
 
 
 def _write(folder, students):
-    """Write the table for a spreadsheet, and the page, of the marks of each student. Returns their paths."""
+    """Write the table for a spreadsheet, and the page, of the marks of each student.
+
+    Returns their paths.
+    """
     import pandas as pd
 
     all_marks = []

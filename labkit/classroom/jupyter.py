@@ -1,4 +1,6 @@
-"""JupyterLab as the course opens it: on the first lesson, quiet, and without asking the web for anything."""
+"""JupyterLab as the course opens it: on the first lesson, quiet, and without asking the web for
+anything.
+"""
 
 import json
 import os
@@ -14,16 +16,20 @@ from labkit.device import packages
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/extensionmanager-extension:plugin": {"enabled": False},
-    "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},  # else a reopened lesson says "model not found"
+    # else a reopened lesson says "model not found"
+    "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},
 }
 
 
 def serve(lessons: Path, arguments: Sequence[str]) -> int:
     """Run JupyterLab on the first lesson of a folder until it is stopped, and return its exit code.
 
-    Raises  Unavailable where JupyterLab is not installed: the lessons open in any other program for notebooks, too
+    Raises  Unavailable where JupyterLab is not installed: the lessons open in any other program for
+            notebooks, too
     """
-    packages.imported("jupyterlab", problem=f"JupyterLab is not here. Any program for notebooks opens {lessons}.")
+    packages.imported(
+        "jupyterlab", problem=f"JupyterLab is not here. Any program for notebooks opens {lessons}."
+    )
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "overrides.json").write_text(json.dumps(SETTINGS))
         programs = str(Path(sys.executable).parent)  # its terminals find `labkit`

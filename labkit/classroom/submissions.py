@@ -1,4 +1,5 @@
-"""What lies in the folder of a class: every folder and every file in it is a student, whose notebooks are read here.
+"""What lies in the folder of a class: every folder and every file in it is a student, whose
+notebooks are read here.
 
 Nothing of them runs. Only regular files are read, and only small ones: no link, no pipe, no device.
 """
@@ -14,7 +15,8 @@ from labkit.classroom import grading
 MAX_BYTES = 64 * 2**20  # of a notebook; with all its pictures one of the course has less than 5 MB
 MAX_NAMES = 5  # in a reason
 NOBODY = {"grades.csv", "grades.html", ".git", ".DS_Store", ".ipynb_checkpoints", "__MACOSX"}
-COPIES = {"old", "changes"}  # folders of my-lessons/ that nobody hands in; hidden ones are left out, too
+# folders of my-lessons/ that nobody hands in; hidden ones are left out, too
+COPIES = {"old", "changes"}
 
 
 class Submission(NamedTuple):
@@ -53,7 +55,10 @@ def read_class(folder: Path) -> list[Student]:
 
 def _stray(path):
     """Return the row of a file that lies beside the folders."""
-    reason = f"{_text(path.name)} lies beside the students' folders: unpack it, or put it, into a folder of its own."
+    reason = (
+        f"{_text(path.name)} lies beside the students' folders: unpack it, or put it, into a "
+        "folder of its own."
+    )
     return Student(_text(path.name), {}, ("not graded", reason))
 
 
@@ -72,7 +77,11 @@ def _read_student(folder):
 
     # Why the others are missing: what there is beside notebooks may hold them.
     if problems:
-        return Student(_text(folder.name), lessons, ("not graded", f"It cannot be read: {_text(str(problems[0]))}"))
+        return Student(
+            _text(folder.name),
+            lessons,
+            ("not graded", f"It cannot be read: {_text(str(problems[0]))}"),
+        )
     missing = "No notebook of this lesson was handed in."
     if not lessons:
         missing += f" The folder holds {_names(folder, other_paths) or 'nothing'}."
@@ -80,14 +89,21 @@ def _read_student(folder):
 
 
 def _entries(folder, problems) -> Iterator[Path]:
-    """Yield what may be a file of a student, sorted; errors of folders that cannot be read go into `problems`."""
+    """Yield what may be a file of a student, sorted; errors of folders that cannot be read go
+    into `problems`.
+    """
     for parent, folder_names, file_names in os.walk(folder, onerror=problems.append):
-        # A folder that is called as a notebook is shown as one, and links to folders are not followed.
+        # A folder that is called as a notebook is shown as one, and links to folders are not
+        # followed.
         leaf_names = [
-            name for name in folder_names if name.lower().endswith(".ipynb") or Path(parent, name).is_symlink()
+            name
+            for name in folder_names
+            if name.lower().endswith(".ipynb") or Path(parent, name).is_symlink()
         ]
         folder_names[:] = sorted(
-            name for name in folder_names if name not in {*leaf_names, *COPIES, *NOBODY} and not name.startswith(".")
+            name
+            for name in folder_names
+            if name not in {*leaf_names, *COPIES, *NOBODY} and not name.startswith(".")
         )
         for name in sorted([*file_names, *leaf_names]):
             if not name.startswith("."):
@@ -97,7 +113,10 @@ def _entries(folder, problems) -> Iterator[Path]:
 def _read(folder, paths):
     """Return the `Submission` of the notebooks of one lesson, of which there should be one."""
     if len(paths) > 1:
-        return Submission({}, ("not graded", f"Several notebooks of this lesson: leave one. {_names(folder, paths)}"))
+        return Submission(
+            {},
+            ("not graded", f"Several notebooks of this lesson: leave one. {_names(folder, paths)}"),
+        )
     [path] = paths
     reason = _unreadable(path)
     if reason is None:
@@ -109,7 +128,9 @@ def _read(folder, paths):
 
 
 def _unreadable(path):
-    """Return why a file is not opened, or None: a pipe would be waited for, and a device read without an end."""
+    """Return why a file is not opened, or None: a pipe would be waited for, and a device read
+    without an end.
+    """
     try:
         status = path.lstat()
     except OSError as error:
@@ -119,7 +140,9 @@ def _unreadable(path):
     if not stat.S_ISREG(status.st_mode):
         return "is no file, but a folder, a pipe or a device."
     if status.st_size > MAX_BYTES:
-        return f"has {status.st_size / 1e6:,.0f} MB; a notebook has at most {MAX_BYTES / 1e6:.0f} MB."
+        return (
+            f"has {status.st_size / 1e6:,.0f} MB; a notebook has at most {MAX_BYTES / 1e6:.0f} MB."
+        )
     return None
 
 
@@ -132,5 +155,7 @@ def _names(folder, paths):
 
 
 def _text(name):
-    """Return a name of the file system as text that can be written; a byte that is no UTF-8 becomes �."""
+    """Return a name of the file system as text that can be written; a byte that is no UTF-8
+    becomes �.
+    """
     return os.fsencode(name).decode(errors="replace")

@@ -1,4 +1,7 @@
-"""The `labkit` command: parses, calls, prints. One file for each group of commands; nothing heavy is imported here."""
+"""The `labkit` command: parses, calls, prints.
+
+One file for each group of commands; nothing heavy is imported here.
+"""
 
 import os
 import sys
@@ -20,7 +23,10 @@ from labkit.cli import (  # noqa: F401 (they add their commands)
 from labkit.cli.app import app
 from labkit.errors import LabError, disk_error, explained
 
-STOPPED = "stopped. The same command may be given again; `run` and `train --resume` go on where they were cut short."
+STOPPED = (
+    "stopped. The same command may be given again; `run` and `train --resume` go on where they "
+    "were cut short."
+)
 
 
 def main():
@@ -30,7 +36,8 @@ def main():
         try:
             app()
         finally:
-            sys.stdout.flush()  # what a full disk or a closed pipe does not take is found out here, not after the end
+            # what a full disk or a closed pipe does not take is found out here, not after the end
+            sys.stdout.flush()
     except LabError as error:
         _end(error)
     except BrokenPipeError:  # the reader of the pipe has enough: nothing to say

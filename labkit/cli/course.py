@@ -15,7 +15,8 @@ from labkit.errors import LabError
 def doctor():
     """Say what this machine can and cannot do.
 
-    Each line has the reason and the fix. Ends with 1 when something is missing that the course needs.
+    Each line has the reason and the fix. Ends with 1 when something is missing that the course
+    needs.
 
     Example: labkit doctor
     """
@@ -23,8 +24,11 @@ def doctor():
 
     checks = examine()
     indent = " " * 27
-    columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns  # what is piped somewhere is left in one line
-    hanging = textwrap.TextWrapper(columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    # what is piped somewhere is left in one line
+    columns = shutil.get_terminal_size(fallback=(10_000, 24)).columns
+    hanging = textwrap.TextWrapper(
+        columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
     for check in checks:
         echo(hanging.fill(f"{_mark_of(check)} {check.name:22} {check.detail}"))
         if not check.ok and check.fix:
@@ -43,27 +47,50 @@ def _mark_of(check):
 
 @app.command()
 def run(
-    notebooks: Annotated[list[str] | None, Argument(help="Numbers, names or paths; all by default.")] = None,
+    notebooks: Annotated[
+        list[str] | None, Argument(help="Numbers, names or paths; all by default.")
+    ] = None,
     profile: Annotated[str, Option(help="quick, lab or paper.")] = "quick",
-    parameter: Annotated[list[str], Option("--parameter", "-p", help="NAME=VALUE, repeatable.")] = (),
-    seeds: Annotated[str, Option(help="Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.")] = "",
-    cluster: Annotated[str | None, Option(help="On dask workers: tcp://HOST:PORT, or local for two here.")] = None,
-    fresh: Annotated[bool, Option(help="Start over instead of resuming a batch that was cut short.")] = False,
-    solutions: Annotated[bool, Option(help="Fill the reference answers into the exercises.")] = False,
-    check_exercises: Annotated[bool, Option(help="Run each exercise as it is given, then check its answer.")] = False,
-    strict: Annotated[bool, Option(help="An unsolved or wrong exercise fails its notebook.")] = False,
-    together: Annotated[int | None, Option(min=1, help="So many at a time; what they measure means nothing.")] = None,
-    against: Annotated[Path | None, Option(help="List what recorded runs said otherwise: artifacts/recorded.")] = None,
+    parameter: Annotated[
+        list[str], Option("--parameter", "-p", help="NAME=VALUE, repeatable.")
+    ] = (),
+    seeds: Annotated[
+        str, Option(help="Run each notebook once per seed: 0:5 for 0 to 4, or 1,7.")
+    ] = "",
+    cluster: Annotated[
+        str | None, Option(help="On dask workers: tcp://HOST:PORT, or local for two here.")
+    ] = None,
+    fresh: Annotated[
+        bool, Option(help="Start over instead of resuming a batch that was cut short.")
+    ] = False,
+    solutions: Annotated[
+        bool, Option(help="Fill the reference answers into the exercises.")
+    ] = False,
+    check_exercises: Annotated[
+        bool, Option(help="Run each exercise as it is given, then check its answer.")
+    ] = False,
+    strict: Annotated[
+        bool, Option(help="An unsolved or wrong exercise fails its notebook.")
+    ] = False,
+    together: Annotated[
+        int | None, Option(min=1, help="So many at a time; what they measure means nothing.")
+    ] = None,
+    against: Annotated[
+        Path | None, Option(help="List what recorded runs said otherwise: artifacts/recorded.")
+    ] = None,
 ):
     """Execute notebooks headlessly and write artifacts/report.html.
 
     Ends with 1 when a notebook failed. A batch that was cut short is taken up where it stopped.
 
-    --strict grades afterwards, as `labkit grade` does: each exercise cell alone, with the notebook's imports.
+    --strict grades afterwards, as `labkit grade` does: each exercise cell alone, with the
+    notebook's imports.
 
-    On a cluster, lessons that measure run alone on each machine; docs/cluster.md says how to start one.
+    On a cluster, lessons that measure run alone on each machine; docs/cluster.md says how to start
+    one.
 
-    --against compares verdicts and answers with recorded runs of this kind of machine, profile and seed.
+    --against compares verdicts and answers with recorded runs of this kind of machine, profile and
+    seed.
 
     Example: labkit run 00 01 --profile lab --seeds 0:5
     """
@@ -98,7 +125,9 @@ def _split_parameter(text):
 
     name, equals, value = text.partition("=")
     if not equals:
-        raise LabError(f"The parameter {text!r} has no value.", expected="NAME=VALUE", fix="-p seed=1")
+        raise LabError(
+            f"The parameter {text!r} has no value.", expected="NAME=VALUE", fix="-p seed=1"
+        )
     try:
         return name, json.loads(value)
     except ValueError:
@@ -123,7 +152,8 @@ def _list():
 def progress():
     """Say how far you are, and how near your guesses were.
 
-    Counted is what you did yourself: runs by hand, your first answer to each question, and your own exercises.
+    Counted is what you did yourself: runs by hand, your first answer to each question, and your own
+    exercises.
 
     Example: labkit progress
     """
@@ -134,7 +164,10 @@ def progress():
         guesses = ""
         if step.near + step.off:
             guesses = f"{step.near} of {step.near + step.off} predictions near"
-        echo(f"{step.name:28} {step.state:6} {step.solved} of {step.exercises} exercises  {guesses}".rstrip())
+        echo(
+            f"{step.name:28} {step.state:6} {step.solved} of {step.exercises} "
+            f"exercises  {guesses}".rstrip()
+        )
     for line in (reader.summary(), *reader.leanings):
         echo(line)
     if reader.following:
@@ -156,7 +189,10 @@ def _begin_lesson(
 
     for path in new_lesson(number, name):
         echo(path_of(path))
-    echo("Next: write it; then a line in the table of README.md, and its claims in labkit/lesson/claims.toml.")
+    echo(
+        "Next: write it; then a line in the table of README.md, and its claims in "
+        "labkit/lesson/claims.toml."
+    )
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -166,8 +202,9 @@ def lab(
 ):
     """Open JupyterLab on your own copies of the lessons.
 
-    They lie in my-lessons/, which no update of the course touches. A copy that you have not changed is renewed when the
-    course changes; one that you have changed stays, and you are told. Further options go to JupyterLab.
+    They lie in my-lessons/, which no update of the course touches. A copy that you have not changed
+    is renewed when the course changes; one that you have changed stays, and you are told. Further
+    options go to JupyterLab.
 
     Example: labkit lab --port 9999
     """

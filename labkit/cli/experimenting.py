@@ -22,17 +22,22 @@ def experiment(
     quick: Annotated[
         bool, Option(help="A small network and few settings, in about a minute: the profile quick.")
     ] = False,
-    minutes: Annotated[float | None, Option(help="For what is timed; each experiment has its own default.")] = None,
+    minutes: Annotated[
+        float | None, Option(help="For what is timed; each experiment has its own default.")
+    ] = None,
     seed: Annotated[int, Option(help="Of weights and inputs.")] = 0,
     record: Annotated[
         str | None,
-        Option(help="A name for this machine; then the rows also go to artifacts/recorded, where lessons find them."),
+        Option(
+            help="A name for this machine; then the rows also go to artifacts/recorded, where "
+            "lessons find them."
+        ),
     ] = None,
 ):
     """Measure an experiment, or list what is on record.
 
-    Each row goes to the ledger as soon as it is measured, and says network, batch and device. What this machine cannot
-    do is a row with a reason.
+    Each row goes to the ledger as soon as it is measured, and says network, batch and device. What
+    this machine cannot do is a row with a reason.
 
     Example: labkit experiment convnext-training --minutes 30 --record "RTX 4090, Ryzen 7950X"
     """
@@ -42,7 +47,11 @@ def experiment(
         _list()
         return
     if name is None:
-        raise LabError("Which experiment?", expected=" or ".join(experiments.names()), fix="labkit experiment --list")
+        raise LabError(
+            "Which experiment?",
+            expected=" or ".join(experiments.names()),
+            fix="labkit experiment --list",
+        )
     for row in experiments.run(name, quick=quick, minutes=minutes, seed=seed):
         echo(_line(row))
     if record:
@@ -60,7 +69,10 @@ def _list():
     echo("On record:")
     for row in ledger.on_record():
         rows = f"{row.rows} row{'s' if row.rows != 1 else ''}"
-        echo(f"  {row.experiment:26} {row.hardware}, {row.date}, {row.profile}, edition {row.edition}: {rows}")
+        echo(
+            f"  {row.experiment:26} {row.hardware}, {row.date}, {row.profile}, edition "
+            f"{row.edition}: {rows}"
+        )
 
 
 def _line(row):
@@ -68,7 +80,12 @@ def _line(row):
     from labkit.format import shown
 
     name = getattr(row, "name", None) or f"{row.study}: {row.variant}"
-    columns = {"total_s": (1, "s"), "p50_ms": (1e-3, "s"), "median": (1, "x"), "saved_bytes": (1, "B")}
+    columns = {
+        "total_s": (1, "s"),
+        "p50_ms": (1e-3, "s"),
+        "median": (1, "x"),
+        "saved_bytes": (1, "B"),
+    }
     figures = []
     for column, (factor, unit) in columns.items():
         number = getattr(row, column, None)

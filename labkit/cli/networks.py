@@ -18,8 +18,12 @@ from labkit.train.config import TrainConfig
 @app.command()
 def view(
     models: Annotated[list[Path], Argument(help="ONNX files; several stand side by side.")],
-    save: Annotated[Path | None, Option(help="The page to write; in artifacts/views when not given.")] = None,
-    browser: Annotated[bool, Option(help="Open it in a browser tab, where there is a display.")] = True,
+    save: Annotated[
+        Path | None, Option(help="The page to write; in artifacts/views when not given.")
+    ] = None,
+    browser: Annotated[
+        bool, Option(help="Open it in a browser tab, where there is a display.")
+    ] = True,
 ):
     """Draw ONNX files with netron, offline.
 
@@ -42,44 +46,63 @@ def view(
 @app.command()
 def bench(
     model: Annotated[
-        list[str], Argument(help="A network of the course, such as cnn-large, or an .onnx file; or more.")
+        list[str],
+        Argument(help="A network of the course, such as cnn-large, or an .onnx file; or more."),
     ],
-    engine: Annotated[list[str], Option(help=f"{', '.join(names())} or all, repeatable: several race.")] = ("eager",),
-    batch: Annotated[list[int], Option(min=1, max=999_999, help="Images per call, repeatable.")] = (1,),
+    engine: Annotated[
+        list[str], Option(help=f"{', '.join(names())} or all, repeatable: several race.")
+    ] = ("eager",),
+    batch: Annotated[list[int], Option(min=1, max=999_999, help="Images per call, repeatable.")] = (
+        1,
+    ),
     precision: Annotated[
-        str | None, Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given.")
+        str | None,
+        Option(help=f"{', '.join(PRECISIONS)}; fp32, or what the file holds, when none is given."),
     ] = None,
-    threads: Annotated[int | None, Option(min=1, help="CPU threads; as many as torch uses by default.")] = None,
+    threads: Annotated[
+        int | None, Option(min=1, help="CPU threads; as many as torch uses by default.")
+    ] = None,
     seconds: Annotated[float, Option(help="Time for each batch size.")] = 3.0,
     data: Annotated[
-        str | None, Option(help="Inputs that are not random: a data set, a folder of pictures, or an .npz.")
+        str | None,
+        Option(help="Inputs that are not random: a data set, a folder of pictures, or an .npz."),
     ] = None,
-    size: Annotated[int | None, Option(min=8, help="Pixels a side, where MODEL leaves them open.")] = None,
-    mean: Annotated[str | None, Option(help="What training subtracted from pixels, as for `labkit quantize`.")] = None,
+    size: Annotated[
+        int | None, Option(min=8, help="Pixels a side, where MODEL leaves them open.")
+    ] = None,
+    mean: Annotated[
+        str | None, Option(help="What training subtracted from pixels, as for `labkit quantize`.")
+    ] = None,
     std: Annotated[str | None, Option(help="What training then divided by, likewise.")] = None,
 ):
     """Measure a network's latency and throughput.
 
-    The rows go to the ledger. An engine that answers something else than a file means gets a reason and no time.
-    Several engines, or files of one network, are then timed in series in turn, beside a second session of the first of
-    them: its difference is the noise floor of the ratios. Where calls that alternate have another ratio, it is given
-    too. Inputs are random, without `--data`; what a file in INT8 keeps of the answers, `labkit quantize` says.
+    The rows go to the ledger. An engine that answers something else than a file means gets a reason
+    and no time. Several engines, or files of one network, are then timed in series in turn, beside
+    a second session of the first of them: its difference is the noise floor of the ratios. Where
+    calls that alternate have another ratio, it is given too. Inputs are random, without `--data`;
+    what a file in INT8 keeps of the answers, `labkit quantize` says.
 
-    Example: labkit bench resnet18.onnx resnet18-int8.onnx --engine onnxruntime --engine openvino --batch 1
+    Example: labkit bench resnet18.onnx resnet18-int8.onnx --engine onnxruntime --engine openvino
+    --batch 1
     """
     from labkit.engines.bench import bench as bench_network
     from labkit.engines.bench import opened, race
     from labkit.engines.fidelity import misfits
     from labkit.measure import Plan
 
-    require_use({"--data": data is not None}, {"--data": {"--size": size, "--mean": mean, "--std": std}})
+    require_use(
+        {"--data": data is not None}, {"--data": {"--size": size, "--mean": mean, "--std": std}}
+    )
     files = [opened(name, data, size=size, mean=mean, std=std) for name in dict.fromkeys(model)]
     settings = {"precision": precision, "threads": threads, "plan": Plan(seconds=seconds)}
     # Each network in each engine by itself; those with a time at the last batch size may race.
     contenders = []
     chosen = names() if "all" in engine else dict.fromkeys(engine)
     for network, engine_name in product(files, chosen):
-        rows = bench_network(network, batch, engine=engine_name, among_others=len(chosen) > 1, **settings)
+        rows = bench_network(
+            network, batch, engine=engine_name, among_others=len(chosen) > 1, **settings
+        )
         for reason in misfits(network.graph, engine_name):
             echo(f"{network.name} does not fit {engine_name}: {reason}")
         for number, size in enumerate(batch, start=1):
@@ -107,9 +130,10 @@ def search(
 ):
     """Find what the course says about a question.
 
-    It shows what comes nearest: paragraphs, terms of the glossary, published experiments. MiniLM compares meanings, so
-    the words need not be the same. The first call reads the whole course, about half a minute; it is read again when a
-    lesson, the glossary or the page of published experiments has changed.
+    It shows what comes nearest: paragraphs, terms of the glossary, published experiments. MiniLM
+    compares meanings, so the words need not be the same. The first call reads the whole course,
+    about half a minute; it is read again when a lesson, the glossary or the page of published
+    experiments has changed.
 
     Example: labkit search "why does a small batch waste the processor?"
     """
@@ -129,7 +153,8 @@ PUBLISHED = {
 
 
 def _with_all_settings(command):
-    """Decorate a command: each field of `TrainConfig` becomes an option, with the help of that field.
+    """Decorate a command: each field of `TrainConfig` becomes an option, with the help of that
+    field.
 
     It is named as the field and, where there is one, by the published name.
     """
@@ -139,18 +164,24 @@ def _with_all_settings(command):
         option = Option(*names, help=field.metadata["help"])
         kind = Annotated[field.type, option]
         parameters.append(
-            inspect.Parameter(field.name, collecting.KEYWORD_ONLY, default=field.default, annotation=kind)
+            inspect.Parameter(
+                field.name, collecting.KEYWORD_ONLY, default=field.default, annotation=kind
+            )
         )
     command.__signature__ = inspect.Signature(parameters)
     return command
 
 
 def _read_recipe(context: Context, path: Path | None):
-    """Take the settings of a file as the defaults of a command: what is typed after it counts more."""
+    """Take the settings of a file as the defaults of a command: what is typed after it counts
+    more.
+    """
     if path is None:
         return
     options = context.command.params
-    setting_names = [option.name for option in options if option.expose_value and option.name != "recipe"]
+    setting_names = [
+        option.name for option in options if option.expose_value and option.name != "recipe"
+    ]
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -169,15 +200,25 @@ def _read_recipe(context: Context, path: Path | None):
 @_with_all_settings
 def train(
     model: Annotated[str, Option(help="A network of the course, such as resnet18.")] = "cnn-medium",
-    dataset: Annotated[str, Option(help="A set of `labkit data list`, or folder:PATH.")] = "fashion-mnist",
+    dataset: Annotated[
+        str, Option(help="A set of `labkit data list`, or folder:PATH.")
+    ] = "fashion-mnist",
     limit: Annotated[int | None, Option(min=1, help="Use only so many training images.")] = None,
     recipe: Annotated[
         Path | None,
-        Option(is_eager=True, callback=_read_recipe, help="A TOML file of these options; those typed count more."),
+        Option(
+            is_eager=True,
+            callback=_read_recipe,
+            help="A TOML file of these options; those typed count more.",
+        ),
     ] = None,
     name: Annotated[str | None, Option(help="Keeps two trainings of one network apart.")] = None,
-    profile: Annotated[str, Option(help="Which profile to write: cprofile, torch or none.")] = "cprofile",
-    resume: Annotated[bool, Option(help="Go on from the last checkpoint; with more epochs, too.")] = False,
+    profile: Annotated[
+        str, Option(help="Which profile to write: cprofile, torch or none.")
+    ] = "cprofile",
+    resume: Annotated[
+        bool, Option(help="Go on from the last checkpoint; with more epochs, too.")
+    ] = False,
     dry_run: Annotated[bool, Option(help="One step, and nothing is written.")] = False,
     **fields,
 ):
@@ -199,13 +240,20 @@ def train(
     for remark in job.remarks():
         echo(remark)
     if dry_run:
-        echo(f"Dry run: one step took {sum(job.dry_run().epoch_seconds):.2f} s; nothing was written.")
+        echo(
+            f"Dry run: one step took {sum(job.dry_run().epoch_seconds):.2f} s; nothing was written."
+        )
         return
 
     # Train, and say what came of it.
-    history, checkpoint, profile_path = job.run(resume=resume, profile=None if profile == "none" else profile)
+    history, checkpoint, profile_path = job.run(
+        resume=resume, profile=None if profile == "none" else profile
+    )
     if history.restored == config.epochs:
-        echo("Nothing was left to train: the checkpoint holds all epochs. Without --resume it starts over.")
+        echo(
+            "Nothing was left to train: the checkpoint holds all epochs. Without --resume it "
+            "starts over."
+        )
     for remark in length_remarks(history, config):
         echo(remark)
     echo(f"{history.steps} steps in {history.seconds:.1f} s")
@@ -220,4 +268,7 @@ def train(
         if profile_path.suffix == ".prof":
             viewer = "`snakeviz FILE`, which pip installs"
         echo(f"Profile: {path_of(profile_path)} (opens with {viewer})")
-    echo(f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(job.test):,} images of {job.test.name})")
+    echo(
+        f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(job.test):,} images of "
+        f"{job.test.name})"
+    )

@@ -7,8 +7,12 @@ from typer import Argument, Option, Typer, echo
 
 from labkit.cli.app import app, path_of
 
-data_app = Typer(help="Data sets: those here, and the others. Example: labkit data list", no_args_is_help=True)
-ledger_app = Typer(help="The ledger of measured rows. Example: labkit ledger export", no_args_is_help=True)
+data_app = Typer(
+    help="Data sets: those here, and the others. Example: labkit data list", no_args_is_help=True
+)
+ledger_app = Typer(
+    help="The ledger of measured rows. Example: labkit ledger export", no_args_is_help=True
+)
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
@@ -34,7 +38,9 @@ def _data_list():
 @data_app.command("get")
 def _data_get(
     name: Annotated[str, Argument(help="A set of `labkit data list`.")],
-    source: Annotated[Path | None, Option("--from", help="The published archive, if you have it.")] = None,
+    source: Annotated[
+        Path | None, Option("--from", help="The published archive, if you have it.")
+    ] = None,
 ):
     """Fetch a data set into data/NAME, and check its hash.
 
@@ -48,7 +54,9 @@ def _data_get(
 
 
 @ledger_app.command("export")
-def _ledger_export(folder: Annotated[Path | None, Option(help="Default: artifacts/export.")] = None):
+def _ledger_export(
+    folder: Annotated[Path | None, Option(help="Default: artifacts/export.")] = None,
+):
     """Write every table as CSV and Parquet.
 
     Both can be rebuilt at any time.
@@ -63,13 +71,15 @@ def _ledger_export(folder: Annotated[Path | None, Option(help="Default: artifact
 
 @ledger_app.command("record")
 def _ledger_record(
-    hardware: Annotated[str | None, Argument(help="A name for people; the machine's own by default.")] = None,
+    hardware: Annotated[
+        str | None, Argument(help="A name for people; the machine's own by default.")
+    ] = None,
     profile: Annotated[str, Option(help="The profile whose runs are kept.")] = "lab",
 ):
     """Keep the newest run of each lesson as recorded results.
 
-    They go to artifacts/recorded/HARDWARE/LESSON.json, without samples. A run of a commit with changes is not taken,
-    and a file that holds more than the new run stays.
+    They go to artifacts/recorded/HARDWARE/LESSON.json, without samples. A run of a commit with
+    changes is not taken, and a file that holds more than the new run stays.
 
     Example: labkit ledger record "RTX 4090, Ryzen 7950X"
     """
@@ -85,9 +95,13 @@ def _ledger_record(
 @ledger_app.command("claims")
 def _ledger_claims(
     profile: Annotated[str, Option(help="The profile whose runs are counted.")] = "lab",
-    seeds: Annotated[str, Option(help="Of these alone: 3:8 for 3 to 7, on which no bound was set.")] = "",
+    seeds: Annotated[
+        str, Option(help="Of these alone: 3:8 for 3 to 7, on which no bound was set.")
+    ] = "",
     out: Annotated[Path | None, Option(help="Default: artifacts/claims.md.")] = None,
-    rules: Annotated[bool, Option(help="Not your runs: each bound, its reason, and what recorded runs said.")] = False,
+    rules: Annotated[
+        bool, Option(help="Not your runs: each bound, its reason, and what recorded runs said.")
+    ] = False,
 ):
     """Say over how many seeds and machines each claim holds.
 
@@ -111,7 +125,9 @@ def _ledger_claims(
 @ledger_app.command("published")
 def _ledger_published(
     out: Annotated[Path | None, Option(help="Default: artifacts/published-experiments.md.")] = None,
-    open_only: Annotated[bool, Option("--open", help="Writes nothing: lists the items without a section.")] = False,
+    open_only: Annotated[
+        bool, Option("--open", help="Writes nothing: lists the items without a section.")
+    ] = False,
 ):
     """Say where the course has each published experiment.
 
@@ -149,8 +165,9 @@ def _ledger_pack(file: Annotated[Path, Argument(help="The zip to write.")]):
 def _ledger_merge(parcels: Annotated[list[Path], Argument(help="Zips, or artifacts folders.")]):
     """Take rows, executed notebooks and scores of others.
 
-    They come from other machines, seeds or students, each once, and are shown "as reported" by the parcel's name. A
-    parcel that does not fit is refused whole. A score counts on the leaderboard only where it was judged.
+    They come from other machines, seeds or students, each once, and are shown "as reported" by the
+    parcel's name. A parcel that does not fit is refused whole. A score counts on the leaderboard
+    only where it was judged.
 
     Example: labkit ledger merge ada.zip bob.zip
     """

@@ -1,10 +1,12 @@
-"""Making a trained network itself smaller, one technique a file, each under a card that says when it does not help.
+"""Making a trained network itself smaller, one technique a file, each under a card that says when
+it does not help.
 
 apply_masks(network, magnitude_masks(network, 0.9))                 # prune once
 fit(network, train, config, device=device, hooks={"prune": GradualPruning(0.9, steps=1000)})
 smaller = without_channels(network, images, 0.5)                    # whole channels
 fit(student, train, config, device=device, hooks={"loss": Loss(Distillation(teacher))})
-save("network.onnx.gz", "network.onnx")                             # zeros and shared values in few bits
+save("network.onnx.gz", "network.onnx")                             # zeros and shared values in few
+                                                                    bits
 """
 # ruff: noqa: F401 (what is offered here)
 

@@ -1,9 +1,11 @@
-"""An ONNX file in few bits: what zeros and shared values save in a file that the judge of the capstone reads.
+"""An ONNX file in few bits: what zeros and shared values save in a file that the judge of the
+capstone reads.
 
 save("network.onnx.gz", "network.onnx")
 load("network.onnx.gz")  # the model, with every weight as it was, bit for bit
 
-The file is a gzip stream of the ONNX model. In it, a tensor of few different numbers holds, in place of these:
+The file is a gzip stream of the ONNX model. In it, a tensor of few different numbers holds, in
+place of these:
     codebook  the different numbers besides 0, after one byte that says how many
     mask      a bit for each number: whether it is not 0
     indices   a byte for each of these: which number of the codebook it is
@@ -45,18 +47,29 @@ def save(path: str | Path, source: str | Path) -> None:
         nonzero = bits != 0
         codebook, indices = np.unique(bits[nonzero], return_inverse=True)
         if len(bits) >= MIN_NUMBERS and len(codebook) <= MAX_CODEBOOK:
-            tensor.CopyFrom(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
-            arrays = [np.uint8(len(codebook)), codebook, np.packbits(nonzero), indices.astype(np.uint8)]
+            tensor.CopyFrom(
+                onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            )
+            arrays = [
+                np.uint8(len(codebook)),
+                codebook,
+                np.packbits(nonzero),
+                indices.astype(np.uint8),
+            ]
             tensor.raw_data = b"".join(array.tobytes() for array in arrays)
             tensor.doc_string = MARK
-    # Nothing but Huffman codes: to look for repetitions, too, costs more bits than it saves in bits without any order.
+    # Nothing but Huffman codes: to look for repetitions, too, costs more bits than it saves in bits
+    # without any order.
     coder = zlib.compressobj(9, wbits=GZIP, memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
     with atomic(path) as temporary:
         temporary.write_bytes(coder.compress(model.SerializeToString()) + coder.flush())
 
 
 def load(path: str | Path) -> onnx.ModelProto:
-    """Read a file of `save`. Raises LabError for a damaged or forged one; at most 256 MB are unpacked."""
+    """Read a file of `save`.
+
+    Raises LabError for a damaged or forged one; at most 256 MB are unpacked.
+    """
     try:
         stream = zlib.decompressobj(wbits=GZIP)
         unpacked = stream.decompress(Path(path).read_bytes(), MAX_BYTES)

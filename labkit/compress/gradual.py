@@ -1,7 +1,7 @@
 """Gradual pruning: every few steps a little more of the network goes while it trains on.
 
-What     the sparsity rises along a cubic curve, fast at first and slowly at the end; training heals in between. The
-         smallest weights go
+What     the sparsity rises along a cubic curve, fast at first and slowly at the end; training heals
+         in between. The smallest weights go
 When     90 % and more of the weights shall go
 Cost     a selection among all weights every few steps; an epoch or more of training
 Not when a few percent or a half go: pruning once does as well
@@ -14,18 +14,23 @@ from labkit.methods import Hooks
 
 
 def _cubic_sparsity(progress, initial, final):
-    """Return the sparsity after a share of the steps, 0 to 1: final + (initial - final) * (1 - progress)^3."""
+    """Return the sparsity after a share of the steps, 0 to 1: final + (initial - final) * (1 -
+    progress)^3.
+    """
     return final + (initial - final) * (1 - progress) ** 3
 
 
 class GradualPruning(Hooks):
-    """Prunes by magnitude during a training: `fit(..., hooks={"prune": GradualPruning(0.9, steps=1000)})`.
+    """Prunes by magnitude during a training: `fit(..., hooks={"prune": GradualPruning(0.9,
+    steps=1000)})`.
 
-    sparsity  share of the prunable weights that has gone at the end, 0 to 1; what is 0 already counts
+    sparsity  share of the prunable weights that has gone at the end, 0 to 1; what is 0 already
+              counts
     steps     training steps over which the sparsity rises, at least 1; later ones heal
     every     steps between two prunings
     scope     "global", "layer" or "lamp", as in `magnitude_masks`
-    The mask is applied after every step, because the optimizer's momentum moves weights that have no gradient.
+    The mask is applied after every step, because the optimizer's momentum moves weights that have
+    no gradient.
     """
 
     def __init__(self, sparsity, *, steps, every=10, scope="global"):
@@ -47,7 +52,8 @@ class GradualPruning(Hooks):
         if rises or self.step == self.steps:
             sparsity = _cubic_sparsity(self.step / self.steps, self.initial, self.value)
             masks = magnitude_masks(model, sparsity, scope=self.scope)
-            self.masks = {name: mask & self.masks[name] for name, mask in masks.items()}  # what has gone stays 0
+            # what has gone stays 0
+            self.masks = {name: mask & self.masks[name] for name, mask in masks.items()}
         apply_masks(model, self.masks)
 
     def state_dict(self):
@@ -56,4 +62,6 @@ class GradualPruning(Hooks):
     def load_state_dict(self, state):
         self.step = state["step"]
         self.initial = state["initial"]
-        self.masks = {name: mask.to(self.masks[name].device) for name, mask in state["masks"].items()}
+        self.masks = {
+            name: mask.to(self.masks[name].device) for name, mask in state["masks"].items()
+        }

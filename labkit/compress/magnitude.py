@@ -1,8 +1,10 @@
 """Magnitude pruning: the weights nearest to zero become zero.
 
-What     the share `sparsity` of all weights with the smallest absolute values is set to 0; globally, the same share of
-         each layer, or by LAMP, where a weight is compared with the larger ones of its own layer
-When     a file or a download must be smaller; a first and strong baseline for every other way to prune
+What     the share `sparsity` of all weights with the smallest absolute values is set to 0;
+         globally, the same share of each layer, or by LAMP, where a weight is compared with the
+         larger ones of its own layer
+When     a file or a download must be smaller; a first and strong baseline for every other way to
+         prune
 Cost     one sort of the weights; at high sparsity, fine-tuning
 Not when time is to be saved: dense kernels multiply by the zeros; remove whole channels instead
 Source   Han et al. 2015, arXiv:1506.02626; LAMP: Lee et al. 2020, arXiv:2010.07611
@@ -17,7 +19,9 @@ SCOPES = ("global", "layer", "lamp")
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return {name: weight} of the convolutions and linear layers, in their order; biases and norms are left alone."""
+    """Return {name: weight} of the convolutions and linear layers, in their order; biases and
+    norms are left alone.
+    """
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     weights = {}
     for name, layer in model.named_modules():
@@ -30,8 +34,8 @@ def magnitude_masks(model, sparsity, *, scope="global"):
     """Return {name: bool mask} that keeps the largest weights.
 
     sparsity  share of the prunable weights that goes, 0 to 1
-    scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one threshold for the
-              `_lamp_scores`, which spares small layers
+    scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one
+              threshold for the `_lamp_scores`, which spares small layers
     """
     score_of = _lamp_scores if scope == "lamp" else torch.abs
     scores = {name: score_of(weight.detach()) for name, weight in prunable(model).items()}
@@ -39,13 +43,15 @@ def magnitude_masks(model, sparsity, *, scope="global"):
 
 
 def _lamp_scores(weight):
-    """Return the share of each weight's square among the squares of all that are no smaller: the largest scores 1.
+    """Return the share of each weight's square among the squares of all that are no smaller: the
+    largest scores 1.
 
     It is the relative error of the layer when this weight goes after all smaller ones.
     """
     flat = weight.flatten().abs().float()
     nonzero = flat.nonzero()[:, 0]  # a weight that is 0 already scores 0 and need not be sorted
-    # The bits of floats above 0, read as integers, have the same order, and torch sorts integers five times as fast.
+    # The bits of floats above 0, read as integers, have the same order, and torch sorts integers
+    # five times as fast.
     sizes, order = flat[nonzero].view(torch.int32).sort()
     squares = sizes.view(torch.float32).double().square()
     no_smaller = squares.flip(0).cumsum(0).flip(0)
@@ -58,14 +64,22 @@ def top_masks(scores, sparsity, *, scope="global"):
     """Return {name: bool mask} that keeps the highest scores.
 
     scores    {name: tensor}
-    sparsity  share of all (global) or of each tensor (layer) that is masked, rounded to whole weights
+    sparsity  share of all (global) or of each tensor (layer) that is masked, rounded to whole
+              weights
     Raises    LabError: a sparsity outside 0 to 1, or an unknown scope
     """
     if not 0 <= sparsity <= 1:
-        raise LabError(f"A sparsity of {sparsity} means nothing.", expected="a share from 0 to 1", found=sparsity)
+        raise LabError(
+            f"A sparsity of {sparsity} means nothing.",
+            expected="a share from 0 to 1",
+            found=sparsity,
+        )
     require_known(scope, SCOPES[:2], "scope")
     if scope == "layer":
-        return {name: _top(score.flatten(), sparsity).view(score.shape) for name, score in scores.items()}
+        return {
+            name: _top(score.flatten(), sparsity).view(score.shape)
+            for name, score in scores.items()
+        }
     # One threshold for all: the tensors are joined, masked, and split again.
     joined = torch.cat([score.flatten() for score in scores.values()])
     flat_masks = _top(joined, sparsity).split([score.numel() for score in scores.values()])
@@ -93,7 +107,9 @@ def apply_masks(model, masks):
 
 
 def masks_of(model):
-    """Return {name: bool mask} of the prunable weights that are not 0: those of a network that was pruned before."""
+    """Return {name: bool mask} of the prunable weights that are not 0: those of a network that
+    was pruned before.
+    """
     return {name: weight.detach() != 0 for name, weight in prunable(model).items()}
 
 

@@ -1,6 +1,7 @@
-"""Image sets: `load` one (an `ImageSet`), `fetch` one from its publisher, ask for their `names` and `status`.
-Text: the `paragraphs` of the lessons; `load("course-text")` is all of them as a set to train on. The terms of the
-`glossary` and the `published_items`, each with the section that explains it.
+"""Image sets: `load` one (an `ImageSet`), `fetch` one from its publisher, ask for their `names` and
+`status`. Text: the `paragraphs` of the lessons; `load("course-text")` is all of them as a set to
+train on. The terms of the `glossary` and the `published_items`, each with the section that explains
+it.
 
     train = load("fashion-mnist", "train")
     for images, labels in train.batches(128, device=device, seed=epoch, augment=True):

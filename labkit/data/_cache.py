@@ -8,7 +8,8 @@ from labkit.files import atomic
 
 
 def fingerprint(top, names, settings):
-    """Return a sha256 that stands for the names, sizes and times of files, and for how they are read.
+    """Return a sha256 that stands for the names, sizes and times of files, and for how they are
+    read.
 
     top       the folder
     names     of the files below it
@@ -23,10 +24,11 @@ def fingerprint(top, names, settings):
 
 
 def cached(path, digest, build):
-    """Return (images, labels, facts) as stored in `path`; else as `build()` makes them, which is then stored.
+    """Return (images, labels, facts) as stored in `path`; else as `build()` makes them, which is
+    then stored.
 
-    digest  stands for what the result is made from; a stored one of another origin, or one that cannot be read, is
-            made anew
+    digest  stands for what the result is made from; a stored one of another origin, or one that
+            cannot be read, is made anew
     facts   whatever JSON can hold, such as the names of the classes
     """
     from safetensors.torch import save_file
@@ -38,7 +40,8 @@ def cached(path, digest, build):
         return stored
     images, labels, facts = build()
     metadata = {"facts": json.dumps(facts), "digest": digest}
-    with suppress(OSError), atomic(path) as temporary:  # a folder that cannot be written: decode again next time
+    # a folder that cannot be written: decode again next time
+    with suppress(OSError), atomic(path) as temporary:
         save_file({"images": images, "labels": labels}, temporary, metadata=metadata)
     return images, labels, facts
 
@@ -50,5 +53,9 @@ def _read(path, digest):
     with suppress(SafetensorError), safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         if metadata["digest"] == digest and "facts" in metadata:
-            return file.get_tensor("images"), file.get_tensor("labels"), json.loads(metadata["facts"])
+            return (
+                file.get_tensor("images"),
+                file.get_tensor("labels"),
+                json.loads(metadata["facts"]),
+            )
     return None

@@ -1,4 +1,6 @@
-"""Your own images: one folder per class, with or without a level train/ and test/ (or val/) above."""
+"""Your own images: one folder per class, with or without a level train/ and test/ (or val/)
+above.
+"""
 
 import unicodedata
 from collections import defaultdict
@@ -11,11 +13,13 @@ LONG = 200  # characters of a list of names in a message
 
 
 def labelled(top, split):
-    """Return the files of a split: (its folder, {name relative to it: label}, class names, {name: `NoPicture`}).
+    """Return the files of a split: (its folder, {name relative to it: label}, class names, {name:
+    `NoPicture`}).
 
-    The classes are the folders of the train split in alphabetical order; pictures that lie there without folders are
-    of one class, which is enough to observe a network on. The last holds what is no file that could be read, and what
-    lies beside the folders of the classes. Raises DataError naming the file or folder.
+    The classes are the folders of the train split in alphabetical order; pictures that lie there
+    without folders are of one class, which is enough to observe a network on. The last holds what
+    is no file that could be read, and what lies beside the folders of the classes. Raises DataError
+    naming the file or folder.
     """
     level = _level(top, split)
     entries = _visible(level)
@@ -23,7 +27,9 @@ def labelled(top, split):
     if entries and not folders:
         files, left_out = _files(level, entries)
         return level, dict.fromkeys(files, 0), ("pictures",), left_out
-    classes = sorted({class_name(entry) for entry in _visible(_level(top, "train")) if entry.is_dir()})
+    classes = sorted(
+        {class_name(entry) for entry in _visible(_level(top, "train")) if entry.is_dir()}
+    )
     if not folders:
         raise unfit(level, "folders, one per class, or pictures", "an empty folder")
 
@@ -32,7 +38,9 @@ def labelled(top, split):
     left_out = _beside_classes(entries)
     for folder in folders:
         if class_name(folder) not in classes:
-            raise unfit(folder, f"classes of the train split: {', '.join(classes)[:LONG]}", folder.name)
+            raise unfit(
+                folder, f"classes of the train split: {', '.join(classes)[:LONG]}", folder.name
+            )
         files, no_files = _files(level, _visible(folder))
         if not files:
             raise unfit(folder, "at least one picture in each class", "no file")
@@ -42,12 +50,16 @@ def labelled(top, split):
 
 
 def class_name(folder):
-    """Return the name of a folder as one spelling: an accent may be stored with its letter (NFC) or after it (NFD)."""
+    """Return the name of a folder as one spelling: an accent may be stored with its letter (NFC)
+    or after it (NFD).
+    """
     return unicodedata.normalize("NFC", folder.name)
 
 
 def look_alike(classes):
-    """Return a list for each group of class names that differ only by case, or by spaces at their ends."""
+    """Return a list for each group of class names that differ only by case, or by spaces at
+    their ends.
+    """
     spellings = defaultdict(list)
     for name in classes:
         spellings[name.strip().casefold()].append(name)
@@ -55,14 +67,19 @@ def look_alike(classes):
 
 
 def _level(top, split):
-    """Return the folder of a split: train/, test/ or val/, or the folder itself where there is no such level."""
+    """Return the folder of a split: train/, test/ or val/, or the folder itself where there is
+    no such level.
+    """
     for name in LEVELS[split]:
         if (top / name).is_dir():
             return top / name
     if split == "train" and not any((top / name).is_dir() for name in LEVELS["test"]):
         return top
     names = ", ".join(entry.name for entry in _visible(top))[:LONG]
-    fix = "sort the images into train/<class>/ and test/<class>/, or load the split 'train' and divide it"
+    fix = (
+        "sort the images into train/<class>/ and test/<class>/, or load the split "
+        "'train' and divide it"
+    )
     raise unfit(top, f"a folder {' or '.join(LEVELS[split])} for the split {split!r}", names, fix)
 
 
@@ -73,13 +90,20 @@ def _visible(folder):
 
 
 def _files(level, entries):
-    """Return ([names relative to the level of what can be read], {names of what cannot: `NoPicture`})."""
+    """Return ([names relative to the level of what can be read], {names of what cannot:
+    `NoPicture`}).
+    """
     files = []
     left_out = {}
     for entry in entries:
         name = entry.relative_to(level).as_posix()
         if entry.is_dir():
-            raise unfit(entry, f"only picture files: {', '.join(FORMATS)}", "a folder", "move its pictures up, or away")
+            raise unfit(
+                entry,
+                f"only picture files: {', '.join(FORMATS)}",
+                "a folder",
+                "move its pictures up, or away",
+            )
         if entry.is_file():
             files.append(name)
         else:  # a dangling link, a loop of links and a named pipe

@@ -1,4 +1,6 @@
-"""Picture files to one uint8 tensor, large ones on all cores; and what to do about files that give no picture."""
+"""Picture files to one uint8 tensor, large ones on all cores; and what to do about files that
+give no picture.
+"""
 
 import sys
 import warnings
@@ -13,16 +15,21 @@ from labkit.errors import DataError
 FIX = "put back a good copy or take it out"
 CHUNK = 64  # files held in memory at a time
 LARGE_BYTES = 30_000  # below this, threads wait for each other longer than a file takes to decode
-MOST_UNUSABLE = 0.25  # of what is called or looks like a picture: more left out, and the set is another one
-MOST_NO_PICTURES = 0.75  # of all files: where more are no pictures, the folder is probably the wrong one
+# of what is called or looks like a picture: more left out, and the set is another one
+MOST_UNUSABLE = 0.25
+# of all files: where more are no pictures, the folder is probably the wrong one
+MOST_NO_PICTURES = 0.75
 NAMED = 5  # files of each kind that a message names
 
 
 def read_images(top, names, *, size=None, left_out=None):
-    """Decode the picture files `names` below `top`, a folder or what stands for one in a zip, into one tensor.
+    """Decode the picture files `names` below `top`, a folder or what stands for one in a zip, into
+    one tensor.
 
-    size      bring each to this many pixels a side (shorter side scaled, middle cut out); None: all must be alike
-    left_out  a dict to which {name: `NoPicture`} is added for each file that gives none; None: that is an error
+    size      bring each to this many pixels a side (shorter side scaled, middle cut out); None: all
+              must be alike
+    left_out  a dict to which {name: `NoPicture`} is added for each file that gives none; None: that
+              is an error
     returns   uint8 (N, 3, H, W), of the names that are not in `left_out`
     Raises    DataError naming the file
     """
@@ -71,7 +78,9 @@ def _pixels_or_reason(data, *, size):
 
 @contextmanager
 def _without_warnings():
-    """Silence Pillow's warnings, of sizes and of EXIF data: what matters is refused with its reason."""
+    """Silence Pillow's warnings, of sizes and of EXIF data: what matters is refused with its
+    reason.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -106,13 +115,16 @@ def require_few(top, left_out, total):
 
     left_out  {name: `NoPicture`} of its `total` files
     """
-    unusable_pictures = [name for name, reason in left_out.items() if _meant_as_picture(name, reason)]
+    unusable_pictures = [
+        name for name, reason in left_out.items() if _meant_as_picture(name, reason)
+    ]
     no_pictures = len(left_out) - len(unusable_pictures)
     pictures = total - no_pictures
     if len(unusable_pictures) > MOST_UNUSABLE * pictures or no_pictures > MOST_NO_PICTURES * total:
         raise unfit(
             top,
-            f"pictures: at most {MOST_UNUSABLE:.0%} of them unusable, at most {MOST_NO_PICTURES:.0%} other files",
+            f"pictures: at most {MOST_UNUSABLE:.0%} of them unusable, at most "
+            f"{MOST_NO_PICTURES:.0%} other files",
             summary(left_out, total),
             "put back good copies, or take those files out of the folder",
             problem="holds too many files that give no picture",
@@ -124,7 +136,9 @@ def _meant_as_picture(name, reason):
 
 
 def summary(left_out, total):
-    """Say how many files are left out, and below it a line per kind of reason with their names; "" without any."""
+    """Say how many files are left out, and below it a line per kind of reason with their names;
+    "" without any.
+    """
     if not left_out:
         return ""
     files_by_kind = {}
@@ -142,5 +156,7 @@ def summary(left_out, total):
 
 @lru_cache(maxsize=1024)
 def tell(text):
-    """Say something about a folder on stderr, once in this process however often the folder is read."""
+    """Say something about a folder on stderr, once in this process however often the folder is
+    read.
+    """
     print(text, file=sys.stderr)

@@ -50,7 +50,10 @@ class ImageSet:
     def __repr__(self):
         _, channels, height, width = self.images.shape
         kind = {1: "grey", 3: "colour"}.get(channels, f"{channels}-channel")
-        return f"{self.name} {self.split}: {len(self):,} {kind} images {height} x {width}, {len(self.classes)} classes"
+        return (
+            f"{self.name} {self.split}: {len(self):,} {kind} images {height} x {width}, "
+            f"{len(self.classes)} classes"
+        )
 
     def take(self, indices):
         """Return the images of these indices, an int64 tensor (n,), in that order."""
@@ -58,7 +61,9 @@ class ImageSet:
         return replace(self, images=self.images[indices], labels=self.labels[indices])
 
     def subset(self, n, *, seed=0):
-        """Return `n` images in their old order, each class in proportion (off by at most one), the same for a seed."""
+        """Return `n` images in their old order, each class in proportion (off by at most one),
+        the same for a seed.
+        """
         import torch
 
         require_items(self, n)
@@ -67,19 +72,32 @@ class ImageSet:
         counts = labels.bincount()
         starts = counts.cumsum(0) - counts  # of each class, where all are in order of their classes
         rank = labels.argsort(stable=True).argsort() - starts[labels]  # of each image in its class
-        # the k-th of m images of a class stands at (k + 1/2) / m of the way: the first n on that way are in proportion
+        # the k-th of m images of a class stands at (k + 1/2) / m of the way: the first n on that
+        # way are in proportion
         drawn = shuffled[((rank.double() + 0.5) / counts[labels]).argsort(stable=True)[:n]]
         return self.take(drawn.sort().values)
 
-    def batches(self, batch, *, device=None, seed=None, augment=False, size=None, drop_last=False, channels_last=False):
+    def batches(
+        self,
+        batch,
+        *,
+        device=None,
+        seed=None,
+        augment=False,
+        size=None,
+        drop_last=False,
+        channels_last=False,
+    ):
         """Yield one epoch of (images, labels), made ready on the device that trains.
 
         batch          images per batch; the last may be smaller unless `drop_last`
         device         where to make them; None: where the set is
-        seed           None: in order; a number: shuffled, the same way for the same number (another in each
-                       epoch: `labkit.train.epoch_seed`)
-        augment        crop at random from a black border of an eighth of the side, and mirror one in two
-        size           resize to this many pixels a side (224 for networks made for ImageNet); None: as they are
+        seed           None: in order; a number: shuffled, the same way for the same number (another
+                       in each epoch: `labkit.train.epoch_seed`)
+        augment        crop at random from a black border of an eighth of the side, and mirror one
+                       in two
+        size           resize to this many pixels a side (224 for networks made for ImageNet); None:
+                       as they are
         channels_last  lay the images out as NHWC in memory, which tensor cores prefer
         yields         float32 (n, C, size, size) of mean 0 and deviation 1, int64 (n,)
         """
@@ -94,7 +112,12 @@ class ImageSet:
                 return
             images = self.images[chosen].to(device, non_blocking=True)
             labels = self.labels[chosen].to(device, non_blocking=True)
-            yield self.prepared(images, chance, augment=augment, size=size, channels_last=channels_last), labels
+            yield (
+                self.prepared(
+                    images, chance, augment=augment, size=size, channels_last=channels_last
+                ),
+                labels,
+            )
 
     def prepared(self, images, chance, *, augment, size, channels_last=False):
         """Turn uint8 (n, C, H, W) into the floats that a network sees.
@@ -105,7 +128,8 @@ class ImageSet:
 
         if augment:
             images = change(images, chance)
-        # both are linear and the weights of a resize sum to 1, so the order does not matter: the cheap one first
+        # both are linear and the weights of a resize sum to 1, so the order does not matter: the
+        # cheap one first
         images = resize(normalise(images, self.mean, self.std), size)
         if channels_last:
             images = images.contiguous(memory_format=torch.channels_last)

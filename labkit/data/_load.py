@@ -13,15 +13,23 @@ from labkit.data._readers import cifar10, cifar100, fashion_mnist, tiny_imagenet
 from labkit.data._text import COURSE_TEXT, course_text
 from labkit.errors import DataError, require_known
 
-READERS = {"fashion-mnist": fashion_mnist, "cifar10": cifar10, "cifar100": cifar100, "tiny-imagenet": tiny_imagenet}
+READERS = {
+    "fashion-mnist": fashion_mnist,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "tiny-imagenet": tiny_imagenet,
+}
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-def load(name: str, split: str = "train", *, limit: int | None = None, size: int | None = None) -> Any:
+def load(
+    name: str, split: str = "train", *, limit: int | None = None, size: int | None = None
+) -> Any:
     """Return a data set as uint8 images in memory, or the course's text as bytes.
 
-    name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class, or "course-text"
+    name     one of `labkit.data.names()`, or "folder:<path>" with one folder per class, or
+             "course-text"
     split    "train" or "test"; the "test" of tiny-imagenet is its official `val`
     limit    take only so many images, each class in proportion; None: all
     size     only for folder: bring every image to this many pixels a side
@@ -46,12 +54,15 @@ def load(name: str, split: str = "train", *, limit: int | None = None, size: int
 
 
 def _image_set(name, split, size):
-    """Return a split as an `ImageSet`; whatever cannot be read is a DataError that names the set."""
+    """Return a split as an `ImageSet`; whatever cannot be read is a DataError that names the
+    set.
+    """
     try:
         if name.startswith("folder:"):
             return _folder_images(name, split, size)
         return _published_images(published(name), split)
-    except (OSError, LookupError, ValueError) as error:  # not readable, or a set that is not as published
+    # not readable, or a set that is not as published
+    except (OSError, LookupError, ValueError) as error:
         raise DataError(
             f"{name} cannot be read.",
             expected="whole, readable files",
@@ -90,8 +101,8 @@ def _published_images(entry, split):
 def _folder_images(name, split, size):
     """Return a split of a reader's own folder as an `ImageSet`.
 
-    Files that give no picture are left out, and that is said on stderr. Its mean and std are ImageNet's, which
-    pretrained networks expect.
+    Files that give no picture are left out, and that is said on stderr. Its mean and std are
+    ImageNet's, which pretrained networks expect.
     """
     top = Path(name.removeprefix("folder:")).expanduser()
     level, label_of, classes, no_files = labelled(top, split)

@@ -1,4 +1,6 @@
-"""Two pages of docs/ that lead to sections of lessons: the terms of the glossary, and the published experiments."""
+"""Two pages of docs/ that lead to sections of lessons: the terms of the glossary, and the
+published experiments.
+"""
 
 import re
 from typing import NamedTuple
@@ -6,8 +8,13 @@ from typing import NamedTuple
 from labkit.files import root
 
 LINK = r"\[(?P<section>[^]]+)\]\((?P<address>\S+)\)"
-TERM = re.compile(r"^- \*\*(?P<name>.+?)\*\*(?: \((?P<spellings>.+?)\))?: (?P<meaning>.+) " + LINK + "$", re.MULTILINE)
-EXPERIMENT = re.compile(r"^\| (?P<item>[^|]+) \| (?P<published>[^|]+) \| " + LINK + r" \|", re.MULTILINE)
+TERM = re.compile(
+    r"^- \*\*(?P<name>.+?)\*\*(?: \((?P<spellings>.+?)\))?: (?P<meaning>.+) " + LINK + "$",
+    re.MULTILINE,
+)
+EXPERIMENT = re.compile(
+    r"^\| (?P<item>[^|]+) \| (?P<published>[^|]+) \| " + LINK + r" \|", re.MULTILINE
+)
 
 
 class Term(NamedTuple):
@@ -16,7 +23,8 @@ class Term(NamedTuple):
     name       as the lessons write it
     spellings  what else it is called
     meaning    one sentence
-    section    lesson and heading that explain it, such as "05_where_training_time_goes: 9. Workers that load"
+    section    lesson and heading that explain it, such as "05_where_training_time_goes: 9. Workers
+               that load"
     address    of that section, as seen from docs/
     """
 
@@ -34,7 +42,9 @@ class Term(NamedTuple):
 
 
 class PublishedItem(NamedTuple):
-    """A row of docs/published-experiments.md that a section serves: what was published, and the section."""
+    """A row of docs/published-experiments.md that a section serves: what was published, and the
+    section.
+    """
 
     text: str
     section: str
@@ -45,12 +55,16 @@ def glossary() -> list[Term]:
     terms = []
     for entry in TERM.finditer(_page("glossary.md")):
         spellings = entry["spellings"].split(", ") if entry["spellings"] else []
-        terms.append(Term(entry["name"], spellings, entry["meaning"], entry["section"], entry["address"]))
+        terms.append(
+            Term(entry["name"], spellings, entry["meaning"], entry["section"], entry["address"])
+        )
     return terms
 
 
 def published_items() -> list[PublishedItem]:
-    """Return the rows of the page of published experiments that have a section; none where there is no such page."""
+    """Return the rows of the page of published experiments that have a section; none where there
+    is no such page.
+    """
     items = []
     for row in EXPERIMENT.finditer(_page("published-experiments.md")):
         published = row["published"].replace(" [Table]", "").partition("(#table-")[0]

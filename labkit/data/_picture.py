@@ -1,8 +1,9 @@
 """One picture file, of whatever kind, as upright RGB pixels of 8 bits.
 
-What a file holds decides, not its name. Four rules, which docs/your-own-network.md repeats for a program of one's own:
-a photograph stored lying on its side is turned upright; what is transparent lies on white; grey of 16 (12) bits keeps
-its upper 8, as colours of 16 bits do; a JPEG above `MAX_PIXELS` is decoded at a half, a quarter or an eighth.
+What a file holds decides, not its name. Four rules, which docs/your-own-network.md repeats for a
+program of one's own: a photograph stored lying on its side is turned upright; what is transparent
+lies on white; grey of 16 (12) bits keeps its upper 8, as colours of 16 bits do; a JPEG above
+`MAX_PIXELS` is decoded at a half, a quarter or an eighth.
 """
 
 import io
@@ -16,7 +17,15 @@ MAX_JPEG_PIXELS = 250_000_000  # its coefficients take up to 6 bytes a pixel whi
 RULES = "3"  # another number for other pixels: what was kept decoded by other rules is decoded anew
 
 _ORIENTATION = 0x0112  # of EXIF
-_TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+_TURNS = (
+    "FLIP_LEFT_RIGHT",
+    "ROTATE_180",
+    "FLIP_TOP_BOTTOM",
+    "TRANSPOSE",
+    "ROTATE_270",
+    "TRANSVERSE",
+    "ROTATE_90",
+)
 _BITS_PER_SAMPLE = 258  # a tag of TIFF
 _PHOTOMETRIC = 262  # a tag of TIFF
 _WHITE_IS_ZERO = 0  # a value of the tag `_PHOTOMETRIC`
@@ -38,7 +47,8 @@ class NoPicture(Exception):
 def pixels_of(data, size):
     """Decode the bytes of a picture file to a uint8 tensor (3, H, W).
 
-    size    pixels a side: the shorter side is scaled to it, the middle cut out; None: as large as the picture is
+    size    pixels a side: the shorter side is scaled to it, the middle cut out; None: as large as
+            the picture is
     Raises  NoPicture
     """
     import numpy as np
@@ -57,13 +67,15 @@ def pixels_of(data, size):
 
 
 def _decoded(data, *, shrink):
-    """Return the picture as Pillow has it, as it lies in its file and in its mode; of a file with several, the first.
+    """Return the picture as Pillow has it, as it lies in its file and in its mode; of a file with
+    several, the first.
 
     shrink  whether a large JPEG may be decoded smaller
     """
     from PIL import Image, JpegImagePlugin
 
-    if data.startswith(BEGINNINGS[0]):  # not by Image.open, which refuses large ones before they can be decoded smaller
+    # not by Image.open, which refuses large ones before they can be decoded smaller
+    if data.startswith(BEGINNINGS[0]):
         image = JpegImagePlugin.JpegImageFile(io.BytesIO(data))
         if shrink and MAX_PIXELS < image.width * image.height <= MAX_JPEG_PIXELS:
             _halve_until_it_fits(image)
@@ -72,14 +84,17 @@ def _decoded(data, *, shrink):
     if image.width * image.height > MAX_PIXELS:
         raise _too_large(f"{image.width} x {image.height} pixels")
     if [tile.args for tile in image.tile] == ["RGB;16B"] and "transparency" in image.info:
-        # Pillow keeps the upper 8 bits of each colour, but all 16 of the one that stands for transparent
+        # Pillow keeps the upper 8 bits of each colour, but all 16 of the one that stands for
+        # transparent
         image.info["transparency"] = tuple(value >> 8 for value in image.info["transparency"])
     image.load()
     return image
 
 
 def _halve_until_it_fits(image):
-    """Let a JPEG be decoded at a half, a quarter or an eighth: the largest that has at most `MAX_PIXELS`."""
+    """Let a JPEG be decoded at a half, a quarter or an eighth: the largest that has at most
+    `MAX_PIXELS`.
+    """
     for factor in (2, 4, 8):
         width = image.width // factor
         height = image.height // factor
@@ -94,12 +109,15 @@ def _in_rgb(image):
 
     tags = getattr(image, "tag_v2", {})
     upright = _upright(image)
-    # Grey of 16 bits keeps its upper 8; a mode without a known black and white is refused; white lies below the rest.
+    # Grey of 16 bits keeps its upper 8; a mode without a known black and white is refused; white
+    # lies below the rest.
     if upright.mode.startswith("I;16") or (upright.mode == "I" and image.format == "PNG"):
         depth = tags.get(_BITS_PER_SAMPLE, (16,))[0]
         upright = _upper_bits(upright, depth, negative=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
     if upright.mode in ("I", "F", "LAB"):
-        raise NoPicture(f"the mode {upright.mode}, which does not say what is black and what is white")
+        raise NoPicture(
+            f"the mode {upright.mode}, which does not say what is black and what is white"
+        )
     if upright.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in upright.info:
         if upright.mode == "La":
             upright = upright.convert("LA")
@@ -122,7 +140,9 @@ def _upright(image):
 
 
 def _upper_bits(image, depth, *, negative):
-    """Return grey of `depth` bits as grey of 8; a value that the file calls transparent becomes white."""
+    """Return grey of `depth` bits as grey of 8; a value that the file calls transparent becomes
+    white.
+    """
     import numpy as np
     from PIL import Image
 
@@ -136,17 +156,21 @@ def _upper_bits(image, depth, *, negative):
 
 
 def _too_large(detail):
-    return NoPicture(f"too large: above {MAX_PIXELS:,} pixels, or {MAX_JPEG_PIXELS:,} in a JPEG", detail)
+    return NoPicture(
+        f"too large: above {MAX_PIXELS:,} pixels, or {MAX_JPEG_PIXELS:,} in a JPEG", detail
+    )
 
 
 def _reason(error, data):
     """Return why a decoder raised: a `NoPicture`."""
     from PIL import Image
 
-    if isinstance(error, Image.DecompressionBombError):  # Pillow's limit for a file that is small and claims much
+    # Pillow's limit for a file that is small and claims much
+    if isinstance(error, Image.DecompressionBombError):
         return _too_large(f"{re.search('[0-9]+', str(error))[0]} pixels")
     if not data:
         return NoPicture("empty")
     if not data.startswith(BEGINNINGS):
         return NoPicture(f"none of {', '.join(FORMATS)}", f"it starts with {data[:8].hex(' ')}")
-    return NoPicture("damaged", f"{error}".partition(" <")[0][:200])  # without the address of a Python object
+    # without the address of a Python object
+    return NoPicture("damaged", f"{error}".partition(" <")[0][:200])

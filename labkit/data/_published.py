@@ -1,6 +1,7 @@
 """The published data sets: which there are, whether they are here, and how they come here.
 
-`published.toml` holds the sha256 of each file. No file of a set is opened before its sha256 has been compared.
+`published.toml` holds the sha256 of each file. No file of a set is opened before its sha256 has
+been compared.
 """
 
 import hashlib
@@ -46,7 +47,9 @@ class Published:
         return f"labkit data get {self.name}"
 
     def files_of(self, split: str) -> list[str]:
-        """Return the names of the files that hold a split, "train" or "test": the archive, or files of its own."""
+        """Return the names of the files that hold a split, "train" or "test": the archive, or
+        files of its own.
+        """
         if self.url is not None:
             return [self.archive]
         prefix = {"train": "train-", "test": "t10k-"}[split]
@@ -102,7 +105,10 @@ def folder_of(entry: Published) -> Path:
 
 
 def check(entry: Published, folder: Path) -> None:
-    """Compare all files of a set with their published sha256. Raises DataError for the first that differs."""
+    """Compare all files of a set with their published sha256.
+
+    Raises DataError for the first that differs.
+    """
     for name in entry.files:
         entry.require(name, folder / name)
 
@@ -124,7 +130,13 @@ def status() -> list[SetStatus]:
             present = True
         except DataError:
             present = False
-        row = SetStatus(name=entry.name, present=present, path=folder, disk_bytes=disk_bytes or None, how=entry.fix)
+        row = SetStatus(
+            name=entry.name,
+            present=present,
+            path=folder,
+            disk_bytes=disk_bytes or None,
+            how=entry.fix,
+        )
         rows.append(row)
     return rows
 
@@ -150,7 +162,10 @@ def fetch(name: str, *, source: str | Path | None = None) -> Path:
 
 
 def _download(entry, folder):
-    """Let pooch fetch the archive: a temporary file, its sha256, three tries. A good one that is there stays."""
+    """Let pooch fetch the archive: a temporary file, its sha256, three tries.
+
+    A good one that is there stays.
+    """
     import pooch
 
     sha256 = f"sha256:{entry.files[entry.archive]}"
@@ -170,5 +185,6 @@ def _download(entry, folder):
             f"The data set {entry.name} could not be fetched from {entry.url}.",
             expected=f"{entry.archive} ({entry.bytes:,} bytes, {sha256}) in {folder}",
             found=f"{type(error).__name__}: {error}"[:400],
-            fix=f"`{entry.fix}` with a network; or `{entry.fix} --from FILE` with a {entry.archive} you have",
+            fix=f"`{entry.fix}` with a network; or `{entry.fix} --from FILE` with a "
+            f"{entry.archive} you have",
         ) from error

@@ -1,7 +1,8 @@
-"""The published sets as tensors: torchvision reads Fashion-MNIST and CIFAR; Tiny-ImageNet is read from its zip.
+"""The published sets as tensors: torchvision reads Fashion-MNIST and CIFAR; Tiny-ImageNet is read
+from its zip.
 
-The sha256 of all files has been compared before. torchvision wants unpacked files: they lie in a temporary folder as
-long as they are read.
+The sha256 of all files has been compared before. torchvision wants unpacked files: they lie in a
+temporary folder as long as they are read.
 """
 
 import tempfile
@@ -60,7 +61,8 @@ def cifar100(split, archive):
 def _cifar(dataset_class, name, split, archive):
     """Return what torchvision reads from the unpacked archive, as tensors with the channels first.
 
-    Raises DataError where a file of the archive has another md5 than torchvision knows: it is not opened then.
+    Raises DataError where a file of the archive has another md5 than torchvision knows: it is not
+    opened then.
     """
     import torch
 
@@ -71,7 +73,8 @@ def _cifar(dataset_class, name, split, archive):
         except RuntimeError as error:
             raise DataError(
                 f"{archive} is not the published archive.",
-                expected=f"the files of {dataset_class.__name__}, each with the md5 that torchvision knows",
+                expected=f"the files of {dataset_class.__name__}, each with the md5 that "
+                "torchvision knows",
                 found="files that are missing or have another md5",
                 fix=f"labkit data get {name}",
             ) from error
@@ -82,7 +85,8 @@ def _cifar(dataset_class, name, split, archive):
 
 @contextmanager
 def _unpacked(files, subfolder="."):
-    """Yield the path of a temporary folder below which, in `subfolder`, the content of these files lies.
+    """Yield the path of a temporary folder below which, in `subfolder`, the content of these files
+    lies.
 
     files  paths of archives (.tar.gz) or of single files (.gz)
     """
@@ -99,7 +103,8 @@ def _unpack(file, folder):
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's, where an older torchvision names no filter for the members
+            # Python's, where an older torchvision names no filter for the members
+            warnings.simplefilter("ignore")
             extract_archive(file, folder)
     except OSError as error:
         raise DataError(
@@ -115,7 +120,8 @@ def tiny_imagenet(split, archive):
 
     torchvision has no reader for it. The files of the zip, below tiny-imagenet-200/:
 
-    wnids.txt                          one class number a line, such as n01443537; its position is the label
+    wnids.txt                          one class number a line, such as n01443537; its position is
+                                       the label
     words.txt                          number, tab, names
     train/<wnid>/<wnid>_boxes.txt      names the files in train/<wnid>/images/
     val/val_annotations.txt            file in val/images/, tab, class number

@@ -12,8 +12,8 @@ def small_images(name: str, split: str = "train", count: int | None = None) -> A
     name     a set of grey images: "fashion-mnist"
     split    "train" or "test"
     count    the first so many images; None: all
-    returns  images float32 (n, height / 2 * width / 2), each pixel the mean of four, about of mean 0 and deviation 1;
-             labels int64 (n,)
+    returns  images float32 (n, height / 2 * width / 2), each pixel the mean of four, about of mean
+             0 and deviation 1; labels int64 (n,)
     Raises   DataError for a set of colour images
     """
     from torch.nn import functional as F

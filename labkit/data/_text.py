@@ -1,4 +1,6 @@
-"""The paragraphs of the course's own lessons: text that is at hand everywhere, and a set that decoders learn from."""
+"""The paragraphs of the course's own lessons: text that is at hand everywhere, and a set that
+decoders learn from.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Paragraph(NamedTuple):
 
 
 def paragraphs() -> list[Paragraph]:
-    """Return every paragraph of every lesson, in the order a reader meets them, without tables and code."""
+    """Return every paragraph of every lesson, in the order a reader meets them, without tables
+    and code.
+    """
     prose = []
     for path in notebooks():
         for text in markdown_sources(path):
@@ -44,7 +48,8 @@ def _is_prose(line):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TextSet:
-    """Bytes to learn from: each text is `length` of them, and its labels are the bytes that follow each.
+    """Bytes to learn from: each text is `length` of them, and its labels are the bytes that follow
+    each.
 
     text     uint8 (n,)
     classes  one per byte
@@ -80,7 +85,8 @@ class TextSet:
     def batches(self, batch, *, device=None, seed=None, **_):
         """Yield one epoch of (tokens, labels), both int64 (batch, length).
 
-        seed  None: in order; a number: cut anew at a place that it decides, and shuffled; what is left over is dropped
+        seed  None: in order; a number: cut anew at a place that it decides, and shuffled; what is
+              left over is dropped
         """
         import torch
 
@@ -99,7 +105,9 @@ class TextSet:
 
 
 def course_text(split):
-    """Return a `TextSet` of the paragraphs, a line each: nine of ten to train on, the tenth to test on."""
+    """Return a `TextSet` of the paragraphs, a line each: nine of ten to train on, the tenth to
+    test on.
+    """
     import torch
 
     lines = []

@@ -1,7 +1,7 @@
 """What happens to a batch on its way to the network: crop and mirror, resize, normalise.
 
-All of it works on whole batches on the device that trains; the dice are thrown on the CPU, so that every
-device sees the same images for the same seed.
+All of it works on whole batches on the device that trains; the dice are thrown on the CPU, so that
+every device sees the same images for the same seed.
 """
 
 
@@ -40,7 +40,8 @@ def crop(images, down, right, mirror, *, border):
     rows = down[:, None] + torch.arange(height)  # (N, H)
     columns = right[:, None] + torch.arange(width)  # (N, W)
     columns = torch.where(mirror[:, None], columns.flip(1), columns)
-    flat = (rows[:, :, None] * bordered.shape[3] + columns[:, None, :]).reshape(count, 1, -1)  # (N, 1, H*W)
+    # (N, 1, H*W)
+    flat = (rows[:, :, None] * bordered.shape[3] + columns[:, None, :]).reshape(count, 1, -1)
     flat = flat.to(images.device).expand(-1, channels, -1)
     return bordered.flatten(2).gather(2, flat).reshape(count, channels, height, width)
 

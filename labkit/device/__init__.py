@@ -57,12 +57,16 @@ def _is_cuda(device):
 
 
 def synchronize(device: "torch.device") -> None:
-    """Wait until the device has done everything asked of it; on a CPU there is nothing to wait for."""
+    """Wait until the device has done everything asked of it; on a CPU there is nothing to wait
+    for.
+    """
     waiter(device)()
 
 
 def waiter(device):
-    """Return `synchronize` for one device as a function without arguments, cheap enough to stand inside a stopwatch."""
+    """Return `synchronize` for one device as a function without arguments, cheap enough to stand
+    inside a stopwatch.
+    """
     import torch
 
     if not _is_cuda(device):
@@ -81,7 +85,9 @@ def runs_triton() -> bool:
 
 
 def collectives(rank, size):
-    """Return the backend of torch.distributed for process `rank` of `size`: with NCCL if each can have its own GPU."""
+    """Return the backend of torch.distributed for process `rank` of `size`: with NCCL if each
+    can have its own GPU.
+    """
     import torch
 
     if not torch.cuda.is_available() or torch.cuda.device_count() < size:
@@ -91,7 +97,9 @@ def collectives(rank, size):
 
 
 def selected(tensor):
-    """Return a context in which kernels start where this tensor lies, on a machine with several GPUs."""
+    """Return a context in which kernels start where this tensor lies, on a machine with several
+    GPUs.
+    """
     import torch
 
     return torch.cuda.device_of(tensor)
@@ -106,14 +114,18 @@ def reset_peak_memory(device):
 
 
 def peak_memory_bytes(device):
-    """Return the most bytes that the GPU's allocator held since the last reset; None where there is no such counter."""
+    """Return the most bytes that the GPU's allocator held since the last reset; None where there
+    is no such counter.
+    """
     import torch
 
     return torch.cuda.max_memory_allocated(device) if _is_cuda(device) else None
 
 
 def event_maker(device):
-    """Return a maker of timing marks on the device's own clock (CUDA events), or None where there is no such clock."""
+    """Return a maker of timing marks on the device's own clock (CUDA events), or None where
+    there is no such clock.
+    """
     import torch
 
     if not _is_cuda(device):
@@ -131,8 +143,9 @@ def uuid(device):
 def cache_bytes(device: "torch.device") -> int:
     """Return the bytes of the device's last-level cache; 32 MiB where they are not known.
 
-    A CPU's is counted up to 128 MiB, what the largest desktop chips have. A virtual machine names the cache of its
-    whole socket (480 MiB, say), and its cores get a part: there copying slows down beyond 32 MiB and at no larger size.
+    A CPU's is counted up to 128 MiB, what the largest desktop chips have. A virtual machine names
+    the cache of its whole socket (480 MiB, say), and its cores get a part: there copying slows down
+    beyond 32 MiB and at no larger size.
     """
     import torch
 
@@ -156,7 +169,9 @@ def is_out_of_memory(error):
     """Return True when an error of torch means that the memory of a device did not suffice."""
     import torch
 
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    return isinstance(
+        error, (MemoryError, torch.OutOfMemoryError)
+    ) or "can't allocate memory" in str(error)
 
 
 def rng_state(device):
@@ -183,11 +198,14 @@ def require_compiler(device: "torch.device") -> None:
     if not _is_cuda(device):
         packages.require_cpp()
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_news_on_a_cpu)
-    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # not enabled on purpose: fp32 means fp32 here
+    # not enabled on purpose: fp32 means fp32 here
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
 
 
 def _is_news_on_a_cpu(record):
-    """Return False for torch's warning, at the first compilation, that a CUDA toolkit is here but no GPU is in use."""
+    """Return False for torch's warning, at the first compilation, that a CUDA toolkit is here
+    but no GPU is in use.
+    """
     return "No CUDA runtime is found" not in record.getMessage()
 
 
@@ -224,12 +242,16 @@ def compute_capability():
 
 
 def adds_int8() -> bool:
-    """Return True when this CPU adds products of 8-bit integers without overflow (VNNI, and its like on ARM)."""
+    """Return True when this CPU adds products of 8-bit integers without overflow (VNNI, and its
+    like on ARM).
+    """
     return not set(INT8_FLAGS).isdisjoint(cpu_isa())
 
 
 def multiplies_bf16(device: "torch.device | str") -> bool:
-    """Return True when the device has instructions for products of bf16 numbers; without them torch imitates them."""
+    """Return True when the device has instructions for products of bf16 numbers; without them
+    torch imitates them.
+    """
     import torch
 
     if _is_cuda(device):

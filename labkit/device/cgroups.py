@@ -1,6 +1,8 @@
-"""The quota of computing time that a container or a batch system gives to this process: Linux control groups.
+"""The quota of computing time that a container or a batch system gives to this process: Linux
+control groups.
 
-A quota of 200 ms in each period of 100 ms is one of two cores. Who has used it up stands still until the next period.
+A quota of 200 ms in each period of 100 ms is one of two cores. Who has used it up stands still
+until the next period.
 Source  kernel.org, "Control Group v2", cpu.max and cpu.stat; "CFS Bandwidth Control" for version 1
 """
 
@@ -25,7 +27,9 @@ class Quota(NamedTuple):
     stopped: int
 
 
-def quota(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Quota | None:
+def quota(
+    cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> Quota | None:
     """Return the quota of this process; None where there is none, or no control groups.
 
     cgroups     where they are mounted
@@ -36,13 +40,17 @@ def quota(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc
         with suppress(OSError, ValueError, KeyError):
             cores = _cores(group)
             if cores is not None:
-                counts = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+                counts = dict(
+                    line.split() for line in (group / "cpu.stat").read_text().splitlines()
+                )
                 quotas.append(Quota(cores, int(counts["nr_periods"]), int(counts["nr_throttled"])))
     return min(quotas, default=None)
 
 
 def _groups(cgroups, membership) -> Iterator[Path]:
-    """Yield the folders of the groups that this process is in, each with those above it: their quotas hold, too."""
+    """Yield the folders of the groups that this process is in, each with those above it: their
+    quotas hold, too.
+    """
     with suppress(OSError):
         for line in membership.read_text().splitlines():
             _, controllers, name = line.split(":", 2)
@@ -50,9 +58,12 @@ def _groups(cgroups, membership) -> Iterator[Path]:
             if controllers and "cpu" not in controllers.split(","):
                 continue
             for mount in mounts:
-                # In a container the name may be that of the host; its own group is then the mount itself.
+                # In a container the name may be that of the host; its own group is then the mount
+                # itself.
                 group = mount / name.strip("/")
-                yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(mount)]
+                yield from [
+                    folder for folder in (group, *group.parents) if folder.is_relative_to(mount)
+                ]
 
 
 def _cores(group):

@@ -1,14 +1,18 @@
-"""Call a function in a process of its own, so that a crash, an endless loop or a full memory stays there.
+"""Call a function in a process of its own, so that a crash, an endless loop or a full memory stays
+there.
 
     run_in_child(partial(examine, path), seconds=60)
 
-Two processes are started. The worker calls the function. Its parent, the keeper, runs nothing of it: when the worker
-ends, however that happens, the keeper ends all that was started: children, on Linux also those that left their parent,
-and the files in `own_folder()`. Both end when the caller ends, even by SIGKILL.
+Two processes are started. The worker calls the function. Its parent, the keeper, runs nothing of
+it: when the worker ends, however that happens, the keeper ends all that was started: children, on
+Linux also those that left their parent, and the files in `own_folder()`. Both end when the caller
+ends, even by SIGKILL.
 
-Limits  the process has the rights of the caller, and its result is unpickled: code that wants to do harm can, such as
-        leave a process behind, by killing the keeper and emptying an environment. Against that a container helps
-Cost    a new Python and what the function imports: half a second for ONNX Runtime, some seconds with torch
+Limits  the process has the rights of the caller, and its result is unpickled: code that wants to do
+        harm can, such as leave a process behind, by killing the keeper and emptying an environment.
+        Against that a container helps
+Cost    a new Python and what the function imports: half a second for ONNX Runtime, some seconds
+        with torch
 """
 
 import contextlib
@@ -63,15 +67,17 @@ def run_in_child(
 ) -> Any:
     """Call a function in a new process and return what it returned.
 
-    function      takes no arguments, and pickle knows it: a function of a module, perhaps in a `functools.partial`
-    seconds       of computing, over all threads; on the clock, the process may take `PATIENCE` times as long
-    memory        bytes that the process may write to (Linux; what a GPU's driver only reserves does not count);
-                  None: no limit
-    by_the_clock  count `seconds` on the clock only: for a function that waits for other processes, because each of
-                  them would inherit a limit of computing
+    function      takes no arguments, and pickle knows it: a function of a module, perhaps in a
+                  `functools.partial`
+    seconds       of computing, over all threads; on the clock, the process may take `PATIENCE`
+                  times as long
+    memory        bytes that the process may write to (Linux; what a GPU's driver only reserves does
+                  not count); None: no limit
+    by_the_clock  count `seconds` on the clock only: for a function that waits for other processes,
+                  because each of them would inherit a limit of computing
     stopped       asked several times a second; once it returns True, the process is ended
-    Raises        the function's own LabError; another exception as a LabError with its type and text; `ChildEnded` when
-                  the process crashed, was stopped, or exceeded a limit
+    Raises        the function's own LabError; another exception as a LabError with its type and
+                  text; `ChildEnded` when the process crashed, was stopped, or exceeded a limit
     """
     # A CPU limit below one second cannot be expressed; the clock then still holds.
     computing_seconds = 0 if by_the_clock else max(1, round(seconds))
@@ -100,23 +106,32 @@ def run_in_child(
 
 
 def own_folder() -> Path:
-    """Return the folder of this process, which `run_in_child` started: it is removed when the process has ended."""
+    """Return the folder of this process, which `run_in_child` started: it is removed when the
+    process has ended.
+    """
     if _folder_of_this_child is None:
-        raise LabError("This process has no folder of its own.", expected="a process that run_in_child started")
+        raise LabError(
+            "This process has no folder of its own.", expected="a process that run_in_child started"
+        )
     return _folder_of_this_child
 
 
 def end_descendants(process: psutil.Process) -> None:
-    """Kill all processes that a process has started, and those that these have started, until nothing is left.
+    """Kill all processes that a process has started, and those that these have started, until
+    nothing is left.
 
-    A process of which a child was killed may start another one meanwhile, therefore the loop; it takes at most
-    `END_LIMIT_S`.
+    A process of which a child was killed may start another one meanwhile, therefore the loop; it
+    takes at most `END_LIMIT_S`.
     """
-    _end_until_none_is_left(lambda: [child for child in process.children(recursive=True) if _is_alive(child)])
+    _end_until_none_is_left(
+        lambda: [child for child in process.children(recursive=True) if _is_alive(child)]
+    )
 
 
 def _end_until_none_is_left(processes):
-    """Kill the processes that a function returns until it returns none, for at most `END_LIMIT_S`."""
+    """Kill the processes that a function returns until it returns none, for at most
+    `END_LIMIT_S`.
+    """
     deadline = time.monotonic() + END_LIMIT_S
     while time.monotonic() < deadline:
         remaining = processes()
@@ -129,7 +144,9 @@ def _end_until_none_is_left(processes):
 
 
 def _is_alive(process):
-    """Return whether a process runs; one that has ended and waits to be asked for its status does not."""
+    """Return whether a process runs; one that has ended and waits to be asked for its status
+    does not.
+    """
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -137,9 +154,13 @@ def _is_alive(process):
 
 
 def _start(folder, computing_seconds, memory):
-    """Start the process of a call that lies in a folder, with the module search path of this one."""
+    """Start the process of a call that lies in a folder, with the module search path of this
+    one.
+    """
     search_path = [folder_name for folder_name in sys.path if folder_name]
-    code = f"import sys; sys.path[:] = {search_path!r}; from labkit.device import child; child.main()"
+    code = (
+        f"import sys; sys.path[:] = {search_path!r}; from labkit.device import child; child.main()"
+    )
     arguments = [str(folder), str(computing_seconds), str(memory), str(os.getpid())]
     with (folder / _LOG).open("wb") as log:
         return subprocess.Popen(
@@ -153,7 +174,9 @@ def _start(folder, computing_seconds, memory):
 
 
 def _wait(process, clock_seconds, stopped):
-    """Wait until the process has ended; ChildEnded at its limit on the clock, or when it is to be stopped."""
+    """Wait until the process has ended; ChildEnded at its limit on the clock, or when it is to
+    be stopped.
+    """
     deadline = time.monotonic() + clock_seconds
     while True:
         try:
@@ -162,7 +185,9 @@ def _wait(process, clock_seconds, stopped):
         except subprocess.TimeoutExpired:
             pass
         if stopped is not None and stopped():
-            raise ChildEnded("A computation was stopped.", found="the caller does not want its result any more")
+            raise ChildEnded(
+                "A computation was stopped.", found="the caller does not want its result any more"
+            )
         if time.monotonic() >= deadline:
             raise ChildEnded(
                 "A computation did not end.",
@@ -174,7 +199,8 @@ def _wait(process, clock_seconds, stopped):
 def _end(process, folder):
     """End the keeper, the worker, and all that they have started."""
     if process.poll() is None:
-        # The descendants first: with the keeper gone, those that it adopted could no longer be found.
+        # The descendants first: with the keeper gone, those that it adopted could no longer be
+        # found.
         with contextlib.suppress(psutil.Error):
             end_descendants(psutil.Process(process.pid))
         with contextlib.suppress(ProcessLookupError):
@@ -185,11 +211,15 @@ def _end(process, folder):
 
 def _end_marked(folder):
     """Kill each process whose environment names the folder of a call."""
-    _end_until_none_is_left(lambda: [process for process in psutil.process_iter() if _is_marked(process, folder)])
+    _end_until_none_is_left(
+        lambda: [process for process in psutil.process_iter() if _is_marked(process, folder)]
+    )
 
 
 def _is_marked(process, folder):
-    """Return whether a process runs and its environment names this folder; that of others cannot be read."""
+    """Return whether a process runs and its environment names this folder; that of others cannot
+    be read.
+    """
     try:
         return process.environ().get(MARK) == str(folder) and _is_alive(process)
     except (psutil.Error, OSError):
@@ -206,7 +236,9 @@ def _end_in_words(returncode, log):
 
 
 def main() -> None:
-    """Be the keeper; the worker, its child, calls the function that lies in the folder and puts its result there."""
+    """Be the keeper; the worker, its child, calls the function that lies in the folder and puts
+    its result there.
+    """
     folder = Path(sys.argv[1])
     computing_seconds, memory, parent_id = map(int, sys.argv[2:])
 
@@ -217,12 +249,14 @@ def main() -> None:
     if worker_id:
         _keep(worker_id, parent_id, folder)
 
-    # The worker: a group of its own, for a function that signals its group; and it ends when its keeper is killed.
+    # The worker: a group of its own, for a function that signals its group; and it ends when its
+    # keeper is killed.
     os.setsid()
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper_id:
         os._exit(1)
-    # At the lower of two limits of computing the system says why it ends the process, at the upper one it does not.
+    # At the lower of two limits of computing the system says why it ends the process, at the upper
+    # one it does not.
     _limit(resource.RLIMIT_CPU, computing_seconds, computing_seconds + 5)
     _limit(resource.RLIMIT_DATA, memory, memory)
     _work(folder)
@@ -272,7 +306,9 @@ def _work(folder):
 
 
 def _end_with_parent(parent_id, folder):
-    """End this process, the keeper, with all that was started and the folder, when its parent has ended."""
+    """End this process, the keeper, with all that was started and the folder, when its parent
+    has ended.
+    """
     while os.getppid() == parent_id:
         time.sleep(POLL_S)
     end_descendants(psutil.Process())
@@ -288,7 +324,9 @@ def _limit(kind, soft, hard):
 
 
 def _outcome(folder):
-    """Call the function that lies in a folder; returns (whether it failed, its result or its error), pickled."""
+    """Call the function that lies in a folder; returns (whether it failed, its result or its
+    error), pickled.
+    """
     try:
         function = pickle.loads((folder / _CALL).read_bytes())
         return pickle.dumps((False, function()))
@@ -296,4 +334,6 @@ def _outcome(folder):
         return pickle.dumps((True, error))
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        return pickle.dumps((True, LabError("A computation in a process of its own failed.", found=text[:500])))
+        return pickle.dumps(
+            (True, LabError("A computation in a process of its own failed.", found=text[:500]))
+        )

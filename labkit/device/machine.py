@@ -1,4 +1,6 @@
-"""The machine that numbers are measured on, the words of its CPU about itself, and the commit of the workbook."""
+"""The machine that numbers are measured on, the words of its CPU about itself, and the commit of
+the workbook.
+"""
 
 import functools
 import json
@@ -21,7 +23,8 @@ ISA_FLAGS = (
     *("asimd", "asimddp", "bf16", "i8mm", "sve"),
 )
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
-INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")  # others add two products in 16 bits
+# others add two products in 16 bits
+INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
 
 SOCKET_NAME_LIMIT = 103  # bytes, on macOS; 107 on Linux
 
@@ -48,12 +51,16 @@ class Machine:
 
     @property
     def title(self):
-        """Return a name for people; machines of one kind share it, whatever is installed on them."""
+        """Return a name for people; machines of one kind share it, whatever is installed on
+        them.
+        """
         return f"{self.gpu or self.cpu}, {self.logical_cores} cores"
 
     @property
     def kind(self):
-        """Return what machines have in common whose results may be compared, whatever is installed on them."""
+        """Return what machines have in common whose results may be compared, whatever is
+        installed on them.
+        """
         return self.title, self.cpu_isa
 
 
@@ -64,13 +71,17 @@ def cpu_isa():
 
 
 def cpu_name():
-    """Return the name that the CPU gives itself, such as "AMD EPYC"; its architecture where it has no name."""
+    """Return the name that the CPU gives itself, such as "AMD EPYC"; its architecture where it
+    has no name.
+    """
     return _cpuinfo().get("model name") or platform.machine()
 
 
 @functools.cache
 def _cpuinfo():
-    """Return the first processor's lines of /proc/cpuinfo as a dict; empty where there is no such file."""
+    """Return the first processor's lines of /proc/cpuinfo as a dict; empty where there is no
+    such file.
+    """
     text = ""
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
@@ -83,7 +94,9 @@ def _cpuinfo():
 
 def last_level_cache_bytes():
     """Return the bytes of the first core's largest cache (Linux), else None."""
-    sizes = [path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    sizes = [
+        path.read_text() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    ]
     return max((2**10 * int(text.rstrip("K\n")) for text in sizes), default=None)  # Linux gives KiB
 
 
@@ -109,7 +122,8 @@ def describe() -> Machine:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy; a container or a batch system may allow fewer than there are.
+    """Return how many cores this process may keep busy; a container or a batch system may allow
+    fewer than there are.
 
     A quota of computing time counts, rounded up: with one of 1.5 cores, two threads have work.
     """
@@ -148,8 +162,19 @@ def _gpu_facts():
 
 @functools.cache
 def commit():
-    """Return the workbook's git commit, with `-dirty` when files differ from it; None outside a checkout."""
-    command = ["git", "-C", str(root()), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    """Return the workbook's git commit, with `-dirty` when files differ from it; None outside a
+    checkout.
+    """
+    command = [
+        "git",
+        "-C",
+        str(root()),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    ]
     with suppress(OSError, subprocess.SubprocessError):
         completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
         return completed.stdout.strip()

@@ -1,4 +1,6 @@
-"""Packages and compilers of the Python that runs: whether they are here and work, and how to install them."""
+"""Packages and compilers of the Python that runs: whether they are here and work, and how to
+install them.
+"""
 
 import importlib
 import os
@@ -13,7 +15,10 @@ from pathlib import Path
 from labkit.errors import Unavailable
 
 # How to measure on a GPU, said where a machine has none
-ON_A_GPU = "on a machine with an NVIDIA GPU `labkit gpu`, or `python -m labkit.gpu` where only torch is installed"
+ON_A_GPU = (
+    "on a machine with an NVIDIA GPU `labkit gpu`, or `python -m labkit.gpu` where "
+    "only torch is installed"
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Check:
 
 
 def install(*words):
-    """Return the command that installs into the Python that runs: of a virtual environment, of conda or of the system.
+    """Return the command that installs into the Python that runs: of a virtual environment, of
+    conda or of the system.
 
     words  arguments of `pip install`, such as the name of a package
     """
@@ -47,9 +53,11 @@ def install(*words):
 
 
 def check(name, *, module=None, without=None, needed=False, fix=None):
-    """Check that a package is installed and really imports: many need other libraries. Returns a `Check`.
+    """Check that a package is installed and really imports: many need other libraries. Returns a
+    `Check`.
 
-    module   to import; None: the module of the same name; "": none, where importing takes many seconds
+    module   to import; None: the module of the same name; "": none, where importing takes many
+             seconds
     without  what the lessons do where it is missing
     fix      the next step; None: the command that installs it
     """
@@ -102,7 +110,9 @@ def imported(module, *, problem=None, fix=None):
 
 
 def require_cpp():
-    """Raise Unavailable where torch.compile cannot call a C++ compiler, or not in the folders that it would use."""
+    """Raise Unavailable where torch.compile cannot call a C++ compiler, or not in the folders
+    that it would use.
+    """
     if not any(map(shutil.which, ("g++", "clang++", "cl"))):
         raise Unavailable(
             "torch.compile cannot build kernels for the CPU here.",
@@ -110,8 +120,12 @@ def require_cpp():
             found="none of g++, clang++, cl",
             fix="install g++ (Debian, Ubuntu: apt-get install g++)",
         )
-    # torch 2.15 splits the command at white space; its headers lie in the temporary folder whatever the cache is.
-    folders = {"TMPDIR": tempfile.gettempdir(), "TORCHINDUCTOR_CACHE_DIR": os.getenv("TORCHINDUCTOR_CACHE_DIR", "")}
+    # torch 2.15 splits the command at white space; its headers lie in the temporary folder whatever
+    # the cache is.
+    folders = {
+        "TMPDIR": tempfile.gettempdir(),
+        "TORCHINDUCTOR_CACHE_DIR": os.getenv("TORCHINDUCTOR_CACHE_DIR", ""),
+    }
     for name, folder in folders.items():
         if any(map(str.isspace, folder)):
             raise Unavailable(
@@ -123,15 +137,19 @@ def require_cpp():
     kernels = folders["TORCHINDUCTOR_CACHE_DIR"] or folders["TMPDIR"]
     if _forbids_programs(Path(kernels)):
         raise Unavailable(
-            "torch.compile cannot load kernels from a folder that may hold no programs (mounted with noexec).",
+            "torch.compile cannot load kernels from a folder that may hold no programs (mounted "
+            "with noexec).",
             expected="a cache on a file system that lets programs run",
             found=kernels,
-            fix="set TORCHINDUCTOR_CACHE_DIR to another folder, such as ~/.cache/inductor, and start again",
+            fix="set TORCHINDUCTOR_CACHE_DIR to another folder, such as ~/.cache/inductor, and "
+            "start again",
         )
 
 
 def _forbids_programs(folder):
-    """Return whether the file system of a folder, which may be made later, is mounted with noexec."""
+    """Return whether the file system of a folder, which may be made later, is mounted with
+    noexec.
+    """
     while not folder.exists():
         folder = folder.parent
     return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))

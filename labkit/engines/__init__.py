@@ -2,13 +2,16 @@
 
 A new engine is one file `NAME.py` in this folder. It holds
 
-RUNS        "torch" (it is given a module in eval mode, on the example's device) or "onnx" (the path of a checked file)
+RUNS        "torch" (it is given a module in eval mode, on the example's device) or "onnx" (the path
+            of a checked file)
 PRECISIONS  which of `PRECISIONS` it serves
 NEEDS       the kind of device that it runs on, such as "cuda"; left out where any will do
 check()     yields a `labkit.device.packages.Check` for each thing it wants, for the doctor
-load(model, example, *, precision, threads)  returns a `labkit.engines.served.Served`, or raises Unavailable
+load(model, example, *, precision, threads)  returns a `labkit.engines.served.Served`, or raises
+                                             Unavailable
 
-The doctor, the command line, the tests and the lessons' tables find it by itself, in the order of the names.
+The doctor, the command line, the tests and the lessons' tables find it by itself, in the order of
+the names.
 """
 
 import importlib
@@ -25,12 +28,15 @@ if TYPE_CHECKING:
     from labkit.engines.served import Served
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
-_NO_ENGINES = ("bench", "cache", "deployment", "fidelity", "served")  # modules here that are about engines
+# modules here that are about engines
+_NO_ENGINES = ("bench", "cache", "deployment", "fidelity", "served")
 _REQUIRED_NAMES = ("RUNS", "PRECISIONS", "check", "load")
 
 
 def names(*, runs: str | None = None, precision: str | None = None) -> tuple[str, ...]:
-    """Return the names of all engines, or of those that run "torch" modules or "onnx" files, or serve a precision."""
+    """Return the names of all engines, or of those that run "torch" modules or "onnx" files, or
+    serve a precision.
+    """
     modules = {module.name for module in pkgutil.iter_modules(__path__)} - set(_NO_ENGINES)
     engines = sorted(name for name in modules if not name.startswith("_"))
     if runs:
@@ -41,7 +47,9 @@ def names(*, runs: str | None = None, precision: str | None = None) -> tuple[str
 
 
 def get(name):
-    """Return the module of an engine; LabError when there is none of this name, or it does not load."""
+    """Return the module of an engine; LabError when there is none of this name, or it does not
+    load.
+    """
     require_known(name, names(), "engine")
     try:
         module = importlib.import_module(f"{__name__}.{name}")
@@ -59,18 +67,25 @@ def get(name):
 
 
 def load(
-    name: str, model_or_onnx: Any, example: "torch.Tensor", *, precision: str = "fp32", threads: int | None = None
+    name: str,
+    model_or_onnx: Any,
+    example: "torch.Tensor",
+    *,
+    precision: str = "fp32",
+    threads: int | None = None,
 ) -> "Served":
     """Make a model ready to serve batches like `example`, of any size. Returns a `Served`.
 
     name           one of `names()`
-    model_or_onnx  a torch module (put into eval mode, on the device of `example`), or the path of an ONNX file, which
-                   those of torch cannot run
+    model_or_onnx  a torch module (put into eval mode, on the device of `example`), or the path of
+                   an ONNX file, which those of torch cannot run
     example        (N, C, H, W) floats or (N, T) int64 tokens
-    precision      one of `PRECISIONS`; an ONNX file holds its own; int8 and fp8 need one with Q/DQ nodes
+    precision      one of `PRECISIONS`; an ONNX file holds its own; int8 and fp8 need one with Q/DQ
+                   nodes
     threads        CPU threads; None: as many as torch uses
-    Raises         Unavailable, with the reason and the fix, where the engine or the precision cannot run; LabError for
-                   a compiled file in place of its model, or for a damaged ONNX file
+    Raises         Unavailable, with the reason and the fix, where the engine or the precision
+                   cannot run; LabError for a compiled file in place of its model, or for a damaged
+                   ONNX file
     """
     from labkit import device as devices
     from labkit.engines._onnx_file import as_onnx
@@ -108,7 +123,9 @@ def load(
 
 
 def _loaded(engine, name, model, example, settings):
-    """Return what an engine makes of a model; whatever it raises becomes an `Unavailable` with the reason."""
+    """Return what an engine makes of a model; whatever it raises becomes an `Unavailable` with
+    the reason.
+    """
     try:
         return engine.load(model, example, **settings)
     except LabError:

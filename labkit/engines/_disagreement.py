@@ -1,8 +1,9 @@
-"""Does an engine answer what a file says? If not: the first operator that it computes in another way.
+"""Does an engine answer what a file says? If not: the first operator that it computes in another
+way.
 
-An engine may ignore an attribute of an operator, pad in another way, or overflow, without a word. So its answers are
-compared with those of ONNX Runtime without any optimization, on the inputs of the measurement and on others, before a
-time is believed.
+An engine may ignore an attribute of an operator, pad in another way, or overflow, without a word.
+So its answers are compared with those of ONNX Runtime without any optimization, on the inputs of
+the measurement and on others, before a time is believed.
 """
 
 import functools
@@ -20,27 +21,32 @@ from labkit.export.runtime import answers
 from labkit.files import sha256
 from labkit.measure.variation import ROUNDING
 
-# SQNR in dB. In fp32 on a CPU, engines were seen to agree within 105 dB; a GPU may round products to TF32.
+# SQNR in dB. In fp32 on a CPU, engines were seen to agree within 105 dB; a GPU may round products
+# to TF32.
 EXACT_DB = 60.0
 ON_GPU_DB = 40.0
 
 CONSTANT = (
-    "Its answers do not vary with its inputs: batches of other numbers get the same answers, to the last digit. "
+    "Its answers do not vary with its inputs: batches of other numbers get the same answers, to "
+    "the last digit. "
     "So no wrong answer would be seen, and its time is of no use"
 )
 
 _verdicts: dict[tuple, tuple] = {}  # of this process, by the file's content
 
 
-def disagreement(served: Any, path: str | Path, inputs: tuple, load: Callable) -> tuple[float | None, str | None]:
-    """Compare an engine with the file as it is written, once per file, engine and shape of the inputs.
+def disagreement(
+    served: Any, path: str | Path, inputs: tuple, load: Callable
+) -> tuple[float | None, str | None]:
+    """Compare an engine with the file as it is written, once per file, engine and shape of the
+    inputs.
 
     served  what `engines.load` made of the file
     inputs  a batch: one tensor per input of the network
     load    function (path of another file, example) -> what the same engine makes of it
-    Returns (the least SQNR of its answers in dB, None) where they agree; (it, the reason with the operator) where they
-    differ; (None, the reason) where the file ignores its inputs; (None, None) where it cannot be run as it is written,
-    so that nothing is known.
+    Returns (the least SQNR of its answers in dB, None) where they agree; (it, the reason with the
+    operator) where they differ; (None, the reason) where the file ignores its inputs; (None, None)
+    where it cannot be run as it is written, so that nothing is known.
     """
     shapes = tuple(tuple(tensor.shape) for tensor in inputs)
     key = (sha256(Path(path)), served.engine, served.precision, served.device, shapes)
@@ -59,7 +65,8 @@ def limit_db(served):
 def _compare(served, path, inputs, load):
     """Do the work of `disagreement`, without its memory."""
     batches = [inputs, _second_batch(inputs)]
-    if served.precision == "fp32":  # nearly black: small integers make little of it, and round it in their own ways
+    # nearly black: small integers make little of it, and round it in their own ways
+    if served.precision == "fp32":
         batches.append(_dark_batch(inputs))
     try:
         right_answers = [(batch, _right_answers(path, batch)) for batch in batches]
@@ -73,7 +80,10 @@ def _compare(served, path, inputs, load):
         for name in (name for name in right if name in engine_answers):
             db, limit = _agreement(right[name], engine_answers[name], served)
             if not db >= limit:
-                reason = f"It answers something else than the file means: {db:.1f} dB, expected {limit:g} dB"
+                reason = (
+                    f"It answers something else than the file means: {db:.1f} dB, expected "
+                    f"{limit:g} dB"
+                )
                 operator = first_difference(path, batch, load, name, agrees=_agree)
                 return db, f"{reason}. {operator}"
             least = min(least, db)
@@ -81,7 +91,8 @@ def _compare(served, path, inputs, load):
 
 
 def _right_answers(path, batch):
-    """Return {name: tensor} of the outputs of a file that are tensors, run without optimizations; the first one first.
+    """Return {name: tensor} of the outputs of a file that are tensors, run without optimizations;
+    the first one first.
 
     The last sessions are kept open.
     """
@@ -95,7 +106,8 @@ def _right_answers(path, batch):
 
 
 def _ignores_inputs(right_answers):
-    """Return True where batches that differ got the same answers, number for number: nothing could be compared.
+    """Return True where batches that differ got the same answers, number for number: nothing could
+    be compared.
 
     right_answers  [(batch, {name: tensor})], of at least two batches
     """
@@ -111,7 +123,9 @@ def _ignores_inputs(right_answers):
 
 
 def _answers(served, batch, first):
-    """Return {name: tensor} of the outputs that an engine gives; `first` is the name of the first output."""
+    """Return {name: tensor} of the outputs that an engine gives; `first` is the name of the
+    first output.
+    """
     by_name = {first: served(*batch)}
     if served.run_whole is not None:
         by_name = {**served.run_whole(*batch), **by_name}
@@ -125,7 +139,9 @@ def _session_of(digest, path):
 
 
 def _second_batch(inputs):
-    """Return another batch of the same shapes: floats from 0 to 1, as of pictures; integers in reverse order."""
+    """Return another batch of the same shapes: floats from 0 to 1, as of pictures; integers in
+    reverse order.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(1)
@@ -141,7 +157,8 @@ def _second_batch(inputs):
 
 
 def _dark_batch(inputs):
-    """Return another batch of the same shapes, nearly black: where many numbers are equal, their order may differ.
+    """Return another batch of the same shapes, nearly black: where many numbers are equal, their
+    order may differ.
 
     Of floats all are 0 but about one of 32, from 0 to 1. Integers stay.
     """
@@ -160,7 +177,8 @@ def _dark_batch(inputs):
 def _agreement(right, answer, served):
     """Return the SQNR of an engine's answer, and the least that is enough, in dB.
 
-    In fp32 it is the weakest channel's where that is too low: one whose variation is lost in the figure of the whole.
+    In fp32 it is the weakest channel's where that is too low: one whose variation is lost in the
+    figure of the whole.
     """
     db, limit = _agreement_db(right, answer), limit_db(served)
     if served.precision != "fp32" or not db >= limit:
@@ -173,7 +191,9 @@ def _agreement(right, answer, served):
         return db, limit
     rounding = ROUNDING * right.abs().amax(0, keepdim=True)
     rounded = right.where((answer - right).abs() <= rounding, answer)
-    weakest = fidelity.between(np.atleast_1d(right.numpy()), np.atleast_1d(rounded.numpy())).lowest_db
+    weakest = fidelity.between(
+        np.atleast_1d(right.numpy()), np.atleast_1d(rounded.numpy())
+    ).lowest_db
     if weakest < fidelity.ENGINE_DB:
         return weakest, fidelity.ENGINE_DB
     return db, limit
@@ -186,7 +206,9 @@ def _agree(right, answer, served):
 
 
 def _agreement_db(right, answer):
-    """Return the SQNR of an answer in dB: -inf for another shape, or a number that is not finite where it should be."""
+    """Return the SQNR of an answer in dB: -inf for another shape, or a number that is not finite
+    where it should be.
+    """
     right = right.cpu().double().numpy()
     answer = answer.cpu().double().numpy()
     if right.shape != answer.shape:
@@ -197,7 +219,8 @@ def _agreement_db(right, answer):
     if not np.isfinite(right[~same]).all() or not np.isfinite(answer[~same]).all():
         return -np.inf
 
-    # Numbers that are not finite are equal in both: they do not count. A single number is a row of its own.
+    # Numbers that are not finite are equal in both: they do not count. A single number is a row of
+    # its own.
     both_finite = np.isfinite(right)
     right = np.atleast_1d(np.where(both_finite, right, 0))
     answer = np.atleast_1d(np.where(both_finite, answer, 0))

@@ -1,4 +1,6 @@
-"""The first operator of a file that an engine computes in another way than the file says, found by bisection."""
+"""The first operator of a file that an engine computes in another way than the file says, found
+by bisection.
+"""
 
 import functools
 import tempfile
@@ -21,7 +23,8 @@ def first_difference(path, inputs, load, output, *, agrees):
     inputs  a batch on which the answers differ
     load    function (path of another file, example) -> what the same engine makes of it
     output  the name of an output that differs
-    agrees  function (right answer, answer, what the engine made of the file) -> True where they count as the same
+    agrees  function (right answer, answer, what the engine made of the file) -> True where they
+            count as the same
     """
     model = export.checked(path)
     search = _Search(model, inputs, load, agrees)
@@ -59,8 +62,8 @@ class _Search:
         """
         worst = output
         while time.monotonic() < self.end:
-            # Of the tensors that it is computed from, try the one in the middle; what agrees is left out with all
-            # before it.
+            # Of the tensors that it is computed from, try the one in the middle; what agrees is
+            # left out with all before it.
             ancestors = sorted(self._ancestors(worst), key=self.order.__getitem__)
             while ancestors and time.monotonic() < self.end:
                 middle = ancestors[len(ancestors) // 2]
@@ -106,7 +109,9 @@ class _Search:
                     self.differs[name] = False
                     return False
                 served = self.load(path, values[0])
-                self.differs[name] = not self.agrees(export.as_written(path)(*values), served(*values), served)
+                self.differs[name] = not self.agrees(
+                    export.as_written(path)(*values), served(*values), served
+                )
         return self.differs[name]
 
     def _values(self, path):
@@ -115,13 +120,18 @@ class _Search:
 
         left = {value.name for value in graph_inputs(onnx.load(path))}
         names = [value.name for value in graph_inputs(self.model)]
-        return tuple(tensor for name, tensor in zip(names, self.inputs, strict=True) if name in left)
+        return tuple(
+            tensor for name, tensor in zip(names, self.inputs, strict=True) if name in left
+        )
 
     def _up_to(self, name):
-        """Return a ModelProto of the nodes that a tensor depends on, with this tensor as its output."""
+        """Return a ModelProto of the nodes that a tensor depends on, with this tensor as its
+        output.
+        """
         import onnx
 
-        # Find the nodes that it depends on, and what they read, those of the graphs inside them included.
+        # Find the nodes that it depends on, and what they read, those of the graphs inside them
+        # included.
         needed = {*self._ancestors(name), name}
         nodes = [node for node in self.model.graph.node if needed & set(node.output)]
         names_read = set()

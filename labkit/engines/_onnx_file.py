@@ -12,7 +12,8 @@ from labkit.errors import LabError, Unavailable
 
 @contextmanager
 def as_onnx(model, example, precision, from_fp32=()):
-    """Yield the path of an ONNX file with the precision written into it; one exported for this is deleted at the end.
+    """Yield the path of an ONNX file with the precision written into it; one exported for this is
+    deleted at the end.
 
     model      a torch module, or the path of an ONNX file (checked before anything reads it)
     precision  a module is exported in it; a file must hold it
@@ -25,7 +26,8 @@ def as_onnx(model, example, precision, from_fp32=()):
                 f"{Path(model).name} does not hold {precision}.",
                 expected=precision,
                 found=file_precision,
-                fix=f"ask for precision {file_precision}, or make another file with `labkit quantize`",
+                fix=f"ask for precision {file_precision}, or make another file with "
+                "`labkit quantize`",
             )
         yield Path(model)
         return

@@ -1,6 +1,8 @@
-"""aotinductor: a network that torch.compile's compiler made ready ahead of time, as a file of machine code.
+"""aotinductor: a network that torch.compile's compiler made ready ahead of time, as a file of
+machine code.
 
-Another process loads it in milliseconds and compiles nothing. The file lies in the cache of `labkit.engines.cache`.
+Another process loads it in milliseconds and compiles nothing. The file lies in the cache of
+`labkit.engines.cache`.
 """
 
 import hashlib
@@ -18,14 +20,19 @@ check = inductor.check
 
 
 def load(model, example, *, precision, threads):
-    """See `labkit.engines.load`. The first time this exports and compiles, which takes from seconds to minutes."""
+    """See `labkit.engines.load`.
+
+    The first time this exports and compiles, which takes from seconds to minutes.
+    """
     devices.require_compiler(example.device)
     if len(example) == 1:  # from one row the export would make a fixed size
         batch = torch.cat([example, example])
     else:
         batch = example
     with torch.no_grad():
-        exported = torch.export.export(model, (batch,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+        exported = torch.export.export(
+            model, (batch,), dynamic_shapes=({0: torch.export.Dim.AUTO},)
+        )
     package = _package(type(model).__name__, exported, example)
     # torch documents ahead-of-time compilation under this name only
     compiled = torch._inductor.aoti_load_package(io.BytesIO(package))
@@ -54,7 +61,11 @@ def _package(name, exported, example):
         name,
         _digest(exported),
         build,
-        settings={"shape": list(example.shape[1:]), "dtype": str(example.dtype), "device": str(example.device)},
+        settings={
+            "shape": list(example.shape[1:]),
+            "dtype": str(example.dtype),
+            "device": str(example.device),
+        },
         versions={"torch": str(torch.__version__)},
         suffix=".pt2",
     )

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from labkit.measure.clock import Plan
     from labkit.measure.compare import Comparison
 
-ROUNDING = 0.1  # engines round in their own ways, INT8 most of all; another batch or a missing softmax is further away
-ANOTHER_FILE = 0.5  # where files race: INT8 answers roughly, random inputs most; `labkit quantize` says how roughly
+# engines round in their own ways, INT8 most of all; another batch or a missing softmax is further
+# away
+ROUNDING = 0.1
+# where files race: INT8 answers roughly, random inputs most; `labkit quantize` says how roughly
+ANOTHER_FILE = 0.5
 NO_RACE_FIX = (
-    "are these files of one network? Where one is in INT8, compare them on real pictures: --data, with the --mean and "
+    "are these files of one network? Where one is in INT8, compare them on real pictures: --data, "
+    "with the --mean and "
     "--std of `labkit quantize`"
 )
 
@@ -51,7 +55,8 @@ class Opened:
 def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
     """Return the `Opened` of a network of the course, or of the path of an ONNX file.
 
-    data      a data set, a folder of pictures or a file .npz, whose test examples are the inputs; None: random numbers
+    data      a data set, a folder of pictures or a file .npz, whose test examples are the inputs;
+              None: random numbers
     pictures  size, mean and std, as for `quantize.images_for`
     """
     refuse_compiled_file(name)
@@ -60,7 +65,9 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
         graph = export.checked(name)
         make_inputs = partial(export.random_inputs, graph)
         if data is not None:
-            make_inputs = partial(_examples, list(comparison_images(name, data, **pictures).batches))
+            make_inputs = partial(
+                _examples, list(comparison_images(name, data, **pictures).batches)
+            )
         return Opened(
             name=Path(name).name,
             model=name,
@@ -77,11 +84,14 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
         )
     torch.manual_seed(0)
     network, _ = models.build(name)
-    return Opened(name, network, "fp32", inputs=lambda batch: _on(device, [models.example(name, batch)]))
+    return Opened(
+        name, network, "fp32", inputs=lambda batch: _on(device, [models.example(name, batch)])
+    )
 
 
 def _examples(batches, batch):
-    """Return the first examples as one batch, a tensor for each input; where there are too few, they are repeated.
+    """Return the first examples as one batch, a tensor for each input; where there are too few,
+    they are repeated.
 
     batches  arrays (n, C, H, W), or for a network of several inputs {its name: array}
     """
@@ -105,14 +115,16 @@ def bench(
     plan: "Plan | None" = None,
     among_others: bool = False,
 ) -> Iterator[Latency]:
-    """Return an iterator of a `rows.Latency` for each batch size, each yielded when it is measured and in the ledger.
+    """Return an iterator of a `rows.Latency` for each batch size, each yielded when it is measured
+    and in the ledger.
 
     network       what `opened` returned
     precision     one of `engines.PRECISIONS`; None: the one it holds
     threads       CPU threads; None: as many as torch uses
     among_others  further engines are measured: one for another kind of model is a row, not an error
 
-    What cannot run here is a row with the reason and no number. What does not exist is refused at once.
+    What cannot run here is a row with the reason and no number. What does not exist is refused at
+    once.
     """
     # An engine of torch modules is refused a file, unless it is one of several.
     runs = engines.get(engine).RUNS
@@ -129,7 +141,9 @@ def bench(
     def measured(batch):
         inputs = network.inputs(batch)
         try:
-            row = _measure_one(engine, network.model, inputs, precision=precision, threads=threads, plan=plan)
+            row = _measure_one(
+                engine, network.model, inputs, precision=precision, threads=threads, plan=plan
+            )
         except LabError as error:
             if not among_others:
                 raise
@@ -149,12 +163,14 @@ def race(
     threads: int | None = None,
     plan: "Plan | None" = None,
 ) -> "Iterator[Comparison]":
-    """Return an iterator of a `measure.Comparison` for each batch size; the rows of each are in the ledger.
+    """Return an iterator of a `measure.Comparison` for each batch size; the rows of each are in the
+    ledger.
 
-    contenders  [(network, engine that can run it)]; all are compared with the first of them, on inputs for that one
+    contenders  [(network, engine that can run it)]; all are compared with the first of them, on
+                inputs for that one
 
-    Engines and files are timed in turn. A second session of the first is the null arm. The other arguments are those
-    of `bench`.
+    Engines and files are timed in turn. A second session of the first is the null arm. The other
+    arguments are those of `bench`.
     """
     first, first_engine = contenders[0]
     run_key = _new_run()
@@ -175,7 +191,12 @@ def race(
         # Time them in turn, and store the rows.
         try:
             comparison = measure.compare(
-                arms, second_session=second_session, tolerance=tolerance, device=batch[0].device, batch=size, plan=plan
+                arms,
+                second_session=second_session,
+                tolerance=tolerance,
+                device=batch[0].device,
+                batch=size,
+                plan=plan,
             )
         except MeasureError as error:
             error.fix = NO_RACE_FIX
@@ -189,7 +210,9 @@ def race(
 
 
 def _labels(networks):
-    """Return {id(network): its short name}, all different: a file's name without ending, else its whole path."""
+    """Return {id(network): its short name}, all different: a file's name without ending, else
+    its whole path.
+    """
     by_id = {id(network): network for network in networks}
     stems = [Path(network.name).stem for network in by_id.values()]
     labels = {}
@@ -203,8 +226,12 @@ def _labels(networks):
 
 
 def _session(network, engine, batch, *, precision, threads):
-    """Return a function that runs a network in an engine on a batch; MeasureError where the answers are wrong."""
-    served = engines.load(engine, network.model, batch[0], precision=precision or network.precision, threads=threads)
+    """Return a function that runs a network in an engine on a batch; MeasureError where the
+    answers are wrong.
+    """
+    served = engines.load(
+        engine, network.model, batch[0], precision=precision or network.precision, threads=threads
+    )
     _, difference = _compared(served, network.model, batch)
     if difference:
         raise MeasureError(f"{network.name} in {engine} is not timed.", found=difference)
@@ -235,8 +262,8 @@ def _on(device, tensors):
 def _measure_one(engine, network, inputs, *, precision, threads, plan):
     """Return the latency of one batch size where the engine really runs, or a row with the reason.
 
-    Before a file is timed, its answers are compared with what the file means: an engine that answers something else
-    gets no number.
+    Before a file is timed, its answers are compared with what the file means: an engine that
+    answers something else gets no number.
     """
     # Load it, and compare its answers.
     start = time.perf_counter()
@@ -251,7 +278,9 @@ def _measure_one(engine, network, inputs, *, precision, threads, plan):
 
     # Time it on its own device; carrying the inputs to it is not timed.
     served_inputs = _on(served.device, inputs)
-    row = measure.latency(served, inputs=[served_inputs], device=served.device, batch=len(inputs[0]), plan=plan)
+    row = measure.latency(
+        served, inputs=[served_inputs], device=served.device, batch=len(inputs[0]), plan=plan
+    )
     if precision == "fp32":
         sqnr_db = None  # the row says it of files in small numbers
     return replace(row, threads=served.threads, load_ms=load_ms, sqnr_db=sqnr_db)
@@ -268,7 +297,8 @@ def _missing(error, inputs, threads):
 
 
 def _compared(served, network, inputs):
-    """Return (SQNR in dB, reason why it is too low or None) of an engine's answers to what a file means.
+    """Return (SQNR in dB, reason why it is too low or None) of an engine's answers to what a file
+    means.
 
     Both are None for a torch module, and where the file cannot be run as it is written.
 
@@ -277,18 +307,23 @@ def _compared(served, network, inputs):
     if not isinstance(network, (str, Path)):
         return None, None
 
-    computed_otherwise = export.precision_of(export.checked(network)) != served.precision  # such as fp32 in bf16
+    # such as fp32 in bf16
+    computed_otherwise = export.precision_of(export.checked(network)) != served.precision
 
     def load(path, example):
         precision = served.precision
         if not computed_otherwise:
             precision = export.precision_of(export.checked(path))
-        return engines.load(served.engine, path, example, precision=precision, threads=served.threads)
+        return engines.load(
+            served.engine, path, example, precision=precision, threads=served.threads
+        )
 
     try:
         db, difference = disagreement(served, network, inputs, load)
     except LabError as error:
-        raise Unavailable(error.what, expected=error.expected, found=error.found, fix=error.fix) from error
+        raise Unavailable(
+            error.what, expected=error.expected, found=error.found, fix=error.fix
+        ) from error
     if difference and served.precision == "int8":
         difference = f"{difference}. Try the recipe for {served.engine}"
     return db, difference

@@ -1,8 +1,10 @@
-"""The compiled files of this machine, engines of TensorRT and packages of AOTInductor: they lie in artifacts/engines.
+"""The compiled files of this machine, engines of TensorRT and packages of AOTInductor: they lie in
+artifacts/engines.
 
-A compiled file is a program: loading it runs what is in it. And it is right only for the model, the settings, the
-versions and the processor that it was built for. So the name of the file holds a hash of all of these, files are looked
-up by that name only, and nothing that was built elsewhere is ever loaded.
+A compiled file is a program: loading it runs what is in it. And it is right only for the model, the
+settings, the versions and the processor that it was built for. So the name of the file holds a hash
+of all of these, files are looked up by that name only, and nothing that was built elsewhere is ever
+loaded.
 """
 
 import json
@@ -15,7 +17,8 @@ from labkit import device as devices
 from labkit.errors import LabError
 from labkit.files import artifacts, atomic, short_digest
 
-# The suffix of a compiled file, and how it is built here. TensorRT's own programs write .plan and .trt.
+# The suffix of a compiled file, and how it is built here. TensorRT's own programs write .plan and
+# .trt.
 BUILT_BY = {
     ".engine": "`labkit build MODEL.onnx`",
     ".plan": "`labkit build MODEL.onnx`",
@@ -47,11 +50,13 @@ def find_or_build(
     versions: Mapping[str, str],
     suffix: str,
 ) -> CompiledFile:
-    """Return the compiled file of a model: the one that was built before for all of this, or else a new one.
+    """Return the compiled file of a model: the one that was built before for all of this, or else a
+    new one.
 
     model_name    the name of the file begins with it, for the people who look into the folder
     model_sha256  stands for the operators and all weights, those in external files included
-    build         returns the bytes of a new compiled file; it is called only where the cache has none
+    build         returns the bytes of a new compiled file; it is called only where the cache has
+                  none
     settings      {name: value} of what the build is asked for; values that JSON can hold
     versions      {library: version} of what builds and runs the file
     suffix        of the file, such as ".engine"
@@ -67,11 +72,13 @@ def find_or_build(
     return CompiledFile(path, content, reused=False)
 
 
-def cache_key(model_sha256: str, *, settings: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+def cache_key(
+    model_sha256: str, *, settings: Mapping[str, Any], versions: Mapping[str, str]
+) -> str:
     """Return 16 hex digits that stand for everything that a compiled file depends on.
 
-    Whatever differs gives another key: another driver or instruction set too. The arguments are those of
-    `find_or_build`.
+    Whatever differs gives another key: another driver or instruction set too. The arguments are
+    those of `find_or_build`.
     """
     dependencies = {
         "model": model_sha256,
@@ -83,7 +90,9 @@ def cache_key(model_sha256: str, *, settings: Mapping[str, Any], versions: Mappi
 
 
 def processor() -> dict:
-    """Return what machine code depends on: {name: value} of the CPU and of the first GPU (None where there is none)."""
+    """Return what machine code depends on: {name: value} of the CPU and of the first GPU (None
+    where there is none).
+    """
     machine = devices.describe()
     return {
         "cpu": machine.cpu,
@@ -95,7 +104,8 @@ def processor() -> dict:
 
 
 def refuse_compiled_file(path: str | Path) -> None:
-    """Raise LabError where somebody gives a compiled file in place of the model that it was built from.
+    """Raise LabError where somebody gives a compiled file in place of the model that it was built
+    from.
 
     path  of any file; it is told by its suffix, and it is not opened
     """
@@ -105,7 +115,9 @@ def refuse_compiled_file(path: str | Path) -> None:
         return
     raise LabError(
         f"{path.name} is not loaded: it is a compiled file, and a compiled file is a program.",
-        expected=f"the model that it was built from; its compiled file is looked up in {artifacts() / 'engines'}",
+        expected="the model that it was built from; its compiled file is looked up in "
+        f"{artifacts() / 'engines'}",
         found=str(path),
-        fix=f"build it on this machine by {build_here}, and give the model wherever the file was given",
+        fix=f"build it on this machine by {build_here}, and give the model wherever "
+        "the file was given",
     )

@@ -1,4 +1,6 @@
-"""A network by its name, or a trained one from its file, as an ONNX file that was compared with it."""
+"""A network by its name, or a trained one from its file, as an ONNX file that was compared with
+it.
+"""
 
 from pathlib import Path
 
@@ -15,18 +17,19 @@ def export_by_name(
     size: int | None = None,
     inputs: str | Path | None = None,
 ) -> tuple[Path, dict, dict]:
-    """Write a network as an ONNX file and compare: (path, notes in the file, {kind of inputs: `export.Parity`}).
+    """Write a network as an ONNX file and compare: (path, notes in the file, {kind of inputs:
+    `export.Parity`}).
 
-    source   the name of a network (untrained, but for efficientnet-lite0), the path of a checkpoint (.pt), or
-             module:function, whose code is run
+    source   the name of a network (untrained, but for efficientnet-lite0), the path of a checkpoint
+             (.pt), or module:function, whose code is run
     out      the path of the file; None: the network's name in the current folder
     weights  of one's own for the network `source`, or published ones, as in `export.network_with`
     size     pixels a side, for module:function and published weights
     inputs   path of a file for `export.inputs_from`, for a network that takes no pictures
     Raises   LabError where the answers differ; then nothing is left under the name
 
-    The inputs are random ones, and for a trained network test images of its data set, at three batch sizes each; or
-    those of the file: all, the first alone, and all twice.
+    The inputs are random ones, and for a trained network test images of its data set, at three
+    batch sizes each; or those of the file: all, the first alone, and all twice.
     """
     network, name, shape, notes, test_images = _network_of(source, weights, size)
     path = Path(out or f"{name}.onnx")
@@ -36,7 +39,9 @@ def export_by_name(
     # One example to export with, three batches to compare on.
     if inputs is None:
         example = models.example(name, 2, seed=2, shape=shape)
-        random_images = [models.example(name, batch, seed=batch, shape=shape) for batch in (1, 2, 7)]
+        random_images = [
+            models.example(name, batch, seed=batch, shape=shape) for batch in (1, 2, 7)
+        ]
         batches_by_kind = {"random inputs": random_images, **test_images}
     else:
         require_other_file(inputs, path)
@@ -63,7 +68,9 @@ def _batches_of(example):
 
 
 def _network_of(source, weights, size):
-    """Return (network, its name, shape of an image, notes for the file, {kind of test images: batches})."""
+    """Return (network, its name, shape of an image, notes for the file, {kind of test images:
+    batches}).
+    """
     function = source.partition(":")[2] if ":" in str(source) else ""
     if weights or function:
         network, shape, notes = export.network_with(source, weights, size=size)
@@ -76,7 +83,8 @@ def _network_of(source, weights, size):
         return network, name, shape, {}, {}
     test = data.load(dataset, "test", limit=74)
     notes = {"mean": ",".join(map(str, test.mean)), "std": ",".join(map(str, test.std))}
-    batches = []  # of 64 images and of the other 10, with the channels and the size that the network takes
+    # of 64 images and of the other 10, with the channels and the size that the network takes
+    batches = []
     for images, _ in test.batches(64, size=shape[-1]):
         batches.append(images.expand(-1, shape[0], -1, -1))
     return network, name, shape, notes, {f"{dataset} test images": batches}

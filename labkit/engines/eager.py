@@ -22,7 +22,10 @@ def load(model, example, *, precision, threads):
     dtype = DTYPES[precision]
 
     def run(*batch):
-        with devices.using_threads(threads), torch.autocast(device_type, dtype=dtype, enabled=precision != "fp32"):
+        with (
+            devices.using_threads(threads),
+            torch.autocast(device_type, dtype=dtype, enabled=precision != "fp32"),
+        ):
             return model(*batch)
 
     return Served(device=str(example.device), threads=threads, run=run)

@@ -1,13 +1,15 @@
-"""Does a file in small integers still answer like the network, and does an engine answer what the file means?
+"""Does a file in small integers still answer like the network, and does an engine answer what the
+file means?
 
-A file with Q/DQ nodes says where every value is rounded. An engine may compute it in another way: on a CPU without VNNI
-instructions, products of 8 bits are added in 16, which can overflow. Then it answers something else, at full speed and
-without a word. So the first answers of an INT8 engine are compared with the file run as it is written, which has no
-integer kernels and cannot overflow.
+A file with Q/DQ nodes says where every value is rounded. An engine may compute it in another way:
+on a CPU without VNNI instructions, products of 8 bits are added in 16, which can overflow. Then it
+answers something else, at full speed and without a word. So the first answers of an INT8 engine are
+compared with the file run as it is written, which has no integer kernels and cannot overflow.
 
-Unit    SQNR in dB: power of what varies in the right answers over the power of the difference; 6 dB is a factor of 2
-Limits  an engine rounds some sums in another order, which costs little: 25 dB and more were seen. After an overflow
-        it was below 5 dB
+Unit    SQNR in dB: power of what varies in the right answers over the power of the difference; 6 dB
+        is a factor of 2
+Limits  an engine rounds some sums in another order, which costs little: 25 dB and more were seen.
+        After an overflow it was below 5 dB
 """
 
 import re
@@ -40,8 +42,8 @@ class Fidelity:
     """The likeness of the answers of two models in one output.
 
     db       SQNR of what varies in it (`labkit.measure.variation`), infinite where nothing differs
-    same     share of the items whose largest value stands at the same place of the classes, 0 to 1; None where no
-             axis is known to hold classes, or where it is one class
+    same     share of the items whose largest value stands at the same place of the classes, 0 to 1;
+             None where no axis is known to hold classes, or where it is one class
     weakest  the `Channel` that lost most, None where there are no channels
     further  {name: `Fidelity`} of the outputs after the first
     """
@@ -67,10 +69,11 @@ class Fidelity:
 
 
 def between(right, answers, *, axis=None):
-    """Return the `Fidelity` of answers to the right ones: arrays (N, ...), or {name of an output: array} for both.
+    """Return the `Fidelity` of answers to the right ones: arrays (N, ...), or {name of an output:
+    array} for both.
 
-    axis  that holds the classes; None: 1 for (N, classes), and not known otherwise. Channels are judged on axis 1 and
-          on the last one, whatever the axis of the classes
+    axis  that holds the classes; None: 1 for (N, classes), and not known otherwise. Channels are
+          judged on axis 1 and on the last one, whatever the axis of the classes
     """
     if isinstance(right, dict):
         first_output, *further_outputs = right
@@ -96,12 +99,18 @@ def of_engine(served, path, inputs):
 
 
 def misfits(model: Any, engine: str) -> Iterator[str]:
-    """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in an engine here."""
+    """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in
+    an engine here.
+    """
     module = engines.get(engine)
-    if model is None or module.RUNS != "onnx" or hasattr(module, "NEEDS"):  # it runs no file; a GPU takes each
+    # it runs no file; a GPU takes each
+    if model is None or module.RUNS != "onnx" or hasattr(module, "NEEDS"):
         return
     if not devices.adds_int8() and _has_8_bit_weights(model):
-        yield "its weights have 8 bits, and this CPU has no VNNI: sums may overflow (--weight-bits 7 prevents it)"
+        yield (
+            "its weights have 8 bits, and this CPU has no VNNI: sums may overflow (--weight-bits "
+            "7 prevents it)"
+        )
     made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
     if made_for and made_for[1] != engine:
         yield f"it was made for {made_for[1]} (--recipe {engine} makes one for this engine)"
@@ -111,15 +120,22 @@ def misfits(model: Any, engine: str) -> Iterator[str]:
 
 
 def _has_8_bit_weights(model):
-    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and 64."""
+    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and
+    64.
+    """
     for tensor in model.graph.initializer:
-        if tensor.data_type == TensorProto.INT8 and np.abs(to_array(tensor).astype(int)).max(initial=0) > 64:
+        if (
+            tensor.data_type == TensorProto.INT8
+            and np.abs(to_array(tensor).astype(int)).max(initial=0) > 64
+        ):
             return True
     return False
 
 
 def depthwise(model: Any) -> str | None:
-    """Return why a network (a ModelProto) may be slower in INT8 on a CPU, depthwise convolutions, or None."""
+    """Return why a network (a ModelProto) may be slower in INT8 on a CPU, depthwise
+    convolutions, or None.
+    """
     convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
     grouped = sum(_groups_of(node) > 1 for node in convolutions)
     if not grouped or 8 * grouped < len(convolutions):
@@ -139,16 +155,24 @@ def _groups_of(convolution):
 
 
 def quantized(
-    src: str | Path, dst: str | Path, inputs: Any, *, axis: int | None = None, names: Iterable[str] | None = None
+    src: str | Path,
+    dst: str | Path,
+    inputs: Any,
+    *,
+    axis: int | None = None,
+    names: Iterable[str] | None = None,
 ) -> Iterator[tuple]:
-    """Compare a file in small numbers and its engines with `src`. Yields (name, `Fidelity` to it, another or a reason).
+    """Compare a file in small numbers and its engines with `src`. Yields (name, `Fidelity` to it,
+    another or a reason).
 
-    The first is the file as written, with None and the reason where ONNX Runtime has no kernels for it. Then comes each
-    engine for such files: with its `Fidelity` to the file, None where that was not compared; or None and the reason why
-    the engine does not run here. Of the file all outputs are compared; an engine serves the first.
+    The first is the file as written, with None and the reason where ONNX Runtime has no kernels for
+    it. Then comes each engine for such files: with its `Fidelity` to the file, None where that was
+    not compared; or None and the reason why the engine does not run here. Of the file all outputs
+    are compared; an engine serves the first.
 
     src     the ONNX file in fp32
-    inputs  (N, C, H, W) float32 that were not used to quantize; or a list of {input name: array}, one for each call
+    inputs  (N, C, H, W) float32 that were not used to quantize; or a list of {input name: array},
+            one for each call
     axis    as in `between`
     names   of engines; None: all for such files
     """
@@ -174,7 +198,11 @@ def quantized(
             served = engines.load(name, dst, calls[0][0][:1], precision=precision)
             outputs = np.concatenate([served(*call).cpu().numpy() for call in calls])
         except Exception as error:  # an engine may fail in any way: the others go on
-            yield name, None, error.what if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+            yield (
+                name,
+                None,
+                error.what if isinstance(error, LabError) else f"{type(error).__name__}: {error}",
+            )
         else:
             as_meant = meant and between(meant[first], outputs, axis=axis)
             yield name, between(right[first], outputs, axis=axis), as_meant
@@ -189,17 +217,21 @@ def _calls(inputs):
     return [(batch,) for batch in torch.from_numpy(inputs).split(32)]
 
 
-def quantized_apart(src: str | Path, dst: str | Path, inputs: Any, *, axis: int | None = None) -> list[tuple]:
+def quantized_apart(
+    src: str | Path, dst: str | Path, inputs: Any, *, axis: int | None = None
+) -> list[tuple]:
     """Do the work of `quantized` in a process of its own, and return its rows.
 
-    An engine that ends its process gets a row with the reason. Raises `ChildEnded` where the file as written does.
+    An engine that ends its process gets a row with the reason. Raises `ChildEnded` where the file
+    as written does.
     """
     paths = Path(src).resolve(), Path(dst).resolve()
     rows = partial(_rows, *paths, inputs, axis, sound_files=known_as_sound())
     try:
         return run_in_child(rows, SECONDS)
     except ChildEnded:
-        compared = run_in_child(partial(rows, ()), SECONDS)  # the file as written, then each engine by itself
+        # the file as written, then each engine by itself
+        compared = run_in_child(partial(rows, ()), SECONDS)
     for name in engines.names(runs="onnx", precision=export.precision_of(export.checked(dst))):
         try:
             compared += run_in_child(partial(rows, (name,)), SECONDS)[1:]
@@ -213,8 +245,11 @@ def _rows(src, dst, inputs, axis, names=None, *, sound_files):
     return list(quantized(src, dst, inputs, axis=axis, names=names))
 
 
-def require(fidelity: Any, path: str | Path, min_sqnr: float, *, rejected: str | Path | None = None) -> Path:
-    """Return the path of a file that reaches `min_sqnr`; a file that does not is renamed, with a LabError.
+def require(
+    fidelity: Any, path: str | Path, min_sqnr: float, *, rejected: str | Path | None = None
+) -> Path:
+    """Return the path of a file that reaches `min_sqnr`; a file that does not is renamed, with a
+    LabError.
 
     fidelity  the `Fidelity` of its answers; each channel of each output must reach the limit
     rejected  the new name; None: the file's own, with ".rejected" before its ending
@@ -226,8 +261,10 @@ def require(fidelity: Any, path: str | Path, min_sqnr: float, *, rejected: str |
     path.replace(rejected)
     raise LabError(
         "The quantized network does not answer like the original.",
-        expected=f"at least {min_sqnr:g} dB of what varies, in each output and each of its channels",
+        expected=f"at least {min_sqnr:g} dB of what varies, in each output and each "
+        "of its channels",
         found=f"{fidelity}; the file is kept as {rejected.name}",
-        fix="leave the layers in float that lose most: --keep auto finds them; try --method percentile, or --precision "
+        fix="leave the layers in float that lose most: --keep auto finds them; try --method "
+        "percentile, or --precision "
         "fp16. --min-sqnr sets what you accept",
     )

@@ -21,6 +21,11 @@ def check():
 
 
 def load(model, example, *, precision, threads):
-    """See `labkit.engines.load`. The first call of the result compiles; that takes from seconds to minutes."""
+    """See `labkit.engines.load`.
+
+    The first call of the result compiles; that takes from seconds to minutes.
+    """
     devices.require_compiler(example.device)
-    return eager.load(torch.compile(model, dynamic=False), example, precision=precision, threads=threads)
+    return eager.load(
+        torch.compile(model, dynamic=False), example, precision=precision, threads=threads
+    )

@@ -29,7 +29,10 @@ def check():
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`. It runs on the GPU where its GPU package is installed, else on the CPU."""
+    """See `labkit.engines.load`.
+
+    It runs on the GPU where its GPU package is installed, else on the CPU.
+    """
     # Open it; the first provider of the session is the one that really runs it.
     preferred = PROVIDERS.get(example.device.type)
     session = export.session(path, threads=threads, providers=[preferred, PROVIDERS["cpu"]])
@@ -49,27 +52,35 @@ def load(path, example, *, precision, threads):
         for tensor, (name, dtype, stored_as) in zip(batch, inputs, strict=True):
             bound = tensor.to(device, dtype).contiguous()
             tensors.append(bound)
-            binding.bind_input(name, device_type, device_index, stored_as, tuple(bound.shape), bound.data_ptr())
+            binding.bind_input(
+                name, device_type, device_index, stored_as, tuple(bound.shape), bound.data_ptr()
+            )
         binding.bind_output(first_output.name, device_type, device_index)
-        devices.synchronize(device)  # the session has a stream of its own: what it reads must be there
+        # the session has a stream of its own: what it reads must be there
+        devices.synchronize(device)
         session.run_with_iobinding(binding)
         return torch.from_dlpack(binding.get_outputs()[0])
 
     def run_whole(*batch):
         arrays = tuple(tensor.cpu().numpy() for tensor in batch)
         names = [node.name for node in session.get_outputs() if node.type in TYPES]
-        return dict(zip(names, map(torch.from_numpy, answers(session, arrays, outputs=names)), strict=True))
+        return dict(
+            zip(names, map(torch.from_numpy, answers(session, arrays, outputs=names)), strict=True)
+        )
 
     return Served(device=str(device), threads=threads, run=run, run_whole=run_whole)
 
 
 def _types_of(port, role):
-    """Return the (torch dtype, NumPy type) of an input or output; Unavailable where it is no tensor of numbers."""
+    """Return the (torch dtype, NumPy type) of an input or output; Unavailable where it is no
+    tensor of numbers.
+    """
     if port.type in TYPES:
         return TYPES[port.type]
     raise Unavailable(
         f"The {role} {port.name!r} is no tensor of numbers.",
         expected=", ".join(TYPES),
         found=port.type,
-        fix="export the model without the step that makes texts, sequences or maps (of scikit-learn: zipmap=False)",
+        fix="export the model without the step that makes texts, sequences or maps (of "
+        "scikit-learn: zipmap=False)",
     )

@@ -21,9 +21,11 @@ def check():
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`. It runs on the CPU. bf16 and fp16 are fp32 files computed in the small format.
+    """See `labkit.engines.load`. It runs on the CPU. bf16 and fp16 are fp32 files computed in the
+    small format.
 
-    Batches of the example's shape have a plan of their own: for a free shape, OpenVINO prepares every call anew.
+    Batches of the example's shape have a plan of their own: for a free shape, OpenVINO prepares
+    every call anew.
     """
     openvino = packages.imported("openvino")
     core = _only_core(openvino)
@@ -44,7 +46,11 @@ def load(path, example, *, precision, threads):
     model = core.read_model(path)
     compile_it = functools.partial(core.compile_model, device_name="CPU", config=settings)
     shape = openvino.PartialShape(example.shape)
-    if len(model.inputs) > 1 or not model.is_dynamic() or not model.inputs[0].partial_shape.compatible(shape):
+    if (
+        len(model.inputs) > 1
+        or not model.is_dynamic()
+        or not model.inputs[0].partial_shape.compatible(shape)
+    ):
         return _served(compile_it(model))
     fixed = model.clone()
     fixed.reshape(shape)
@@ -55,17 +61,20 @@ def load(path, example, *, precision, threads):
 def _only_core(openvino):
     """Return the one Core, which lives until the process ends.
 
-    Its CPU plugin gives the thread that makes it a new stack for signals. Let go in another thread (a garbage
-    collection is enough), the stack is unmapped but stays in use, and the next signal with a handler kills the process.
+    Its CPU plugin gives the thread that makes it a new stack for signals. Let go in another thread
+    (a garbage collection is enough), the stack is unmapped but stays in use, and the next signal
+    with a handler kills the process.
     """
     return openvino.Core()
 
 
 def _served(compiled, only=None, for_any_shape=None):
-    """Serve a compiled model. The threads that it says it uses are recorded, not those that it was told to use.
+    """Serve a compiled model. The threads that it says it uses are recorded, not those that it was
+    told to use.
 
     only           the one shape that it takes, if it takes one only
-    for_any_shape  function that then compiles the model for batches of other shapes, when the first of them comes
+    for_any_shape  function that then compiles the model for batches of other shapes, when the first
+                   of them comes
     """
     names = [port.any_name for port in compiled.inputs]
     request_of_shape = compiled.create_infer_request()

@@ -1,4 +1,6 @@
-"""The result of loading a model into an engine: ready to answer, with the device and threads that it really uses."""
+"""The result of loading a model into an engine: ready to answer, with the device and threads
+that it really uses.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +16,12 @@ class Served:
     """A model ready to serve: call it with a batch, get float32 outputs on the batch's device.
 
     engine, precision  its name and one of `engines.PRECISIONS`; `engines.load` fills them in
-    device     where it really runs, such as "cpu" or "cuda:0": it may differ from where the batch lies
+    device     where it really runs, such as "cpu" or "cuda:0": it may differ from where the batch
+               lies
     threads    CPU threads it may use
     run        (tensors of a call) -> the first output as a tensor
-    run_whole  (tensors of a call) -> {name: tensor} of all outputs that are tensors; None: the engine gives the first
+    run_whole  (tensors of a call) -> {name: tensor} of all outputs that are tensors; None: the
+               engine gives the first
     """
 
     engine: str = ""
@@ -28,7 +32,8 @@ class Served:
     run_whole: Callable | None = field(default=None, repr=False)
 
     def __call__(self, *batch):
-        """Run the model on (N, ...) tensors, one for each of its inputs in order. Returns (N, ...) float32.
+        """Run the model on (N, ...) tensors, one for each of its inputs in order. Returns (N, ...)
+        float32.
 
         Raises  LabError when the model does not take them, or fails
         """

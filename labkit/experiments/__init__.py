@@ -1,11 +1,13 @@
-"""Experiments that take longer than a lesson. One experiment, one file: convnext-training is `convnext_training.py`.
+"""Experiments that take longer than a lesson. One experiment, one file: convnext-training is
+`convnext_training.py`.
 
 Its docstring says what it measures, how long that takes and what `quick` leaves out. It holds
 
 MINUTES         how long it takes where nobody says otherwise
 measure(scale)  yields rows of the ledger (Training, Latency, ...), each as soon as it is measured
 
-The command line, the tests and `labkit experiment --list` find it by itself, in the order of the names.
+The command line, the tests and `labkit experiment --list` find it by itself, in the order of the
+names.
 """
 
 import importlib
@@ -58,7 +60,9 @@ def summary(name: str) -> str:
     return (get(name).__doc__ or "").partition("\n")[0]
 
 
-def run(name: str, *, quick: bool = False, minutes: float | None = None, seed: int = 0) -> Iterator[Any]:
+def run(
+    name: str, *, quick: bool = False, minutes: float | None = None, seed: int = 0
+) -> Iterator[Any]:
     """Make the rows of an experiment under a run of its own, and yield each when the ledger has it.
 
     quick    see `Scale`; the run then has the profile quick, else lab

@@ -1,4 +1,6 @@
-"""What the experiments on latency share: a row for each batch, with a time or with the reason why it has none."""
+"""What the experiments on latency share: a row for each batch, with a time or with the reason
+why it has none.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -31,10 +33,12 @@ def timed_batches(
     engine      one of `engines.names()`
     inputs      the batches, (N, ...) tensors, the smallest first
     precision   as in `engines.load`
-    seconds     for each batch. One whose calls take too long has a reason in place of a time, and so have larger ones
+    seconds     for each batch. One whose calls take too long has a reason in place of a time, and
+                so have larger ones
     row_fields  fields of the rows: name, network, device
     """
-    torch.compiler.reset()  # beyond eight shapes of one module torch would run it eagerly, without a word
+    # beyond eight shapes of one module torch would run it eagerly, without a word
+    torch.compiler.reset()
     try:
         served = engines.load(engine, model, inputs[0], precision=precision)
     except LabError as error:
@@ -58,7 +62,10 @@ def _timed(served: Served, x, seconds, row_fields):
         served(x)  # the first call of a shape may compile
         one_call = _seconds_of_a_call(served, x)
         if CALLS * one_call > seconds:
-            reason = f"one call with batch {len(x)} takes {one_call:.3g} s, too long for {CALLS} in {seconds:.3g} s"
+            reason = (
+                f"one call with batch {len(x)} takes {one_call:.3g} s, too long for {CALLS} in "
+                f"{seconds:.3g} s"
+            )
             return _without_time(x, row_fields, reason)
         row = latency(lambda: served(x), device=x.device, batch=len(x), plan=Plan(seconds=seconds))
     except Exception as error:

@@ -1,12 +1,15 @@
-"""The accuracy of each activation, trained plainly and compiled, and of GELU's approximations, with several seeds.
+"""The accuracy of each activation, trained plainly and compiled, and of GELU's approximations, with
+several seeds.
 
-A ConvNeXt of one block (48 channels, patches of 7 x 7 pixels) learns 10,000 small pictures of clothes for five epochs.
-A row for each way to train it and each seed. Seeds are shared: the same first weights and the same order of images.
+A ConvNeXt of one block (48 channels, patches of 7 x 7 pixels) learns 10,000 small pictures of
+clothes for five epochs. A row for each way to train it and each seed. Seeds are shared: the same
+first weights and the same order of images.
 
-A quarter of an hour on one core; it takes as long as it takes, whatever `--minutes` says. `quick`: 640 images, one
-epoch, one seed, ReLU and FastSwish.
+A quarter of an hour on one core; it takes as long as it takes, whatever `--minutes` says. `quick`:
+640 images, one epoch, one seed, ReLU and FastSwish.
 
-Source  the accuracies of the published table "activations" of `labkit.ledger.published`, one training each
+Source  the accuracies of the published table "activations" of `labkit.ledger.published`, one
+        training each
 """
 
 import time
@@ -58,7 +61,12 @@ def measure(scale):
     test = load("fashion-mnist", "test", limit=500 if scale.quick else None)
     for name, compiled in _plan(scale):
         for seed in range(1 if scale.quick else 6):
-            settings = {"epochs": 1 if scale.quick else 5, "seed": seed, "compiled": compiled, "device": scale.device}
+            settings = {
+                "epochs": 1 if scale.quick else 5,
+                "seed": seed,
+                "compiled": compiled,
+                "device": scale.device,
+            }
             yield _row(name, train, test, settings)
 
 
@@ -93,15 +101,20 @@ def trained(name, data, *, epochs, seed, compiled, device):
     """Train the network with an activation; returns the network, not compiled, in eval mode."""
     if compiled:
         devices.require_compiler(device)
-        torch.compiler.reset()  # beyond eight networks of one class torch would run it eagerly, without a word
+        # beyond eight networks of one class torch would run it eagerly, without a word
+        torch.compiler.reset()
     torch.manual_seed(seed)
-    network = convnext((48,), (1,), channels=1, classes=10, stem=7, activation=ACTIVATIONS[name]).to(device)
+    network = convnext(
+        (48,), (1,), channels=1, classes=10, stem=7, activation=ACTIVATIONS[name]
+    ).to(device)
     forward = torch.compile(network, dynamic=False) if compiled else network
     optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE)
     steps = epochs * (len(data) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
     for epoch in range(epochs):
-        for images, labels in data.batches(BATCH, device=device, seed=1000 * seed + epoch, drop_last=True):
+        for images, labels in data.batches(
+            BATCH, device=device, seed=1000 * seed + epoch, drop_last=True
+        ):
             optimizer.zero_grad()
             F.cross_entropy(forward(images), labels).backward()
             optimizer.step()

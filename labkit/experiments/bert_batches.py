@@ -1,11 +1,14 @@
-"""How the speed of a BERT-base depends on engine, precision and batch: PyTorch, compiled, ONNX Runtime, batch 1 to 256.
+"""How the speed of a BERT-base depends on engine, precision and batch: PyTorch, compiled, ONNX
+Runtime, batch 1 to 256.
 
-An encoder of BERT-base's size (12 layers, width 768, 12 heads, a vocabulary of 30,522, random weights: they change no
-time) reads sequences of up to 128 tokens, in eager PyTorch, torch.compile and ONNX Runtime, each in fp32 and fp16.
-On a CPU fp16 is emulated or missing: such a row is slow, or has a reason and no time.
+An encoder of BERT-base's size (12 layers, width 768, 12 heads, a vocabulary of 30,522, random
+weights: they change no time) reads sequences of up to 128 tokens, in eager PyTorch, torch.compile
+and ONNX Runtime, each in fp32 and fp16. On a CPU fp16 is emulated or missing: such a row is slow,
+or has a reason and no time.
 
-By default sixty minutes of timing. A batch whose calls take too long for its share has a reason, and so have the larger
-ones: `--minutes 240` gives each more. `quick`: encoder-small with 16 tokens, fp32 only, batch 1 and 4.
+By default sixty minutes of timing. A batch whose calls take too long for its share has a reason,
+and so have the larger ones: `--minutes 240` gives each more. `quick`: encoder-small with 16 tokens,
+fp32 only, batch 1 and 4.
 
 Source  the published table "transformer-inference" of `labkit.ledger.published`
 """
@@ -38,7 +41,9 @@ def measure(scale):
         batches = BATCHES
     model = model.to(scale.device).eval()
     generator = torch.Generator().manual_seed(0)
-    inputs = [random_tokens(batch, length, generator=generator).to(scale.device) for batch in batches]
+    inputs = [
+        random_tokens(batch, length, generator=generator).to(scale.device) for batch in batches
+    ]
     seconds = scale.seconds / (len(ENGINES) * len(precisions) * len(batches))
 
     # The time is shared equally by all settings.
@@ -49,4 +54,6 @@ def measure(scale):
                 "network": network,
                 "device": str(scale.device),
             }
-            yield from timed_batches(engine, model, inputs, precision=precision, seconds=seconds, row_fields=row_fields)
+            yield from timed_batches(
+                engine, model, inputs, precision=precision, seconds=seconds, row_fields=row_fields
+            )

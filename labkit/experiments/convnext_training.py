@@ -1,15 +1,17 @@
-"""An epoch of a ConvNeXt on Tiny-ImageNet, trained in four ways: as it is, with torch.compile, with AMP, with both.
+"""An epoch of a ConvNeXt on Tiny-ImageNet, trained in four ways: as it is, with torch.compile, with
+AMP, with both.
 
-The published ConvNeXt (18 million weights) takes training steps at batch 128, at 64 x 64 pixels and, as published, at
-224 x 224. The four variants take each batch in turn, so that other work on the machine meets all of them. Steps are
-timed, not whole epochs: an epoch of 100,000 images is 781 times the median step, without the first two of each variant,
-which compile. Accuracy takes whole epochs: `benchmarks/training.py --only tiny` trains them. AMP computes in bfloat16.
+The published ConvNeXt (18 million weights) takes training steps at batch 128, at 64 x 64 pixels
+and, as published, at 224 x 224. The four variants take each batch in turn, so that other work on
+the machine meets all of them. Steps are timed, not whole epochs: an epoch of 100,000 images is 781
+times the median step, without the first two of each variant, which compile. Accuracy takes whole
+epochs: `benchmarks/training.py --only tiny` trains them. AMP computes in bfloat16.
 
-Images are those of Tiny-ImageNet where `labkit data get tiny-imagenet` has brought them here, else random ones of their
-shape; the row says which.
+Images are those of Tiny-ImageNet where `labkit data get tiny-imagenet` has brought them here, else
+random ones of their shape; the row says which.
 
-By default twenty minutes, and five steps of each variant at least: a CPU without instructions for bfloat16 computes
-AMP so slowly that they take longer. `quick`: convnext-mini at 32 x 32, batch 16.
+By default twenty minutes, and five steps of each variant at least: a CPU without instructions for
+bfloat16 computes AMP so slowly that they take longer. `quick`: convnext-mini at 32 x 32, batch 16.
 
 Source  the published table "compile-amp" of `labkit.ledger.published`
 """
@@ -37,7 +39,8 @@ VARIANTS = {  # {name: arguments of `training_arm`}
 }
 IMAGES = 100_000  # of Tiny-ImageNet
 CLASSES = 200
-STUDIES = {64: "convnext-training-64", 224: "compile-amp"}  # {pixels: study}; the published table has 224
+# {pixels: study}; the published table has 224
+STUDIES = {64: "convnext-training-64", 224: "compile-amp"}
 WARM_UP_STEPS = 2  # of each variant: they compile, and are not counted
 MIN_STEPS = 3  # of each variant that are counted
 
@@ -79,7 +82,9 @@ def measure(scale):
                 variants.append(variant)
 
         # The others take their steps in turn.
-        seconds = seconds_of_steps(model, batches, variants=variants, seconds=scale.seconds / len(sizes))
+        seconds = seconds_of_steps(
+            model, batches, variants=variants, seconds=scale.seconds / len(sizes)
+        )
         for variant, step_seconds in seconds.items():
             yield _row(variant, step_seconds, dataset=dataset, row_fields=row_fields)
 
@@ -113,7 +118,8 @@ def _batches(batch, pixels, device):
 def _lacks_memory(model, x):
     """Return why four copies of a network cannot be trained on a batch here, or None.
 
-    What backward needs is measured on two images; each variant also holds weights, gradients and two moments of AdamW.
+    What backward needs is measured on two images; each variant also holds weights, gradients and
+    two moments of AdamW.
     """
     activations = saved_for_backward(model, x[:2]) / 2 * len(x)
     weights = 4 * sum(weight.numel() for weight in model.parameters())
@@ -121,7 +127,10 @@ def _lacks_memory(model, x):
     free = devices.free_bytes(x.device)
     if needed <= free:
         return None
-    return f"training takes about {needed / 2**30:.1f} GiB at batch {len(x)}, and {free / 2**30:.1f} GiB are free"
+    return (
+        f"training takes about {needed / 2**30:.1f} GiB at batch {len(x)}, and {free / 2**30:.1f} "
+        "GiB are free"
+    )
 
 
 def lacks_compiler(device: torch.device) -> str | None:
@@ -134,7 +143,9 @@ def lacks_compiler(device: torch.device) -> str | None:
 
 
 def seconds_of_steps(model, batches, *, variants, seconds):
-    """Return {variant: [seconds of each counted step]}; the variants take each batch in turn until the time is over."""
+    """Return {variant: [seconds of each counted step]}; the variants take each batch in turn
+    until the time is over.
+    """
     # The first steps of a variant compile.
     train_steps = {}
     for variant in variants:
@@ -156,7 +167,9 @@ def seconds_of_steps(model, batches, *, variants, seconds):
 
 
 def order_of_turn(variants, turn):
-    """Return the variants in their order in one turn: the first of one turn is the last of the next."""
+    """Return the variants in their order in one turn: the first of one turn is the last of the
+    next.
+    """
     first = turn % len(variants)
     return variants[first:] + variants[:first]
 
@@ -172,7 +185,8 @@ def timed_step(train_step, x, y):
 def training_arm(network, steps=None, *, compiled=False, amp=False):
     """Return (a copy of the network, function (images, labels) that trains the copy on a batch).
 
-    steps     of the whole training, for a one-cycle schedule; None: the learning rate stays as it is
+    steps     of the whole training, for a one-cycle schedule; None: the learning rate stays as it
+              is
     compiled  train a network compiled by torch.compile
     amp       compute in bfloat16
     """

@@ -1,13 +1,15 @@
-"""Batches of 16,384 and 32,768 against 64: SGD, LARS, and plain SGD with a schedule that rises, stays and falls.
+"""Batches of 16,384 and 32,768 against 64: SGD, LARS, and plain SGD with a schedule that rises,
+stays and falls.
 
-The small network of the lesson on large batches learns 32,768 images of 14 x 14 pixels for 8 epochs: with a batch of
-32,768 that is 8 steps. A row for each setting, its accuracy the mean of four seeds. Learning rates as in the lesson:
-SGD 1/4 and 1, LARS 0.2.
+The small network of the lesson on large batches learns 32,768 images of 14 x 14 pixels for 8
+epochs: with a batch of 32,768 that is 8 steps. A row for each setting, its accuracy the mean of
+four seeds. Learning rates as in the lesson: SGD 1/4 and 1, LARS 0.2.
 
-About two minutes on one core; it takes as long as it takes, whatever `--minutes` says. `quick`: 4,096 images, batches
-of 2,048 and 4,096, one seed.
+About two minutes on one core; it takes as long as it takes, whatever `--minutes` says. `quick`:
+4,096 images, batches of 2,048 and 4,096, one seed.
 
-Source  the sizes: You et al. 2017, arXiv:1708.03888 and arXiv:1709.05011; the published table "exascale-batches"
+Source  the sizes: You et al. 2017, arXiv:1708.03888 and arXiv:1709.05011; the published table
+        "exascale-batches"
 """
 
 import math
@@ -49,7 +51,9 @@ def measure(scale):
     seeds = (100,) if scale.quick else (100, 101, 102, 103)
     for setting, batch in _plan(len(images)):
         start = time.perf_counter()
-        accuracies = [_train((images, labels), test, setting, batch=batch, seed=seed) for seed in seeds]
+        accuracies = [
+            _train((images, labels), test, setting, batch=batch, seed=seed) for seed in seeds
+        ]
         yield Training(
             study=STUDY,
             variant=f"{setting.name}, batch {batch:,}",
@@ -68,7 +72,9 @@ def _count(scale):
 
 
 def _images_and_labels(split, scale, count=None):
-    """Return (images, labels) of a split, or of its first `count` images, on the device of the experiment."""
+    """Return (images, labels) of a split, or of its first `count` images, on the device of the
+    experiment.
+    """
     images, labels = small_images("fashion-mnist", split, count)
     return images.to(scale.device), labels.to(scale.device)
 
@@ -89,7 +95,9 @@ def _plan(count):
 
 
 def lars(params, lr):
-    """Return LARS as the lesson writes it: no momentum, and the trust coefficient stands in the learning rate."""
+    """Return LARS as the lesson writes it: no momentum, and the trust coefficient stands in the
+    learning rate.
+    """
     named_weights = [(str(number), weight) for number, weight in enumerate(params)]
     return LARS(without_vectors(named_weights), lr, momentum=0.0, trust=1.0)
 
@@ -100,7 +108,9 @@ def cosine(step, steps):
 
 
 def rise_stay_fall(step, steps):
-    """Return a factor that rises for a tenth of the steps, stays until half of them, and falls to 0."""
+    """Return a factor that rises for a tenth of the steps, stays until half of them, and falls
+    to 0.
+    """
     progress = step / steps
     if progress < 0.1:
         return (step + 1) / (0.1 * steps + 1)

@@ -1,12 +1,15 @@
 """What torch.compile gains in training: a ResNet-50 beside the published ConvNeXt.
 
-Both train on random images of Tiny-ImageNet's shape (they change no time) in fp32, plain and compiled, in turn. A row
-for each network and form of training, at 64 x 64 pixels and batch 16, and on a GPU at 224 x 224 and batch 128, as
-published. Steps are timed, not whole epochs: an epoch of 100,000 images is so many times the median step.
+Both train on random images of Tiny-ImageNet's shape (they change no time) in fp32, plain and
+compiled, in turn. A row for each network and form of training, at 64 x 64 pixels and batch 16, and
+on a GPU at 224 x 224 and batch 128, as published. Steps are timed, not whole epochs: an epoch of
+100,000 images is so many times the median step.
 
-By default four minutes; on two cores the compilations take five more. `quick`: convnext-mini and a ResNet-18.
+By default four minutes; on two cores the compilations take five more. `quick`: convnext-mini and a
+ResNet-18.
 
-Source  a sentence of the README of the published table "compile-amp": a ResNet-50 gained more from compiling
+Source  a sentence of the README of the published table "compile-amp": a ResNet-50 gained more from
+        compiling
 """
 
 from functools import partial
@@ -43,7 +46,9 @@ def measure(scale):
                     yield Training(variant=_variant(network, form, pixels), reason=reason, **fields)
             else:
                 seconds = scale.seconds / len(networks) / len(sizes)
-                yield from _trainings(network, pixels, batch, seconds=seconds, fields=fields, device=scale.device)
+                yield from _trainings(
+                    network, pixels, batch, seconds=seconds, fields=fields, device=scale.device
+                )
 
 
 def _variant(network, form, pixels):
@@ -70,7 +75,12 @@ def _trainings(network, pixels, batch, *, seconds, fields, device):
     times = in_turn(steps, seconds=seconds, device=device)
     count = IMAGES // batch
     for column, form in enumerate(FORMS):
-        dataset = f"{fields['dataset']}; an epoch of {count} steps from {len(times.seconds)} rounds that were timed"
+        dataset = (
+            f"{fields['dataset']}; an epoch of {count} steps from {len(times.seconds)} rounds "
+            "that were timed"
+        )
         total = count * float(np.median(times.seconds[:, column]))
         variant = _variant(network, form, pixels)
-        yield Training(variant=variant, images=count * batch, total_s=total, **fields | {"dataset": dataset})
+        yield Training(
+            variant=variant, images=count * batch, total_s=total, **fields | {"dataset": dataset}
+        )

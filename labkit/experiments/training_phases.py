@@ -1,12 +1,15 @@
-"""ResNet-50 on images of CIFAR-100's shape: seconds of data, forward, backward and optimizer, one change at a time.
+"""ResNet-50 on images of CIFAR-100's shape: seconds of data, forward, backward and optimizer, one
+change at a time.
 
-A row for each line of the published table (pinned memory, cuDNN autotuner, TorchScript, all of them), and one more for
-what the table lacks: the same Adam as a fused kernel. Steps of batch 64 at 32 x 32 pixels are timed, the variants in
-turn; twenty epochs of 50,000 images are 15,620 times the median step. The clock waits for the device between the
-phases. On a CPU with one thread it is the thread's own clock, which stands still while another program has the core.
+A row for each line of the published table (pinned memory, cuDNN autotuner, TorchScript, all of
+them), and one more for what the table lacks: the same Adam as a fused kernel. Steps of batch 64 at
+32 x 32 pixels are timed, the variants in turn; twenty epochs of 50,000 images are 15,620 times the
+median step. The clock waits for the device between the phases. On a CPU with one thread it is the
+thread's own clock, which stands still while another program has the core.
 
-Images are those of CIFAR-100 where `labkit data get cifar100` has brought them here, else random ones of their shape;
-weights are random: neither changes a time. What needs a GPU is a row with a reason where there is none.
+Images are those of CIFAR-100 where `labkit data get cifar100` has brought them here, else random
+ones of their shape; weights are random: neither changes a time. What needs a GPU is a row with a
+reason where there is none.
 
 By default five minutes. `quick`: a ResNet-18, batch 8.
 
@@ -47,7 +50,9 @@ FIRST, FEWEST = 3, 3  # steps of a variant that warm up; steps that count, at le
 
 
 class Pictures(Dataset):
-    """(image as floats, label) of bytes that are made ready one by one; a number beyond the last begins anew."""
+    """(image as floats, label) of bytes that are made ready one by one; a number beyond the last
+    begins anew.
+    """
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -71,14 +76,22 @@ class Trainer:
         fused = True if "fused" in switches else None  # None: torch's own choice, a loop on a CPU
         self.optimizer = torch.optim.Adam(network.parameters(), 1e-3, fused=fused)
         self.network = scripted(network) if "script" in switches else network
-        self.autotuner, self.pinned, self.device = "autotuner" in switches, "pinned" in switches, device
+        self.autotuner, self.pinned, self.device = (
+            "autotuner" in switches,
+            "pinned" in switches,
+            device,
+        )
         self.batches = iter(DataLoader(pictures, batch, pin_memory=self.pinned))
 
     def step(self):
-        """Train one step: (4,) seconds of data, forward, backward and optimizer, the device idle after each."""
+        """Train one step: (4,) seconds of data, forward, backward and optimizer, the device idle
+        after each.
+        """
         torch.backends.cudnn.benchmark = self.autotuner
         marks = [_idle_at(self.device)]
-        images, labels = (tensor.to(self.device, non_blocking=self.pinned) for tensor in next(self.batches))
+        images, labels = (
+            tensor.to(self.device, non_blocking=self.pinned) for tensor in next(self.batches)
+        )
         marks.append(_idle_at(self.device))
         loss = cross_entropy(self.network(images), labels)
         marks.append(_idle_at(self.device))
@@ -93,7 +106,11 @@ class Trainer:
 def measure(scale):
     """Yield a `Training` for each variant."""
     name, batch = ("resnet18", 8) if scale.quick else ("resnet50", 64)
-    network = getattr(torchvision.models, name)(weights=None, num_classes=CLASSES).to(scale.device).train()
+    network = (
+        getattr(torchvision.models, name)(weights=None, num_classes=CLASSES)
+        .to(scale.device)
+        .train()
+    )
     pictures, dataset = _pictures()
     fields = {"study": STUDY, "model": name, "network": name, "batch": batch, "dataset": dataset}
     fields |= {"device": str(scale.device), "threads": devices.threads()}
@@ -101,7 +118,9 @@ def measure(scale):
     for variant, switches in VARIANTS.items():
         try:
             _require_gpu(switches, scale.device)
-            trainers[variant] = Trainer(network, pictures, switches, batch=batch, device=scale.device)
+            trainers[variant] = Trainer(
+                network, pictures, switches, batch=batch, device=scale.device
+            )
         except LabError as error:
             yield Training(variant=variant, reason=error.what, **fields)
     steps = _in_turn(trainers, scale.seconds)
@@ -130,7 +149,9 @@ def _require_gpu(switches, device):
 
 
 def _in_turn(trainers, seconds):
-    """{variant: (steps, 4) seconds}: in each turn one step of every variant, in random order, while there is time."""
+    """{variant: (steps, 4) seconds}: in each turn one step of every variant, in random order,
+    while there is time.
+    """
     rng = np.random.default_rng(0)
     seconds_of_steps = {variant: [] for variant in trainers}
     for _ in range(FIRST):
@@ -147,8 +168,17 @@ def _in_turn(trainers, seconds):
 def _row(variant, seconds, fields):
     """The twenty epochs that follow from some steps, as a `Training`."""
     steps = EPOCHS * (IMAGES // fields["batch"])
-    phases = dict(zip(("data_s", "forward_s", "backward_s", "optimizer_s"), np.median(seconds, axis=0), strict=True))
-    how = f"{fields['dataset']}; {EPOCHS} epochs of {IMAGES:,} images from {len(seconds)} steps that were timed"
+    phases = dict(
+        zip(
+            ("data_s", "forward_s", "backward_s", "optimizer_s"),
+            np.median(seconds, axis=0),
+            strict=True,
+        )
+    )
+    how = (
+        f"{fields['dataset']}; {EPOCHS} epochs of {IMAGES:,} images from {len(seconds)} steps "
+        "that were timed"
+    )
     return Training(
         variant=variant,
         images=steps * fields["batch"],

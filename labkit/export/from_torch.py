@@ -15,10 +15,12 @@ from labkit.export.write import write_checked
 if TYPE_CHECKING:
     from torch import nn
 
-# The first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's `Attention`.
+# The first with Gelu as one operator; every engine of the course reads it, and 23 would make BERT's
+# `Attention`.
 OPSET = 20
 NO_GRAPH = (
-    "change that line of the network: no branch on values, no operator outside of ONNX; of a detector export the part "
+    "change that line of the network: no branch on values, no operator outside of ONNX; of a "
+    "detector export the part "
     "that ends before boxes are chosen"
 )
 NO_BRANCH = "let the model's code not depend on it: no branch on len(x), no x.view(64, -1)"
@@ -33,21 +35,26 @@ def to_onnx(
     notes: dict | None = None,
     **settings: Any,
 ) -> Path:
-    """Write a torch module as an ONNX file, in eval mode, with a batch of any size. Returns the path.
+    """Write a torch module as an ONNX file, in eval mode, with a batch of any size. Returns the
+    path.
 
     model     a torch module; it is not changed
-    example   (N, C, H, W) floats, the input is then called "input"; or (N, T) int64, called "tokens"; or a tuple of
-              tensors for a module of several inputs, which keep the names they have in its forward
-    dynamic_shapes  sides that vary beside the batch, {side: its largest length}: {1: 512} for sequences of 2 to 512,
-              {2: 512, 3: 512} for images up to that. Or what torch.onnx.export calls so: a tuple of {side: Dim}, one
-              for each input, with the batch where it is; the examples must then be 2 or longer there
+    example   (N, C, H, W) floats, the input is then called "input"; or (N, T) int64, called
+              "tokens"; or a tuple of tensors for a module of several inputs, which keep the names
+              they have in its forward
+    dynamic_shapes  sides that vary beside the batch, {side: its largest length}: {1: 512} for
+                    sequences of 2 to 512,
+              {2: 512, 3: 512} for images up to that. Or what torch.onnx.export calls so: a tuple of
+              {side: Dim}, one for each input, with the batch where it is; the examples must then be
+              2 or longer there
     notes     {key: text} for the file's metadata
-    settings  of torch.onnx.export: opset_version (`OPSET`); optimize=False keeps the graph as it was traced, without
-              constants folded and batch norm fused; external_data=True puts the weights into a second file, PATH.data,
-              as is always done for more than 2 GB
-    Raises    LabError: a network that does not take the example, or that torch.onnx.export cannot write; a graph that
-              is right for some batches only, or a file that cannot be opened
-    Source    torch.onnx.export(dynamo=True): the module is traced by torch.export, each operator translated
+    settings  of torch.onnx.export: opset_version (`OPSET`); optimize=False keeps the graph as it
+              was traced, without constants folded and batch norm fused; external_data=True puts the
+              weights into a second file, PATH.data, as is always done for more than 2 GB
+    Raises    LabError: a network that does not take the example, or that torch.onnx.export cannot
+              write; a graph that is right for some batches only, or a file that cannot be opened
+    Source    torch.onnx.export(dynamo=True): the module is traced by torch.export, each operator
+              translated
     """
     import torch
 
@@ -77,7 +84,8 @@ def to_onnx(
                 verbose=False,
                 **defaults | settings,
             )
-        except Exception as error:  # tracing runs the network's own code, and the exporter has many kinds of errors
+        # tracing runs the network's own code, and the exporter has many kinds of errors
+        except Exception as error:
             _require_taken(network, examples)
             raise LabError(
                 f"torch.onnx.export cannot write {type(model).__name__} as a graph.",
@@ -93,7 +101,9 @@ def to_onnx(
 
 @contextmanager
 def _quiet():
-    """Keep back what torch warns and prints meanwhile: the exporter's words about itself, and whole graphs."""
+    """Keep back what torch warns and prints meanwhile: the exporter's words about itself, and
+    whole graphs.
+    """
     unread = io.StringIO()
     with warnings.catch_warnings(), redirect_stdout(unread), redirect_stderr(unread):
         warnings.simplefilter("ignore")
@@ -106,19 +116,24 @@ def _copy_of(model):
 
     try:
         network = copy.deepcopy(model)
-    except RuntimeError as error:  # torch.nn.utils.weight_norm keeps the product of its parts as an attribute
+    # torch.nn.utils.weight_norm keeps the product of its parts as an attribute
+    except RuntimeError as error:
         raise LabError(
             f"{type(model).__name__} cannot be copied.",
             expected="parameters and buffers, and no tensors that were computed from them",
             found=_last_reason(error),
-            fix="torch.nn.utils.parametrizations.weight_norm in place of torch.nn.utils.weight_norm",
+            fix="torch.nn.utils.parametrizations.weight_norm in place of "
+            "torch.nn.utils.weight_norm",
         ) from error
-    # Weights laid out as NHWC would make the exporter write its pooling as a search by computed places.
+    # Weights laid out as NHWC would make the exporter write its pooling as a search by computed
+    # places.
     return network.cpu().eval().to(memory_format=torch.contiguous_format)
 
 
 def _require_taken(network, examples):
-    """Raise a LabError where a network does not take the example: then it is not the exporter that fails."""
+    """Raise a LabError where a network does not take the example: then it is not the exporter
+    that fails.
+    """
     import torch
 
     try:
@@ -130,12 +145,15 @@ def _require_taken(network, examples):
             f"{type(network).__name__} does not take the example.",
             expected="what its forward takes",
             found=f"{_in_one_line(error)}, for {shapes}",
-            fix="pictures of another size: --size; what is no picture: --inputs FILE.npz, an array for each input",
+            fix="pictures of another size: --size; what is no picture: --inputs FILE.npz, an "
+            "array for each input",
         ) from error
 
 
 def _last_reason(error):
-    """Return in one line the exception that an error began with: those around it repeat it at length."""
+    """Return in one line the exception that an error began with: those around it repeat it at
+    length.
+    """
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__
     return _in_one_line(error)
@@ -166,7 +184,9 @@ def _with_open_sides(examples, dynamic_shapes):
 
 
 def _as_in_forward(shapes, network):
-    """Return the {side: Dim} of each input as torch.export wants them: those of `*inputs` in a tuple of their own."""
+    """Return the {side: Dim} of each input as torch.export wants them: those of `*inputs` in a
+    tuple of their own.
+    """
     kinds = [parameter.kind for parameter in inspect.signature(network.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
         return shapes
@@ -175,7 +195,9 @@ def _as_in_forward(shapes, network):
 
 
 def _rename_weights_called_like_ends(graph):
-    """Give another name to weights that are called like an input or an output: the file would not be valid."""
+    """Give another name to weights that are called like an input or an output: the file would
+    not be valid.
+    """
     ends = {value.name for value in (*graph.inputs, *graph.outputs)}
     names = {*graph.initializers, *ends, *(value.name for node in graph for value in node.outputs)}
     for weights in [graph.initializers[name] for name in ends & set(graph.initializers)]:
@@ -193,11 +215,13 @@ def _rename_weights_called_like_ends(graph):
 def _leave_out_exact_constants_only():
     """Let the exporter leave out x + 0 and x * 1 only where the constant is 0 or 1.
 
-    It takes 1e-8 for 0 and 1.00001 for 1. Without the epsilon of x / (sum + 1e-8), zeros become NaN.
+    It takes 1e-8 for 0 and 1.00001 for 1. Without the epsilon of x / (sum + 1e-8), zeros become
+    NaN.
     """
     from onnxscript import rewriter
 
-    for rule in rewriter._DEFAULT_REWRITE_RULES:  # private, there is no public way: a test looks whether it still works
+    # private, there is no public way: a test looks whether it still works
+    for rule in rewriter._DEFAULT_REWRITE_RULES:
         for node in getattr(rule, "_target_pattern", ()):
             for constant in node.inputs:
                 if hasattr(constant, "_abs_tol"):
@@ -206,10 +230,11 @@ def _leave_out_exact_constants_only():
 
 
 def _require_open(program, shapes):
-    """Raise a LabError when a side that should vary is frozen, or the graph is right for some batches only.
+    """Raise a LabError when a side that should vary is frozen, or the graph is right for some
+    batches only.
 
-    The exporter freezes a side that it cannot keep open without a word. Of code that branches on the batch the graph
-    holds one branch, and does not say for which sizes.
+    The exporter freezes a side that it cannot keep open without a word. Of code that branches on
+    the batch the graph holds one branch, and does not say for which sizes.
     """
     exported = program.exported_program
     names = exported.graph_signature.user_inputs
@@ -224,7 +249,8 @@ def _require_open(program, shapes):
                     fix=NO_BRANCH,
                 )
         sizes = 0 in sides and exported.range_constraints.get(node.meta["val"].shape[0].node.expr)
-        # torch.export looks at 0 and 1 apart from the others: where nothing branches, a side begins at 2 or before
+        # torch.export looks at 0 and 1 apart from the others: where nothing branches, a side begins
+        # at 2 or before
         if sizes and (sizes.lower > 2 or sizes.upper < 1e6):
             raise LabError(
                 "The exported graph is right for some batches only.",

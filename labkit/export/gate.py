@@ -1,8 +1,9 @@
-"""The gate for ONNX files from anywhere: a process apart opens the file first, checks it, and runs it once.
+"""The gate for ONNX files from anywhere: a process apart opens the file first, checks it, and runs
+it once.
 
-Whatever a file does to its reader (fills the memory, runs without end, crashes a library), it does it there; the
-checks themselves stand in `inspection`. What a gate cannot know is whether the network is a good one: `parity` and a
-test set tell.
+Whatever a file does to its reader (fills the memory, runs without end, crashes a library), it does
+it there; the checks themselves stand in `inspection`. What a gate cannot know is whether the
+network is a good one: `parity` and a test set tell.
 Cost    about half a second per file, once; nothing for a file that this process wrote itself
 """
 
@@ -39,8 +40,9 @@ def checked(path: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """Load an ONNX file, with its external data, after every check. Returns an `onnx.ModelProto`.
 
     path    of a file; a ModelProto comes back as it is
-    Raises LabError, naming the file and what is wrong: external data outside the file's folder, sizes that the bytes do
-    not bear out, broken or endless graphs, unknown operators, a call that does not come back.
+    Raises LabError, naming the file and what is wrong: external data outside the file's folder,
+    sizes that the bytes do not bear out, broken or endless graphs, unknown operators, a call that
+    does not come back.
     """
     if isinstance(path, onnx.ModelProto):
         return path
@@ -63,30 +65,45 @@ def checked(path: str | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def parsed(path):
-    """Return the message in the file as it stands there: external data is not followed, and nothing is checked."""
+    """Return the message in the file as it stands there: external data is not followed, and
+    nothing is checked.
+    """
     _require_file(Path(path))
     try:
         return onnx.load(path, format="protobuf", load_external_data=False)
     except (DecodeError, OSError) as error:
-        raise LabError("It is damaged or no ONNX file.", expected="a protobuf message", found=str(error)) from error
+        raise LabError(
+            "It is damaged or no ONNX file.", expected="a protobuf message", found=str(error)
+        ) from error
 
 
 def _require_file(path):
-    """Refuse what need not be read: it would wait for ever, or be larger than a protobuf message can be."""
+    """Refuse what need not be read: it would wait for ever, or be larger than a protobuf message
+    can be.
+    """
     if not path.is_file():
-        raise LabError("There is no such file.", expected="an ONNX file", found=str(path), fix="check the path")
+        raise LabError(
+            "There is no such file.", expected="an ONNX file", found=str(path), fix="check the path"
+        )
     size = path.stat().st_size
     if size >= LARGEST:
-        raise LabError("It is larger than an ONNX file can be.", expected="less than 2 GiB", found=f"{size:,} bytes")
+        raise LabError(
+            "It is larger than an ONNX file can be.",
+            expected="less than 2 GiB",
+            found=f"{size:,} bytes",
+        )
 
 
 def known_as_sound() -> list[tuple[str, str]]:
-    """Return the (digest, path) of each file that this process has had inspected, for `trust` in a child of it."""
+    """Return the (digest, path) of each file that this process has had inspected, for `trust` in
+    a child of it.
+    """
     return sorted(_inspected | {(digest, "") for digest in _made_here})
 
 
 def trust(sound_files: Iterable[tuple[str, str]]) -> None:
-    """Take files as inspected that the parent of this process knows as sound; one that changed since is none of them.
+    """Take files as inspected that the parent of this process knows as sound; one that changed
+    since is none of them.
 
     sound_files  what `known_as_sound` returned there
     """
@@ -114,9 +131,13 @@ def _inspect_in_child(path):
 def precision_of(model):
     """Return the precision of a ModelProto.
 
-    It is "int8" or "fp8" with Q/DQ nodes or integer products, else the type of most weights: "fp32", "fp16" or "bf16".
+    It is "int8" or "fp8" with Q/DQ nodes or integer products, else the type of most weights:
+    "fp32", "fp16" or "bf16".
     """
-    stored = {tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
+    stored = {
+        tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type)
+        for tensor in model.graph.initializer
+    }
     quantized = [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
     if quantized:
         read = {stored.get(name, "") for node in quantized for name in node.input}

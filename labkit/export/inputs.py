@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def random_inputs(model, batch):
-    """Make up one tensor for each input of a ModelProto, the same each time. Returns a tuple of them.
+    """Make up one tensor for each input of a ModelProto, the same each time. Returns a tuple of
+    them.
 
-    Floats are normal; integers are 0 or 1, which are tokens of any vocabulary. The first dimension is the batch; any
-    other that may vary is refused.
+    Floats are normal; integers are 0 or 1, which are tokens of any vocabulary. The first dimension
+    is the batch; any other that may vary is refused.
     """
     import torch
 
@@ -36,13 +37,15 @@ def random_inputs(model, batch):
 
 
 def varied_inputs(model: Any, calls: int = 4, items: int = 2) -> list[dict]:
-    """Return inputs that differ much from item to item, the same each time: a list of {input name: array}, one a call.
+    """Return inputs that differ much from item to item, the same each time: a list of {input name:
+    array}, one a call.
 
-    Floats are noise with a mean and a size of their own in each item, as pictures differ in brightness and contrast;
-    uint8 are pixels; other integers are 0 or 1, which are tokens of any vocabulary.
+    Floats are noise with a mean and a size of their own in each item, as pictures differ in
+    brightness and contrast; uint8 are pixels; other integers are 0 or 1, which are tokens of any
+    vocabulary.
 
-    items  in each call, where the first side is open. Other open sides are 64 of images (four dimensions), else 16;
-           sides of one name have one length
+    items  in each call, where the first side is open. Other open sides are 64 of images (four
+           dimensions), else 16; sides of one name have one length
     """
     generator = np.random.default_rng(0)
     return [_varied_call(model, items, generator) for _ in range(calls)]
@@ -54,7 +57,11 @@ def _varied_call(model, items, generator):
     for value in graph_inputs(model):
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         if dtype.kind not in "fiub":
-            raise LabError("No values can be made up for an input.", expected="numbers", found=f"{value.name}: {dtype}")
+            raise LabError(
+                "No values can be made up for an input.",
+                expected="numbers",
+                found=f"{value.name}: {dtype}",
+            )
         sides = dims(value)
         shape = []
         for axis, side in enumerate(sides):
@@ -79,13 +86,14 @@ def _varied_values(shape, dtype, generator):
 
 
 def inputs_from(path: str | Path, network: "nn.Module") -> "tuple[torch.Tensor, ...]":
-    """Read the inputs of a network from a file of NumPy. Returns a tuple of tensors, in the order of its forward.
+    """Read the inputs of a network from a file of NumPy. Returns a tuple of tensors, in the order
+    of its forward.
 
-    path     .npz, with an array for each input, as `numpy.savez(path, tokens=..., mask=...)` writes it. The arrays may
-             have the names of forward's parameters; otherwise their order in the file counts. The first side of each
-             is the batch
-    network  its forward says the order. Where none of its weights is float64, arrays of float64, which NumPy makes
-             unasked, become float32
+    path     .npz, with an array for each input, as `numpy.savez(path, tokens=..., mask=...)` writes
+             it. The arrays may have the names of forward's parameters; otherwise their order in the
+             file counts. The first side of each is the batch
+    network  its forward says the order. Where none of its weights is float64, arrays of float64,
+             which NumPy makes unasked, become float32
     Raises   LabError, as `read_arrays`
     """
     import torch
@@ -103,10 +111,11 @@ def inputs_from(path: str | Path, network: "nn.Module") -> "tuple[torch.Tensor, 
 
 
 def read_arrays(path: str | Path, names: list[str]) -> dict[str, np.ndarray]:
-    """Read a file .npz with an array for each input: {name: array}, whose first sides, the batch, are equal.
+    """Read a file .npz with an array for each input: {name: array}, whose first sides, the batch,
+    are equal.
 
-    names   of the inputs, in their order. It is that of the result where all arrays have such names; otherwise the
-            order in the file counts
+    names   of the inputs, in their order. It is that of the result where all arrays have such
+            names; otherwise the order in the file counts
     Raises  LabError: no such file; no arrays of numbers; batches of different sizes
     """
     path = Path(path)
@@ -137,7 +146,9 @@ def read_arrays(path: str | Path, names: list[str]) -> dict[str, np.ndarray]:
 
 
 def graph_inputs(model):
-    """Return the inputs (ValueInfoProto) of a ModelProto that are not stored in it, and so must be given."""
+    """Return the inputs (ValueInfoProto) of a ModelProto that are not stored in it, and so must
+    be given.
+    """
     stored = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in stored]
 
@@ -159,4 +170,6 @@ def _shape(value, batch, dtype):
 def dims(value):
     """Return the shape of a ValueInfoProto; a dimension that may vary is its name (or "?")."""
     sides = value.type.tensor_type.shape.dim
-    return tuple(side.dim_value if side.HasField("dim_value") else side.dim_param or "?" for side in sides)
+    return tuple(
+        side.dim_value if side.HasField("dim_value") else side.dim_param or "?" for side in sides
+    )

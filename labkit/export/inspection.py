@@ -1,6 +1,7 @@
 """What the process does in which a file is opened first; see `gate`.
 
-What computes too long is killed, what takes too much memory raises here: neither needs a check of its own.
+What computes too long is killed, what takes too much memory raises here: neither needs a check of
+its own.
 """
 
 import contextlib
@@ -24,12 +25,22 @@ BLOCK = 512  # bytes: the unit in which the system says how much of a file lies 
 # The words of libraries that have no memory left.
 TOO_MUCH = ("allocat", "bad_alloc", "require more than", "MemoryError")
 # The words of onnx's checker about external data that it would have to leave the file's folder for.
-OUTSIDE = ("points outside", "outside model directory", "absolute path", "symbolic link", "hard links")
-# The words of onnx about an operator of before opset 22, which by its letter takes no bfloat16. TensorRT runs it.
+OUTSIDE = (
+    "points outside",
+    "outside model directory",
+    "absolute path",
+    "symbolic link",
+    "hard links",
+)
+# The words of onnx about an operator of before opset 22, which by its letter takes no bfloat16.
+# TensorRT runs it.
 BFLOAT16 = "unsupported type: tensor(bfloat16)"
 REASONS = {  # words of a library: what is wrong, what was expected
     OUTSIDE: ("It names data outside its folder.", "external data in ordinary files beside it"),
-    TOO_MUCH: ("It takes more memory than it should need.", f"{COPIES} times its own bytes, or 2 GiB if that is more"),
+    TOO_MUCH: (
+        "It takes more memory than it should need.",
+        f"{COPIES} times its own bytes, or 2 GiB if that is more",
+    ),
 }
 DAMAGED = ("It is damaged, or does not hold together.", "a valid graph")  # for all other words
 
@@ -39,7 +50,8 @@ def limit_memory(further_bytes):
     import psutil
 
     most = psutil.Process().memory_info().vms + further_bytes
-    with contextlib.suppress(ValueError, OSError):  # there is a lower limit already, or the system has none
+    # there is a lower limit already, or the system has none
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
@@ -72,7 +84,8 @@ def _reason_of(text):
 def _limit_memory(model, path):
     """Let this process take only as much more memory as a file with its external data should need.
 
-    A file counts with the bytes that lie on the disk: a sparse one claims to be far larger than it is.
+    A file counts with the bytes that lie on the disk: a sparse one claims to be far larger than it
+    is.
     """
     files = [path, *(path.parent / location for location in _locations(model))]
     bytes_on_disk = sum(BLOCK * file.stat().st_blocks for file in files if file.is_file())
@@ -82,7 +95,12 @@ def _limit_memory(model, path):
 def _locations(model):
     """Return where the tensors of a model say that their bytes lie, relative to its folder."""
     tensors = inside(model, TensorProto)
-    return {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    return {
+        entry.value
+        for tensor in tensors
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
 
 
 def _check(model, path):
@@ -96,13 +114,16 @@ def _check(model, path):
             fix="put it into the same folder: the two belong together",
         )
     try:
-        onnx.checker.check_model(str(path), full_check=True)  # structure, shapes, external data that lies beside it
+        # structure, shapes, external data that lies beside it
+        onnx.checker.check_model(str(path), full_check=True)
     except onnx.shape_inference.InferenceError as error:
         if BFLOAT16 not in str(error):
             raise
         onnx.checker.check_model(str(path))
     if model.graph.sparse_initializer:
-        raise LabError("It holds sparse tensors: few values that claim to be many.", fix="store them dense")
+        raise LabError(
+            "It holds sparse tensors: few values that claim to be many.", fix="store them dense"
+        )
     onnx.load_external_data_for_model(model, str(path.parent))
     for tensor in inside(model, TensorProto):
         numpy_helper.to_array(tensor)  # its bytes are as many as its shape says
@@ -111,7 +132,8 @@ def _check(model, path):
 def _run_once(model, path):
     """Let ONNX Runtime open the file as it is written, and call it with one item of ones.
 
-    Its optimizations are off: they make of a sound file in FP8 operators that ONNX Runtime does not have.
+    Its optimizations are off: they make of a sound file in FP8 operators that ONNX Runtime does not
+    have.
     """
     try:
         opened = session(path, "none", threads=1)

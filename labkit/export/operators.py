@@ -24,8 +24,12 @@ WARM_UP = 3
 
 
 def operators(model: str | Path | onnx.ModelProto) -> dict[str, int]:
-    """Count the operators of a path or a ModelProto, inner graphs included: {operator: nodes}, most frequent first."""
-    model = model if isinstance(model, onnx.ModelProto) else onnx.load(model, load_external_data=False)
+    """Count the operators of a path or a ModelProto, inner graphs included: {operator: nodes},
+    most frequent first.
+    """
+    model = (
+        model if isinstance(model, onnx.ModelProto) else onnx.load(model, load_external_data=False)
+    )
     return dict(Counter(node.op_type for node in inside(model.graph, onnx.NodeProto)).most_common())
 
 
@@ -34,11 +38,15 @@ def nodes(model: str | Path | onnx.ModelProto) -> int:
     return sum(operators(model).values())
 
 
-def node_times(path: str | Path, batch: Any, *, level: str = "all", calls: int = 20) -> "pandas.DataFrame":
-    """Measure how long each node of a call takes. Returns a DataFrame (node, operator, ms), in the order they run.
+def node_times(
+    path: str | Path, batch: Any, *, level: str = "all", calls: int = 20
+) -> "pandas.DataFrame":
+    """Measure how long each node of a call takes. Returns a DataFrame (node, operator, ms), in the
+    order they run.
 
     batch    items of the made-up input
-    level    of `LEVELS`; with "none" the nodes are those of the file, else those it is rewritten into
+    level    of `LEVELS`; with "none" the nodes are those of the file, else those it is rewritten
+             into
     calls    how many are profiled, after a few to warm up; a node's time is its median over them
     Source   ONNX Runtime's own profile; profiling slows small operators down, so read it as shares
     """
@@ -47,12 +55,18 @@ def node_times(path: str | Path, batch: Any, *, level: str = "all", calls: int =
     events = pd.DataFrame(_node_events(path, batch, level, calls)).sort_values("ts")
     events["node"] = events["name"].str.removesuffix("_kernel_time")
     events["operator"] = events["args"].str["op_name"]
-    milliseconds = events.groupby(["node", "operator"], sort=False)["dur"].median() / 1e3  # of microseconds
+    # of microseconds
+    milliseconds = events.groupby(["node", "operator"], sort=False)["dur"].median() / 1e3
     return milliseconds.rename("ms").reset_index()
 
 
-def operator_times(path: str | Path, batch: Any, *, level: str = "all", calls: int = 20) -> "pandas.DataFrame":
-    """Add up `node_times` by operator. Returns a DataFrame (operator, nodes, ms, share), the longest first."""
+def operator_times(
+    path: str | Path, batch: Any, *, level: str = "all", calls: int = 20
+) -> "pandas.DataFrame":
+    """Add up `node_times` by operator.
+
+    Returns a DataFrame (operator, nodes, ms, share), the longest first.
+    """
     times_by_operator = node_times(path, batch, level=level, calls=calls).groupby("operator")["ms"]
     frame = times_by_operator.agg(nodes="size", ms="sum").reset_index()
     frame["share"] = frame["ms"] / frame["ms"].sum()
@@ -69,5 +83,9 @@ def _node_events(path, batch, level, calls):
             answers(opened, inputs)
         events = json.loads(Path(opened.end_profiling()).read_text(encoding="utf-8"))
     starts = sorted(event["ts"] for event in events if event["name"] == "model_run")
-    kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+    kernels = [
+        event
+        for event in events
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")
+    ]
     return [event for event in kernels if event["ts"] >= starts[WARM_UP]]

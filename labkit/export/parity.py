@@ -30,12 +30,13 @@ class Parity(Shown):
 
     cosine     of an output as one vector, 1 when both point the same way
     max_error  largest difference, relative to the largest value of the output
-    top1       share of the items whose largest value stands at the same place, 0 to 1: only of outputs (N, classes)
-               of two classes or more;
+    top1       share of the items whose largest value stands at the same place, 0 to 1: only of
+               outputs (N, classes) of two classes or more;
                None where there is none, for then no axis is known to hold classes
     items      how many were compared, over all batches
     outputs    how many the models have
-    varying_db SQNR in dB of what varies, in the weakest channel (`labkit.measure.variation`): a network that answers
+    varying_db SQNR in dB of what varies, in the weakest channel (`labkit.measure.variation`): a
+    network that answers
                300 and a little always has the cosine 1
     """
 
@@ -51,7 +52,11 @@ class Parity(Shown):
             ("cosine", f"{self.cosine:.7g}"),
             ("largest error", f"{self.max_error:.2g} of the largest output"),
             *([] if self.top1 is None else [("same answer", f"{self.top1:.2%} of {self.items}")]),
-            *([("of what varies", f"{self.varying_db:.1f} dB")] if math.isfinite(self.varying_db) else []),
+            *(
+                [("of what varies", f"{self.varying_db:.1f} dB")]
+                if math.isfinite(self.varying_db)
+                else []
+            ),
             *([("outputs", str(self.outputs))] if self.outputs > 1 else []),
         ]
 
@@ -63,10 +68,12 @@ class Parity(Shown):
             return self
         raise LabError(
             "The exported model does not compute what the network computes.",
-            expected=f"cosine at least {COSINE}, same answer for at least {TOP1:.0%}, error at most {max_error:g}, "
+            expected=f"cosine at least {COSINE}, same answer for at least {TOP1:.0%}, error at "
+            f"most {max_error:g}, "
             f"{VARYING_DB:g} dB of what varies",
             found=self.summary(),
-            fix="was it exported in eval mode, and does its Python code branch on the values or the batch size?",
+            fix="was it exported in eval mode, and does its Python code branch on the values or "
+            "the batch size?",
         )
 
 
@@ -74,8 +81,8 @@ def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Pari
     """Compare a torch module with an ONNX file, run by ONNX Runtime on the CPU. Returns a `Parity`.
 
     model    a torch module; a copy of it is compared, in eval mode on the CPU
-    batches  tensors of several batch sizes, or tuples of them, one per input; random ones find what is always wrong,
-             real ones what matters
+    batches  tensors of several batch sizes, or tuples of them, one per input; random ones find what
+             is always wrong, real ones what matters
     """
     import torch
 
@@ -87,14 +94,16 @@ def parity(model: "nn.Module", onnx_path: str | Path, batches: Iterable) -> Pari
 
 
 def agreement(pairs: Iterable[tuple]) -> Parity:
-    """Return the `Parity` of pairs (answer of the network, answer of the exported model), one for each batch.
+    """Return the `Parity` of pairs (answer of the network, answer of the exported model), one for
+    each batch.
 
     An answer is a tensor (N, ...), or a list, tuple or dict of them where there are several.
     """
     # torch has no public name for its functions of nested values
     from torch.utils._pytree import tree_leaves
 
-    pairs_by_output: dict[int, list] = {}  # {number of the output: its (reference, exported) of each batch}
+    # {number of the output: its (reference, exported) of each batch}
+    pairs_by_output: dict[int, list] = {}
     for reference_answer, exported_answer in pairs:
         references = [leaf for leaf in tree_leaves(reference_answer) if leaf is not None]
         outputs = [leaf for leaf in tree_leaves(exported_answer) if leaf is not None]
@@ -124,7 +133,9 @@ def agreement(pairs: Iterable[tuple]) -> Parity:
 
 
 def _agreement_of(pairs):
-    """Return the `Parity` of one output from its pairs (reference, exported), one for each batch."""
+    """Return the `Parity` of one output from its pairs (reference, exported), one for each
+    batch.
+    """
     import torch
 
     references = torch.cat([reference.double().cpu().flatten() for reference, _ in pairs])
@@ -134,13 +145,17 @@ def _agreement_of(pairs):
     items = sum(len(reference) for reference, _ in pairs)
     top1 = None
     if pairs[0][0].ndim == 2 and pairs[0][0].shape[1] > 1:
-        same = [(reference.cpu().argmax(-1) == output.cpu().argmax(-1)) for reference, output in pairs]
+        same = [
+            (reference.cpu().argmax(-1) == output.cpu().argmax(-1)) for reference, output in pairs
+        ]
         top1 = float(torch.cat(same).double().mean())
     return Parity(float(cosine), float(error), top1, items, varying_db=_varying_db(pairs))
 
 
 def _varying_db(pairs):
-    """Return the SQNR of what varies in one output: of all batches, or of the worst where their shapes differ."""
+    """Return the SQNR of what varies in one output: of all batches, or of the worst where their
+    shapes differ.
+    """
     references = [reference.detach().cpu().double().numpy() for reference, _ in pairs]
     outputs = [output.detach().cpu().double().numpy() for _, output in pairs]
     item_shapes = {array.shape[1:] for array in references}

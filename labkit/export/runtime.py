@@ -23,7 +23,12 @@ LEVELS = {
 }
 
 # Words about a sound file that ONNX Runtime has no kernels for: another engine may run it.
-NO_KERNEL = ("NotImplemented", "NOT_IMPLEMENTED", "Could not find an implementation", "tensor(bfloat16)")
+NO_KERNEL = (
+    "NotImplemented",
+    "NOT_IMPLEMENTED",
+    "Could not find an implementation",
+    "tensor(bfloat16)",
+)
 
 
 def without_kernel(error):
@@ -33,7 +38,9 @@ def without_kernel(error):
 
 @contextmanager
 def explained(model, task):
-    """Turn whatever an ONNX library raises inside into a LabError that names the file and the reason."""
+    """Turn whatever an ONNX library raises inside into a LabError that names the file and the
+    reason.
+    """
     try:
         yield
     except LabError:
@@ -48,7 +55,8 @@ def explained(model, task):
 
 
 def written(model, path, **metadata):
-    """Save a ModelProto for the moment, such as a part of a graph that is run once. Returns the path.
+    """Save a ModelProto for the moment, such as a part of a graph that is run once. Returns the
+    path.
 
     What is handed on goes through `labkit.export.write`, which looks whether the file is sound.
 
@@ -89,7 +97,8 @@ def session(
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
     options.log_severity_level = 4  # what it logs it also raises
     options.intra_op_num_threads = threads or devices.threads()
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # else what comes next is slowed down
+    # else what comes next is slowed down
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     for name, value in settings.items():
         setattr(options, name, value)
     available = onnxruntime.get_available_providers()
@@ -119,20 +128,27 @@ def answers(opened, batch, *, outputs=None):
         raise refused("ONNX Runtime", arrays, error, expected) from error
 
 
-def refused(engine, batch, error, expected="the inputs of the model, in its order, with its shapes and types"):
+def refused(
+    engine,
+    batch,
+    error,
+    expected="the inputs of the model, in its order, with its shapes and types",
+):
     """Return the LabError of a batch that an engine failed on."""
     shapes = ", ".join(str(tuple(array.shape)) for array in batch) or "none"
     return LabError(
         f"{engine}: the model refuses a batch of shape {shapes}.",
         expected=expected,
         found=" ".join(str(error).split())[:300],
-        fix="give what is expected, and tokens below the size of its vocabulary; for another batch or image size, "
+        fix="give what is expected, and tokens below the size of its vocabulary; for another "
+        "batch or image size, "
         "export the model with that side open",
     )
 
 
 def as_written(path: str | Path, *, level: str = "none", all_outputs: bool = False) -> Callable:
-    """Return a function from a batch to the output, both tensors, that runs the file as it is written.
+    """Return a function from a batch to the output, both tensors, that runs the file as it is
+    written.
 
     level        one of `LEVELS`: how far the graph may be changed
     all_outputs  the function returns a list of all outputs, not the first alone

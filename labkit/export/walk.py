@@ -5,7 +5,9 @@ from onnx import TensorProto
 
 
 def inside(message, kind):
-    """Yield every message of a kind in a protobuf message, however deep: a `NodeProto` or `TensorProto` of a graph."""
+    """Yield every message of a kind in a protobuf message, however deep: a `NodeProto` or
+    `TensorProto` of a graph.
+    """
     if isinstance(message, kind):
         yield message
     fields = () if isinstance(message, TensorProto) else message.ListFields()

@@ -1,4 +1,6 @@
-"""A network with weights from elsewhere: a file of weights, and the name of the architecture that they belong to."""
+"""A network with weights from elsewhere: a file of weights, and the name of the architecture
+that they belong to.
+"""
 
 import importlib
 import re
@@ -14,21 +16,28 @@ COUNT = "n_averaged"  # what `torch.optim.swa_utils.AveragedModel` adds
 TESTED = "tested"  # under this key a checkpoint of `labkit train` holds the network that was tested
 SIDE = 224  # pixels, where a network does not say how large its images are
 # what files of weights call the mean and the std of pixels, and the size of pictures
-PREPROCESSING_WORDS = {"mean": "mean", "std": "std", "size": "(?:input_size|img_size|image_size|crop_size|size)"}
+PREPROCESSING_WORDS = {
+    "mean": "mean",
+    "std": "std",
+    "size": "(?:input_size|img_size|image_size|crop_size|size)",
+}
 
 
 def network_with(name, weights=None, *, size=None):
-    """Build an architecture with its weights. Returns (network in eval mode, shape of its input without batch, notes).
+    """Build an architecture with its weights. Returns (network in eval mode, shape of its input
+    without batch, notes).
 
-    name     of a network of the course or of torchvision: the one that fits counts; or module:function, whose code
-             is run, and which returns a network
-    weights  a path: a state dict, a dict with one inside, or safetensors. Only tensors are read, never code. Or the
-             name that torchvision gives to weights it publishes, such as DEFAULT: they are fetched, checked and kept.
-             Of several networks in a file the one with the most names counts, at a tie the one that `labkit train`
-             tested, else the first. None: module:function returns its network with the weights that count
+    name     of a network of the course or of torchvision: the one that fits counts; or
+             module:function, whose code is run, and which returns a network
+    weights  a path: a state dict, a dict with one inside, or safetensors. Only tensors are read,
+             never code. Or the name that torchvision gives to weights it publishes, such as
+             DEFAULT: they are fetched, checked and kept. Of several networks in a file the one with
+             the most names counts, at a tie the one that `labkit train` tested, else the first.
+             None: module:function returns its network with the weights that count
     size     pixels a side; None: as the weights say, or as the network is known
-    notes    {"mean", "std": numbers, where the weights say how pictures were scaled; "pictures": all of it in words;
-             "weights": which ones were taken, where the file holds others of the same names}
+    notes    {"mean", "std": numbers, where the weights say how pictures were scaled; "pictures":
+             all of it in words; "weights": which ones were taken, where the file holds others of
+             the same names}
     Raises   LabError: no such file or network; weights of another one, and then which names differ
     """
     if weights is None:
@@ -51,7 +60,9 @@ def network_with(name, weights=None, *, size=None):
 
 
 def _best_candidate(name, state, file_name):
-    """Return (network, shape of its input) of the architecture that a state dict fits; a LabError if it fits none."""
+    """Return (network, shape of its input) of the architecture that a state dict fits; a
+    LabError if it fits none.
+    """
     file_shapes = _shapes(state)
 
     # Of the architectures of this name, the one from which the fewest names and shapes differ.
@@ -66,7 +77,8 @@ def _best_candidate(name, state, file_name):
     differ = sorted({key for key, _ in network_shapes.items() ^ file_shapes.items()})
     if differ:
         raise LabError(
-            f"{file_name} holds the weights of another network than {name}: {len(differ)} names differ.",
+            f"{file_name} holds the weights of another network than {name}: "
+            f"{len(differ)} names differ.",
             expected=", ".join(f"{key} {network_shapes.get(key, 'missing')}" for key in differ[:4]),
             found=", ".join(f"{key} {file_shapes.get(key, 'missing')}" for key in differ[:4]),
             fix="name the network that was trained; one of your own as module:function",
@@ -80,7 +92,10 @@ def _shapes(state):
 
 
 def _published(name, weights):
-    """Fetch weights that torchvision publishes. Returns what `_read_weights` does; None where none has that name."""
+    """Fetch weights that torchvision publishes.
+
+    Returns what `_read_weights` does; None where none has that name.
+    """
     import torchvision
 
     try:
@@ -94,13 +109,15 @@ def _published(name, weights):
             f"The weights {weights} of {name} cannot be fetched.",
             expected=entry.url,
             found=str(error),
-            fix=f"fetch that file where there is a network, then: labkit export {name} --weights FILE",
+            fix="fetch that file where there is a network, then: labkit export "
+            f"{name} --weights FILE",
         ) from error
     return state, _preprocessing(vars(entry.transforms()))
 
 
 def _preprocessing(contents):
-    """Return how pictures were made ready in training, as far as a file says: {"mean", "std", "size": text}.
+    """Return how pictures were made ready in training, as far as a file says: {"mean", "std",
+    "size": text}.
 
     It may stand anywhere: in timm's `pretrained_cfg`, in the options of a training script, in JSON.
     """
@@ -129,23 +146,31 @@ def _read_weights(path):
                 contents = load_file(path)
                 description = file.metadata()
         else:
-            with torch.serialization.safe_globals([Namespace]):  # options of a training script, which are only data
+            # options of a training script, which are only data
+            with torch.serialization.safe_globals([Namespace]):
                 contents = torch.load(path, "cpu", weights_only=True)
                 description = contents
     except Exception as error:  # a damaged file may make a reader raise anything
         raise LabError(
             f"{path.name} cannot be read as weights.",
-            expected="what torch.save(network.state_dict(), FILE) wrote, or .safetensors: tensors, and no code",
+            expected="what torch.save(network.state_dict(), FILE) wrote, or .safetensors: "
+            "tensors, and no code",
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
             fix="save network.state_dict(), not the network itself",
         ) from error
     states = dict(_states(contents))
     if not states:
-        raise LabError(f"{path.name} holds no weights.", expected="names with tensors", found=type(contents).__name__)
+        raise LabError(
+            f"{path.name} holds no weights.",
+            expected="names with tensors",
+            found=type(contents).__name__,
+        )
 
     # Of several networks the one with the most names, at a tie the tested one, else the first.
     chosen = max(states, key=lambda keys: (len(states[keys]), keys[-1:] == (TESTED,)))
-    not_chosen = [".".join(keys) for keys, state in states.items() if _differ(state, states[chosen])]
+    not_chosen = [
+        ".".join(keys) for keys, state in states.items() if _differ(state, states[chosen])
+    ]
     notes = _preprocessing(description)
     if not_chosen:
         notes["weights"] = f"{'.'.join(chosen)}; the file also holds {', '.join(not_chosen)}"
@@ -153,7 +178,9 @@ def _read_weights(path):
 
 
 def _states(contents, keys=()):
-    """Yield (keys that lead to it, {name: tensor}) of each dict of tensors in a file: the contents, or inside them."""
+    """Yield (keys that lead to it, {name: tensor}) of each dict of tensors in a file: the
+    contents, or inside them.
+    """
     if not isinstance(contents, dict):
         return
     if contents and all(hasattr(value, "shape") for value in contents.values()):
@@ -181,7 +208,9 @@ def _differ(state, second_state):
 
 
 def _candidates(name, state):
-    """Yield (network, shape of its input) of each architecture of this name, with as many classes as the weights."""
+    """Yield (network, shape of its input) of each architecture of this name, with as many
+    classes as the weights.
+    """
     if ":" in name:
         network = _made_by(name)
         yield network, (_channels_of(network), SIDE, SIDE)
@@ -191,7 +220,8 @@ def _candidates(name, state):
     classes = last.shape[0] if last.ndim else None
     import torchvision
 
-    published = torchvision.models.list_models(module=torchvision.models)  # those that take images and return classes
+    # those that take images and return classes
+    published = torchvision.models.list_models(module=torchvision.models)
     if name not in (*models.names(), *published):
         raise LabError(
             f"There is no network {name!r}.",
@@ -206,7 +236,9 @@ def _candidates(name, state):
 
 
 def _channels_of(network):
-    """Return the channels that a network's pictures have: those that its first convolution takes, else 3."""
+    """Return the channels that a network's pictures have: those that its first convolution
+    takes, else 3.
+    """
     from torch import nn
 
     for module in network.modules():

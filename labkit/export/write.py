@@ -1,7 +1,9 @@
-"""How every ONNX file is written: into a draft, which a process of its own opens and calls before it gets its name.
+"""How every ONNX file is written: into a draft, which a process of its own opens and calls before
+it gets its name.
 
-Some files are valid, and no engine can open them; some end the process that opens them. Neither may stand under the
-name that was asked for. A copy of another file (in other numbers, or simplified) has to answer like it, too.
+Some files are valid, and no engine can open them; some end the process that opens them. Neither may
+stand under the name that was asked for. A copy of another file (in other numbers, or simplified)
+has to answer like it, too.
 
 Cost    about a second per file
 Limits  the inputs are made up: what a copy loses on real data, `labkit.engines.fidelity` tells
@@ -24,13 +26,16 @@ from labkit.export.runtime import answers, notes, session, without_kernel
 from labkit.files import draft
 from labkit.measure.variation import likeness
 
-# Of a copy on made-up inputs, in its weakest channel: half of what varies, in size, may be error. A copy that answers
-# one constant has 0 dB. Coarse ones are in use: a language model in INT8, its ranges taken from each call, has 10 dB.
+# Of a copy on made-up inputs, in its weakest channel: half of what varies, in size, may be error. A
+# copy that answers one constant has 0 dB. Coarse ones are in use: a language model in INT8, its
+# ranges taken from each call, has 10 dB.
 MIN_DB = 6.0
 SECONDS = 60  # of computing for one file, and as many for each of its GB
 
 
-def write_model(model: onnx.ModelProto, path: str | Path, *, original: Any = None, **metadata: str) -> Path:
+def write_model(
+    model: onnx.ModelProto, path: str | Path, *, original: Any = None, **metadata: str
+) -> Path:
     """Write a ModelProto by `write_checked`. `metadata`: texts to add to that of the file."""
     onnx.helper.set_model_props(model, notes(model) | metadata)
     return write_checked(partial(onnx.save, model), path, original=original)
@@ -40,9 +45,10 @@ def write_checked(save: Callable, path: str | Path, *, original: Any = None) -> 
     """Write an ONNX file, whole and sound or not at all. Returns its path.
 
     save      function (path) that writes the file, perhaps with its weights in a file beside it
-    original  path of an ONNX file whose answers it has to give; None, or a ModelProto: its answers are not compared
-    Raises    LabError: the file cannot be opened, ends its process, or answers something else. What stood under the
-              name before is untouched then
+    original  path of an ONNX file whose answers it has to give; None, or a ModelProto: its answers
+              are not compared
+    Raises    LabError: the file cannot be opened, ends its process, or answers something else. What
+              stood under the name before is untouched then
     """
     path = Path(path)
     earlier = _weights_beside(path)
@@ -58,7 +64,9 @@ def write_checked(save: Callable, path: str | Path, *, original: Any = None) -> 
 
 
 def _weights_beside(path):
-    """Return the files that hold the weights of an ONNX file and have its name with an ending, as exporters make it."""
+    """Return the files that hold the weights of an ONNX file and have its name with an ending,
+    as exporters make it.
+    """
     try:
         model = parsed(path)
     except LabError:
@@ -69,11 +77,15 @@ def _weights_beside(path):
 
 
 def _require_sound(path, original):
-    """Raise a LabError unless a process of its own can open and call a file, and it answers like the original."""
+    """Raise a LabError unless a process of its own can open and call a file, and it answers like
+    the original.
+    """
     gigabytes = sum(file.stat().st_size for file in path.parent.iterdir()) / 1e9
     seconds = int(SECONDS * (1 + gigabytes))
     try:
-        reason = run_in_child(partial(problem_of, path.resolve(), original and Path(original).resolve()), seconds)
+        reason = run_in_child(
+            partial(problem_of, path.resolve(), original and Path(original).resolve()), seconds
+        )
     except ChildEnded as error:
         reason = f"the process that opened it {error.found}"
     except LabError as error:
@@ -81,9 +93,11 @@ def _require_sound(path, original):
     if reason:
         raise LabError(
             f"{path.name} is not written: it would be of no use.",
-            expected="a file that ONNX Runtime opens and calls, and that answers like what it was made from",
+            expected="a file that ONNX Runtime opens and calls, and that answers "
+            "like what it was made from",
             found=reason,
-            fix="use the file that it was made from, or make another one: in another precision, or in INT8 with layers "
+            fix="use the file that it was made from, or make another one: in another precision, "
+            "or in INT8 with layers "
             "left in float (--keep)"
             if original
             else "export the model in another way, or another opset",
@@ -91,7 +105,8 @@ def _require_sound(path, original):
 
 
 def problem_of(path: Path, original: Path | None = None) -> str | None:
-    """Say what is wrong with an ONNX file, or None. A file that this machine has no kernels for passes.
+    """Say what is wrong with an ONNX file, or None. A file that this machine has no kernels for
+    passes.
 
     original  the file that it has to answer like
     """
@@ -126,7 +141,10 @@ def _made_up(path):
 
 
 def _outputs(path, batches, level):
-    """Return {name: (N, ...)} of a file; {} without batches. Raises LabError where it does not take them."""
+    """Return {name: (N, ...)} of a file; {} without batches.
+
+    Raises LabError where it does not take them.
+    """
     opened = session(path, level, threads=1)
     if not batches:
         return {}
@@ -138,7 +156,9 @@ def _outputs(path, batches, level):
 
 
 def _joined(arrays):
-    """Return the answers of several calls as one array; of other shapes in each call, as one row."""
+    """Return the answers of several calls as one array; of other shapes in each call, as one
+    row.
+    """
     arrays = [np.atleast_1d(array) for array in arrays]
     if len({array.shape[1:] for array in arrays}) == 1:
         return np.concatenate(arrays)
@@ -152,5 +172,8 @@ def _difference(expected, outputs):
             return f"the output {name} has another name or shape than before"
         alike = likeness(reference, outputs[name])
         if not alike.lowest_db >= MIN_DB:
-            return f"on made-up inputs the output {name} answers something else: {alike}, {MIN_DB:g} dB are needed"
+            return (
+                f"on made-up inputs the output {name} answers something else: {alike}, {MIN_DB:g} "
+                "dB are needed"
+            )
     return None

@@ -9,7 +9,9 @@ from labkit.gpu import ITEMS, MINUTES, measure
 
 
 def main(words=None):
-    """Measure, and say where the record is; an error that the reader can act on is said in words."""
+    """Measure, and say where the record is; an error that the reader can act on is said in
+    words.
+    """
     options = parser().parse_args(words)
     if options.list:
         for name, item in ITEMS.items():
@@ -17,26 +19,51 @@ def main(words=None):
         return 0
     only = options.only.split(",") if options.only else None
     try:
-        measure(only, minutes=options.minutes, tiny=options.tiny, folder=options.out, hardware=options.hardware)
+        measure(
+            only,
+            minutes=options.minutes,
+            tiny=options.tiny,
+            folder=options.out,
+            hardware=options.hardware,
+        )
     except LabError as error:
         print(f"labkit gpu: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("labkit gpu: stopped. What was measured is kept; the same command goes on.", file=sys.stderr)
+        print(
+            "labkit gpu: stopped. What was measured is kept; the same command goes on.",
+            file=sys.stderr,
+        )
         return 130
     return 0
 
 
 def parser():
     """Return the parser of the options."""
-    options = argparse.ArgumentParser(prog="python -m labkit.gpu", description="Measure this machine's GPU.")
-    options.add_argument(
-        "--only", metavar="ITEM[,ITEM]", help="measure these items, also if they are done (see --list)"
+    options = argparse.ArgumentParser(
+        prog="python -m labkit.gpu", description="Measure this machine's GPU."
     )
-    options.add_argument("--minutes", type=float, default=MINUTES, help="stop after so many minutes (%(default)s)")
-    options.add_argument("--tiny", action="store_true", help="tiny sizes, to try it on a CPU: the numbers mean nothing")
-    options.add_argument("--out", type=Path, metavar="FOLDER", help="where to; artifacts/gpu by default")
-    options.add_argument("--hardware", metavar="NAME", help='such as "RTX 4090, Ryzen 7950X"; as the card calls itself')
+    options.add_argument(
+        "--only",
+        metavar="ITEM[,ITEM]",
+        help="measure these items, also if they are done (see --list)",
+    )
+    options.add_argument(
+        "--minutes", type=float, default=MINUTES, help="stop after so many minutes (%(default)s)"
+    )
+    options.add_argument(
+        "--tiny",
+        action="store_true",
+        help="tiny sizes, to try it on a CPU: the numbers mean nothing",
+    )
+    options.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where to; artifacts/gpu by default"
+    )
+    options.add_argument(
+        "--hardware",
+        metavar="NAME",
+        help='such as "RTX 4090, Ryzen 7950X"; as the card calls itself',
+    )
     options.add_argument("--list", action="store_true", help="list the items, and measure nothing")
     return options
 

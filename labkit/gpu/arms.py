@@ -19,7 +19,8 @@ class Arm:
     variant     what is different, in the words of the published table
     batch       items of a call
     image_size  pixels a side; None where there are no images
-    precision   "fp32" as torch does it by default (on a GPU convolutions in TF32, products not), "fp16", "amp-fp16"
+    precision   "fp32" as torch does it by default (on a GPU convolutions in TF32, products not),
+                "fp16", "amp-fp16"
     compiled    by torch.compile
     network     its name; None where there is none
     """
@@ -40,7 +41,8 @@ class Arm:
 
 @dataclass
 class Ready:
-    """An arm that was called: its function, how many of its calls make a sample, and its first output in part.
+    """An arm that was called: its function, how many of its calls make a sample, and its first
+    output in part.
 
     inner  how many times a call does the work: the 16 of a CUDA graph, say
     facts  further fields of its rows
@@ -66,7 +68,9 @@ def median_ms(prepared_arm, times):
 
 
 def baseline_label(baseline, arm):
-    """Return the label of an arm's baseline, with its precision where that differs from the arm's."""
+    """Return the label of an arm's baseline, with its precision where that differs from the
+    arm's.
+    """
     same = replace(baseline, precision=arm.precision) == baseline
     return baseline.label if same else f"{baseline.label}, {baseline.precision}"
 

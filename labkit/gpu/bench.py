@@ -1,4 +1,6 @@
-"""The bench that an item measures on: rows in the journal, and one procedure for all tables of times."""
+"""The bench that an item measures on: rows in the journal, and one procedure for all tables of
+times.
+"""
 
 import gc
 import itertools
@@ -11,7 +13,15 @@ import torch
 
 from labkit import device as devices
 from labkit.errors import LabError
-from labkit.gpu.arms import MAX_COMPARED, Arm, Ready, baseline_label, described, difference, median_ms
+from labkit.gpu.arms import (
+    MAX_COMPARED,
+    Arm,
+    Ready,
+    baseline_label,
+    described,
+    difference,
+    median_ms,
+)
 from labkit.gpu.journal import Journal, now
 from labkit.gpu.timing import NULL_ARM, Stopwatch, interval, race, repeated, verdict
 
@@ -55,7 +65,14 @@ class Bench:
         """Say which arm is prepared now."""
         self.journal.append(kind="arm", item=self.item, label=described(arm))
 
-    def row(self, arm: Arm, quantity: str, value: float | None = None, unit: str | None = None, **fields: Any) -> None:
+    def row(
+        self,
+        arm: Arm,
+        quantity: str,
+        value: float | None = None,
+        unit: str | None = None,
+        **fields: Any,
+    ) -> None:
         """Write a row, on disk when this returns.
 
         quantity  what is measured: "step", "epoch", "forward", "memory", ...
@@ -63,7 +80,11 @@ class Bench:
         fields    low, high, samples, peak_bytes, reason, and what else belongs to it
         """
         measured = {**asdict(arm), "quantity": quantity, "value": value, "unit": unit, **fields}
-        machine = {"device": self.device.type, "torch": str(torch.__version__), "card": self.facts.get("gpu")}
+        machine = {
+            "device": self.device.type,
+            "torch": str(torch.__version__),
+            "card": self.facts.get("gpu"),
+        }
         self.journal.append(kind="row", item=self.item, **measured, **machine, measured_utc=now())
 
     def failed(self, arm, quantity, error):
@@ -78,9 +99,11 @@ class Bench:
             torch.cuda.empty_cache()
 
     def compiled(self, function: Callable, *, dynamic: bool = False) -> Callable:
-        """Return the function compiled as a whole, with code of its own: torch keeps few compiled forms of one code.
+        """Return the function compiled as a whole, with code of its own: torch keeps few compiled
+        forms of one code.
 
-        With --tiny the graph is captured and differentiated, and not compiled further: this takes a second, not twenty.
+        With --tiny the graph is captured and differentiated, and not compiled further: this takes a
+        second, not twenty.
         """
         if not self.tiny:
             devices.require_compiler(self.device)
@@ -90,7 +113,9 @@ class Bench:
 
         run.__code__ = run.__code__.replace(co_name=f"run_{next(self.names)}")
         backend = "aot_eager" if self.tiny else "inductor"
-        return torch.compile(run, fullgraph=True, dynamic=dynamic and not self.tiny, backend=backend)
+        return torch.compile(
+            run, fullgraph=True, dynamic=dynamic and not self.tiny, backend=backend
+        )
 
 
 def reason(error: BaseException | str) -> str:
@@ -106,7 +131,9 @@ def reason(error: BaseException | str) -> str:
 
 
 def without_paths(text):
-    """Return a text with its paths cut to the name of the file: a record names no folder of anybody."""
+    """Return a text with its paths cut to the name of the file: a record names no folder of
+    anybody.
+    """
     words = text.split(" ")
     for index, word in enumerate(words):
         if word.count("/") > 1:
@@ -124,17 +151,19 @@ def measure(
     seconds: float = 0.5,
     race_seconds: float = 8.0,
 ) -> None:
-    """Measure groups of arms: each alone, at once, then those of a group in turn; a row for each, and their ratios.
+    """Measure groups of arms: each alone, at once, then those of a group in turn; a row for each,
+    and their ratios.
 
-    groups        [{Arm: make}]; `make()` gives a call without arguments, or (call, times that it does the work). The
-                  first arm of a group is raced a second time: what it differs from itself is the ratios' floor
+    groups        [{Arm: make}]; `make()` gives a call without arguments, or (call, times that it
+                  does the work). The first arm of a group is raced a second time: what it differs
+                  from itself is the ratios' floor
     also          function (bench, arm, timing in ms) that writes further rows of an arm
     against       function (arm) -> the arm that it is compared with; None: the first of the group
     seconds       that an arm is timed alone
     race_seconds  that a group is timed in turn, at most; less where the item's time is nearly over
 
-    Arms that are compiled come after the others, since this takes long, and last of all those in `bench.last`. An error
-    in one arm is the reason in its row; the others go on.
+    Arms that are compiled come after the others, since this takes long, and last of all those in
+    `bench.last`. An error in one arm is the reason in its row; the others go on.
     """
     # Each arm alone.
     arms = {arm: make for group in groups for arm, make in group.items()}
@@ -144,9 +173,15 @@ def measure(
         bench.begin(arm)
         try:
             ready[arm] = prepared(bench, arms[arm])
-            times = repeated(bench.stopwatch, ready[arm].run, seconds=bench.size(seconds, 0.02), calls=ready[arm].calls)
+            times = repeated(
+                bench.stopwatch,
+                ready[arm].run,
+                seconds=bench.size(seconds, 0.02),
+                calls=ready[arm].calls,
+            )
             write(bench, arm, quantity, ready[arm], times, also=also, in_turn=False)
-        except Exception as error:  # no memory, no compiler, no Triton: whatever it is, it is the reason
+        # no memory, no compiler, no Triton: whatever it is, it is the reason
+        except Exception as error:
             ready.pop(arm, None)
             bench.failed(arm, quantity, error)
 
@@ -164,7 +199,9 @@ def measure(
 
 
 def prepared(bench: Bench, make: Callable) -> Ready:
-    """Make an arm's function and call it, until it is warm; its peak of memory counts from before it was made."""
+    """Make an arm's function and call it, until it is warm; its peak of memory counts from
+    before it was made.
+    """
     bench.clean()
     before = torch.cuda.memory_allocated() if bench.on_gpu else 0
     run = make()
@@ -191,7 +228,9 @@ def prepared(bench: Bench, make: Callable) -> Ready:
 
 
 def run_race(bench, ready, quantity, *, also, against, seconds):
-    """Time the arms of a group in turn, and write the rows that replace those of each arm alone; then the ratios."""
+    """Time the arms of a group in turn, and write the rows that replace those of each arm alone;
+    then the ratios.
+    """
     if len(ready) < 2 or seconds <= 0:
         return
     functions = {arm: (prepared_arm.run, prepared_arm.calls) for arm, prepared_arm in ready.items()}
@@ -212,14 +251,21 @@ def run_race(bench, ready, quantity, *, also, against, seconds):
         write(bench, arm, quantity, ready[arm], times[arm], also=also, in_turn=True)
         baseline = against(arm) if against else first
         if baseline != arm and baseline in times and floor is not None:
-            write_ratio(bench, arm, baseline, quantity=quantity, ready=ready, times=times, floor=floor)
+            write_ratio(
+                bench, arm, baseline, quantity=quantity, ready=ready, times=times, floor=floor
+            )
 
 
 def write(bench, arm, quantity, prepared_arm, times, *, also, in_turn):
     """Write the row of an arm's times (ms a call)."""
     timing = interval([ms / prepared_arm.inner for ms in times])
     peak_bytes = prepared_arm.peak_bytes
-    fields = {"low": timing.low, "high": timing.high, "samples": timing.samples, "peak_bytes": peak_bytes}
+    fields = {
+        "low": timing.low,
+        "high": timing.high,
+        "samples": timing.samples,
+        "peak_bytes": peak_bytes,
+    }
     fields |= prepared_arm.facts  # an engine says None for the peak: its memory is not torch's
     bench.row(arm, quantity, timing.median, "ms", **fields, in_turn=in_turn)
     if also:

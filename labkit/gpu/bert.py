@@ -15,9 +15,11 @@ FORMATS = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 def bert(bench: Bench) -> None:
-    """Measure four forms at four batch sizes; each is compared with fp32, not compiled, at the same batch.
+    """Measure four forms at four batch sizes; each is compared with fp32, not compiled, at the same
+    batch.
 
-    The compiled forms are two for each precision: one for a single sequence, and one for all larger batches.
+    The compiled forms are two for each precision: one for a single sequence, and one for all larger
+    batches.
     """
     encoders = functools.cache(functools.partial(encoder_of, bench))
 
@@ -67,11 +69,14 @@ def encoder_of(bench, precision):
 def call_of(bench, encoders, compiled, arm):
     """Return a function that runs an encoder on random sequences of full length.
 
-    compiled  function (precision, a single sequence) -> the compiled form; None: the encoder itself is called
+    compiled  function (precision, a single sequence) -> the compiled form; None: the encoder itself
+              is called
     """
     forward = compiled(arm.precision, arm.batch == 1) if compiled else encoders(arm.precision)
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(1, VOCABULARY, (arm.batch, bench.size(LENGTH, 8)), generator=generator).to(bench.device)
+    tokens = torch.randint(
+        1, VOCABULARY, (arm.batch, bench.size(LENGTH, 8)), generator=generator
+    ).to(bench.device)
 
     def run():
         with torch.inference_mode():

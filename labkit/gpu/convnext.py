@@ -1,4 +1,6 @@
-"""The published ConvNeXt experiment: training with torch.compile and AMP, and inference with four activations."""
+"""The published ConvNeXt experiment: training with torch.compile and AMP, and inference with
+four activations.
+"""
 
 import functools
 import math
@@ -29,7 +31,9 @@ NETWORK = "convnext-homebrew"
 
 
 def network_of(bench: Bench, activation: Callable = nn.GELU) -> nn.Module:
-    """Return the ConvNeXt of 18,166,472 parameters, always with the same weights; a small one with --tiny."""
+    """Return the ConvNeXt of 18,166,472 parameters, always with the same weights; a small one
+    with --tiny.
+    """
     torch.manual_seed(0)
     if bench.tiny:
         network = convnext((8,), (1,), classes=CLASSES, activation=activation, stem=4)
@@ -44,8 +48,11 @@ def images_of(bench: Bench, batch: int, side: int) -> torch.Tensor:
     return torch.randn(batch, 3, side, side, generator=generator).to(bench.device)
 
 
-def training_step(bench: Bench, batch: int, side: int, *, activation=nn.GELU, compiled=False, amp=False) -> Callable:
-    """Return a function that does a step of training: forward, backward and AdamW on images that lie on the device.
+def training_step(
+    bench: Bench, batch: int, side: int, *, activation=nn.GELU, compiled=False, amp=False
+) -> Callable:
+    """Return a function that does a step of training: forward, backward and AdamW on images that
+    lie on the device.
 
     amp      fp16 with a scaled loss on a GPU, bf16 elsewhere
     Returns  a function without arguments, which returns the loss
@@ -72,12 +79,18 @@ def training_step(bench: Bench, batch: int, side: int, *, activation=nn.GELU, co
 
 
 def training(bench: Bench, side: int) -> None:
-    """Measure the training table: a step of each variant, and the seconds of an epoch that follow from it.
+    """Measure the training table: a step of each variant, and the seconds of an epoch that follow
+    from it.
 
     side  pixels
     """
     batch, side = bench.size((BATCH, side), (4, 16))
-    common = {"experiment": "convnext-training", "batch": batch, "image_size": side, "network": NETWORK}
+    common = {
+        "experiment": "convnext-training",
+        "batch": batch,
+        "image_size": side,
+        "network": NETWORK,
+    }
     amp_precision = "amp-fp16" if bench.on_gpu else "amp-bf16"
     group = {}
     for variant, compiled, amp in (
@@ -86,13 +99,18 @@ def training(bench: Bench, side: int) -> None:
         ("compile", True, False),
         ("compile + AMP", True, True),
     ):
-        arm = Arm(variant=variant, compiled=compiled, precision=amp_precision if amp else "fp32", **common)
-        group[arm] = functools.partial(training_step, bench, batch, side, compiled=compiled, amp=amp)
+        arm = Arm(
+            variant=variant, compiled=compiled, precision=amp_precision if amp else "fp32", **common
+        )
+        group[arm] = functools.partial(
+            training_step, bench, batch, side, compiled=compiled, amp=amp
+        )
     measure(bench, [group], "step", also=write_epoch, seconds=1.0)
 
 
 def write_epoch(bench, arm, timing, fields):
-    """Write the row of an epoch: the steps that 100,000 images make, times the median step. No data are loaded.
+    """Write the row of an epoch: the steps that 100,000 images make, times the median step. No data
+    are loaded.
 
     fields  further ones of the row
     """
@@ -101,8 +119,12 @@ def write_epoch(bench, arm, timing, fields):
     def epoch_seconds(step_ms):
         return None if step_ms is None else step_ms * steps / 1e3
 
-    description = f"random images of {arm.image_size} x {arm.image_size} pixels on the device, no loading; "
-    description += f"extrapolated from {timing.samples} samples of single steps to {IMAGES:,} images"
+    description = (
+        f"random images of {arm.image_size} x {arm.image_size} pixels on the device, no loading; "
+    )
+    description += (
+        f"extrapolated from {timing.samples} samples of single steps to {IMAGES:,} images"
+    )
     bench.row(
         arm,
         "epoch",
@@ -141,7 +163,12 @@ def inference(bench: Bench, side: int) -> None:
     # A group for each batch: first the activations as they are, then compiled.
     groups = []
     for batch in bench.size((64, 1), (2, 1)):
-        common = {"experiment": "activations", "batch": batch, "image_size": side, "network": NETWORK}
+        common = {
+            "experiment": "activations",
+            "batch": batch,
+            "image_size": side,
+            "network": NETWORK,
+        }
         group = {}
         for compiled in (False, True):
             for name in bench.size(tuple(ACTIVATIONS), ("GELU", "FastSwish")):
@@ -152,7 +179,9 @@ def inference(bench: Bench, side: int) -> None:
 
 
 def compared_with(arm, groups):
-    """Return the baseline of an arm: of a compiled network the same, not compiled; else the first arm of the group."""
+    """Return the baseline of an arm: of a compiled network the same, not compiled; else the
+    first arm of the group.
+    """
     if arm.compiled:
         return replace(arm, compiled=False)
     for group in groups:

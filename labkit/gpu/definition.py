@@ -1,4 +1,5 @@
-"""A `ResNet` in the words of TensorRT, strongly typed: FP16, or INT8 where a convolution has scales.
+"""A `ResNet` in the words of TensorRT, strongly typed: FP16, or INT8 where a convolution has
+scales.
 
 It is defined call by call, from the weights of torch, so that no exporter has to be installed.
 """
@@ -16,20 +17,28 @@ STEPS = 127  # of INT8, on either side of zero
 
 @torch.inference_mode()
 def ranges_of(network: nn.Module, images: torch.Tensor) -> dict:
-    """Return {convolution: the largest magnitude of its input} for a batch of images; scales of INT8 follow from it."""
+    """Return {convolution: the largest magnitude of its input} for a batch of images; scales of
+    INT8 follow from it.
+    """
     ranges: dict = {}
 
     def note(layer, inputs):
         ranges[layer] = inputs[0].abs().max().item()
 
-    hooks = [layer.register_forward_pre_hook(note) for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    hooks = [
+        layer.register_forward_pre_hook(note)
+        for layer in network.modules()
+        if isinstance(layer, nn.Conv2d)
+    ]
     network(images)
     for hook in hooks:
         hook.remove()
     return ranges
 
 
-def define(trt: Any, definition: Any, network: ResNet, shape: tuple, *, ranges: dict | None) -> list:
+def define(
+    trt: Any, definition: Any, network: ResNet, shape: tuple, *, ranges: dict | None
+) -> list:
     """Add the layers of a network; input "images", output "logits", both FP16.
 
     trt         the module of TensorRT
@@ -72,18 +81,26 @@ class Writer:
 
     def constant(self, numbers):
         """Return numbers in FP16 as a tensor."""
-        return self.definition.add_constant(tuple(np.shape(numbers)), self.weights(numbers)).get_output(0)
+        return self.definition.add_constant(
+            tuple(np.shape(numbers)), self.weights(numbers)
+        ).get_output(0)
 
     def convolution(self, x, layer, norm):
-        """Add a convolution and its batch norm, whose scale goes into the weights and whose shift is the bias."""
+        """Add a convolution and its batch norm, whose scale goes into the weights and whose
+        shift is the bias.
+        """
         kernel, bias = folded(layer, norm)
         size = layer.kernel_size
         maps = layer.out_channels
         if self.ranges is None:
-            added = self.definition.add_convolution_nd(x, maps, size, self.weights(kernel), self.weights(bias))
+            added = self.definition.add_convolution_nd(
+                x, maps, size, self.weights(kernel), self.weights(bias)
+            )
         else:
             x = self.rounded(x, np.float16(self.ranges[layer] / STEPS))
-            added = self.definition.add_convolution_nd(x, maps, size, self.trt.Weights(), self.weights(bias))
+            added = self.definition.add_convolution_nd(
+                x, maps, size, self.trt.Weights(), self.weights(bias)
+            )
             added.set_input(1, self.rounded_rows(kernel))
         added.stride_nd = layer.stride
         added.padding_nd = layer.padding
@@ -96,12 +113,16 @@ class Writer:
         return self.definition.add_dequantize(integers, scale, self.trt.float16).get_output(0)
 
     def rounded_rows(self, kernel):
-        """Round the weights of a convolution to INT8 and back, with a scale for each output channel."""
+        """Round the weights of a convolution to INT8 and back, with a scale for each output
+        channel.
+        """
         largest = np.abs(kernel).reshape(len(kernel), -1).max(1)
         scales = self.constant(np.maximum(largest / STEPS, 2.0**-20))
         quantize = self.definition.add_quantize(self.constant(kernel), scales, self.trt.int8)
         quantize.axis = 0
-        dequantize = self.definition.add_dequantize(quantize.get_output(0), scales, self.trt.float16)
+        dequantize = self.definition.add_dequantize(
+            quantize.get_output(0), scales, self.trt.float16
+        )
         dequantize.axis = 0
         return dequantize.get_output(0)
 
@@ -115,7 +136,9 @@ class Writer:
         y = self.convolution(y, block.conv3, block.norm3)
         if isinstance(block.shortcut, nn.Sequential):
             x = self.convolution(x, *block.shortcut)
-        return self.relu(self.definition.add_elementwise(y, x, self.trt.ElementWiseOperation.SUM).get_output(0))
+        return self.relu(
+            self.definition.add_elementwise(y, x, self.trt.ElementWiseOperation.SUM).get_output(0)
+        )
 
     def linear(self, x, layer):
         """Add a linear layer, (N, inputs) -> (N, outputs)."""
@@ -123,12 +146,16 @@ class Writer:
         matrix = self.constant(layer.weight.detach().cpu().numpy().T)
         product = self.definition.add_matrix_multiply(x, as_it_is, matrix, as_it_is).get_output(0)
         bias = self.constant(layer.bias.detach().cpu().numpy()[None])
-        return self.definition.add_elementwise(product, bias, self.trt.ElementWiseOperation.SUM).get_output(0)
+        return self.definition.add_elementwise(
+            product, bias, self.trt.ElementWiseOperation.SUM
+        ).get_output(0)
 
 
 @torch.no_grad()
 def folded(layer: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[np.ndarray, np.ndarray]:
-    """Return (weights, bias) of one convolution that does the work of another, without bias, and of its batch norm."""
+    """Return (weights, bias) of one convolution that does the work of another, without bias, and
+    of its batch norm.
+    """
     scale = norm.weight / (norm.running_var + norm.eps).sqrt()
     kernel = layer.weight * scale[:, None, None, None]
     bias = norm.bias - norm.running_mean * scale

@@ -1,4 +1,6 @@
-"""ResNet-50 by TensorRT in FP16 and in INT8, beside torch in FP16: times, and the tactics that were chosen."""
+"""ResNet-50 by TensorRT in FP16 and in INT8, beside torch in FP16: times, and the tactics that
+were chosen.
+"""
 
 import functools
 import importlib
@@ -26,7 +28,8 @@ CACHE = "tensorrt-timings.bin"
 
 
 def engines(bench: Bench, batch: int) -> None:
-    """Measure three arms of one batch size, in turn; all work on one stream, which is not the default one.
+    """Measure three arms of one batch size, in turn; all work on one stream, which is not the
+    default one.
 
     TensorRT waits for the whole device after each call on the default stream.
     """
@@ -43,7 +46,9 @@ def engines(bench: Bench, batch: int) -> None:
 
 
 def network_of(bench: Bench) -> ResNet:
-    """Return the network with the same random weights each time, in fp32 on the device; a small one with --tiny."""
+    """Return the network with the same random weights each time, in fp32 on the device; a small
+    one with --tiny.
+    """
     torch.manual_seed(0)
     network = ResNet((1, 1), width=8) if bench.tiny else ResNet()
     return network.to(bench.device).eval()
@@ -65,10 +70,15 @@ def by_torch(bench: Bench, batch: int, side: int) -> Callable:
 
 
 def by_tensorrt(bench: Bench, batch: int, side: int, precision: str) -> Callable:
-    """Return an engine that TensorRT builds here. Raises Unavailable without TensorRT or without a GPU."""
+    """Return an engine that TensorRT builds here.
+
+    Raises Unavailable without TensorRT or without a GPU.
+    """
     trt = library()
     if not bench.on_gpu:
-        raise Unavailable("TensorRT cannot run an engine here.", expected="an NVIDIA GPU", found="a CPU")
+        raise Unavailable(
+            "TensorRT cannot run an engine here.", expected="an NVIDIA GPU", found="a CPU"
+        )
     network = network_of(bench)
     images = images_of(bench, batch, side)
     ranges = ranges_of(network, images) if precision == "int8" else None
@@ -84,14 +94,24 @@ def library() -> ModuleType:
         return importlib.import_module("tensorrt")
     except (ImportError, OSError, RuntimeError) as error:
         message = f"{type(error).__name__}: {error}"
-        raise Unavailable("TensorRT is not here.", expected="the package tensorrt", found=message) from error
+        raise Unavailable(
+            "TensorRT is not here.", expected="the package tensorrt", found=message
+        ) from error
 
 
-def build(trt: Any, network: ResNet, shape: tuple, *, ranges: dict | None = None, cache: Path | None = None) -> bytes:
+def build(
+    trt: Any,
+    network: ResNet,
+    shape: tuple,
+    *,
+    ranges: dict | None = None,
+    cache: Path | None = None,
+) -> bytes:
     """Build an engine. Returns its bytes.
 
     trt     the module of TensorRT, or of TensorRT-RTX
-    shape   (N, 3, H, W) of the images; the engine takes this batch alone, and its tactics are those of this batch
+    shape   (N, 3, H, W) of the images; the engine takes this batch alone, and its tactics are those
+            of this batch
     ranges  of `ranges_of`, for INT8; None: FP16
     cache   file of timings of tactics, which makes the next build faster
     Raises  LabError where TensorRT refuses
@@ -105,14 +125,18 @@ def build(trt: Any, network: ResNet, shape: tuple, *, ranges: dict | None = None
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if cache is not None:
         earlier_timings = cache.read_bytes() if cache.exists() else b""
-        timing_cache = config.create_timing_cache(earlier_timings) or config.create_timing_cache(b"")
+        timing_cache = config.create_timing_cache(earlier_timings) or config.create_timing_cache(
+            b""
+        )
         config.set_timing_cache(timing_cache, True)
 
     # Build, and store the timings.
     plan = builder.build_serialized_network(definition, config)
     del arrays  # TensorRT reads the weights until here
     if plan is None:
-        raise LabError("TensorRT does not build this network.", expected="an engine", found="its log says why")
+        raise LabError(
+            "TensorRT does not build this network.", expected="an engine", found="its log says why"
+        )
     if cache is not None:
         with atomic(cache) as temporary:
             temporary.write_bytes(bytes(config.get_timing_cache().serialize()))
@@ -120,7 +144,8 @@ def build(trt: Any, network: ResNet, shape: tuple, *, ranges: dict | None = None
 
 
 class Engine:
-    """A call without arguments of a built engine, on the current stream; it reads and writes memory of torch.
+    """A call without arguments of a built engine, on the current stream; it reads and writes memory
+    of torch.
 
     images   (N, 3, H, W) fp16 on the GPU
     build_s  seconds that building took
@@ -131,7 +156,11 @@ class Engine:
         self.runtime = trt.Runtime(self.log)
         self.engine = self.runtime.deserialize_cuda_engine(plan)
         if self.engine is None:
-            raise LabError("TensorRT does not load its own engine.", expected="an engine", found="its log says why")
+            raise LabError(
+                "TensorRT does not load its own engine.",
+                expected="an engine",
+                found="its log says why",
+            )
         self.context = self.engine.create_execution_context()
         self.images = images.contiguous()
         shape = tuple(self.engine.get_tensor_shape("logits"))
@@ -148,18 +177,24 @@ class Engine:
 
     def __call__(self):
         if not self.context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
-            raise LabError("TensorRT refuses the call.", expected="the logits", found="its log says why")
+            raise LabError(
+                "TensorRT refuses the call.", expected="the logits", found="its log says why"
+            )
         return self.logits
 
 
 def tactics_of(trt: Any, engine: Any) -> dict:
-    """Return {"kind of layer: tactic": how many layers of the engine are computed by it}, the most frequent first."""
+    """Return {"kind of layer: tactic": how many layers of the engine are computed by it}, the
+    most frequent first.
+    """
     inspector = engine.create_engine_inspector()
     return counted(json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON)))
 
 
 def counted(information: dict) -> dict:
-    """Count the tactics in the report of an engine's inspector: by the names of kernels where it has them."""
+    """Count the tactics in the report of an engine's inspector: by the names of kernels where it
+    has them.
+    """
     counts: Counter = Counter()
     for layer in information.get("Layers", []):
         if isinstance(layer, dict):  # names alone, where the engine was built without details

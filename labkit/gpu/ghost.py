@@ -1,4 +1,6 @@
-"""Ghost batch norm against plain batch norm, compiled or not: a step of training with a large batch."""
+"""Ghost batch norm against plain batch norm, compiled or not: a step of training with a large
+batch.
+"""
 
 import functools
 from dataclasses import replace
@@ -21,7 +23,9 @@ GHOST = "ghost batch norm"
 
 
 def ghost(bench: Bench) -> None:
-    """Measure the four arms; ghost batch norm is compared with batch norm, compiled with compiled."""
+    """Measure the four arms; ghost batch norm is compared with batch norm, compiled with
+    compiled.
+    """
     group = {}
     for compiled in (False, True):
         for variant in (PLAIN, GHOST):
@@ -38,7 +42,9 @@ def ghost(bench: Bench) -> None:
 
 
 def step_of(bench, variant, compiled):
-    """Return a function that does a step, forward, backward and SGD, on images that lie on the device."""
+    """Return a function that does a step, forward, backward and SGD, on images that lie on the
+    device.
+    """
     torch.manual_seed(0)
     network = cnn(bench.size(48, 4), channels=3, classes=CLASSES)
     if variant == GHOST:

@@ -1,4 +1,6 @@
-"""Activations whose calls are replayed as a CUDA graph: their kernels start without Python, as in lesson 09."""
+"""Activations whose calls are replayed as a CUDA graph: their kernels start without Python, as
+in lesson 09.
+"""
 
 import functools
 from collections.abc import Callable
@@ -18,8 +20,9 @@ GRAPH = ", as a CUDA graph"
 class Graph:
     """Calls of `function(x, y)`, captured once; calling it replays them.
 
-    It holds the tensors that the calls read and write as long as it lives: the capture of another graph empties the
-    allocator's cache, and a replay would then write to memory that is somebody else's.
+    It holds the tensors that the calls read and write as long as it lives: the capture of another
+    graph empties the allocator's cache, and a replay would then write to memory that is somebody
+    else's.
     """
 
     def __init__(self, function: Callable, x: torch.Tensor, y: torch.Tensor, calls: int):
@@ -27,7 +30,8 @@ class Graph:
         self.graph = torch.cuda.CUDAGraph()
         self.function = many_times(function, x, y, calls)
 
-        # Warm up on a stream of its own: nothing may be compiled, or allocated for the first time, in the capture.
+        # Warm up on a stream of its own: nothing may be compiled, or allocated for the first time,
+        # in the capture.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -45,7 +49,9 @@ class Graph:
 
 
 def graphs(bench: Bench) -> None:
-    """Measure copying, ReLU and FastSwish on four sizes, called from Python and replayed as a graph."""
+    """Measure copying, ReLU and FastSwish on four sizes, called from Python and replayed as a
+    graph.
+    """
     sizes = bench.size((2**10, 2**21, 2**23, 2**26), (2**10,))
     makers = {
         "copying": lambda: lambda x, y: y.copy_(x),
@@ -55,7 +61,8 @@ def graphs(bench: Bench) -> None:
         "ReLU, compiled": lambda: bench.compiled(into(torch.relu), dynamic=True),
         "FastSwish, compiled": lambda: bench.compiled(into(form("naive")), dynamic=True),
     }
-    makers = {name: functools.cache(make) for name, make in makers.items()}  # compiled once for all sizes
+    # compiled once for all sizes
+    makers = {name: functools.cache(make) for name, make in makers.items()}
     groups = [group_of(bench, size, min(CALLS, sizes[-1] // size), makers) for size in sizes]
     measure(bench, groups, "call", against=from_python, seconds=0.1, race_seconds=3.0)
 
@@ -67,7 +74,9 @@ def group_of(bench, size, calls, makers):
         common = {"experiment": "cuda-graph", "compiled": "compiled" in name}
         arm = Arm(variant=f"{name}, {size:,} numbers", **common)
         group[arm] = functools.partial(plain, bench, make, size, calls)
-        group[replace(arm, variant=arm.variant + GRAPH)] = functools.partial(graphed, bench, make, size, calls)
+        group[replace(arm, variant=arm.variant + GRAPH)] = functools.partial(
+            graphed, bench, make, size, calls
+        )
     return group
 
 

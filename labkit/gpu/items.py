@@ -45,26 +45,46 @@ ITEMS = {
         {},
         early=True,
     ),
-    "training-224": Item("training at 224 px", "convnext-training", "convnext:training", {"side": 224}),
-    "inference-224": Item("inference at 224 px", "activations", "convnext:inference", {"side": 224}),
+    "training-224": Item(
+        "training at 224 px", "convnext-training", "convnext:training", {"side": 224}
+    ),
+    "inference-224": Item(
+        "inference at 224 px", "activations", "convnext:inference", {"side": 224}
+    ),
     "phases": Item(
-        "ResNet-50, 32 px: forward, backward, optimizer and data; pinned memory, autotuner, TorchScript, AMP",
+        "ResNet-50, 32 px: forward, backward, optimizer and data; pinned memory, autotuner, "
+        "TorchScript, AMP",
         "training-phases",
         "phases:phases",
         {},
     ),
     "bert": Item(
-        "an encoder of BERT-base's size: fp32, fp16, compiled, batch 1 to 256", "bert-batches", "bert:bert", {}
+        "an encoder of BERT-base's size: fp32, fp16, compiled, batch 1 to 256",
+        "bert-batches",
+        "bert:bert",
+        {},
     ),
-    "ghost": Item("ghost batch norm against batch norm, compiled or not", "ghost-batch-norm", "ghost:ghost", {}),
-    "graph": Item("activations replayed as CUDA graphs, four sizes", "cuda-graph", "graphs:graphs", {}),
-    "tensorrt-1": Item("ResNet-50 by TensorRT, FP16 and INT8, batch 1", "tensorrt", "engines:engines", {"batch": 1}),
+    "ghost": Item(
+        "ghost batch norm against batch norm, compiled or not",
+        "ghost-batch-norm",
+        "ghost:ghost",
+        {},
+    ),
+    "graph": Item(
+        "activations replayed as CUDA graphs, four sizes", "cuda-graph", "graphs:graphs", {}
+    ),
+    "tensorrt-1": Item(
+        "ResNet-50 by TensorRT, FP16 and INT8, batch 1", "tensorrt", "engines:engines", {"batch": 1}
+    ),
     "tensorrt-64": Item("the same, batch 64", "tensorrt", "engines:engines", {"batch": 64}),
 }
 
 
 def chosen(only: Sequence[str] | None) -> list[str]:
-    """Return the names of the items to measure, in order of worth; None: all. Raises LabError for an unknown name."""
+    """Return the names of the items to measure, in order of worth; None: all.
+
+    Raises LabError for an unknown name.
+    """
     for name in only or ():
         require_known(name, ITEMS, "item")
     return [name for name in ITEMS if only is None or name in only]

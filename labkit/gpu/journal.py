@@ -1,4 +1,6 @@
-"""The journal: one JSON object a line, on disk before `append` returns, so that an interruption loses no row."""
+"""The journal: one JSON object a line, on disk before `append` returns, so that an interruption
+loses no row.
+"""
 
 import json
 import os
@@ -26,7 +28,8 @@ class Journal:
     def append(self, **line):
         """Write a line and wait until it is on disk.
 
-        A kill in the middle of a line leaves a piece of it: the next line then begins after a line break of its own.
+        A kill in the middle of a line leaves a piece of it: the next line then begins after a line
+        break of its own.
         """
         text = (json.dumps(line, allow_nan=False) + "\n").encode()
         with self.path.open("ab+") as file:

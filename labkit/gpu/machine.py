@@ -1,4 +1,6 @@
-"""The machine that is measured, in the words of a ledger row; no path, no host name, no user name."""
+"""The machine that is measured, in the words of a ledger row; no path, no host name, no user
+name.
+"""
 
 import json
 import os
@@ -16,7 +18,8 @@ from labkit.files import short_digest
 
 
 def describe(device: torch.device) -> dict:
-    """Return the fields of a `Machine` of the ledger, the versions of CUDA and cuDNN, and the instruction set.
+    """Return the fields of a `Machine` of the ledger, the versions of CUDA and cuDNN, and the
+    instruction set.
 
     device  the GPU, or the CPU where there is none
     """
@@ -35,7 +38,9 @@ def describe(device: torch.device) -> dict:
 
 
 def _gpu_facts(device):
-    """Return name, memory, driver and generation of the GPU, and the CUDA that this torch was built with."""
+    """Return name, memory, driver and generation of the GPU, and the CUDA that this torch was
+    built with.
+    """
     properties = torch.cuda.get_device_properties(device)
     return {
         "gpu": properties.name,
@@ -48,7 +53,9 @@ def _gpu_facts(device):
 
 
 def driver_version() -> str | None:
-    """Return the version of NVIDIA's driver, such as "580.65.06"; None if neither nvidia-smi nor the kernel has it."""
+    """Return the version of NVIDIA's driver, such as "580.65.06"; None if neither nvidia-smi nor
+    the kernel has it.
+    """
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
         completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

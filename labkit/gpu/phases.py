@@ -34,14 +34,17 @@ VARIANTS = {
 
 
 class RandomImages(Dataset):
-    """Images of bytes that are made floats and normalised one by one, as CIFAR's are: (image, label) by number.
+    """Images of bytes that are made floats and normalised one by one, as CIFAR's are: (image,
+    label) by number.
 
     count  how many; a number beyond comes from the beginning
     """
 
     def __init__(self, count: int):
         generator = torch.Generator().manual_seed(0)
-        self.images = torch.randint(256, (512, 3, SIDE, SIDE), dtype=torch.uint8, generator=generator)
+        self.images = torch.randint(
+            256, (512, 3, SIDE, SIDE), dtype=torch.uint8, generator=generator
+        )
         self.count = count
 
     def __len__(self):
@@ -53,7 +56,8 @@ class RandomImages(Dataset):
 
 
 class Trainer:
-    """One variant of the training: its network, its optimizer, and its loader, which goes on for ever.
+    """One variant of the training: its network, its optimizer, and its loader, which goes on for
+    ever.
 
     switches  of `VARIANTS`
     """
@@ -83,8 +87,9 @@ class Trainer:
     def steps(self, count: int) -> np.ndarray:
         """Train so many steps. Returns (5,) seconds of one step: of each phase, and in all.
 
-        On a GPU the phases are timed by its own clock, without waiting for it: data loading by the CPU's clock, until
-        the batch is there and its copy has begun. The time in all ends when the GPU is done.
+        On a GPU the phases are timed by its own clock, without waiting for it: data loading by the
+        CPU's clock, until the batch is there and its copy has begun. The time in all ends when the
+        GPU is done.
         """
         torch.backends.cudnn.benchmark = "autotuner" in self.switches
         self.bench.stopwatch.wait()
@@ -146,7 +151,9 @@ def scripted(network: nn.Module) -> nn.Module:
 
 
 def phases(bench: Bench) -> None:
-    """Train each variant in blocks of steps, the variants in turn and in random order, and write its seconds."""
+    """Train each variant in blocks of steps, the variants in turn and in random order, and write
+    its seconds.
+    """
     arms = {variant: arm_of(bench, variant) for variant in VARIANTS}
     bench.plan(arms.values())
     trainers = {}
@@ -155,8 +162,11 @@ def phases(bench: Bench) -> None:
         bench.begin(arms[variant])
         try:
             trainers[variant], peaks[variant] = prepared(bench, switches)
-            write(bench, arms[variant], [trainers[variant].steps(bench.size(10, 2))], peaks[variant])
-        except Exception as error:  # no TorchScript in this torch, no shared memory for the workers, ...
+            write(
+                bench, arms[variant], [trainers[variant].steps(bench.size(10, 2))], peaks[variant]
+            )
+        # no TorchScript in this torch, no shared memory for the workers, ...
+        except Exception as error:
             trainers.pop(variant, None)
             bench.failed(arms[variant], "epoch", error)
     in_turn(bench, arms, trainers, peaks)
@@ -185,7 +195,9 @@ def prepared(bench, switches):
 
 
 def in_turn(bench, arms, trainers, peaks):
-    """Train blocks of steps of all trainers, in random order, until the time is over; then write their rows anew."""
+    """Train blocks of steps of all trainers, in random order, until the time is over; then write
+    their rows anew.
+    """
     generator = np.random.default_rng(SEED)
     names = list(trainers)
     blocks = {variant: [] for variant in names}
@@ -194,7 +206,8 @@ def in_turn(bench, arms, trainers, peaks):
             break
         for index in generator.permutation(len(names)):
             variant = names[index]
-            trainers[variant].steps(bench.size(10, 1))  # not counted: its loader had the time of the others
+            # not counted: its loader had the time of the others
+            trainers[variant].steps(bench.size(10, 1))
             blocks[variant].append(trainers[variant].steps(bench.size(20, 1)))
     for variant, rows in blocks.items():
         if rows:
@@ -202,14 +215,17 @@ def in_turn(bench, arms, trainers, peaks):
 
 
 def write(bench, arm, blocks, peak_bytes, *, in_turn=False):
-    """Write the row of a variant: seconds of an epoch of 50,000 images, from the median step of its blocks.
+    """Write the row of a variant: seconds of an epoch of 50,000 images, from the median step of its
+    blocks.
 
     blocks  of seconds as `Trainer.steps` gives them, one array a block
     """
     epochs = IMAGES / arm.batch * np.array(blocks)  # (blocks, 5): seconds of an epoch
     total = interval(epochs[:, -1])
     phase_medians = np.median(epochs[:, :-1], axis=0).tolist()
-    phase_fields = {f"{phase}_s": median for phase, median in zip(PHASES, phase_medians, strict=True)}
+    phase_fields = {
+        f"{phase}_s": median for phase, median in zip(PHASES, phase_medians, strict=True)
+    }
     description = f"random images of {SIDE} x {SIDE} pixels from loader processes; "
     description += f"extrapolated from {len(blocks)} blocks of steps to {IMAGES:,} images"
     bench.row(

@@ -1,6 +1,7 @@
 """From the journal's rows to a record of named hardware, as `labkit.ledger.recorded` reads it.
 
-A record is a list of pages, one for each experiment: what was measured, {table of the ledger: rows}, and where.
+A record is a list of pages, one for each experiment: what was measured, {table of the ledger:
+rows}, and where.
 """
 
 import json
@@ -14,17 +15,34 @@ from labkit.gpu.journal import Journal
 
 EDITION = 4  # of the course
 ALSO_STORED = (  # fields of the journal's rows that each row of a record has, whatever its table
-    *("experiment", "network", "device", "batch", "measured_utc", "reason", "image_size", "precision"),
+    *(
+        "experiment",
+        "network",
+        "device",
+        "batch",
+        "measured_utc",
+        "reason",
+        "image_size",
+        "precision",
+    ),
     *("compiled", "quantity", "torch", "card", "tactics", "build_s", "engine_bytes", "version"),
 )
-STUDIES = {("convnext-training", 64): "convnext-training-64", ("convnext-training", 224): "compile-amp"}
+STUDIES = {
+    ("convnext-training", 64): "convnext-training-64",
+    ("convnext-training", 224): "compile-amp",
+}
 TRAININGS = ("convnext-training", "training-phases")  # published as seconds of an epoch
 # the fields that two rows of the same measurement have in common
 IDENTITY = ("experiment", "variant", "quantity", "batch", "image_size", "precision", "compiled")
 
 
-def write_record(journal: Journal, folder: Path, facts: dict, *, hardware: str | None, tiny: bool) -> Path:
-    """Write the journal's rows of this machine as a record. Returns its path, FOLDER/NAME-OF-THE-HARDWARE/gpu.json."""
+def write_record(
+    journal: Journal, folder: Path, facts: dict, *, hardware: str | None, tiny: bool
+) -> Path:
+    """Write the journal's rows of this machine as a record.
+
+    Returns its path, FOLDER/NAME-OF-THE-HARDWARE/gpu.json.
+    """
     hardware = hardware or ", ".join(filter(None, [facts.get("gpu"), facts.get("cpu")]))
     pages = pages_of(journal.lines(), facts, hardware=hardware, tiny=tiny)
     name = re.sub(r"[^a-z0-9_]+", "-", hardware.lower()).strip("-") or "machine"
@@ -42,7 +60,9 @@ def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dic
     rows = rows_of(lines, facts["machine_key"])
     machine = {name: fact for name, fact in facts.items() if fact is not None}
     pages = []
-    instructions = facts.get("instructions") or (facts.get("cpu_isa") or "").rpartition(" ")[2] or None
+    instructions = (
+        facts.get("instructions") or (facts.get("cpu_isa") or "").rpartition(" ")[2] or None
+    )
     for experiment in dict.fromkeys(row["experiment"] for row in rows):
         own_rows = [row for row in rows if row["experiment"] == experiment]
         networks = {row["network"] for row in own_rows}
@@ -56,7 +76,9 @@ def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dic
                 "edition": EDITION,
                 "experiment": experiment,
                 "network": own_rows[0]["network"] if len(networks) == 1 else None,
-                "versions": {name: facts.get(name) for name in ("torch", "cuda", "cudnn", "gpu_driver")},
+                "versions": {
+                    name: facts.get(name) for name in ("torch", "cuda", "cudnn", "gpu_driver")
+                },
                 "tables": {"machines": [machine], **tables_of(own_rows)},
             }
         )
@@ -64,9 +86,11 @@ def pages_of(lines: list, facts: dict, *, hardware: str, tiny: bool) -> list[dic
 
 
 def rows_of(lines, machine_key):
-    """Return the best row of each measurement of a machine: one with a value before one with a reason.
+    """Return the best row of each measurement of a machine: one with a value before one with a
+    reason.
 
-    Of two with a value, that of an arm timed in turn goes before that of an arm timed alone, and the newest before all.
+    Of two with a value, that of an arm timed in turn goes before that of an arm timed alone, and
+    the newest before all.
     """
     best = {}
     ours = False  # whether the lines that follow are of this machine
@@ -101,10 +125,13 @@ def tables_of(rows):
     tables = {}
     for row in rows:
         if row["unit"] == "x" and (row["tolerance"] is None or row["low"] is None):
-            continue  # the outputs could not be compared, or there are too few pairs: a `Ratio` says both
+            # the outputs could not be compared, or there are too few pairs: a `Ratio` says both
+            continue
         table, fields = as_ledger(row)
         fields |= {name: row.get(name) for name in ALSO_STORED}
-        tables.setdefault(table, []).append({name: value for name, value in fields.items() if value is not None})
+        tables.setdefault(table, []).append(
+            {name: value for name, value in fields.items() if value is not None}
+        )
     return tables
 
 
@@ -118,13 +145,26 @@ def as_ledger(row):
     if row["unit"] == "bytes" or row["quantity"] == "memory":
         return "memories", {"name": name_of(row), "peak_bytes": row["value"]}
     if row["unit"] == "GB/s":
-        return "latencies", {"name": name_of(row), "bytes_per_s": 1e9 * row["value"], "sample_count": row["samples"]}
+        return "latencies", {
+            "name": name_of(row),
+            "bytes_per_s": 1e9 * row["value"],
+            "sample_count": row["samples"],
+        }
     return "latencies", latency(row)
 
 
 def ratio(row):
     """Return the fields of a `Ratio`."""
-    unchanged = ("baseline", "low", "high", "floor", "verdict", "baseline_ms", "arm_ms", "tolerance")
+    unchanged = (
+        "baseline",
+        "low",
+        "high",
+        "floor",
+        "verdict",
+        "baseline_ms",
+        "arm_ms",
+        "tolerance",
+    )
     return {
         "name": name_of(row),
         "arm": label(row["variant"], row["compiled"]),
@@ -173,7 +213,9 @@ def name_of(row):
     """Return the name of a row of the ledger, another one for each row of an experiment."""
     side = f"{row['image_size']} px" if row["image_size"] else None
     precision = row["precision"] if row["precision"] != "fp32" else None
-    return ", ".join(filter(None, [label(row["variant"], row["compiled"]), precision, side, row["quantity"]]))
+    return ", ".join(
+        filter(None, [label(row["variant"], row["compiled"]), precision, side, row["quantity"]])
+    )
 
 
 def as_text(row):
@@ -208,7 +250,14 @@ def missing(item: str, lines: list, reason: str) -> list[dict]:
     written = []  # arms that have a row
     for row in rows:
         written.append({name: row[name] for name in planned[0]})
-    common = {"kind": "row", "item": item, "quantity": "all", "value": None, "unit": None, "reason": reason}
+    common = {
+        "kind": "row",
+        "item": item,
+        "quantity": "all",
+        "value": None,
+        "unit": None,
+        "reason": reason,
+    }
     return [{**common, **arm} for arm in planned if arm not in written]
 
 

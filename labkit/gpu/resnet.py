@@ -1,6 +1,7 @@
 """ResNet with bottleneck blocks in plain torch; ResNet-50 by default. It needs no torchvision.
 
-Source  He et al. 2015, arXiv:1512.03385; the stride stands in the 3x3 convolution, as in torchvision's
+Source  He et al. 2015, arXiv:1512.03385; the stride stands in the 3x3 convolution, as in
+        torchvision's
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,9 @@ class ResNet(nn.Module):
     output   (N, classes) logits
     """
 
-    def __init__(self, depths: Sequence[int] = (3, 4, 6, 3), *, width: int = 64, classes: int = 1000):
+    def __init__(
+        self, depths: Sequence[int] = (3, 4, 6, 3), *, width: int = 64, classes: int = 1000
+    ):
         super().__init__()
         # The stem.
         self.conv = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)

@@ -12,25 +12,41 @@ from labkit.gpu.convnext import NETWORK, training_step
 from labkit.methods.fastswish import FastSwish, form
 
 FORMS = {"naive": "naive", "custom backward": "function", "Triton": "triton"}
-PASSES = {"forward": 2, "forward and backward": 5}  # over memory: x, y; then x, the gradient of y and that of x
+# over memory: x, y; then x, the gradient of y and that of x
+PASSES = {"forward": 2, "forward and backward": 5}
 MAX_DIFFERENCE = 1e-5  # of two forms in fp32
 
 
 def fastswish(bench: Bench) -> None:
-    """Measure time and bandwidth of the forms beside copying and ReLU; then memory of training a ConvNeXt with them."""
-    x = 3 * torch.randn(bench.size(2**26, 2**12), generator=torch.Generator().manual_seed(0)).to(bench.device)
+    """Measure time and bandwidth of the forms beside copying and ReLU; then memory of training a
+    ConvNeXt with them.
+    """
+    x = 3 * torch.randn(bench.size(2**26, 2**12), generator=torch.Generator().manual_seed(0)).to(
+        bench.device
+    )
     for quantity in PASSES:
         also = functools.partial(write_bandwidth, x.numel(), quantity)
-        measure(bench, [alone(bench, x, quantity)], quantity, also=also, seconds=0.3, race_seconds=3.0)
+        measure(
+            bench, [alone(bench, x, quantity)], quantity, also=also, seconds=0.3, race_seconds=3.0
+        )
     del x
     bench.clean()
     batch, *sides = bench.size((128, 64, 224), (2, 16))
     for side in sides:
-        measure(bench, [in_training(bench, batch, side)], "step", also=write_memory, seconds=0.3, race_seconds=3.0)
+        measure(
+            bench,
+            [in_training(bench, batch, side)],
+            "step",
+            also=write_memory,
+            seconds=0.3,
+            race_seconds=3.0,
+        )
 
 
 def functions(bench):
-    """Return {name: a function without arguments that returns the activation}, all that are compared."""
+    """Return {name: a function without arguments that returns the activation}, all that are
+    compared.
+    """
     makers = {"ReLU": lambda: torch.relu}
     for name, form_name in FORMS.items():
         makers[f"FastSwish, {name}"] = functools.partial(checked, bench, form_name)
@@ -45,15 +61,21 @@ def checked(bench: Bench, name: str) -> Callable:
     difference = (function(x) - form("naive")(x)).abs().max().item()
     if not difference <= MAX_DIFFERENCE:
         raise LabError(
-            "This form computes something else.", expected=f"within {MAX_DIFFERENCE}", found=f"{difference:.2g}"
+            "This form computes something else.",
+            expected=f"within {MAX_DIFFERENCE}",
+            found=f"{difference:.2g}",
         )
     return function
 
 
 def alone(bench, x, quantity):
-    """Return the arms of one quantity: copying first, then the activations, on a tensor of x's size."""
+    """Return the arms of one quantity: copying first, then the activations, on a tensor of x's
+    size.
+    """
     common = {"experiment": "fastswish"}
-    group = {Arm(variant="copying", **common): lambda: functools.partial(torch.empty_like(x).copy_, x)}
+    group = {
+        Arm(variant="copying", **common): lambda: functools.partial(torch.empty_like(x).copy_, x)
+    }
     make = forward_of if quantity == "forward" else forward_and_backward_of
     for name, function in functions(bench).items():
         arm = Arm(variant=name, compiled="compiled" in name, **common)
@@ -73,7 +95,9 @@ def forward_of(make: Callable, x: torch.Tensor) -> Callable:
 
 
 def forward_and_backward_of(make: Callable, x: torch.Tensor) -> Callable:
-    """Return a function that calls the activation and its backward pass, and returns the gradient."""
+    """Return a function that calls the activation and its backward pass, and returns the
+    gradient.
+    """
     function = make()
     inputs = x.detach().clone().requires_grad_()
     output_gradient = torch.ones_like(x)
@@ -85,7 +109,8 @@ def forward_and_backward_of(make: Callable, x: torch.Tensor) -> Callable:
 
 
 def write_bandwidth(count, quantity, bench, arm, timing, fields):
-    """Write the row of an arm's bandwidth: the bytes that have to be read and written at least, over its time.
+    """Write the row of an arm's bandwidth: the bytes that have to be read and written at least,
+    over its time.
 
     count     numbers in fp32
     quantity  of `PASSES`
@@ -123,7 +148,9 @@ def in_training(bench, batch, side):
 
 
 def write_memory(bench, arm, timing, fields):
-    """Write the row of the most memory that a step of training takes, weights and optimizer included."""
+    """Write the row of the most memory that a step of training takes, weights and optimizer
+    included.
+    """
     peak_bytes = fields["peak_bytes"]
     reason = None if peak_bytes else "only a GPU's allocator counts it"
     bench.row(arm, "memory", peak_bytes, "bytes", peak_bytes=peak_bytes, reason=reason)

@@ -1,4 +1,6 @@
-"""Timing: the device's own clock, medians with intervals, and races in which the arms take turns."""
+"""Timing: the device's own clock, medians with intervals, and races in which the arms take
+turns.
+"""
 
 import math
 import time
@@ -24,10 +26,11 @@ class Timing(NamedTuple):
 
 
 def interval(samples: Any) -> Timing:
-    """Return the median of independent samples and its 95 % interval, which ends at two of the ordered samples.
+    """Return the median of independent samples and its 95 % interval, which ends at two of the
+    ordered samples.
 
-    The k-th smallest and k-th largest of n samples enclose the median unless fewer than k lie on one side of it:
-    P(Binomial(n, 1/2) < k) must be at most 2.5 %.
+    The k-th smallest and k-th largest of n samples enclose the median unless fewer than k lie on
+    one side of it: P(Binomial(n, 1/2) < k) must be at most 2.5 %.
     """
     ordered = np.sort(np.asarray(samples, float))
     n = len(ordered)
@@ -49,7 +52,9 @@ class Stopwatch:
         self.on_gpu = device.type == "cuda"
 
     def __call__(self, call: Callable, calls: int = 1) -> float:
-        """Return milliseconds per call, from an idle device to an idle device; nothing waits in between."""
+        """Return milliseconds per call, from an idle device to an idle device; nothing waits in
+        between.
+        """
         self.wait()
         if self.on_gpu:
             first = torch.cuda.Event(enable_timing=True)
@@ -71,7 +76,9 @@ class Stopwatch:
             torch.cuda.synchronize()
 
 
-def repeated(stopwatch: Stopwatch, call: Callable, *, seconds: float, calls: int = 1) -> list[float]:
+def repeated(
+    stopwatch: Stopwatch, call: Callable, *, seconds: float, calls: int = 1
+) -> list[float]:
     """Return times of a call in ms: for so many seconds, three of them at least."""
     samples: list[float] = []
     end = time.monotonic() + seconds
@@ -81,7 +88,8 @@ def repeated(stopwatch: Stopwatch, call: Callable, *, seconds: float, calls: int
 
 
 def race(stopwatch: Stopwatch, arms: dict, *, end: float, rounds: int = 200) -> tuple[dict, dict]:
-    """Time arms in turn until a moment: in each round every arm once, in random order, the first one a second time.
+    """Time arms in turn until a moment: in each round every arm once, in random order, the first
+    one a second time.
 
     arms     {name: (call, calls that make one sample)}
     end      on the clock of `time.monotonic`
@@ -108,7 +116,9 @@ def race(stopwatch: Stopwatch, arms: dict, *, end: float, rounds: int = 200) -> 
 
 
 def verdict(low: float, high: float, floor: float, pairs: int) -> str:
-    """Return the verdict on a ratio, in the words of the ledger; floor: how far the null arm's interval is from 1."""
+    """Return the verdict on a ratio, in the words of the ledger; floor: how far the null arm's
+    interval is from 1.
+    """
     if pairs < MIN_PAIRS:
         return "too few pairs"
     if low > 1 + floor:

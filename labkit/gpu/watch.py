@@ -1,8 +1,9 @@
 """Start a worker, give it one item after the other, and end it where an item takes too long.
 
-A worker is kept from item to item, since starting CUDA takes seconds. One that hangs, in a compiler say, is killed with
-all processes that it started; the next item gets a new one. An item that was ended so is tried once more after those
-of its kind: what it compiled is in the compiler's cache by then.
+A worker is kept from item to item, since starting CUDA takes seconds. One that hangs, in a compiler
+say, is killed with all processes that it started; the next item gets a new one. An item that was
+ended so is tried once more after those of its kind: what it compiled is in the compiler's cache by
+then.
 """
 
 import json
@@ -41,7 +42,8 @@ def measure(
 ) -> Path:
     """Measure items in order of worth, and write the record. Returns its path.
 
-    only      names of items, measured also if they are done; None: all that are not done on this machine
+    only      names of items, measured also if they are done; None: all that are not done on this
+              machine
     minutes   after so many nothing more is begun, and the item that runs is ended
     tiny      sizes for a CPU: the numbers mean nothing
     folder    where to; None: artifacts/gpu
@@ -56,10 +58,16 @@ def measure(
     with Worker(journal, tiny, say) as worker:
         # What is to be measured on this machine.
         facts = worker.start()
-        say(f"measuring {hardware or facts['gpu'] or facts['cpu']}, torch {facts['torch']}; rows: {journal.path}")
+        say(
+            f"measuring {hardware or facts['gpu'] or facts['cpu']}, torch {facts['torch']}; rows: "
+            f"{journal.path}"
+        )
         if only is None:
             queue = [name for name in queue if not worker.has_done(name)]
-            say(f"to measure: {', '.join(queue) or 'nothing, all is done (--only ITEM measures it again)'}")
+            say(
+                "to measure: "
+                f"{', '.join(queue) or 'nothing, all is done (--only ITEM measures it again)'}"
+            )
         path = write_record(journal, folder, facts, hardware=hardware, tiny=tiny)
 
         # One item after the other; the record is written after each.
@@ -70,7 +78,8 @@ def measure(
             finished = worker.do(name, end)
             if not finished and tries[name] < TRIES:
                 queue.append(name)
-                queue.sort(key=lambda name: (not ITEMS[name].early, tries[name]))  # stable: else by worth
+                # stable: else by worth
+                queue.sort(key=lambda name: (not ITEMS[name].early, tries[name]))
             path = write_record(journal, folder, facts, hardware=hardware, tiny=tiny)
     say(f"record: {path}")
     return path
@@ -98,7 +107,10 @@ class Worker:
         self.kill()
 
     def start(self) -> dict:
-        """Start the process: the facts of the machine. Raises LabError where it ends, or says nothing in time."""
+        """Start the process: the facts of the machine.
+
+        Raises LabError where it ends, or says nothing in time.
+        """
         paths = os.pathsep.join(filter(None, [str(root()), os.environ.get("PYTHONPATH")]))
         command = [sys.executable, "-m", "labkit.gpu.worker", str(self.journal.path)]
         if self.tiny:
@@ -126,17 +138,24 @@ class Worker:
                 found=f"nothing in {START_S} s" if code is None else f"it ended with {code}",
                 fix=f"read {log_path}: what it said stands there",
             )
-        self.facts = {"gpu": None} | {name: fact for name, fact in line.items() if name not in ("kind", "process")}
+        self.facts = {"gpu": None} | {
+            name: fact for name, fact in line.items() if name not in ("kind", "process")
+        }
         return self.facts
 
     def has_done(self, item):
         """Return True when the journal has all of an item, of this machine with this torch."""
         key = self.facts["machine_key"]
-        done_lines = [line for line in self.lines if line["kind"] == "done" and line["item"] == item]
+        done_lines = [
+            line for line in self.lines if line["kind"] == "done" and line["item"] == item
+        ]
         return any(line["machine_key"] == key and line["tiny"] == self.tiny for line in done_lines)
 
     def do(self, item: str, end: float) -> bool:
-        """Have an item measured, within its limit and before `end`. Returns True unless it may be worth another try."""
+        """Have an item measured, within its limit and before `end`.
+
+        Returns True unless it may be worth another try.
+        """
         limit = min(LIMIT_S, end - time.monotonic())
         if limit <= 0:
             self.give_up(item, [], "the minutes were over")
@@ -152,7 +171,8 @@ class Worker:
         done = self.wait(lambda line: line["kind"] == "done" and line["item"] == item, limit)
         item_lines = self.lines[first_line:]
 
-        # End a process that is not done, or whose GPU refuses everything; note the arm that it was in.
+        # End a process that is not done, or whose GPU refuses everything; note the arm that it was
+        # in.
         if done is None:
             reason = self.ended_because(process, limit)
             labels = [line["label"] for line in item_lines if line["kind"] == "arm"]
@@ -188,7 +208,8 @@ class Worker:
         """
         end = time.monotonic() + seconds
         while True:
-            running = self.process.poll() is None  # asked before reading: its last lines are not missed
+            # asked before reading: its last lines are not missed
+            running = self.process.poll() is None
             for line in self.read():
                 if is_awaited(line):
                     return line

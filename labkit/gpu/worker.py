@@ -1,4 +1,6 @@
-"""The process that measures: it takes items from its standard input, one a line, and writes rows into the journal."""
+"""The process that measures: it takes items from its standard input, one a line, and writes rows
+into the journal.
+"""
 
 import json
 import os
@@ -24,7 +26,8 @@ def main(path, tiny):
     path  of the journal
     tiny  True for sizes that a CPU can do
     """
-    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")  # not enabled on purpose: fp32 means fp32 here
+    # not enabled on purpose: fp32 means fp32 here
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
     orders: queue.Queue = queue.Queue()
     threading.Thread(target=listen, args=(orders,), daemon=True).start()
     journal = Journal(path)
@@ -39,10 +42,12 @@ def main(path, tiny):
 
 
 def listen(orders):
-    """Pass the lines of the standard input on; leave at once when it ends, whatever is being measured.
+    """Pass the lines of the standard input on; leave at once when it ends, whatever is being
+    measured.
 
-    It ends with the process at its other end, also where that was killed. It is read without a buffer: the processes
-    that load data are forks of this one, and would wait for ever for the lock of a buffer.
+    It ends with the process at its other end, also where that was killed. It is read without a
+    buffer: the processes that load data are forks of this one, and would wait for ever for the lock
+    of a buffer.
     """
     with open(os.dup(0), "rb", buffering=0) as lines:  # noqa: PTH123 (a descriptor, not a path)
         for line in lines:
@@ -51,7 +56,10 @@ def listen(orders):
 
 
 def do(bench):
-    """Measure one item; an error that the item itself did not catch becomes a row. Then say that it is done."""
+    """Measure one item; an error that the item itself did not catch becomes a row.
+
+    Then say that it is done.
+    """
     item = ITEMS[bench.item]
     bench.journal.append(kind="begin", item=bench.item, process=os.getpid())
     problem = None
@@ -73,7 +81,9 @@ def do(bench):
 
 
 def is_fit(bench):
-    """Return True unless the GPU refuses everything from now on, as it does after an illegal access to memory."""
+    """Return True unless the GPU refuses everything from now on, as it does after an illegal
+    access to memory.
+    """
     try:
         bench.clean()
         bench.stopwatch.wait()

@@ -1,7 +1,8 @@
-"""The ledger: `add`, `find`, `load` and `export` the measured rows of this machine; `recorded` has those of others.
+"""The ledger: `add`, `find`, `load` and `export` the measured rows of this machine; `recorded` has
+those of others.
 
-One SQLite file under artifacts/. A row is durable when `add` returns: WAL with synchronous=FULL survives a kill of the
-writer. Several notebooks may write at once; each waits its turn.
+One SQLite file under artifacts/. A row is durable when `add` returns: WAL with synchronous=FULL
+survives a kill of the writer. Several notebooks may write at once; each waits its turn.
 """
 
 from labkit.ledger._record import completed, record  # noqa: F401

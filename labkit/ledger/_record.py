@@ -1,4 +1,6 @@
-"""Writes runs as recorded results of named hardware: one small JSON file for each experiment, without samples."""
+"""Writes runs as recorded results of named hardware: one small JSON file for each experiment,
+without samples.
+"""
 
 import json
 import re
@@ -23,15 +25,19 @@ def record(
     folder: str | Path | None = None,
     experiment: str | None = None,
 ) -> dict[Path, str | None]:
-    """Write the newest completed runs as recorded results. Returns {path: None, or why it was left as it is}.
+    """Write the newest completed runs as recorded results. Returns {path: None, or why it was left
+    as it is}.
 
-    hardware    how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it names itself
+    hardware    how a reader would name this machine, such as "RTX 4090, Ryzen 7950X"; None: as it
+                names itself
     profile     the profile whose runs are taken
-    folder      where to; None: artifacts/recorded, or where LABKIT_ARTIFACTS says. A file is HARDWARE/EXPERIMENT.json
-    experiment  of this experiment or lesson alone, by its slug; None: of each lesson and experiment that was run
+    folder      where to; None: artifacts/recorded, or where LABKIT_ARTIFACTS says. A file is
+                HARDWARE/EXPERIMENT.json
+    experiment  of this experiment or lesson alone, by its slug; None: of each lesson and experiment
+                that was run
 
-    Nothing is lost: a run of a commit with changes is not taken, and a file stays as it is where the new one would
-    hold less. Raises LabError when nothing could be written.
+    Nothing is lost: a run of a commit with changes is not taken, and a file stays as it is where
+    the new one would hold less. Raises LabError when nothing could be written.
     """
     # The newest runs of this kind of machine.
     machine = device.describe()
@@ -52,23 +58,30 @@ def record(
     if all(reasons.values()):
         raise LabError(
             "Nothing was recorded.",
-            expected=f"a completed run of the profile {profile} and of a commit without changes, which holds at least "
+            expected=f"a completed run of the profile {profile} and of a commit without changes, "
+            "which holds at least "
             "what the file holds",
-            found="; ".join(f"{path.stem}: {why}" for path, why in reasons.items()) or "none on this machine",
-            fix=f"commit, and `labkit run --profile {profile}`; to replace a file all the same, delete it first",
+            found="; ".join(f"{path.stem}: {why}" for path, why in reasons.items())
+            or "none on this machine",
+            fix=f"commit, and `labkit run --profile {profile}`; to replace a file all the same, "
+            "delete it first",
         )
     return reasons
 
 
 def _newest_runs(machine, profile):
-    """Return the newest completed runs of a profile on machines of this kind, ours alone: {slug: run}."""
+    """Return the newest completed runs of a profile on machines of this kind, ours alone: {slug:
+    run}.
+    """
     ours = {row.machine_key for row in find(Machine) if row.kind == machine.kind}
     runs = completed(profile=profile, edition=EDITION, reported_by=None)
     return {slug(run.notebook, run.edition): run for run in runs if run.machine_key in ours}
 
 
 def completed(**criteria):
-    """Return the runs that have these values in their fields and went to their end, oldest first."""
+    """Return the runs that have these values in their fields and went to their end, oldest
+    first.
+    """
     completed_keys = {row.run_key for row in find(Completion)}
     runs = [run for run in find(Run, **criteria) if run.run_key in completed_keys]
     return sorted(runs, key=lambda run: run.started_utc)
@@ -78,7 +91,14 @@ def _new_page(run, hardware, experiment):
     """Return what the file of a lesson or an experiment holds."""
     (machine,) = find(Machine, machine_key=run.machine_key)
     rows = {name: _rows(row_class(name), {run.run_key, run.machine_key}) for name in TABLES}
-    return page_of(machine, rows, hardware=hardware, profile=run.profile, commit=run.commit, experiment=experiment)
+    return page_of(
+        machine,
+        rows,
+        hardware=hardware,
+        profile=run.profile,
+        commit=run.commit,
+        experiment=experiment,
+    )
 
 
 def page_of(machine, rows, *, hardware, profile, commit, experiment):
@@ -103,7 +123,9 @@ def page_of(machine, rows, *, hardware, profile, commit, experiment):
 
 
 def _network(rows):
-    """Return the network that all measured rows are about, or None where they are about several or do not say."""
+    """Return the network that all measured rows are about, or None where they are about several
+    or do not say.
+    """
     measured = [row for of_table in rows.values() for row in of_table if isinstance(row, Measured)]
     networks = {row.network for row in measured}
     return networks.pop() if len(networks) == 1 else None
@@ -115,7 +137,9 @@ def write_page(path, page):
 
 
 def _path(folder, experiment):
-    """Return the file of an experiment in a folder; one that an earlier edition named by its lesson keeps its name."""
+    """Return the file of an experiment in a folder; one that an earlier edition named by its
+    lesson keeps its name.
+    """
     for path in sorted(folder.glob("[0-9][0-9]_*.json")):
         if [page["experiment"] for page in stored_pages(path)] == [experiment]:
             return path
@@ -123,7 +147,9 @@ def _path(folder, experiment):
 
 
 def _reason_against_writing(path, page):
-    """Return why a file is not written: the commit has changes, or the file that is there holds more; else None."""
+    """Return why a file is not written: the commit has changes, or the file that is there holds
+    more; else None.
+    """
     if not page["commit"] or page["commit"].endswith("-dirty"):
         return f"its run is of the commit {page['commit']}: the course had changes of its own"
     if not path.exists():
@@ -133,7 +159,9 @@ def _reason_against_writing(path, page):
         return "the file holds several experiments"
     if PROFILES.index(earlier["profile"]) > PROFILES.index(page["profile"]):
         return f"the file holds the profile {earlier['profile']}"
-    lost = [name for name, rows in earlier["tables"].items() if rows and not page["tables"].get(name)]
+    lost = [
+        name for name, rows in earlier["tables"].items() if rows and not page["tables"].get(name)
+    ]
     return f"the file has {' and '.join(lost)}, the new run has none" if lost else None
 
 
@@ -143,7 +171,10 @@ def _folder_name(hardware, machine):
     Two machines of one kind are kept apart by the names that people give.
     """
     plain = re.sub(r"\(.*?\)|@.*?(?=,|$)|\b(CPU|Processor)\b", " ", hardware)
-    return re.sub(r"[^a-z0-9_]+", "-", f"{plain} {_strongest(machine)}".lower()).strip("-") or "machine"
+    return (
+        re.sub(r"[^a-z0-9_]+", "-", f"{plain} {_strongest(machine)}".lower()).strip("-")
+        or "machine"
+    )
 
 
 def _strongest(machine):
@@ -159,10 +190,14 @@ def _rows(kind, keys):
 def _stored(row):
     """Return a row as a dict without samples and without what is unknown.
 
-    What the row of the run says (machine, commit) is not said again in each of its measurements. The picture of an
-    answer stays with the run that drew it.
+    What the row of the run says (machine, commit) is not said again in each of its measurements.
+    The picture of an answer stays with the run that drew it.
     """
-    repeated = () if isinstance(row, (Machine, Run)) else ("machine_key", "commit", "picture", "picture_words")
+    repeated = (
+        ()
+        if isinstance(row, (Machine, Run))
+        else ("machine_key", "commit", "picture", "picture_words")
+    )
     return {
         name: value
         for name, value in vars(row).items()

@@ -1,7 +1,8 @@
-"""Results of other, named hardware: files under recorded/HARDWARE/ with one page each, or a list of pages.
+"""Results of other, named hardware: files under recorded/HARDWARE/ with one page each, or a list of
+pages.
 
-A page holds what one experiment, or one lesson, measured on one machine. It says which experiment that is; a file of
-the third edition does not, and is named by its lesson.
+A page holds what one experiment, or one lesson, measured on one machine. It says which experiment
+that is; a file of the third edition does not, and is named by its lesson.
 """
 
 import functools
@@ -33,16 +34,19 @@ WHOSE = {
 }
 
 
-def recorded(table: str, *, experiment: str | None = None, folder: str | Path | None = None) -> "pandas.DataFrame":
+def recorded(
+    table: str, *, experiment: str | None = None, folder: str | Path | None = None
+) -> "pandas.DataFrame":
     """Return the rows of a table that were measured on other, named hardware, as a DataFrame.
 
-    experiment  only the rows of this experiment, such as "convnext-training", or of the lesson of this slug, such as
-                "compile-and-amp"; None: all
-    folder      where to look; None: artifacts/recorded of the course, and where LABKIT_ARTIFACTS says
+    experiment  only the rows of this experiment, such as "convnext-training", or of the lesson of
+                this slug, such as "compile-and-amp"; None: all
+    folder      where to look; None: artifacts/recorded of the course, and where LABKIT_ARTIFACTS
+                says
 
-    Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its instruction sets),
-    `profile`, `recorded_on`, `recorded_commit` and `recorded_edition` say whose they are, `experiment` and `network`
-    what was measured.
+    Never mixed with the reader's own rows: the columns `hardware`, `instructions` (the last of its
+    instruction sets), `profile`, `recorded_on`, `recorded_commit` and `recorded_edition` say whose
+    they are, `experiment` and `network` what was measured.
     """
     kind = row_class(table)
     rows = []
@@ -70,7 +74,9 @@ def recorded_rows(table):
         if rows:
             hardware = ", ".join(filter(None, (page["hardware"], page.get("instructions"))))
             run = ", ".join(filter(None, (f"edition {page['edition']}", page.get("profile"))))
-            rows_by_origin.setdefault(f"{hardware}, recorded {page['date']} ({run})", []).extend(rows)
+            rows_by_origin.setdefault(f"{hardware}, recorded {page['date']} ({run})", []).extend(
+                rows
+            )
     return rows_by_origin
 
 
@@ -113,14 +119,18 @@ def _results(page):
 
 
 def _subject(row):
-    """Return the experiment and the network of a measured row as a dict; of a row of another kind, {}."""
+    """Return the experiment and the network of a measured row as a dict; of a row of another
+    kind, {}.
+    """
     if not isinstance(row, Measured):
         return {}
     return {"experiment": row.experiment, "network": row.network}
 
 
 def pages_of(machine, folder):
-    """Return the tables of each recorded page of machines of one kind: {name of a table: its rows}."""
+    """Return the tables of each recorded page of machines of one kind: {name of a table: its
+    rows}.
+    """
     selected = []
     for page in _pages(folder):
         kinds = {row.kind for row in page["tables"]["machines"]}
@@ -130,7 +140,9 @@ def pages_of(machine, folder):
 
 
 def _pages(folder):
-    """Return the recorded pages as dicts whose "tables" have the rows as objects of their classes."""
+    """Return the recorded pages as dicts whose "tables" have the rows as objects of their
+    classes.
+    """
     if folder:
         folders = [Path(folder)]
     else:
@@ -146,7 +158,9 @@ def _pages(folder):
 
 @functools.cache
 def _read(path, changed_ns):
-    """Return the pages of one recorded file as it was at that time: it is read again only after it changed."""
+    """Return the pages of one recorded file as it was at that time: it is read again only after
+    it changed.
+    """
     try:
         return [_page(stored) for stored in stored_pages(path)]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -154,7 +168,8 @@ def _read(path, changed_ns):
             f"The recorded file {path} cannot be read.",
             expected="a page that labkit wrote, or a list of such pages",
             found=f"{type(error).__name__}: {error}"[:200],
-            fix="take it away, or record it again: `labkit ledger record`, `labkit experiment NAME --record`",
+            fix="take it away, or record it again: `labkit ledger record`, `labkit experiment "
+            "NAME --record`",
         ) from error
 
 
@@ -166,13 +181,20 @@ def stored_pages(path: Path) -> list[dict[str, Any]]:
 
 
 def _named(page, file_name):
-    """Return a page with its edition and its experiment: those of a file of the third edition follow from its name."""
+    """Return a page with its edition and its experiment: those of a file of the third edition
+    follow from its name.
+    """
     edition = page.get("edition") or THIRD
-    return page | {"edition": edition, "experiment": page.get("experiment") or slug(file_name, edition)}
+    return page | {
+        "edition": edition,
+        "experiment": page.get("experiment") or slug(file_name, edition),
+    }
 
 
 def _page(stored):
-    """Return a stored page with rows in place of dicts; each measured row says its experiment and its network."""
+    """Return a stored page with rows in place of dicts; each measured row says its experiment
+    and its network.
+    """
     by_table = {}
     for table, kind in tables().items():
         rows = (row_of(kind, row) for row in stored["tables"].get(table, []))

@@ -36,7 +36,8 @@ def tables():
 
 
 def columns(kind):
-    """Return the types that each field of a row class may have: {field: types}, such as (float, NoneType).
+    """Return the types that each field of a row class may have: {field: types}, such as (float,
+    NoneType).
 
     The first says how it is stored.
     """
@@ -49,7 +50,9 @@ def now():
 
 
 def add(*new_rows, path=None):
-    """Write the rows in one transaction, on disk when this returns; a row replaces an earlier one of the same key."""
+    """Write the rows in one transaction, on disk when this returns; a row replaces an earlier
+    one of the same key.
+    """
     for row in new_rows:
         check_types(row)
     with connect(path) as connection:
@@ -57,13 +60,16 @@ def add(*new_rows, path=None):
         for row in new_rows:
             ensure_table(connection, type(row))
             statements = statements_of(type(row))
-            connection.execute(statements.delete, vars(row))  # UNIQUE does not see that None equals None
+            # UNIQUE does not see that None equals None
+            connection.execute(statements.delete, vars(row))
             connection.execute(statements.insert, vars(row))
         connection.execute("COMMIT")
 
 
 def find(kind, *, path=None, **criteria):
-    """Return the rows of one class that have these values in their fields, oldest first, as a list of that class."""
+    """Return the rows of one class that have these values in their fields, oldest first, as a
+    list of that class.
+    """
     for name in criteria:
         require_known(name, columns(kind), f"field of {kind.__name__}")
     with connect(path) as connection:
@@ -83,14 +89,19 @@ def find(kind, *, path=None, **criteria):
 
 
 def row_of(kind, stored):
-    """Return the row of {column: stored value}; a column that is not there has the field's default."""
+    """Return the row of {column: stored value}; a column that is not there has the field's
+    default.
+    """
     types = columns(kind)
-    fields_present = {name: _decode(value, types[name][0]) for name, value in stored.items() if name in types}
+    fields_present = {
+        name: _decode(value, types[name][0]) for name, value in stored.items() if name in types
+    }
     return kind(**fields_present)
 
 
 def load(table, *, path=None):
-    """Return all rows of one table as a pandas DataFrame, one typed column a field; empty when there are none.
+    """Return all rows of one table as a pandas DataFrame, one typed column a field; empty when
+    there are none.
 
     Numbers that are unknown are missing (NaN or <NA>), never 0.
     """
@@ -129,7 +140,9 @@ def connect(path=None):
     try:
         if not path.exists():
             _begin(path)
-        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
+        with closing(
+            sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        ) as connection:
             _require_edition(path, edition_of(connection))
             connection.execute("PRAGMA synchronous=FULL")
             yield connection
@@ -138,12 +151,15 @@ def connect(path=None):
             f"The ledger {path} cannot be used.",
             expected="a SQLite file this process may write, on a disk with room",
             found=f"{type(error).__name__}: {error}",
-            fix="free the disk or the file, or write elsewhere (LABKIT_ARTIFACTS=FOLDER); a damaged file: move it away",
+            fix="free the disk or the file, or write elsewhere (LABKIT_ARTIFACTS=FOLDER); a "
+            "damaged file: move it away",
         ) from error
 
 
 def edition_of(connection):
-    """Return the edition of the course whose lessons the rows of a ledger name; 0 in those before the third."""
+    """Return the edition of the course whose lessons the rows of a ledger name; 0 in those
+    before the third.
+    """
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
@@ -151,15 +167,19 @@ def _require_edition(path, edition):
     """Refuse the ledger of another edition: its lessons had other numbers."""
     if edition != EDITION:
         raise LedgerError(
-            f"The ledger {path} is of another edition of the course, whose lessons had other numbers.",
+            f"The ledger {path} is of another edition of the course, whose lessons "
+            "had other numbers.",
             expected=f"edition {EDITION}",
             found=f"edition {edition}" if edition else "an edition before the third",
-            fix=f"move it to another folder, or write elsewhere (LABKIT_ARTIFACTS=FOLDER): mv {path} FOLDER",
+            fix="move it to another folder, or write elsewhere (LABKIT_ARTIFACTS=FOLDER): mv "
+            f"{path} FOLDER",
         )
 
 
 def _begin(path):
-    """Make an empty ledger of this edition, renamed into its place when it is whole: no writer finds it half made."""
+    """Make an empty ledger of this edition, renamed into its place when it is whole: no writer
+    finds it half made.
+    """
     with FileLock(path.with_name(".ledger.lock")):
         if path.exists():  # another process made it meanwhile
             return
@@ -167,7 +187,9 @@ def _begin(path):
             connection.execute(f"PRAGMA user_version={EDITION}")
             mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             if mode != "wal":
-                raise sqlite3.OperationalError(f"journal mode is {mode}: this file system cannot hold a WAL ledger")
+                raise sqlite3.OperationalError(
+                    f"journal mode is {mode}: this file system cannot hold a WAL ledger"
+                )
 
 
 @dataclass(frozen=True)
@@ -210,7 +232,8 @@ def ensure_table(connection, kind):
     present = {row[1] for row in connection.execute(f"PRAGMA table_info({kind.TABLE})")}
     for name, typed in _typed_columns(kind).items():
         if name not in present:
-            with suppress(sqlite3.OperationalError):  # another writer was first; if not, the next query says why
+            # another writer was first; if not, the next query says why
+            with suppress(sqlite3.OperationalError):
                 connection.execute(f"ALTER TABLE {kind.TABLE} ADD COLUMN {typed}")
 
 
@@ -225,7 +248,9 @@ def check_types(row):
     for name, types in columns(type(row)).items():
         value = getattr(row, name)
         if not _fits(value, types):
-            names = " or ".join(kind.__name__ for kind in types).replace("NoneType", "None (unknown)")
+            names = " or ".join(kind.__name__ for kind in types).replace(
+                "NoneType", "None (unknown)"
+            )
             raise LedgerError(
                 f"{type(row).__name__}.{name} does not fit the ledger.",
                 expected=f"{names}, not NaN; in a tuple numbers",
@@ -234,14 +259,17 @@ def check_types(row):
 
 
 def _fits(value, types):
-    """True if a value can be stored as one of the types and come back the same, from an export too."""
+    """True if a value can be stored as one of the types and come back the same, from an export
+    too.
+    """
     kind = type(value)
     if kind not in types and not (kind is int and float in types):
         return False
     if kind is tuple:
         return all(_fits(number, (float,)) and abs(number) < float("inf") for number in value)
     if kind is str:
-        return value == value.encode("utf-8", "replace").decode("utf-8")  # no half of a surrogate pair
+        # no half of a surrogate pair
+        return value == value.encode("utf-8", "replace").decode("utf-8")
     if kind is int:
         return -(2**63) <= value < 2**63
     return value == value  # NaN does not equal itself

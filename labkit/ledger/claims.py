@@ -1,4 +1,6 @@
-"""How the claims of the lessons fared over several seeds and machines, and against recorded runs; from the ledger."""
+"""How the claims of the lessons fared over several seeds and machines, and against recorded
+runs; from the ledger.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -18,8 +20,10 @@ class Tally(NamedTuple):
     """One claim over several runs.
 
     sentence  as the newest run says it
-    verdicts  {(seed, machine, parcel that reported the run or None): "holds", "fails" or "inconclusive"}
-              A machine is (its kind, host or None), so that an update of its software makes it no other one
+    verdicts  {(seed, machine, parcel that reported the run or None): "holds", "fails" or
+              "inconclusive"}
+              A machine is (its kind, host or None), so that an update of its software makes it no
+              other one
     """
 
     sentence: str
@@ -35,7 +39,9 @@ class Tally(NamedTuple):
         return text
 
     def extent(self):
-        """Return what the tally is over, such as "seeds 0 to 4 on 2 machines, 3 runs as reported"."""
+        """Return what the tally is over, such as "seeds 0 to 4 on 2 machines, 3 runs as
+        reported".
+        """
         seeds = sorted({seed for seed, _, _ in self.verdicts})
         machines = {machine for _, machine, _ in self.verdicts}
         reported = sum(parcel is not None for _, _, parcel in self.verdicts)
@@ -71,8 +77,8 @@ def by_seed(profile, seeds=None):
 
     seeds  of the runs; None: any
 
-    Of each notebook, seed, machine and reporter only the newest completed run counts, and only the claims that the
-    newest run makes: the newest of ours, where there is one.
+    Of each notebook, seed, machine and reporter only the newest completed run counts, and only the
+    claims that the newest run makes: the newest of ours, where there is one.
     """
     # The newest runs first, and ours before those that were reported.
     runs = [run for run in reversed(completed(profile=profile)) if not seeds or run.seed in seeds]
@@ -81,7 +87,11 @@ def by_seed(profile, seeds=None):
     kinds = {row.machine_key: row.kind for row in find(Machine)}
 
     def case(run):
-        return run.seed, (kinds.get(run.machine_key, run.machine_key), hosts.get(run.run_key)), run.reported_by
+        return (
+            run.seed,
+            (kinds.get(run.machine_key, run.machine_key), hosts.get(run.run_key)),
+            run.reported_by,
+        )
 
     # The claims of the newest run of each notebook and case.
     claims_by_run = defaultdict(dict)
@@ -114,11 +124,13 @@ def _spans(numbers):
 
 
 def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
-    """Compare what these runs say with the recorded ones of this kind of machine, with the same profile and seed.
+    """Compare what these runs say with the recorded ones of this kind of machine, with the same
+    profile and seed.
 
     folder   of recorded results, such as artifacts/recorded
-    returns  (a line for each claim whose verdict is another, and for each answer whose interval lies apart from the
-             recorded one or of which only one run has a number; how many claims and answers were compared)
+    returns  (a line for each claim whose verdict is another, and for each answer whose interval
+             lies apart from the recorded one or of which only one run has a number; how many claims
+             and answers were compared)
     """
     before: dict = {}
     for tables in pages_of(device.describe(), folder):
@@ -131,11 +143,14 @@ def flips(run_keys: Iterable[str], folder: str | Path) -> Any:
 
 
 def _by_statement(runs, rows):
-    """Return the claims and answers of runs: {(slug of the lesson, profile, seed, claim id or "answer"): row}.
+    """Return the claims and answers of runs: {(slug of the lesson, profile, seed, claim id or
+    "answer"): row}.
 
     The lesson is named by its slug, for it may have another number by now.
     """
-    lesson_runs = {run.run_key: (slug(run.notebook, run.edition), run.profile, run.seed) for run in runs}
+    lesson_runs = {
+        run.run_key: (slug(run.notebook, run.edition), run.profile, run.seed) for run in runs
+    }
     statements = {}
     for row in rows:
         if row.run_key in lesson_runs:
@@ -154,5 +169,8 @@ def _differ(then, now):
 def _flip(key, then, now):
     """Return the line of a claim or an answer that is another than before."""
     lesson, _, _, statement = key
-    outcomes = [getattr(row, "verdict", None) or f"{shown(row.low)} to {shown(row.high)}" for row in (then, now)]
+    outcomes = [
+        getattr(row, "verdict", None) or f"{shown(row.low)} to {shown(row.high)}"
+        for row in (then, now)
+    ]
     return f"{lesson} {statement}: {' -> '.join(outcomes)}: {now.sentence}"

@@ -1,7 +1,9 @@
-"""Takes rows, scores and executed notebooks of another ledger into this one: once each, checked, whole or not at all.
+"""Takes rows, scores and executed notebooks of another ledger into this one: once each, checked,
+whole or not at all.
 
-A parcel is an artifacts folder, or a zip of one: its `ledger.sqlite`, and the executed notebooks that its attempts
-name. It may come from a stranger. Nothing is written where it says, and only rows that fit the tables here are taken.
+A parcel is an artifacts folder, or a zip of one: its `ledger.sqlite`, and the executed notebooks
+that its attempts name. It may come from a stranger. Nothing is written where it says, and only rows
+that fit the tables here are taken.
 """
 
 import math
@@ -34,11 +36,14 @@ LONGEST = 10**6  # bytes of one row
 MOST_ROWS = 200_000
 REPORTED = "reported/"  # how the run key of a reported row begins
 NEVER_TAKEN = (Batch,)  # what decides which batch goes on
-FORMER_TABLES = {"engine_files", "ceilings"}  # that ledgers of earlier versions have; their rows are not read
+# that ledgers of earlier versions have; their rows are not read
+FORMER_TABLES = {"engine_files", "ceilings"}
 
 
 def pack(path: Path) -> Path:
-    """Write this ledger and its executed notebooks as a zip, which `merge` takes elsewhere; returns the path."""
+    """Write this ledger and its executed notebooks as a zip, which `merge` takes elsewhere;
+    returns the path.
+    """
     require_other_file(artifacts() / "ledger.sqlite", path)
     with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
         copy = Path(folder) / "ledger.sqlite"
@@ -57,8 +62,9 @@ def merge(path: Path, *, as_ours: dict | None = None) -> Any:
     """Take a parcel into this ledger. Returns the rows that came: none where all of them were here.
 
     path     an artifacts folder, or a zip of one
-    as_ours  for the parcel of a worker of this runner, whose rows count like rows of this machine: {field: value} to
-             change in those that have the field. None: the rows are marked as reported, by the name of the parcel
+    as_ours  for the parcel of a worker of this runner, whose rows count like rows of this machine:
+             {field: value} to change in those that have the field. None: the rows are marked as
+             reported, by the name of the parcel
     errors   LabError where something in it does not fit; then nothing was written
     """
     path = path.resolve()
@@ -75,7 +81,8 @@ def merge(path: Path, *, as_ours: dict | None = None) -> Any:
     except Exception as error:  # what a stranger made can fail in any way
         raise LabError(
             f"{path.name} is no parcel that this ledger can take; nothing of it was taken.",
-            expected=f"an artifacts folder of the course in edition {EDITION}, or what `labkit ledger pack` wrote",
+            expected=f"an artifacts folder of the course in edition {EDITION}, or what `labkit "
+            "ledger pack` wrote",
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
             fix="ask for it again, packed with the same version of the course",
         ) from error
@@ -85,7 +92,9 @@ def merge(path: Path, *, as_ours: dict | None = None) -> Any:
 
 
 def _write(notebooks, rows):
-    """Write executed notebooks, {path: bytes}, and then the rows that name them: both or nothing."""
+    """Write executed notebooks, {path: bytes}, and then the rows that name them: both or
+    nothing.
+    """
     new_paths = [path for path in notebooks if not path.exists()]
     with atomic_together(*notebooks) as temporaries:
         for temporary, content in zip(temporaries, notebooks.values(), strict=True):
@@ -130,13 +139,17 @@ def _rows(folder):
     """Return the rows of a parcel, from a copy of its ledger, each checked."""
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "ledger.sqlite"
-        for name in (copy.name, f"{copy.name}-wal"):  # the second has what a process wrote that did not end well
+        # the second has what a process wrote that did not end well
+        for name in (copy.name, f"{copy.name}-wal"):
             copy.with_name(name).write_bytes(_content(folder, name) or b"")
         with closing(sqlite3.connect(copy)) as stored:
             stored.execute("PRAGMA trusted_schema=OFF")
             stored.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
             if edition_of(stored) != EDITION:
-                raise ValueError(f"its ledger is of edition {edition_of(stored)} of the course, here it is {EDITION}")
+                raise ValueError(
+                    f"its ledger is of edition {edition_of(stored)} of the course, "
+                    f"here it is {EDITION}"
+                )
             _require_plain_tables(stored)
             if stored.execute("PRAGMA quick_check").fetchone() != ("ok",):
                 raise ValueError("its ledger is damaged")
@@ -151,9 +164,13 @@ def _kinds():
 def _require_plain_tables(stored):
     """Refuse what a ledger never has: views, triggers, indices, virtual tables, other tables."""
     allowed = FORMER_TABLES | tables().keys()
-    for kind, name, sql in stored.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+    for kind, name, sql in stored.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+    ):
         if kind != "table" or name not in allowed or not sql.startswith("CREATE TABLE "):
-            raise ValueError(f"its ledger has a {kind} {name!r:.200} that a ledger of this course does not have")
+            raise ValueError(
+                f"its ledger has a {kind} {name!r:.200} that a ledger of this course does not have"
+            )
 
 
 def _rows_of(stored, kind):
@@ -161,7 +178,9 @@ def _rows_of(stored, kind):
     ensure_table(stored, kind)  # a ledger of an earlier version lacks columns
     for _, name, *_, hidden in stored.execute(f"PRAGMA table_xinfo({kind.TABLE})"):
         if name not in columns(kind) or hidden:  # hidden: computed from other columns
-            raise ValueError(f"its table {kind.TABLE} has the column {name!r:.200}, which is not known here")
+            raise ValueError(
+                f"its table {kind.TABLE} has the column {name!r:.200}, which is not known here"
+            )
     stored.row_factory = sqlite3.Row
     cursor = stored.execute(f"{statements_of(kind).select} LIMIT {MOST_ROWS + 1}")
     rows = [row_of(kind, dict(values)) for values in cursor]

@@ -1,4 +1,6 @@
-"""The teaching words of every lesson, from start(...) to recap(); CONTRIBUTING.md shows each with an example."""
+"""The teaching words of every lesson, from start(...) to recap(); CONTRIBUTING.md shows each
+with an example.
+"""
 
 from labkit.lesson._exercise import exercise
 from labkit.lesson._findings import answer, claim, conclude

@@ -18,7 +18,9 @@ from labkit.ledger.rows import Answer
 from labkit.lesson import cards, exercises
 from labkit.lesson._run import current
 
-LONGEST_S = 60  # of computing: a busy machine takes nothing from them; a check of a right answer takes a few seconds
+# of computing: a busy machine takes nothing from them; a check of a right answer takes a few
+# seconds
+LONGEST_S = 60
 MAX_CHARACTERS = 4000  # of what an answer prints; the card shows the first 20 lines of them
 
 
@@ -27,14 +29,18 @@ class _TooLong(BaseException):
 
 
 class _Beginning(io.StringIO):
-    """The beginning of what is printed: an answer that prints in an endless loop would fill the memory."""
+    """The beginning of what is printed: an answer that prints in an endless loop would fill the
+    memory.
+    """
 
     def write(self, text):
         return super().write(text[: MAX_CHARACTERS - self.tell()])
 
 
 def exercise(exercise_id: str) -> "Task":
-    """Return the exercise of that id: `.show()` says what to write, `.check(answer)` judges it, `.hint()` helps."""
+    """Return the exercise of that id: `.show()` says what to write, `.check(answer)` judges it,
+    `.hint()` helps.
+    """
     return Task(exercises.find(exercise_id))
 
 
@@ -51,9 +57,10 @@ class Task:
     def check(self, answer):
         """Check the answer, show verdict and hint, and return what later cells should use.
 
-        answer   a function, a class or a value; of an exercise that is a script, the path of its file
-        returns  the answer when it passes or is not checked here, else the reference answer; of a script the path of
-                 one or the other
+        answer   a function, a class or a value; of an exercise that is a script, the path of its
+                 file
+        returns  the answer when it passes or is not checked here, else the reference answer; of a
+                 script the path of one or the other
         """
         if self._is_script(answer):
             return self._check_script(Path(answer))
@@ -62,13 +69,17 @@ class Task:
         return self.exercise.stand_in()
 
     def _is_script(self, answer):
-        """Return whether the exercise is a script: its reference says so, or in a student edition its answer."""
+        """Return whether the exercise is a script: its reference says so, or in a student
+        edition its answer.
+        """
         if self.exercise.reference is None:
             return isinstance(answer, str | Path) and Path(answer).suffix == ".py"
         return isinstance(self.exercise.reference, exercises.Script)
 
     def _check_script(self, path):
-        """Check a script by its path; returns that path, or that of the reference, which is written beside it."""
+        """Check a script by its path; returns that path, or that of the reference, which is
+        written beside it.
+        """
         script = None
         if path.is_file():
             script = exercises.Script(path.read_text(encoding="utf-8", errors="replace"))
@@ -82,7 +93,12 @@ class Task:
         """Check the answer, keep and show the verdict, and return it."""
         with _caught() as printed:
             verdict, message = verdict_on(lambda: answer, self.exercise.verify)
-        row = Answer(run_key=current().run_key, exercise_id=self.exercise.id, verdict=verdict, message=message or None)
+        row = Answer(
+            run_key=current().run_key,
+            exercise_id=self.exercise.id,
+            verdict=verdict,
+            message=message or None,
+        )
         ledger.add(row)
         cards.show("checked", self.exercise, row, printed.getvalue())
         return verdict
@@ -97,17 +113,24 @@ class Task:
 
 
 def verdict_on(make, verify):
-    """Judge the answer that `make()` returns: ("passed" | "wrong" | "unsolved" | "not checked", message)."""
+    """Judge the answer that `make()` returns: ("passed" | "wrong" | "unsolved" | "not checked",
+    message).
+    """
     with _put_back() as changed:
         verdict, message = _verdict_on(make, verify)
     if changed:
-        note = f"Your answer changed {', '.join(changed)} for the whole notebook; the check put it back."
+        note = (
+            f"Your answer changed {', '.join(changed)} for the whole notebook; the "
+            "check put it back."
+        )
         message = f"{message or 'It passes.'} {note}"
     return verdict, message
 
 
 def _verdict_on(make, verify):
-    """Do what `verdict_on` says; an answer that is wrong, and has a stub in it that is not written yet, is unsolved."""
+    """Do what `verdict_on` says; an answer that is wrong, and has a stub in it that is not
+    written yet, is unsolved.
+    """
     verdict, message, answer = _tried(make, verify)
     stub = exercises.unwritten(answer) if verdict == "wrong" else None
     if stub is None:
@@ -129,14 +152,17 @@ def _tried(make, verify):
     except exercises.NotChecked as error:
         return "not checked", str(error), answer
     except _TooLong as late:
-        message = f"Your answer had not finished after {LONGEST_S} seconds of computing{_line(late)}."
+        message = (
+            f"Your answer had not finished after {LONGEST_S} seconds of computing{_line(late)}."
+        )
         return "wrong", f"{message} Does a loop never end?", answer
     except KeyboardInterrupt:
         if not cards.interactive():
             raise
         return "wrong", "You stopped your answer before it had finished.", answer
     except BaseException as error:  # an answer may raise anything, and the lesson goes on
-        if isinstance(error, NotImplementedError) and not error.args:  # torch raises it, too, and says for what
+        # torch raises it, too, and says for what
+        if isinstance(error, NotImplementedError) and not error.args:
             return "unsolved", "Not written yet.", answer
         description = "".join(traceback.format_exception_only(error)).strip().removesuffix(":")
         return "wrong", f"Your answer raised {description}{_line(error)}", answer
@@ -144,7 +170,9 @@ def _tried(make, verify):
 
 
 def _line(error):
-    """Say where the reader's own code was when this was raised: ", in line 3: return x + y", or ""."""
+    """Say where the reader's own code was when this was raised: ", in line 3: return x + y", or
+    "".
+    """
     innermost = None
     for frame, line_number in traceback.walk_tb(error.__traceback__):
         if frame.f_globals["__name__"] == "__main__":
@@ -157,7 +185,9 @@ def _line(error):
 
 @contextlib.contextmanager
 def _caught():
-    """Yield the beginning of what is printed, on stderr too; what goes past Python's own streams is dropped."""
+    """Yield the beginning of what is printed, on stderr too; what goes past Python's own streams
+    is dropped.
+    """
     printed = _Beginning()
     copies = (os.dup(1), os.dup(2))  # of stdout and stderr
     with Path(os.devnull).open("wb") as nowhere:
@@ -174,12 +204,17 @@ def _caught():
 
 @contextlib.contextmanager
 def _put_back():
-    """Put back what an answer changes for the whole process. Yields a list that is then filled with the names of it."""
+    """Put back what an answer changes for the whole process.
+
+    Yields a list that is then filled with the names of it.
+    """
     import numpy as np
     import torch
 
     def environment():  # without what torch.compile notes there by itself
-        return {name: text for name, text in os.environ.items() if not name.startswith("TORCHINDUCTOR_")}
+        return {
+            name: text for name, text in os.environ.items() if not name.startswith("TORCHINDUCTOR_")
+        }
 
     def put_environment(before):
         for name in environment().keys() - before.keys():
@@ -188,7 +223,8 @@ def _put_back():
 
     # {name: (function that reads the setting, function that sets it)}
     settings = {
-        "torch's seed": (torch.initial_seed, lambda before: None),  # with the state of the random numbers, below
+        # with the state of the random numbers, below
+        "torch's seed": (torch.initial_seed, lambda before: None),
         "NumPy's random numbers": (  # as bytes: they can be compared
             lambda: pickle.dumps(np.random.get_state()),  # noqa: NPY002
             lambda before: np.random.set_state(pickle.loads(before)),  # noqa: NPY002
@@ -216,7 +252,9 @@ def _put_back():
 
 @contextlib.contextmanager
 def _time_limit(seconds):
-    """Raise `_TooLong` inside after so many seconds of computing, in the main thread, which alone hears signals."""
+    """Raise `_TooLong` inside after so many seconds of computing, in the main thread, which
+    alone hears signals.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,6 @@
-"""What a run found: `claim` holds a sentence against it, `conclude` makes one of it, `answer` ends the lesson."""
+"""What a run found: `claim` holds a sentence against it, `conclude` makes one of it, `answer`
+ends the lesson.
+"""
 
 from typing import Any, NamedTuple
 
@@ -24,17 +26,19 @@ def claim(
     unit: str | None = None,
     reason: str | None = None,
 ) -> None:
-    """State a sentence of the text, and whether this run bears it out: holds, fails, or inconclusive.
+    """State a sentence of the text, and whether this run bears it out: holds, fails, or
+    inconclusive.
 
-    It is shown on one line, with the reason for its bound behind a fold. Where it does not hold, a second line says so
-    of the sentence that follows in the text.
+    It is shown on one line, with the reason for its bound behind a fold. Where it does not hold, a
+    second line says so of the sentence that follows in the text.
 
-    value              a number; a `Ratio`, weighed with its interval widened by its floor; an `Interval`; None when it
-                       could not be measured. Too few samples decide nothing
+    value              a number; a `Ratio`, weighed with its interval widened by its floor; an
+                       `Interval`; None when it could not be measured. Too few samples decide
+                       nothing
     at_least, at_most  the sentence holds where the whole interval lies within these bounds
     above, below       the same, without the bound itself
-    reason             why there is no value, or why this one proves nothing: give it only where noise could change the
-                       verdict
+    reason             why there is no value, or why this one proves nothing: give it only where
+                       noise could change the verdict
 
     Raises  LessonError for a claim without any bound
     """
@@ -60,7 +64,9 @@ def claim(
 
 
 class Finding(NamedTuple):
-    """What a run says: one sentence, and the number that it rests on, with the fields that a card shows."""
+    """What a run says: one sentence, and the number that it rests on, with the fields that a
+    card shows.
+    """
 
     sentence: str
     value: float | None
@@ -86,18 +92,23 @@ def conclude(
 ) -> None:
     """Say in one sentence what is true of this run: of two names, or one of your own sentences.
 
-    value           that of the name minus that of the baseline, (seeds,) or an `Interval`; or a factor: a `Ratio`, or
-                    an `Interval` with the unit "x". A plain number decides by itself
+    value           that of the name minus that of the baseline, (seeds,) or an `Interval`; or a
+                    factor: a `Ratio`, or an `Interval` with the unit "x". A plain number decides by
+                    itself
     name, baseline  what is compared: "LARS", "plain SGD"
     unit            of the value
     better          "higher" or "lower": which values speak for the name
-    words           what the name is where they do, and where they speak against it: ("faster", "slower")
-    above, below    instead of two names: the sentence where the whole interval lies above, or below, the bound
-    unclear         the sentence where the bound lies inside the interval, or there are too few samples
+    words           what the name is where they do, and where they speak against it: ("faster",
+                    "slower")
+    above, below    instead of two names: the sentence where the whole interval lies above, or
+                    below, the bound
+    unclear         the sentence where the bound lies inside the interval, or there are too few
+                    samples
     bound           of your own sentences. Two names are held against 0, and a factor against 1
 
     Example  conclude(lars - sgd, "LARS", "plain SGD", unit="points")
-             LARS is better than plain SGD by 0.43 points (95 % interval from 0.31 to 0.55; t, n = 12).
+             LARS is better than plain SGD by 0.43 points (95 % interval from 0.31 to 0.55; t, n =
+             12).
     Raises   LessonError where neither two names nor the two sentences are given
     """
     evidence = verdicts.weigh(_as_interval(value))
@@ -106,7 +117,9 @@ def conclude(
     if above is not None and below is not None:
         sentence_by_side = {1: above, -1: below, 0: unclear}
         sentence = sentence_by_side[_side(evidence, bound)]
-        finding = Finding(sentence.rstrip("."), unit=unit, reason=evidence.doubt, **evidence.numbers())
+        finding = Finding(
+            sentence.rstrip("."), unit=unit, reason=evidence.doubt, **evidence.numbers()
+        )
     elif name is not None and baseline is not None:
         words_by_value = words if better == "higher" else words[::-1]
         finding = _compared(evidence, name, baseline, words_by_value, unit)
@@ -128,7 +141,9 @@ def _as_interval(value):
 
 
 def _side(evidence, bound):
-    """Return 1 where the whole interval lies above the bound, -1 where it lies below, 0 where this run cannot tell."""
+    """Return 1 where the whole interval lies above the bound, -1 where it lies below, 0 where
+    this run cannot tell.
+    """
     if evidence.value is None or evidence.doubt:
         return 0
     if evidence.low > bound:
@@ -137,7 +152,8 @@ def _side(evidence, bound):
 
 
 def _compared(evidence, name, baseline, words, unit):
-    """Return the `Finding` of two names: by how much the first one differs from the second, without a sign.
+    """Return the `Finding` of two names: by how much the first one differs from the second, without
+    a sign.
 
     words  what the first one is where the value is large, and where it is small
     """
@@ -176,14 +192,17 @@ def answer(
     unit: str | None = None,
     picture: Any = None,
 ) -> None:
-    """End the lesson with its one answer: a sentence to repeat aloud, its number, the cause, and how far it carries.
+    """End the lesson with its one answer: a sentence to repeat aloud, its number, the cause, and
+    how far it carries.
 
-    value      as for `claim`: a number, a `Ratio` (in "x as fast" unless a unit is given), an `Interval`, or None
+    value      as for `claim`: a number, a `Ratio` (in "x as fast" unless a unit is given), an
+               `Interval`, or None
     because    the cause, which an experiment of this lesson has shown
     holds_for  networks, sizes and machines for which the sentence is true
     not_for    those for which it is not
-    picture    the one to remember: the name of the call of `labkit.plots` that drew it, such as "ladder" (the last one
-               that it drew), or a figure. It stands in the card and in the report
+    picture    the one to remember: the name of the call of `labkit.plots` that drew it, such as
+               "ladder" (the last one that it drew), or a figure. It stands in the card and in the
+               report
     """
     evidence = verdicts.weigh(value)
     stored = pictures.StoredPicture(None, None)

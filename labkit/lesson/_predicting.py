@@ -1,4 +1,6 @@
-"""Predictions: `predict` asks before the result is known, `reveal` shows the result beside what was expected."""
+"""Predictions: `predict` asks before the result is known, `reveal` shows the result beside what
+was expected.
+"""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,16 +13,23 @@ from labkit.ledger.rows import Prediction
 from labkit.lesson import cards, verdicts
 from labkit.lesson._run import current
 
-_one_at_a_time = threading.RLock()  # a click may arrive in another thread while a cell reveals the result
+# a click may arrive in another thread while a cell reveals the result
+_one_at_a_time = threading.RLock()
 
 
 def predict(
-    prediction_id: str, question: str, options: Sequence[str] | None = None, *, unit: str | None = None, default: Any
+    prediction_id: str,
+    question: str,
+    options: Sequence[str] | None = None,
+    *,
+    unit: str | None = None,
+    default: Any,
 ) -> None:
     """Ask the reader what they expect, before they see it.
 
     options  the answers to choose from; without them the answer is a number in `unit`
-    default  the first value of the number field; it is no answer of the reader, and so it gets no verdict
+    default  the first value of the number field; it is no answer of the reader, and so it gets no
+             verdict
     """
     with _one_at_a_time:
         row = Prediction(
@@ -45,7 +54,10 @@ def predict(
 
 
 def _record_answer(prediction_id, answer):
-    """Keep the reader's answer; one given after the result was shown is marked as such. Returns the row."""
+    """Keep the reader's answer; one given after the result was shown is marked as such.
+
+    Returns the row.
+    """
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
         if row.verdict is None:
@@ -68,10 +80,12 @@ def reveal(
 ) -> None:
     """Show what was measured beside what the reader expected.
 
-    result    an option; a number, a `Ratio` or an `Interval` (an answer inside it is not called off); None when this
-              run cannot tell
-    tempting  {wrong answer: why one thinks so}, an option or a number; shown is the one that the reader gave, else all
-    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the option is shown, but open
+    result    an option; a number, a `Ratio` or an `Interval` (an answer inside it is not called
+              off); None when this run cannot tell
+    tempting  {wrong answer: why one thinks so}, an option or a number; shown is the one that the
+              reader gave, else all
+    rests_on  the `Ratio` or `Interval` an option was read from: with too few samples the option is
+              shown, but open
     reason    why there is no result
     word      what the result is, where it is not "measured"
     """
@@ -85,7 +99,10 @@ def reveal(
     with _one_at_a_time:
         row = _stored_prediction(prediction_id)
         if row is None:
-            raise LessonError(f"Nothing was predicted under {prediction_id!r}.", fix="run the predict(...) cell first")
+            raise LessonError(
+                f"Nothing was predicted under {prediction_id!r}.",
+                fix="run the predict(...) cell first",
+            )
         row = replace(row, result=text, low=evidence.low, high=evidence.high, reason=reason)
         row = replace(row, verdict=verdicts.of_prediction(row))
         ledger.add(row)
@@ -93,14 +110,20 @@ def reveal(
 
 
 def _temptations(row, tempting):
-    """Return [(wrong answer, why it tempts)]: the reader's where it is one of them, else all but the result."""
+    """Return [(wrong answer, why it tempts)]: the reader's where it is one of them, else all but
+    the result.
+    """
     if row.result is None:
         return []
     wrong = []
     for answer, why in tempting.items():
         if not _alike(_as_text(answer), row.result):
             wrong.append((_as_text(answer), why))
-    of_reader = [(answer, why) for answer, why in wrong if row.source == "reader" and _alike(answer, row.answer)]
+    of_reader = [
+        (answer, why)
+        for answer, why in wrong
+        if row.source == "reader" and _alike(answer, row.answer)
+    ]
     return of_reader or wrong
 
 

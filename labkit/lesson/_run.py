@@ -30,7 +30,9 @@ class Lesson:
 
     @property
     def batch_key(self):
-        """The batch of `labkit run` that this run is a part of, with which its key begins; None for any other run."""
+        """The batch of `labkit run` that this run is a part of, with which its key begins; None
+        for any other run.
+        """
         batch_key, slash, _ = self.run_key.partition("/")
         return batch_key if slash else None
 
@@ -50,5 +52,7 @@ def begin(notebook, profile, seed):
 def current():
     """Return the running lesson. Raises LessonError before `begin`."""
     if _lesson is None:
-        raise LessonError("No lesson has begun.", fix="run the cell that calls start(...), near the top, first")
+        raise LessonError(
+            "No lesson has begun.", fix="run the cell that calls start(...), near the top, first"
+        )
     return _lesson

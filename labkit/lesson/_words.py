@@ -1,7 +1,7 @@
 """The words around a lesson: start, keep, decide, check_yourself, recap.
 
-They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What they record goes
-to the ledger, so that the report can show it.
+They never block: in JupyterLab a prediction is a widget, elsewhere it stays without an answer. What
+they record goes to the ledger, so that the report can show it.
 """
 
 import random
@@ -13,7 +13,17 @@ from typing import Any
 
 from labkit import device, ledger
 from labkit.errors import LessonError
-from labkit.ledger.rows import PROFILES, Answer, Claim, Completion, Decision, LessonAnswer, OwnResult, Prediction, Run
+from labkit.ledger.rows import (
+    PROFILES,
+    Answer,
+    Claim,
+    Completion,
+    Decision,
+    LessonAnswer,
+    OwnResult,
+    Prediction,
+    Run,
+)
 from labkit.lesson import cards, mine, verdicts
 from labkit.lesson._run import Lesson, begin, current
 from labkit.lesson.helpers import helpers_of
@@ -21,13 +31,15 @@ from labkit.lesson.progress import progress
 
 
 def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
-    """Begin a lesson: check the profile, seed everything, and open a run in the ledger. Returns the `Lesson`.
+    """Begin a lesson: check the profile, seed everything, and open a run in the ledger. Returns the
+    `Lesson`.
 
-    In a notebook it also lists, folded, what of labkit the lesson imports, with links to the source. From here on
-    `from mine import network, inputs, labels` finds the reader's own network.
+    In a notebook it also lists, folded, what of labkit the lesson imports, with links to the
+    source. From here on `from mine import network, inputs, labels` finds the reader's own network.
 
     notebook  the notebook's name without .ipynb
-    profile   "quick" (a first look), "lab" (what a student runs) or "paper" (the scale of the published work)
+    profile   "quick" (a first look), "lab" (what a student runs) or "paper" (the scale of the
+              published work)
     seed      0 to 2**32 - 1
     """
     if profile not in PROFILES or not isinstance(seed, int) or not 0 <= seed < 2**32:
@@ -35,7 +47,8 @@ def start(notebook: str, profile: str = "lab", seed: int = 0) -> Lesson:
             "This profile or this seed cannot be used.",
             expected=f"{' or '.join(PROFILES)}, and a seed from 0 to 4294967295",
             found=f"{profile!r} and {seed!r}",
-            fix="change the first code cell, the one with profile and seed; or say `-p profile quick` to papermill",
+            fix="change the first code cell, the one with profile and seed; or say `-p profile "
+            "quick` to papermill",
         )
     mine.make_importable()
     _seed_everything(seed)
@@ -74,11 +87,15 @@ def decide(text: str, *, because: dict[str, Any]) -> None:
     cards.show("decided", row)
 
 
-def keep(*measured: Any, name: str = "", experiment: str | None = None, network: str | None = None) -> Any:
-    """Write measured rows to the ledger under this run, and return them (one row as itself, several as a tuple).
+def keep(
+    *measured: Any, name: str = "", experiment: str | None = None, network: str | None = None
+) -> Any:
+    """Write measured rows to the ledger under this run, and return them (one row as itself, several
+    as a tuple).
 
     name        given to rows that have none, so that two measurements of one kind stay apart
-    experiment  the published experiment that they belong to, such as "convnext-training", if it is not this lesson's
+    experiment  the published experiment that they belong to, such as "convnext-training", if it is
+                not this lesson's
     network     its name, such as "convnext-homebrew"
     """
     labels = {}
@@ -97,9 +114,11 @@ def keep(*measured: Any, name: str = "", experiment: str | None = None, network:
 
 
 def keep_mine(sentence: str, value: Any, *, unit: str | None = None) -> None:
-    """Keep what this lesson found for the reader's own network: one row of the report's table "Your network".
+    """Keep what this lesson found for the reader's own network: one row of the report's table "Your
+    network".
 
-    It stands in a cell of its own after "Yours", whose cells import no labkit. A second call replaces the first.
+    It stands in a cell of its own after "Yours", whose cells import no labkit. A second call
+    replaces the first.
 
     sentence  what the number is: "share of the gap won back by your schedule"
     value     as for `claim`: a number, a `Ratio`, an `Interval`, or None
@@ -120,19 +139,20 @@ def keep_mine(sentence: str, value: Any, *, unit: str | None = None) -> None:
 def check_yourself(questions: Iterable[tuple[str, str]]) -> None:
     """Ask what the lesson should have taught, with the answers behind folds.
 
-    questions  (question, answer) pairs; what stands between backticks is code. Hide the cell's source, which has the
-               answers, too: metadata {"jupyter": {"source_hidden": true}}
+    questions  (question, answer) pairs; what stands between backticks is code. Hide the cell's
+               source, which has the answers, too: metadata {"jupyter": {"source_hidden": true}}
     """
     cards.show("questions", list(questions))
 
 
 def recap() -> None:
-    """Close the lesson: how predictions, claims and exercises came out, and the record that the run is complete.
+    """Close the lesson: how predictions, claims and exercises came out, and the record that the run
+    is complete.
 
     In a reader's hands it also says how far that reader is.
 
-    Call it in the last cell, after `answer`: the runner counts a notebook as passed only when its last cell wrote this
-    record. A lesson without an answer says that it has none.
+    Call it in the last cell, after `answer`: the runner counts a notebook as passed only when its
+    last cell wrote this record. A lesson without an answer says that it has none.
     """
     lesson = current()
     kinds = (LessonAnswer, Prediction, Claim, Answer)
@@ -151,9 +171,12 @@ def recap() -> None:
 
 
 def _cell_count():
-    """Return the number of cells this kernel has executed, the present one included; 0 outside a kernel."""
+    """Return the number of cells this kernel has executed, the present one included; 0 outside a
+    kernel.
+    """
     shell = cards.shell()
-    # The history, not shell.execution_count: IPython versions differ on whether that already counts the present cell.
+    # The history, not shell.execution_count: IPython versions differ on whether that already counts
+    # the present cell.
     return len(shell.user_ns["In"]) - 1 if shell else 0
 
 

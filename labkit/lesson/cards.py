@@ -32,7 +32,9 @@ def show(name, *values):
 
 
 def card(name, *values):
-    """Return the HTML of one macro of the template: "started", "asked", "revealed", "claimed", "checked", ..."""
+    """Return the HTML of one macro of the template: "started", "asked", "revealed", "claimed",
+    "checked", ...
+    """
     return getattr(macros(), name)(*values)
 
 
@@ -45,7 +47,9 @@ def plain(card):
 
 
 def template(name):
-    """Return a template of labkit/templates, in which all that is filled in is text unless it is marked as HTML."""
+    """Return a template of labkit/templates, in which all that is filled in is text unless it is
+    marked as HTML.
+    """
     return _environment().get_template(name)
 
 
@@ -69,7 +73,8 @@ def macros():
 
 
 def number(value, unit=None):
-    """Return a number with three significant digits and its unit: "1 graph", "1/122" for 0.0082 x; a dash when unknown.
+    """Return a number with three significant digits and its unit: "1 graph", "1/122" for 0.0082 x;
+    a dash when unknown.
 
     unit  such as "graphs" or "x as fast"; of one thing its first word has no plural
     """
@@ -85,9 +90,11 @@ def number(value, unit=None):
 
 
 def span(row):
-    """Return both ends of a row's interval, with the 3 to 6 digits that tell them apart: "1.031 to 1.034".
+    """Return both ends of a row's interval, with the 3 to 6 digits that tell them apart: "1.031 to
+    1.034".
 
-    They are told apart from the numbers in a claim's sentence, too: beside "at least 1.1" 1.098 is not shown as 1.1.
+    They are told apart from the numbers in a claim's sentence, too: beside "at least 1.1" 1.098 is
+    not shown as 1.1.
     """
     ends = float(row.low) + 0.0, float(row.high) + 0.0  # -0.0 becomes 0.0
     bounds = set(map(float, re.findall(r"\d+(?:\.\d+)?", getattr(row, "sentence", ""))))

@@ -1,7 +1,9 @@
-"""The register of claims (claims.toml): of each the sentence, its bound, and why the bound is where it is.
+"""The register of claims (claims.toml): of each the sentence, its bound, and why the bound is where
+it is.
 
-A bound is set before the run that judges it: from theory, from a paper, from a cost that matters to a reader. It is not
-loosened because the claim failed; where it was changed after a run had judged it, a dated line says so.
+A bound is set before the run that judges it: from theory, from a paper, from a cost that matters to
+a reader. It is not loosened because the claim failed; where it was changed after a run had judged
+it, a dated line says so.
 """
 
 import re
@@ -25,8 +27,8 @@ class Entry(NamedTuple):
     sentence  as the lesson says it; {…} stands for a value of the run
     bound     where its number has to lie, such as "at least 1.5"
     why       the reason for the bound
-    changed   a line for each bound that was changed after a run had judged it, the newest first: its date, the old
-              bound, and what became of it
+    changed   a line for each bound that was changed after a run had judged it, the newest first:
+              its date, the old bound, and what became of it
     """
 
     sentence: str
@@ -36,7 +38,9 @@ class Entry(NamedTuple):
 
 
 class RecordedVerdict(NamedTuple):
-    """What one recorded run said of a claim: its row of the table `claims`, and where and when it was measured."""
+    """What one recorded run said of a claim: its row of the table `claims`, and where and when
+    it was measured.
+    """
 
     row: object
     where: str
@@ -44,11 +48,15 @@ class RecordedVerdict(NamedTuple):
 
 @cache
 def register():
-    """Return {slug of a lesson: {claim id: `Entry`}}; in an id, {…} stands for a part that each run fills in."""
+    """Return {slug of a lesson: {claim id: `Entry`}}; in an id, {…} stands for a part that each
+    run fills in.
+    """
     content = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
     entries_by_lesson = {}
     for lesson, claims in content.items():
-        entries_by_lesson[slug(lesson)] = {claim_id: Entry(**fields) for claim_id, fields in claims.items()}
+        entries_by_lesson[slug(lesson)] = {
+            claim_id: Entry(**fields) for claim_id, fields in claims.items()
+        }
     return entries_by_lesson
 
 
@@ -61,7 +69,9 @@ def entry(lesson, claim_id):
 
 
 def as_page() -> str:
-    """Return the register and what recorded runs said of each claim, in Markdown, as docs/claims.md has it."""
+    """Return the register and what recorded runs said of each claim, in Markdown, as
+    docs/claims.md has it.
+    """
     verdicts_by_claim = recorded_verdicts()
     failed = set()
     for key, verdicts in verdicts_by_claim.items():
@@ -74,13 +84,16 @@ def as_page() -> str:
 
 
 def recorded_verdicts():
-    """Return {(slug of a lesson, claim id): `RecordedVerdict`s} of the runs that judged the register's own sentence.
+    """Return {(slug of a lesson, claim id): `RecordedVerdict`s} of the runs that judged the
+    register's own sentence.
 
-    A run that judged another sentence under the same id, such as one with another bound, is left out.
+    A run that judged another sentence under the same id, such as one with another bound, is left
+    out.
     """
     rows_by_lesson = defaultdict(list)
     for row in recorded("claims").itertuples():
-        rows_by_lesson[row.experiment].append(row)  # a lesson's file of recorded rows is named by its slug
+        # a lesson's file of recorded rows is named by its slug
+        rows_by_lesson[row.experiment].append(row)
     verdicts_by_claim = {}
     for lesson, claims in register().items():
         for claim_id, claim in claims.items():
@@ -100,7 +113,8 @@ def _matches(pattern, text):
 
 
 def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
-    """Return how the claims fared over seeds and machines, in Markdown: `labkit.ledger.claims.by_seed` as a table.
+    """Return how the claims fared over seeds and machines, in Markdown:
+    `labkit.ledger.claims.by_seed` as a table.
 
     Raises  LedgerError when no run of the profile, with one of these seeds, is complete
     """
@@ -117,7 +131,9 @@ def as_markdown(profile: str, seeds: Iterable[int] | None = None) -> str:
 
 
 def _no_claims(profile):
-    """Return the LedgerError of a profile of which no run is complete; it names the profiles that have some."""
+    """Return the LedgerError of a profile of which no run is complete; it names the profiles
+    that have some.
+    """
     completed_profiles = sorted({run.profile for run in completed()} - {profile})
     commands = [f"--profile {name}" for name in completed_profiles]
     commands.append(f"labkit run --profile {profile}")

@@ -1,4 +1,5 @@
-"""Which names of labkit a notebook imports, and where their source lies: `start` lists them behind a fold.
+"""Which names of labkit a notebook imports, and where their source lies: `start` lists them behind
+a fold.
 
 Names are looked up in the source, so that nothing is imported before the lesson imports it.
 """
@@ -16,7 +17,9 @@ PACKAGE = Path(__file__).parent.parent
 
 
 class Helper(NamedTuple):
-    """One name of labkit: what it is in a sentence, the file that has its source, the line, and a link to the file."""
+    """One name of labkit: what it is in a sentence, the file that has its source, the line, and
+    a link to the file.
+    """
 
     name: str
     summary: str
@@ -26,7 +29,8 @@ class Helper(NamedTuple):
 
 
 def helpers_of(notebook: str) -> list[Helper]:
-    """Return the names of labkit that a lesson's notebook imports, in order; none where it cannot be found or read.
+    """Return the names of labkit that a lesson's notebook imports, in order; none where it cannot
+    be found or read.
 
     notebook  the lesson's name without .ipynb, as `start` is given it
     """
@@ -40,7 +44,9 @@ def helpers_of(notebook: str) -> list[Helper]:
 
 
 def _path_of(notebook):
-    """Return the notebook that runs: as JupyterLab names it, else the lesson of the course; None without either."""
+    """Return the notebook that runs: as JupyterLab names it, else the lesson of the course; None
+    without either.
+    """
     session = Path(os.environ.get("JPY_SESSION_NAME", ""))
     for path in (session, root() / "notebooks" / f"{notebook}.ipynb"):
         if path.suffix == ".ipynb" and path.is_file():
@@ -73,18 +79,24 @@ def _imports_in(source):
 
 
 def _described(module, name, folder):
-    """Return the `Helper` of a name, with a link as seen from a folder; None where its source is not found."""
+    """Return the `Helper` of a name, with a link as seen from a folder; None where its source is
+    not found.
+    """
     source = _source_of(module, name)
     if source is None:
         return None
     path, line, docstring = source
     summary = (docstring or "").strip().split("\n\n")[0]
     link = os.path.relpath(path, folder) if path.is_relative_to(root()) else None
-    return Helper(name, " ".join(summary.split()), str(path.relative_to(PACKAGE.parent)), line, link)
+    return Helper(
+        name, " ".join(summary.split()), str(path.relative_to(PACKAGE.parent)), line, link
+    )
 
 
 def _source_of(module, name):
-    """Return (file, line, docstring) of a name of a module: defined or imported there, or a submodule; else None."""
+    """Return (file, line, docstring) of a name of a module: defined or imported there, or a
+    submodule; else None.
+    """
     path = _file_of(module)
     if path is None:
         return None

@@ -1,7 +1,8 @@
-"""The reader's own network: `from mine import network, inputs, labels` finds `my-lessons/mine.py` from any folder.
+"""The reader's own network: `from mine import network, inputs, labels` finds `my-lessons/mine.py`
+from any folder.
 
-A file that cannot be used is a LabError in words. Where the folder cannot be written, the stand-in of the template is
-taken instead.
+A file that cannot be used is a LabError in words. Where the folder cannot be written, the stand-in
+of the template is taken instead.
 """
 
 import importlib
@@ -28,7 +29,9 @@ NAMES = tuple(MEANINGS)
 
 
 def make_importable() -> None:
-    """Let `import mine` find the reader's file, made when it is missing, and read it anew at the next import."""
+    """Let `import mine` find the reader's file, made when it is missing, and read it anew at the
+    next import.
+    """
     with suppress(OSError):  # a folder that cannot be written: the template stands in
         network_file()
     sys.modules.pop("mine", None)
@@ -42,7 +45,9 @@ def make_importable() -> None:
 
 
 def _forget_changed_file(_cell=None):
-    """Let the next import read the file anew where it was changed since; IPython calls this before each cell."""
+    """Let the next import read the file anew where it was changed since; IPython calls this
+    before each cell.
+    """
     module = sys.modules.get("mine")
     if module is not None and _stamp(_file()) != getattr(module, "__stamp__", None):
         del sys.modules["mine"]
@@ -54,7 +59,9 @@ def _stamp(file):
 
 
 def network_file() -> Path:
-    """Return the path of the reader's own network, `mine.py`, made from the template when it is missing."""
+    """Return the path of the reader's own network, `mine.py`, made from the template when it is
+    missing.
+    """
     path = my_lessons() / "mine.py"
     if not path.exists():
         copy(TEMPLATE, path)
@@ -79,7 +86,10 @@ class _Finder(MetaPathFinder):
 
     @classmethod
     def invalidate_caches(cls):
-        """Do nothing: the file is looked for at each import. Python calls this on the class, which has no instance."""
+        """Do nothing: the file is looked for at each import.
+
+        Python calls this on the class, which has no instance.
+        """
 
 
 class _Mine(Loader):
@@ -126,7 +136,9 @@ def _is_in(frame, file):
 
 
 def _require_names(file, module):
-    """Raise LabError without network or inputs; labels may be missing until a lesson asks for them."""
+    """Raise LabError without network or inputs; labels may be missing until a lesson asks for
+    them.
+    """
     missing = [name for name in NAMES if name not in vars(module)]
     if {*missing} - {"labels"}:
         raise _unset(file, missing)
@@ -151,10 +163,15 @@ def _unset(file, missing):
 
 
 def _require_fitting(file, module):
-    """Put a network that trains into evaluation; raise LabError where inputs and labels are not as many."""
+    """Put a network that trains into evaluation; raise LabError where inputs and labels are not
+    as many.
+    """
     if getattr(module.network, "training", False):
         module.network.eval()
-        print("Your network was in training mode, where answers change from call to call: it is in .eval() now.")
+        print(
+            "Your network was in training mode, where answers change from call to call: it is in "
+            ".eval() now."
+        )
     inputs = module.inputs
     labels = vars(module).get("labels")
     if isinstance(inputs, Sized) and isinstance(labels, Sized) and len(inputs) != len(labels):
@@ -167,7 +184,9 @@ def _require_fitting(file, module):
 
 
 class Named(NamedTuple):
-    """What the report says of the reader's network: its class, its number of weights, whether it is the stand-in."""
+    """What the report says of the reader's network: its class, its number of weights, whether it
+    is the stand-in.
+    """
 
     network: str
     weights: int | None
@@ -175,7 +194,10 @@ class Named(NamedTuple):
 
 
 def described() -> Named:
-    """Describe the reader's network as the report names it. Raises LabError for a file that cannot be used."""
+    """Describe the reader's network as the report names it.
+
+    Raises LabError for a file that cannot be used.
+    """
     network: Any = importlib.import_module("mine").network
     weights = None
     if hasattr(network, "parameters"):

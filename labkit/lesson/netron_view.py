@@ -1,8 +1,9 @@
-"""netron on ONNX models, offline: one self-contained page, for a notebook or a browser tab, without any server.
+"""netron on ONNX models, offline: one self-contained page, for a notebook or a browser tab, without
+any server.
 
-A model becomes one page: netron's own files and the graph, packed together. The page runs in a sandbox that may ask
-no host for anything, so it works wherever the notebook does: behind a remote JupyterLab, in a saved page, on a machine
-without network.
+A model becomes one page: netron's own files and the graph, packed together. The page runs in a
+sandbox that may ask no host for anything, so it works wherever the notebook does: behind a remote
+JupyterLab, in a saved page, on a machine without network.
 
 Source   netron, https://github.com/lutzroeder/netron, MIT licence
 """
@@ -28,12 +29,14 @@ from labkit.files import artifacts, short_digest, write_text
 from labkit.lesson import cards
 
 IN_A_CELL = 520  # CSS pixels, the height of a drawing
-IN_A_NOTEBOOK = 16 * 2**10  # bytes; larger tensors would swell the saved notebook, and the graph is drawn without them
+# bytes; larger tensors would swell the saved notebook, and the graph is drawn without them
+IN_A_NOTEBOOK = 16 * 2**10
 WHOLE_MODEL = 256 * 2**20  # bytes; `labkit view` shows a model up to this size with all its weights
 IN_A_LARGE_MODEL = 2**20  # bytes per tensor, in a model above that
 _SHRINKS = 2**24  # bytes; more are weights, which would take seconds and hardly shrink
 _LEFT_OUT = "left out of this page"  # netron names this as the place of a tensor that is not there
-# An import names only modules that stand before it. netron knows many formats; these are what it takes for ONNX.
+# An import names only modules that stand before it. netron knows many formats; these are what it
+# takes for ONNX.
 _MODULES = ("text", "base", "dagre", "protobuf", "json", "tar", "zip", "flatbuffers", "worker", "onnx-proto",
             "onnx-schema", "onnx", "grapher", "view", "browser")  # fmt: skip
 
@@ -43,10 +46,11 @@ def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -
 
     path           an ONNX file
     further_paths  those of the models to its right
-    embedded       keep the drawing in an executed notebook, too. JupyterLab shows it to nobody but the reader who ran
-                   the notebook, so a picture should stand beside it
-    Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a note says what is missing. In a
-    headless run the drawing is kept as a page of its own, and linked; outside a notebook nothing is shown.
+    embedded       keep the drawing in an executed notebook, too. JupyterLab shows it to nobody but
+                   the reader who ran the notebook, so a picture should stand beside it
+    Tensors above 16 KiB are left out; `labkit view` shows them too. Without netron a note says what
+    is missing. In a headless run the drawing is kept as a page of its own, and linked; outside a
+    notebook nothing is shown.
     Raises  LabError for a file that is not an ONNX model
     """
     from IPython.display import HTML, display
@@ -63,7 +67,9 @@ def show(path: str | Path, *further_paths: str | Path, embedded: bool = False) -
 
 
 def _linked(graphs):
-    """Return a link to the drawing as a page in artifacts/graphs, as seen from the folder of the executed notebook."""
+    """Return a link to the drawing as a page in artifacts/graphs, as seen from the folder of the
+    executed notebook.
+    """
     text = page(graphs)
     name = f"{short_digest(text)}.html"
     write_text(artifacts() / "graphs" / name, text)
@@ -76,12 +82,17 @@ def whole_page(path: str | Path, *further_paths: str | Path) -> str:
 
     Raises  LabError for a file that is not an ONNX model; Unavailable without netron
     """
-    graphs = [_read_graph(name, largest_tensor=_largest_tensor(Path(name))) for name in (path, *further_paths)]
+    graphs = [
+        _read_graph(name, largest_tensor=_largest_tensor(Path(name)))
+        for name in (path, *further_paths)
+    ]
     return page(graphs)
 
 
 def open_tab(address: str) -> None:
-    """Open a browser tab where there is a display; elsewhere a browser of the terminal would take its place."""
+    """Open a browser tab where there is a display; elsewhere a browser of the terminal would
+    take its place.
+    """
     if sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open_new_tab(address)
 
@@ -117,7 +128,9 @@ def _read_graph(path, *, largest_tensor):
     path = Path(path)
     model = parsed(path)
     if not model.graph.node:
-        raise LabError(f"{path.name} has nothing to draw.", expected="a graph with nodes", found="none")
+        raise LabError(
+            f"{path.name} has nothing to draw.", expected="a graph with nodes", found="none"
+        )
     for tensor in inside(model, TensorProto):
         if tensor.ByteSize() > largest_tensor and not tensor.data_location:
             _empty(tensor)
@@ -161,7 +174,9 @@ def _document(graph):
 
 @functools.cache
 def _netron():
-    """Return what our page takes of netron's own files: {"style", "body", "modules" (packed), "operators"}."""
+    """Return what our page takes of netron's own files: {"style", "body", "modules" (packed),
+    "operators"}.
+    """
 
     def read(name):
         return (_netron_folder() / name).read_text(encoding="utf-8")
@@ -178,11 +193,16 @@ def _netron():
 
 def _netron_folder():
     """Return the folder of netron's files."""
-    netron = packages.imported("netron", problem="netron is not installed: the graph cannot be drawn.")
+    netron = packages.imported(
+        "netron", problem="netron is not installed: the graph cannot be drawn."
+    )
     return Path(netron.__file__).parent
 
 
 def _packed(data):
-    """Return bytes, compressed, as text. The same bytes give the same text: no time stands in it."""
+    """Return bytes, compressed, as text.
+
+    The same bytes give the same text: no time stands in it.
+    """
     level = 9 if len(data) < _SHRINKS else 0
     return base64.b64encode(gzip.compress(data, level, mtime=0)).decode()

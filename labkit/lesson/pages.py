@@ -13,7 +13,8 @@ from labkit.notebook import read_notebook
 
 
 def readable_pages(notebooks):
-    """Make a readable page beside each executed notebook, where it is not there or older than the notebook.
+    """Make a readable page beside each executed notebook, where it is not there or older than the
+    notebook.
 
     notebooks  their paths
     returns    {path of a notebook: path of its page}
@@ -38,17 +39,24 @@ def _changed(path):
 
 
 def _write(path):
-    """Write an executed notebook as one HTML page; nbconvert's own full page would fetch scripts from the web."""
+    """Write an executed notebook as one HTML page; nbconvert's own full page would fetch scripts
+    from the web.
+    """
     notebook = read_notebook(path)
     # Draw the formulas, hide the cells that are hidden in JupyterLab, and describe the pictures.
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = re.sub(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", _formula, cell.source, flags=re.DOTALL)
-        if cell.metadata.get("jupyter", {}).get("source_hidden"):  # such as the answers of check_yourself
+            cell.source = re.sub(
+                r"\$\$(.+?)\$\$|\$([^$\n]+)\$", _formula, cell.source, flags=re.DOTALL
+            )
+        # such as the answers of check_yourself
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
             cell.metadata["transient"] = {"remove_source": True}
         for output in cell.get("outputs", []):
             if "image/png" in output.get("data", {}):
-                output.metadata.setdefault("image/png", {}).setdefault("alt", "The text below says what to see here.")
+                output.metadata.setdefault("image/png", {}).setdefault(
+                    "alt", "The text below says what to see here."
+                )
     body, _ = _exporter().from_notebook_node(notebook)
     report = os.path.relpath(artifacts() / "report.html", path.parent)
     page = cards.template("notebook.html").render(title=path.stem, body=body, report=report)
@@ -63,7 +71,9 @@ def _exporter():
 
 
 def _formula(match):
-    """Return a formula as MathML, which browsers draw themselves; what is no LaTeX stays as it is typed."""
+    """Return a formula as MathML, which browsers draw themselves; what is no LaTeX stays as it
+    is typed.
+    """
     from latex2mathml.converter import convert
 
     formula = match[1] or match[2]

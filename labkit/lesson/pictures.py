@@ -1,4 +1,6 @@
-"""The picture to remember of a lesson: a small PNG in `artifacts/pictures/`, one per run, which the report shows."""
+"""The picture to remember of a lesson: a small PNG in `artifacts/pictures/`, one per run, which
+the report shows.
+"""
 
 import base64
 import io
@@ -52,7 +54,9 @@ def _drawn(name):
 
 
 def as_uri(file: str | None) -> str | None:
-    """Return a stored picture as a data URI, for pages that fetch nothing; None where there is none."""
+    """Return a stored picture as a data URI, for pages that fetch nothing; None where there is
+    none.
+    """
     path = artifacts() / file if file else None
     if path is None or not path.is_file():
         return None

@@ -1,7 +1,9 @@
-"""How far the reader is: lessons run to their end, exercises solved, how near the predictions were. From the ledger.
+"""How far the reader is: lessons run to their end, exercises solved, how near the predictions were.
+From the ledger.
 
-Counted is what the reader did: runs by hand, first answers only (a second time the result is known), and exercises that
-passed in a run that did not fill in the reference answers. Rows of others are not counted.
+Counted is what the reader did: runs by hand, first answers only (a second time the result is
+known), and exercises that passed in a run that did not fill in the reference answers. Rows of
+others are not counted.
 """
 
 import json
@@ -19,7 +21,9 @@ KIND_OF_OTHER_UNITS = "counts and sizes"
 
 
 class Step(NamedTuple):
-    """What the reader did in one lesson; `near` and `off` count predictions, `state` is "done", "begun" or ""."""
+    """What the reader did in one lesson; `near` and `off` count predictions, `state` is "done",
+    "begun" or "".
+    """
 
     name: str
     state: str
@@ -48,7 +52,9 @@ class Progress:
         return None
 
     def summary(self):
-        """Return one sentence, such as "2 of 16 lessons run to their end, 5 of 41 exercises solved by you."."""
+        """Return one sentence, such as "2 of 16 lessons run to their end, 5 of 41 exercises
+        solved by you.".
+        """
         done = sum(step.state == "done" for step in self.steps)
         solved = sum(step.solved for step in self.steps)
         exercises = sum(step.exercises for step in self.steps)
@@ -66,7 +72,9 @@ def progress() -> Progress:
     runs = sorted(find(Run, reported_by=None), key=lambda run: run.started_utc)
 
     # Exercises count in runs that did not fill in the reference answers.
-    batches_with_solutions = {row.batch_key for row in find(Batch) if json.loads(row.settings).get("solutions")}
+    batches_with_solutions = {
+        row.batch_key for row in find(Batch) if json.loads(row.settings).get("solutions")
+    }
     run_keys = {run.run_key for run in runs if run.batch_key not in batches_with_solutions}
     solved = {row.exercise_id for row in find(Answer, verdict="passed") if row.run_key in run_keys}
 
@@ -79,7 +87,8 @@ def progress() -> Progress:
 
 
 def _first_guesses(by_hand):
-    """Return {(notebook, question): `Prediction`}, the first answer that was given before the result was shown.
+    """Return {(notebook, question): `Prediction`}, the first answer that was given before the
+    result was shown.
 
     by_hand  {run key: notebook}, the oldest run first
     """
@@ -115,7 +124,9 @@ def _is_near(row):
 
 
 def _leanings(rows):
-    """Return a sentence per kind of guess that was made often enough: how many were too high, and by how much."""
+    """Return a sentence per kind of guess that was made often enough: how many were too high,
+    and by how much.
+    """
     pairs_by_kind = {}
     for row in rows:
         try:
@@ -126,7 +137,9 @@ def _leanings(rows):
         first_word = (row.unit or "").split(" ")[0]
         kind = KINDS.get(first_word, KIND_OF_OTHER_UNITS)
         pairs_by_kind.setdefault(kind, []).append((guess, result))
-    return tuple(_leaning(kind, pairs) for kind, pairs in pairs_by_kind.items() if len(pairs) >= MIN_GUESSES)
+    return tuple(
+        _leaning(kind, pairs) for kind, pairs in pairs_by_kind.items() if len(pairs) >= MIN_GUESSES
+    )
 
 
 def _leaning(kind, pairs):

@@ -1,4 +1,6 @@
-"""What one lesson alone needs lies in notebooks/support, one module per lesson, where everybody can read it."""
+"""What one lesson alone needs lies in notebooks/support, one module per lesson, where everybody
+can read it.
+"""
 
 import importlib
 import sys
@@ -19,8 +21,10 @@ def load_support(name: str) -> ModuleType:
         raise LessonError(
             f"The lesson's module {name!r} is missing.",
             expected=str(folder / f"{name}.py"),
-            found="labkit without the folder of the course, or a folder from which it was taken out",
-            fix="get the folder of the course (a clone of its repository), and run the lesson with its labkit",
+            found="labkit without the folder of the course, or a folder from which "
+            "it was taken out",
+            fix="get the folder of the course (a clone of its repository), and run the lesson "
+            "with its labkit",
         )
     if str(folder) not in sys.path:
         sys.path.append(str(folder))

@@ -1,4 +1,6 @@
-"""The lessons of the course: every `notebooks/NN_*.ipynb` with its title and exercises; and how a new one begins."""
+"""The lessons of the course: every `notebooks/NN_*.ipynb` with its title and exercises; and how
+a new one begins.
+"""
 
 import re
 from pathlib import Path
@@ -12,7 +14,9 @@ from labkit.notebook import read_notebook
 
 
 class LessonPage(NamedTuple):
-    """One notebook: its path; title, question and minutes by its first cell; the exercises its cells ask for."""
+    """One notebook: its path; title, question and minutes by its first cell; the exercises its
+    cells ask for.
+    """
 
     path: Path
     title: str
@@ -26,7 +30,9 @@ class LessonPage(NamedTuple):
 
     @property
     def slug(self):
-        """Return the name without its number, such as "what-limits-speed": recorded rows and claims are found by it."""
+        """Return the name without its number, such as "what-limits-speed": recorded rows and
+        claims are found by it.
+        """
         return slug(self.name)
 
     @property
@@ -75,12 +81,14 @@ def _read_lesson(path):
 
 
 def new_lesson(number: str, name: str) -> Any:
-    """Begin a lesson from the templates: a notebook that runs, its exercises, and answers to test them with.
+    """Begin a lesson from the templates: a notebook that runs, its exercises, and answers to test
+    them with.
 
     number   two digits, such as "21"
     name     words joined by underscores, such as "a_lesson_of_mine"
     returns  the paths of the three files
-    Raises   LabError for a number or name of another form, and where a lesson of that number is there already
+    Raises   LabError for a number or name of another form, and where a lesson of that number is
+             there already
     """
     if not re.fullmatch(r"\d\d", number) or not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise LabError(
@@ -90,7 +98,9 @@ def new_lesson(number: str, name: str) -> Any:
             fix="labkit new-lesson 21 a_lesson_of_mine",
         )
     for lesson in (root() / "notebooks").glob(f"{number}_*.ipynb"):
-        raise LabError(f"There is a lesson {number} already.", found=lesson.name, fix="choose another number")
+        raise LabError(
+            f"There is a lesson {number} already.", found=lesson.name, fix="choose another number"
+        )
 
     # What the templates become, and what stands in the place of their words in capitals.
     notebook = root() / "notebooks" / f"{number}_{name}.ipynb"

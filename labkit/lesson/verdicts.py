@@ -24,7 +24,9 @@ class Bounds(NamedTuple):
     below: float | None = None
 
     def verdict(self, low, high):
-        """Say "holds" where the whole interval lies within, "fails" where no part of it does, else "inconclusive"."""
+        """Say "holds" where the whole interval lies within, "fails" where no part of it does,
+        else "inconclusive".
+        """
         if self._is_large_enough(low) and self._is_small_enough(high):
             return "holds"
         if not math.isfinite(high - low):  # a single training allows anything
@@ -48,10 +50,12 @@ class Bounds(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The numbers that a claim or a result rests on; all None but `doubt` when nothing was measured.
+    """The numbers that a claim or a result rests on; all None but `doubt` when nothing was
+    measured.
 
     value      an option, a number, or the point estimate of an interval
-    low, high  the interval that gets the verdict: a ratio of timings with its noise floor on both sides
+    low, high  the interval that gets the verdict: a ratio of timings with its noise floor on both
+               sides
     floor      that noise floor, 0 without one
     doubt      why it decides nothing, wherever it lies
     basis      what the interval rests on, where its kind has a name: "t, n = 3"
@@ -73,7 +77,8 @@ NOTHING = Evidence(doubt=NOT_MEASURED)
 
 
 def weigh(value: Any) -> Evidence:
-    """Return the `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no evidence.
+    """Return the `Evidence` in an option, a number, a `Ratio` or an `Interval`; None and NaN are no
+    evidence.
 
     Raises  LessonError for a bare pair of numbers: it does not say how many samples stand behind it
     """
@@ -86,7 +91,8 @@ def weigh(value: Any) -> Evidence:
     if samples is None and isinstance(value, (tuple, list)):
         raise LessonError(
             "An interval carries the number of its samples.",
-            expected="a number, a Ratio, or an Interval(low, high, samples) of labkit.measure.stats",
+            expected="a number, a Ratio, or an Interval(low, high, samples) of "
+            "labkit.measure.stats",
             found=f"{value}, which may rest on two samples or on a thousand",
         )
     if samples is None:
@@ -128,7 +134,8 @@ def _weigh_interval(interval, samples, kind):
 
 
 def of_prediction(row):
-    """Return the verdict on a revealed prediction: "no answer", "right", "close" (numbers only) or "off".
+    """Return the verdict on a revealed prediction: "no answer", "right", "close" (numbers only) or
+    "off".
 
     "open" when there is no result, or a reason to doubt it, or when its interval allows the answer.
     """
@@ -163,7 +170,10 @@ def of_claim(evidence, bounds, reason=None):
     if reason or evidence.doubt:
         return "inconclusive", reason or evidence.doubt
     verdict = bounds.verdict(evidence.low, evidence.high)
-    verdict_without_floor = bounds.verdict(evidence.low * (1 + evidence.floor), evidence.high / (1 + evidence.floor))
-    if verdict != verdict_without_floor:  # the noise floor, by which the interval was widened, decides it
+    verdict_without_floor = bounds.verdict(
+        evidence.low * (1 + evidence.floor), evidence.high / (1 + evidence.floor)
+    )
+    # the noise floor, by which the interval was widened, decides it
+    if verdict != verdict_without_floor:
         return verdict, f"the same code twice differed by up to {100 * evidence.floor:.2g} % here"
     return verdict, None

@@ -38,7 +38,10 @@ def show_question(row, options, record):
 
 def _choices(options, row, answer):
     """Return a button for each option; the one clicked last is marked."""
-    buttons = [widgets.Button(description=option, layout=widgets.Layout(width="auto")) for option in options]
+    buttons = [
+        widgets.Button(description=option, layout=widgets.Layout(width="auto"))
+        for option in options
+    ]
 
     def mark(option):
         for button in buttons:
@@ -61,9 +64,11 @@ def _choices(options, row, answer):
 
 
 def _number_field(row, answer):
-    """Return a number field, its unit, and a button. What is typed is recorded when the field is left, too.
+    """Return a number field, its unit, and a button. What is typed is recorded when the field is
+    left, too.
 
-    A text field, because a browser's number field turns 1,5 into 15 where the comma is not its decimal sign.
+    A text field, because a browser's number field turns 1,5 into 15 where the comma is not its
+    decimal sign.
     """
     field = widgets.Text(value=f"{float(row.answer):g}", layout=widgets.Layout(width="8em"))
     field.continuous_update = False
@@ -71,8 +76,9 @@ def _number_field(row, answer):
     button = widgets.Button(description="Record", layout=widgets.Layout(width="auto"))
 
     def record(_):
-        # The click may be handled before the field's new value has come. That value then calls again, and because the
-        # field is read only when it is this call's turn, the newest value is always recorded last.
+        # The click may be handled before the field's new value has come. That value then calls
+        # again, and because the field is read only when it is this call's turn, the newest value is
+        # always recorded last.
         with _one_at_a_time:
             try:
                 answer(float(field.value.replace(",", ".")))

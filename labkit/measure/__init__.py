@@ -1,8 +1,8 @@
 """Measuring that can be believed. Every number of the course comes from here.
 
-`latency` one thing, `in_turn` several, `compare` several that do the same work; `memory` and `energy` of a call;
-`multiply_adds` of a network. `neighbour` disturbs and `queued` deceives, on purpose. What takes time takes a device or
-a `Clock`, so that a `SimulatedMachine` can stand in.
+`latency` one thing, `in_turn` several, `compare` several that do the same work; `memory` and
+`energy` of a call; `multiply_adds` of a network. `neighbour` disturbs and `queued` deceives, on
+purpose. What takes time takes a device or a `Clock`, so that a `SimulatedMachine` can stand in.
 """
 # ruff: noqa: F401 (what is offered here)
 

@@ -10,7 +10,8 @@ from labkit import ledger
 from labkit.measure.noise import read_usage
 from labkit.measure.stats import MIN_SAMPLES_OF_MEDIAN, is_stable
 
-MIN_MEASUREMENT_S = 0.3  # shorter measurements end before the counters of other processes' load have moved
+# shorter measurements end before the counters of other processes' load have moved
+MIN_MEASUREMENT_S = 0.3
 WARMUP_SHARE = 0.3  # of the time budget
 
 
@@ -18,10 +19,12 @@ WARMUP_SHARE = 0.3  # of the time budget
 class Plan:
     """Time budget and precision of a measurement.
 
-    seconds      time budget of the timed calls. It is exceeded only to take the six samples that the interval of a
-                 median needs
-    precision    stop early when half the 95 % interval, divided by the value, is at most this (after 0.3 s at least)
-    min_samples  take at least this many samples, if the budget allows: p95 needs 130 of them, p99 needs 662
+    seconds      time budget of the timed calls. It is exceeded only to take the six samples that
+                 the interval of a median needs
+    precision    stop early when half the 95 % interval, divided by the value, is at most this
+                 (after 0.3 s at least)
+    min_samples  take at least this many samples, if the budget allows: p95 needs 130 of them, p99
+                 needs 662
     max_samples  take at most this many samples
     seed         seed of the random order
     """
@@ -34,10 +37,12 @@ class Plan:
 
 
 def sample_until_precise(plan, clock, take_sample, *, relative_width, first_check, min_samples):
-    """Call `take_sample(0)`, `take_sample(1)`, ... until the results are precise enough or the budget is spent.
+    """Call `take_sample(0)`, `take_sample(1)`, ... until the results are precise enough or the
+    budget is spent.
 
     take_sample     function (sample number) -> sample
-    relative_width  function (list of samples) -> half the width of their 95 % interval, divided by the value
+    relative_width  function (list of samples) -> half the width of their 95 % interval, divided by
+                    the value
     first_check     number of samples at which the width is computed for the first time
     min_samples     number of samples to take even when the budget is spent, up to twice the budget;
                     six samples are taken in any case
@@ -49,18 +54,22 @@ def sample_until_precise(plan, clock, take_sample, *, relative_width, first_chec
     while len(samples) < plan.max_samples:
         samples.append(take_sample(len(samples)))
 
-        # Computing the width sorts all samples, so the checks become rarer as the samples become more.
+        # Computing the width sorts all samples, so the checks become rarer as the samples become
+        # more.
         precise = False
         if len(samples) >= next_check:
             precise = relative_width(samples) <= plan.precision
             next_check = math.ceil(1.4 * next_check)
 
-        # Stop when the budget is spent, or when the result is precise and the load counters had time to move.
+        # Stop when the budget is spent, or when the result is precise and the load counters had
+        # time to move.
         elapsed = clock.now() - start
         out_of_time = elapsed >= plan.seconds
         if elapsed >= 2 * plan.seconds:
             min_samples = MIN_SAMPLES_OF_MEDIAN
-        if len(samples) >= min_samples and (out_of_time or (precise and elapsed >= MIN_MEASUREMENT_S)):
+        if len(samples) >= min_samples and (
+            out_of_time or (precise and elapsed >= MIN_MEASUREMENT_S)
+        ):
             break
     return samples
 
@@ -72,11 +81,13 @@ class Clock:
     device       name of the device in the rows
     now          function () -> seconds
     synchronize  function () -> None; returns when the device has finished all its work
-    event        function () -> marker with record() and elapsed_time(end) in ms, for devices with a clock of their own
+    event        function () -> marker with record() and elapsed_time(end) in ms, for devices with a
+                 clock of their own
     usage        function () -> `noise.Usage`, the counters of the machine
     reset_peak   function () -> None; resets the peak of the memory allocator
     peak_bytes   function () -> bytes at the peak since the reset; None without such a counter
-    computed     function () -> seconds that this thread has computed, waiting not included; None for GPUs
+    computed     function () -> seconds that this thread has computed, waiting not included; None
+                 for GPUs
     """
 
     device: str = "cpu"
@@ -129,7 +140,9 @@ def warm_up(clock, fn, calls, plan):
 
 
 def group_size(call_s, min_sample_s):
-    """Return how many calls of `call_s` seconds make a sample of at least `min_sample_s` seconds."""
+    """Return how many calls of `call_s` seconds make a sample of at least `min_sample_s`
+    seconds.
+    """
     call_s = max(float(call_s), 1e-9)  # a clock with coarse ticks may have measured 0
     return max(1, math.ceil(min_sample_s / call_s))
 
@@ -137,7 +150,8 @@ def group_size(call_s, min_sample_s):
 def clock_of(device=None):
     """Return the `Clock` of a device.
 
-    device  a name, a `torch.device`, or None for the best device here; a `Clock` is returned unchanged
+    device  a name, a `torch.device`, or None for the best device here; a `Clock` is returned
+            unchanged
     """
     if isinstance(device, Clock):
         return device
@@ -157,7 +171,8 @@ def clock_of(device=None):
 def as_calls(inputs):
     """Return rotating inputs as a list of argument tuples.
 
-    inputs  a list of tensors or tuples of arguments, or one tensor; None means one call without arguments
+    inputs  a list of tensors or tuples of arguments, or one tensor; None means one call without
+            arguments
     """
     if inputs is None:
         return [()]
@@ -172,7 +187,9 @@ def as_calls(inputs):
 
 
 def provenance(clock):
-    """Return the fields of a row that say where it was measured: device, threads, machine, commit and time."""
+    """Return the fields of a row that say where it was measured: device, threads, machine,
+    commit and time.
+    """
     fields = {
         "device": clock.device,
         "threads": None,

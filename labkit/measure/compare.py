@@ -32,39 +32,48 @@ def compare(
     plan: Plan | None = None,
     turns: str = "series",
 ) -> "Comparison":
-    """Time functions against the first of them. Returns a `Comparison` of ratios: above 1 is faster than the first.
+    """Time functions against the first of them. Returns a `Comparison` of ratios: above 1 is faster
+    than the first.
 
     arms       {name: function}, called without arguments, or as fn(*input) over rotating `inputs`
-    tolerance  largest difference of the outputs, relative to the largest value of the first arm's output
-    second_session  the first arm built a second time, where arms are sessions of an engine; it is the null arm then
+    tolerance  largest difference of the outputs, relative to the largest value of the first arm's
+               output
+    second_session  the first arm built a second time, where arms are sessions of an engine; it is
+                    the null arm then
     batch      leading dimension that every output must have; None: any
     device     a device, or a `Clock` to measure with
-    plan       `Plan(seconds=..., precision=...)`; the precision is that of the widest interval. The 11 rounds that a
-               verdict needs may take up to twice the budget; the 6 rounds that an interval needs are always timed
-    turns      "series": how fast is an arm that runs alone? "calls": how fast is it where calls of all arms alternate
+    plan       `Plan(seconds=..., precision=...)`; the precision is that of the widest interval. The
+               11 rounds that a verdict needs may take up to twice the budget; the 6 rounds that an
+               interval needs are always timed
+    turns      "series": how fast is an arm that runs alone? "calls": how fast is it where calls of
+               all arms alternate
     Raises     MeasureError: the arms do not do the same work
 
-    1. Check: every arm must give the same answers (`equality`). It is called twice without inputs, four times with one
-       or two inputs, six times with more. One input is also given in reverse order, as a copy; inputs are never
-       written to. If two calls return the same memory, that output is overwritten, the arm is called once more, and
-       the output is restored: an arm that only returns a stored answer is found in this way.
+    1. Check: every arm must give the same answers (`equality`). It is called twice without inputs,
+       four times with one or two inputs, six times with more. One input is also given in reverse
+       order, as a copy; inputs are never written to. If two calls return the same memory, that
+       output is overwritten, the arm is called once more, and the output is restored: an arm that
+       only returns a stored answer is found in this way.
     2. Warm up every arm. None of these calls counts.
-    3. Time rounds: in each round every arm once, in random order, and the first arm a second time (the null arm). By
-       default an arm is called in a series, at least 8 times and for 20 ms, of which the first calls do not count:
-       they fetch what the arm before pushed out of the cache. Series are shorter where the budget is, and single calls
-       where it does not hold two calls of each arm; the row's `turns` says so. A round gives one ratio for each arm,
-       both of its times taken under nearly the same conditions. The result is the median of these ratios and its
-       interval. The first calls of the series give a second ratio, `beside`: that of calls that alternate.
-    4. Judge: the null arm shows which differences this machine finds where there is none. A ratio counts as different
-       only if its whole interval lies outside this floor.
+    3. Time rounds: in each round every arm once, in random order, and the first arm a second time
+       (the null arm). By default an arm is called in a series, at least 8 times and for 20 ms, of
+       which the first calls do not count: they fetch what the arm before pushed out of the cache.
+       Series are shorter where the budget is, and single calls where it does not hold two calls of
+       each arm; the row's `turns` says so. A round gives one ratio for each arm, both of its times
+       taken under nearly the same conditions. The result is the median of these ratios and its
+       interval. The first calls of the series give a second ratio, `beside`: that of calls that
+       alternate.
+    4. Judge: the null arm shows which differences this machine finds where there is none. A ratio
+       counts as different only if its whole interval lies outside this floor.
 
-    Two sessions of one file may differ, depending on where their weights lie in memory; and where calls alternate, the
-    first arm, called twice in a round, finds its weights in the cache more often than the others. So give
-    `second_session` where engines are compared.
+    Two sessions of one file may differ, depending on where their weights lie in memory; and where
+    calls alternate, the first arm, called twice in a round, finds its weights in the cache more
+    often than the others. So give `second_session` where engines are compared.
 
-    Waiting for a core is added to both times of a ratio and moves it towards 1. If only waiting slowed the arms down,
-    and this thread alone computed, the times of the thread's own clock are used, which stands still while it waits.
-    The row's `noise` says so; otherwise it says that the true difference may be larger.
+    Waiting for a core is added to both times of a ratio and moves it towards 1. If only waiting
+    slowed the arms down, and this thread alone computed, the times of the thread's own clock are
+    used, which stands still while it waits. The row's `noise` says so; otherwise it says that the
+    true difference may be larger.
     """
     require_known(turns, TURNS, "order of turns")
     clock = clock_of(device)
@@ -105,7 +114,8 @@ def compare(
         "noise": timed.why,
     }
     beside_floor = floor_of(first[:, 0] / first[:, -1])
-    if not math.isfinite(beside_floor):  # a null arm of the same function finds its weights in the cache
+    # a null arm of the same function finds its weights in the cache
+    if not math.isfinite(beside_floor):
         beside_floor = shared_fields["floor"]
     rows = {}
     for column in range(1, len(names)):

@@ -1,4 +1,6 @@
-"""How two outputs differ, in words: the first tensor that does, by how much, and the likely mistake."""
+"""How two outputs differ, in words: the first tensor that does, by how much, and the likely
+mistake.
+"""
 
 import itertools
 
@@ -60,13 +62,16 @@ def difference_of(expected, actual, tolerance):
 
 
 def _tensor_difference(expected, actual, tolerance):
-    """Describe how a tensor differs from the expected one, with the likely mistake; None if it does not."""
+    """Describe how a tensor differs from the expected one, with the likely mistake; None if it
+    does not.
+    """
     expected_shape = tuple(expected.shape)
     shape = tuple(actual.shape)
     if expected_shape != shape:
         if expected_shape and shape and expected_shape[1:] == shape[1:]:
             return (
-                f"has batch size {shape[0]} instead of {expected_shape[0]} (shape {shape} instead of {expected_shape})"
+                f"has batch size {shape[0]} instead of {expected_shape[0]} (shape {shape} instead "
+                f"of {expected_shape})"
             )
         if _is_transposed(expected, actual, max(tolerance, 1e-5)):
             return f"is transposed: shape {shape} instead of {expected_shape}"
@@ -85,7 +90,8 @@ def _tensor_difference(expected, actual, tolerance):
     error = ((expected - actual).abs() / _largest(expected)).nan_to_num(nan=0.0, posinf=np.inf)
     share = (error > tolerance).double().mean()
     message = (
-        f"differs by up to {100 * error.max():.3g} % of the largest value (tolerance {100 * tolerance:.3g} %), "
+        f"differs by up to {100 * error.max():.3g} % of the largest value (tolerance "
+        f"{100 * tolerance:.3g} %), "
         f"in {100 * share:.0f} % of the places"
     )
 
@@ -96,7 +102,9 @@ def _tensor_difference(expected, actual, tolerance):
 
 
 def _is_transposed(expected, actual, tolerance):
-    """Return True where a tensor of another shape holds the expected numbers with its dimensions in another order."""
+    """Return True where a tensor of another shape holds the expected numbers with its dimensions
+    in another order.
+    """
     if sorted(expected.shape) != sorted(actual.shape) or expected.ndim > MAX_DIMENSIONS:
         return False
     orders = itertools.permutations(range(expected.ndim))
@@ -113,9 +121,11 @@ def _as_doubles(tensor):
 
 
 def _likely_mistake(expected, actual, tolerance):
-    """Name the usual mistake without which two tensors of one shape would agree; None if it is none of them.
+    """Name the usual mistake without which two tensors of one shape would agree; None if it is none
+    of them.
 
-    Tensors that agree as they are, up to this tolerance, differ by rounding, and no mistake explains that.
+    Tensors that agree as they are, up to this tolerance, differ by rounding, and no mistake
+    explains that.
     """
     if close(expected, actual, tolerance):
         return None
@@ -138,10 +148,16 @@ def _largest(values):
 
 
 def close(expected, actual, tolerance=0.0):
-    """Return True if two tensors differ by at most this share of the largest value of `expected`."""
+    """Return True if two tensors differ by at most this share of the largest value of
+    `expected`.
+    """
     if expected.shape != actual.shape:
         return False
-    if not expected.is_floating_point() and not expected.is_complex() and expected.dtype == actual.dtype:
+    if (
+        not expected.is_floating_point()
+        and not expected.is_complex()
+        and expected.dtype == actual.dtype
+    ):
         if expected.equal(actual):
             return True
         if tolerance == 0:  # integers beyond 2^53 would be equal in double precision

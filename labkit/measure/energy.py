@@ -1,4 +1,6 @@
-"""The energy of a call, from the counter of the processor (RAPL) or of the GPU (NVML); a reason where there is none."""
+"""The energy of a call, from the counter of the processor (RAPL) or of the GPU (NVML); a reason
+where there is none.
+"""
 
 import time
 from collections.abc import Callable
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 POWERCAP = Path("/sys/class/powercap")
 PACKAGES = "intel-rapl:[0-9]*"  # the folders of the processors; AMD's carry this name, too
 NOT_READABLE = "only an administrator may read the processor's counter of energy on this machine"
-NO_COUNTER = "this machine shows no counter of energy, as most virtual machines, containers and laptops of Apple"
+NO_COUNTER = (
+    "this machine shows no counter of energy, as most virtual machines, containers "
+    "and laptops of Apple"
+)
 NO_GPU_COUNTER = "the driver of this GPU shows no counter of energy"
 
 
@@ -23,7 +28,8 @@ class Energy(NamedTuple):
     """Energy of one call.
 
     joules   per call; None where it was not measured
-    counter  what counted: "RAPL" (whole processors, with whatever else they did) or "NVML" (the whole GPU)
+    counter  what counted: "RAPL" (whole processors, with whatever else they did) or "NVML" (the
+             whole GPU)
     reason   why it was not measured
     """
 
@@ -33,9 +39,11 @@ class Energy(NamedTuple):
 
 
 def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" = None) -> Energy:
-    """Return the `Energy` of one call of `fn`: calls are made for so many seconds, between two readings of the counter.
+    """Return the `Energy` of one call of `fn`: calls are made for so many seconds, between two
+    readings of the counter.
 
-    The counter sees the whole processor or GPU, so other programs are counted in, and what it takes when idle.
+    The counter sees the whole processor or GPU, so other programs are counted in, and what it takes
+    when idle.
     """
     clock = clock_of(device)
     on_cpu = device is None or device.type == "cpu"
@@ -61,12 +69,15 @@ def _spent(before, after):
     microjoules = 0
     for name, (start, largest) in before.items():
         difference = after[name][0] - start
-        microjoules += difference if difference >= 0 else difference + largest  # it began again at 0
+        # it began again at 0
+        microjoules += difference if difference >= 0 else difference + largest
     return microjoules / 1e6
 
 
 def _processor_counter():
-    """Return (function that reads all processors, "RAPL", None), or (None, None, why there is none)."""
+    """Return (function that reads all processors, "RAPL", None), or (None, None, why there is
+    none).
+    """
     folders = sorted(folder for folder in POWERCAP.glob(PACKAGES) if folder.name.count(":") == 1)
     if not folders:
         return None, None, NO_COUNTER
@@ -74,7 +85,10 @@ def _processor_counter():
     def read():
         readings = {}
         for folder in folders:
-            readings[folder.name] = (_number(folder, "energy_uj"), _number(folder, "max_energy_range_uj"))
+            readings[folder.name] = (
+                _number(folder, "energy_uj"),
+                _number(folder, "max_energy_range_uj"),
+            )
         return readings
 
     try:

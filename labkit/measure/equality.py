@@ -1,18 +1,19 @@
-"""Do functions do the same work? Checked before they are timed, so that nothing unequal is compared.
+"""Do functions do the same work? Checked before they are timed, so that nothing unequal is
+compared.
 
-Each arm is called twice on each of the first three inputs. If there is one input, the arms are also called on a copy of
-it in reverse order. Refused are: another batch size, shape or dtype; NaN in other places; values that differ by more
-than the tolerance; answers that change from call to call (dropout left on); answers that were stored instead of
-computed. An arm that writes to its input is refused, too: the arms share their inputs, so the next one would work on
-other numbers.
+Each arm is called twice on each of the first three inputs. If there is one input, the arms are also
+called on a copy of it in reverse order. Refused are: another batch size, shape or dtype; NaN in
+other places; values that differ by more than the tolerance; answers that change from call to call
+(dropout left on); answers that were stored instead of computed. An arm that writes to its input is
+refused, too: the arms share their inputs, so the next one would work on other numbers.
 
-The check itself never writes to an input. An output is written to in one case: if two calls return the same memory, it
-is overwritten before a third call and restored after it. This tells a stored answer from one that is computed into the
-same memory in every call.
+The check itself never writes to an input. An output is written to in one case: if two calls return
+the same memory, it is overwritten before a third call and restored after it. This tells a stored
+answer from one that is computed into the same memory in every call.
 
-`torch.testing.assert_close` compares two outputs that exist already. It finds neither stored answers nor those that
-change from call to call, and its messages do not name the likely mistake (another batch size, a transposed output, a
-softmax missing or too many).
+`torch.testing.assert_close` compares two outputs that exist already. It finds neither stored
+answers nor those that change from call to call, and its messages do not name the likely mistake
+(another batch size, a transposed output, a softmax missing or too many).
 """
 
 import functools
@@ -27,17 +28,24 @@ CHECKED_INPUTS = 3  # of the rotating inputs
 STALE = "it gives the same answer to another input, as if the result were cached"
 
 
-def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, arguments: fn(*arguments)):
+def check_same_work(
+    arms, calls, *, tolerance, batch=None, run=lambda fn, arguments: fn(*arguments)
+):
     """Raise a MeasureError that names the difference unless all arms do the same work.
 
     arms       {name: function}; the others are compared with the first
     calls      list of argument tuples, of which the first three are used
-    tolerance  largest difference allowed, relative to the largest absolute value of the first arm's output
+    tolerance  largest difference allowed, relative to the largest absolute value of the first arm's
+               output
     batch      leading dimension that every output must have; None: any
     run        function (fn, arguments) -> output that calls an arm
     """
     if not (tolerance >= 0 and math.isfinite(tolerance)):
-        raise MeasureError("The tolerance is no number to compare with.", expected="0 or more", found=str(tolerance))
+        raise MeasureError(
+            "The tolerance is no number to compare with.",
+            expected="0 or more",
+            found=str(tolerance),
+        )
     first = next(iter(arms))
     previous_outputs = None  # {arm: its output for the first input}
     for arguments in _choose_calls(calls):
@@ -51,7 +59,8 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, argume
                     f"{name!r} writes to its input.",
                     expected="inputs that stay as they are: all arms share them",
                     found="other numbers in an input after the call",
-                    fix="let the arm work on a copy of its own (x.clone()), or leave out what works in place",
+                    fix="let the arm work on a copy of its own (x.clone()), or leave out what "
+                    "works in place",
                 )
 
         shape = tuple(next(iter(outputs[first].values())).shape)
@@ -65,8 +74,11 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, argume
         for name in arms:
             difference = difference_of(outputs[first], outputs[name], tolerance)
             if difference and previous_outputs:
-                # The arms agreed on the first input. One that answers the same to both inputs is the wrong one.
-                first_is_stale = not difference_of(previous_outputs[first], outputs[first], tolerance)
+                # The arms agreed on the first input. One that answers the same to both inputs is
+                # the wrong one.
+                first_is_stale = not difference_of(
+                    previous_outputs[first], outputs[first], tolerance
+                )
                 arm_is_stale = not difference_of(previous_outputs[name], outputs[name], tolerance)
                 if first_is_stale and not arm_is_stale:
                     raise _refusal(first, name, STALE)
@@ -81,7 +93,9 @@ def check_same_work(arms, calls, *, tolerance, batch=None, run=lambda fn, argume
 
 
 def _bound_arguments(fn):
-    """Return the positional arguments that are bound to a function by `functools.partial`, of each level."""
+    """Return the positional arguments that are bound to a function by `functools.partial`, of
+    each level.
+    """
     bound = []
     while isinstance(fn, functools.partial):
         bound.append(fn.args)
@@ -99,7 +113,9 @@ def _refusal(name, reference, difference):
 
 
 def _choose_calls(calls):
-    """Return the argument tuples that every arm is called with: the first three, or one and its reverse."""
+    """Return the argument tuples that every arm is called with: the first three, or one and its
+    reverse.
+    """
     import torch
 
     # torch has no public name for its functions of nested values
@@ -108,7 +124,8 @@ def _choose_calls(calls):
     if len(calls) > 1 or not _writable_tensors(calls[0]):
         return calls[:CHECKED_INPUTS]
 
-    # Reversed values are another input whose tokens are in the vocabulary and whose images are in range.
+    # Reversed values are another input whose tokens are in the vocabulary and whose images are in
+    # range.
     def reverse(value):
         if isinstance(value, np.ndarray):
             return np.flip(value).copy()
@@ -134,10 +151,12 @@ def _steady_output(name, fn, arguments, tolerance, run):
             f"{name!r} answers differently to the same input.",
             expected="the same output from two calls",
             found=difference,
-            fix="switch dropout off with model.eval(); undo in the call what it changes, or seed it there",
+            fix="switch dropout off with model.eval(); undo in the call what it "
+            "changes, or seed it there",
         )
 
-    # The same memory twice: a buffer that is filled in each call, an input that is passed through, or a stored answer.
+    # The same memory twice: a buffer that is filled in each call, an input that is passed through,
+    # or a stored answer.
     inputs = _writable_tensors((arguments, _bound_arguments(fn)))
     input_addresses = {tensor.data_ptr() for tensor in inputs}
     pairs = zip(_writable_tensors(output), _writable_tensors(second_output), strict=True)
@@ -149,10 +168,13 @@ def _steady_output(name, fn, arguments, tolerance, run):
 
 
 def _check_overwrites(name, output, call):
-    """Raise a MeasureError unless `call` writes its answer into the memory of the tensor `output` again."""
+    """Raise a MeasureError unless `call` writes its answer into the memory of the tensor
+    `output` again.
+    """
     import torch
 
-    # Fill the memory with values that the function cannot have computed: NaN, or 0 and 1 exchanged for integers.
+    # Fill the memory with values that the function cannot have computed: NaN, or 0 and 1 exchanged
+    # for integers.
     correct = output.clone()
     if output.is_floating_point() or output.is_complex():
         wrong = output * float("nan")
@@ -179,7 +201,9 @@ def _check_overwrites(name, output, call):
 
 
 def _writable_tensors(values):
-    """Return the contiguous tensors and arrays of a nested value, as tensors that share their memory."""
+    """Return the contiguous tensors and arrays of a nested value, as tensors that share their
+    memory.
+    """
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -187,7 +211,8 @@ def _writable_tensors(values):
     for value in tree_leaves(values):
         if isinstance(value, np.ndarray) and value.flags.writeable and value.flags.c_contiguous:
             value = torch.from_numpy(value)
-        strided = isinstance(value, torch.Tensor) and value.layout == torch.strided  # a sparse one has no such memory
+        # a sparse one has no such memory
+        strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
         if strided and value.is_contiguous() and value.numel():
             tensors.append(value.detach())
     return tensors

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.ledger.rows import Latency
-from labkit.measure.clock import Plan, as_calls, clock_of, group_size, provenance, sample_until_precise, warm_up
+from labkit.measure.clock import (
+    Plan,
+    as_calls,
+    clock_of,
+    group_size,
+    provenance,
+    sample_until_precise,
+    warm_up,
+)
 from labkit.measure.noise import noise_of
 from labkit.measure.stats import (
     MIN_SAMPLES_OF_MEDIAN,
@@ -34,14 +42,16 @@ def latency(
     """Time `fn()`, or `fn(*input)` over rotating inputs. Returns a `rows.Latency`.
 
     device   a device, or a `Clock` to measure with
-    inputs   a list of inputs, each a tensor or a tuple of arguments, used in turn; None: no arguments
+    inputs   a list of inputs, each a tensor or a tuple of arguments, used in turn; None: no
+             arguments
     batch    number of items that a call works on
     plan     `Plan(seconds=..., precision=...)`
 
-    The first call (cold start) is reported apart. Warm-up ends when the medians of two successive windows of 5 calls
-    agree within 5 %, or after 30 % of the budget (then `warm` is False). After it, calls are timed until the 95 %
-    interval of the median is as narrow as the plan asks, or the budget is spent; at least six calls are timed.
-    p95 and p99 are None, with a reason, below 130 and 662 samples.
+    The first call (cold start) is reported apart. Warm-up ends when the medians of two successive
+    windows of 5 calls agree within 5 %, or after 30 % of the budget (then `warm` is False). After
+    it, calls are timed until the 95 % interval of the median is as narrow as the plan asks, or the
+    budget is spent; at least six calls are timed. p95 and p99 are None, with a reason, below 130
+    and 662 samples.
     """
     clock = clock_of(device)
     plan = plan or Plan()
@@ -59,8 +69,8 @@ def latency(
         seconds, _ = clock.time(fn, arguments, calls=calls_per_sample)
         return seconds
 
-    # Time calls until the median is precise enough. The noise is that of this window: the first call may have started
-    # compilers, which would count as other processes.
+    # Time calls until the median is precise enough. The noise is that of this window: the first
+    # call may have started compilers, which would count as other processes.
     clock.reset_peak()
     usage_before = clock.usage()
     samples_s = sample_until_precise(
@@ -89,8 +99,8 @@ def times_as_long(slow: Latency, fast: Latency, *, items: bool = False) -> Inter
 
     items  True compares the time of one item, False the time of one call
 
-    The interval follows from the ends of the two intervals, so it is a wide one. For a difference of a few percent
-    use `compare`.
+    The interval follows from the ends of the two intervals, so it is a wide one. For a difference
+    of a few percent use `compare`.
     """
     samples = min(len(slow.samples_ms), len(fast.samples_ms))
     if samples >= MIN_SAMPLES_OF_MEDIAN:
@@ -140,7 +150,8 @@ def _statistics(samples_s, batch, calls_per_sample):
         "p95_ms": p95,
         "p99_ms": p99,
         "tail_reason": p95_reason or p99_reason,
-        "throughput_per_s": 1e3 * batch / float(samples_ms.mean()),  # from the mean, so that slow calls count
+        # from the mean, so that slow calls count
+        "throughput_per_s": 1e3 * batch / float(samples_ms.mean()),
         "samples_ms": tuple(samples_ms.round(6).tolist()),
         "calls_per_sample": calls_per_sample,
     }

@@ -17,13 +17,16 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
     """Memory of one call of `fn`: a `rows.Memory`.
 
     peak_bytes    GPU: most bytes its allocator held, with what was there before
-    tensor_bytes  most bytes of tensors made by the call that were alive at once; without scratch space in operators
-    saved_bytes   most bytes autograd kept at once for the backward pass; each storage once, parameters not
+    tensor_bytes  most bytes of tensors made by the call that were alive at once; without scratch
+                  space in operators
+    saved_bytes   most bytes autograd kept at once for the backward pass; each storage once,
+                  parameters not
     """
     clock = clock_of(device)
     fn()  # what is made once and kept is not the call's
     clock.synchronize()
-    if clock.peak_bytes() is not None:  # garbage counts there; to look for it takes up to half a second
+    # garbage counts there; to look for it takes up to half a second
+    if clock.peak_bytes() is not None:
         gc.collect()
     clock.reset_peak()
     fn()
@@ -31,7 +34,13 @@ def memory(fn: Callable, *, device: "torch.device | None" = None, batch: int = 1
     peak = clock.peak_bytes()
     tensor_bytes = _tensor_bytes(fn)
     saved_bytes = saved_for_backward(fn)
-    return Memory(**provenance(clock), batch=batch, peak_bytes=peak, tensor_bytes=tensor_bytes, saved_bytes=saved_bytes)
+    return Memory(
+        **provenance(clock),
+        batch=batch,
+        peak_bytes=peak,
+        tensor_bytes=tensor_bytes,
+        saved_bytes=saved_bytes,
+    )
 
 
 def saved_for_backward(fn: Callable, *args: Any) -> int:
@@ -39,7 +48,8 @@ def saved_for_backward(fn: Callable, *args: Any) -> int:
 
     Each storage counts once, parameters do not count.
 
-    What an operator saves whose result leads nowhere (into a comparison, say) is freed with that result.
+    What an operator saves whose result leads nowhere (into a comparison, say) is freed with that
+    result.
     """
     import torch
 
@@ -51,7 +61,8 @@ def saved_for_backward(fn: Callable, *args: Any) -> int:
 
         # only `_base` tells of which tensor another one is a view
         owner = tensor if tensor._base is None else tensor._base
-        if not (owner.is_leaf and owner.requires_grad):  # a parameter, or a view of one, exists anyway
+        # a parameter, or a view of one, exists anyway
+        if not (owner.is_leaf and owner.requires_grad):
             tally.hold(tensor.untyped_storage(), saved)
         return saved
 
@@ -86,7 +97,9 @@ class _Tally:
 
 
 def _tensor_bytes(fn):
-    """Return the most bytes at once of the storages that operators make in `fn()`, each as long as it lives."""
+    """Return the most bytes at once of the storages that operators make in `fn()`, each as long
+    as it lives.
+    """
     import torch
 
     # torch documents both, and has no public names for them
@@ -96,7 +109,9 @@ def _tensor_bytes(fn):
     tally = _Tally()
 
     def storages_of(tree):
-        return {leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
+        return {
+            leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)
+        }
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):

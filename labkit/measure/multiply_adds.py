@@ -1,4 +1,6 @@
-"""Multiply-adds: how much a network's layers multiply and add for one input, the same on every machine."""
+"""Multiply-adds: how much a network's layers multiply and add for one input, the same on every
+machine.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def multiply_adds(model: "nn.Module", example: Any) -> int:
-    """Count the multiply-adds of one call in its convolutions and matrix products, by torch's own counter.
+    """Count the multiply-adds of one call in its convolutions and matrix products, by torch's own
+    counter.
 
     model    a torch module; put back into the mode it was in
     example  a batch of inputs; with one image, the count per image

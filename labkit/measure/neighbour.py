@@ -1,4 +1,6 @@
-"""What disturbs or deceives a stopwatch, made on purpose: a noisy neighbour, and a device with a queue."""
+"""What disturbs or deceives a stopwatch, made on purpose: a noisy neighbour, and a device with a
+queue.
+"""
 
 import subprocess
 import sys
@@ -35,8 +37,8 @@ KINDS = ("thread", "program", "busy programs")
 def neighbour(kind: str = "thread", *, count: int | None = None) -> Iterator[None]:
     """Run neighbours while the block runs, and stop them after it.
 
-    kind   "thread": a thread of this program that sleeps 10 ms and computes 4 ms, again and again; "program": the same
-           as a program of its own; "busy programs": programs that never sleep
+    kind   "thread": a thread of this program that sleeps 10 ms and computes 4 ms, again and again;
+           "program": the same as a program of its own; "busy programs": programs that never sleep
     count  number of them; None: one, and two for each core where they are busy programs
     """
     require_known(kind, KINDS, "neighbour")
@@ -84,9 +86,11 @@ def _program(kind):
 
 
 def queued(call: Callable, device: "torch.device") -> tuple[Callable, Callable]:
-    """Return (put_in, wait): `put_in(...)` puts `call(...)` into a queue, `wait()` returns when the queue is empty.
+    """Return (put_in, wait): `put_in(...)` puts `call(...)` into a queue, `wait()` returns when the
+    queue is empty.
 
-    A GPU has such a queue. On a CPU, where a call returns when its work is done, a thread plays the GPU.
+    A GPU has such a queue. On a CPU, where a call returns when its work is done, a thread plays the
+    GPU.
     """
     if supports_events(device):
         return call, waiter(device)

@@ -1,7 +1,7 @@
 """Was the machine quiet? Reads the load counters and judges the samples.
 
-Looks at the load of other processes and of other virtual machines, at the time that the measuring thread waited for a
-core, at throttling of CPU and GPU, and at the spread and drift of the samples.
+Looks at the load of other processes and of other virtual machines, at the time that the measuring
+thread waited for a core, at throttling of CPU and GPU, and at the spread and drift of the samples.
 """
 
 import functools
@@ -21,11 +21,13 @@ MAX_OTHER_LOAD = 0.10  # share of the cores' time that other processes used
 MAX_STOLEN = 0.05  # share of the cores' time that the hypervisor gave to other machines
 MAX_WAITED = 0.05  # share of the time that the measuring thread was ready to run and had no core
 MAX_STOPPED = 0.05  # share of a quota's periods in which this process had used it up
-MAX_UNEXPLAINED = 0.05  # of the thread's computing: what it slept, and what other threads of this process computed
+# of the thread's computing: what it slept, and what other threads of this process computed
+MAX_UNEXPLAINED = 0.05
 MAX_SPREAD = 0.25  # interquartile range over the median
 MAX_DRIFT = 0.10  # median of the last third against that of the first third
 
-MIN_WINDOW_S = 0.25  # the kernel counts in ticks of 10 ms, so the counters say nothing about a shorter window
+# the kernel counts in ticks of 10 ms, so the counters say nothing about a shorter window
+MIN_WINDOW_S = 0.25
 THROTTLE_REASONS = {  # bits of NVML's clock event reasons that make a measurement doubtful
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -33,12 +35,15 @@ THROTTLE_REASONS = {  # bits of NVML's clock event reasons that make a measureme
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
-BUSY_STATES = ("user", "nice", "system", "irq", "softirq")  # of psutil; "guest" is included in "user"
+# of psutil; "guest" is included in "user"
+BUSY_STATES = ("user", "nice", "system", "irq", "softirq")
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Counters of the machine at one moment: seconds since some start, NaN where the system has no such counter."""
+    """Counters of the machine at one moment: seconds since some start, NaN where the system has
+    no such counter.
+    """
 
     wall: float
     cores: int  # number of cores that this process may use
@@ -105,10 +110,11 @@ def read_usage(device=None):
 
 
 def other_threads_s():
-    """Return the seconds that the other threads of this process have computed; 0 where it is not Linux.
+    """Return the seconds that the other threads of this process have computed; 0 where it is not
+    Linux.
 
-    Exact while they sleep. The clock of a process is no substitute: where computing time is limited, that clock goes in
-    steps of some milliseconds.
+    Exact while they sleep. The clock of a process is no substitute: where computing time is
+    limited, that clock goes in steps of some milliseconds.
     """
     this_thread = threading.get_native_id()
     seconds = 0.0
@@ -120,7 +126,9 @@ def other_threads_s():
 
 
 def _ready_without_core_s():
-    """Return the seconds for which this thread was ready to run, without a core; NaN where Linux has no counter."""
+    """Return the seconds for which this thread was ready to run, without a core; NaN where Linux
+    has no counter.
+    """
     with suppress(OSError, IndexError, ValueError):
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
     return math.nan
@@ -152,34 +160,45 @@ def _gpu_state(uuid):
         reasons = [reason for bit, reason in THROTTLE_REASONS.items() if bits & bit]
         fields["gpu_throttle"] = ", ".join(reasons) or None
     with suppress(pynvml.NVMLError):
-        # In a container the process numbers are those of the host, so ours cannot be found by its number.
-        process_ids = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        # In a container the process numbers are those of the host, so ours cannot be found by its
+        # number.
+        process_ids = {
+            process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        }
         fields["other_gpu_processes"] = max(len(process_ids) - 1, 0)
     return fields
 
 
 def _cpu_throttles():
     """Return how many times the cores have been slowed down for heat; 0 without such a counter."""
-    counters = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counters = Path("/sys/devices/system/cpu").glob(
+        "cpu[0-9]*/thermal_throttle/core_throttle_count"
+    )
     with suppress(OSError, ValueError):
         return sum(int(path.read_text()) for path in counters)
     return 0
 
 
 def _share_stopped(before, after):
-    """Return the share of the periods between two readings of a quota in which it was used up; 0 without one."""
+    """Return the share of the periods between two readings of a quota in which it was used up; 0
+    without one.
+    """
     if before is None or after is None or after.periods <= before.periods:
         return 0.0
     return (after.stopped - before.stopped) / (after.periods - before.periods)
 
 
 def noise_of(before, after, samples):
-    """Judge the window between two `Usage` readings, in which `samples` (seconds) were taken. Returns a `Noise`."""
+    """Judge the window between two `Usage` readings, in which `samples` (seconds) were taken.
+
+    Returns a `Noise`.
+    """
     wall = after.wall - before.wall
     if wall < MIN_WINDOW_S:
         wall = math.nan
 
-    # Shares of the time of one core, then of all cores. A missing counter is NaN, and so is what follows from it.
+    # Shares of the time of one core, then of all cores. A missing counter is NaN, and so is what
+    # follows from it.
     busy = (after.busy - before.busy) / wall
     process = (after.process - before.process) / wall
     waited = (after.waited - before.waited) / wall
@@ -197,7 +216,10 @@ def noise_of(before, after, samples):
         reasons.append(f"the thread waited {100 * waited:.0f} % of the time")
     stopped = _share_stopped(before.quota, after.quota)
     if stopped > MAX_STOPPED:
-        reasons.append(f"a quota of {after.quota.cores:g} cores stopped it in {100 * stopped:.0f} % of the periods")
+        reasons.append(
+            f"a quota of {after.quota.cores:g} cores stopped it in "
+            f"{100 * stopped:.0f} % of the periods"
+        )
     if after.cpu_throttles > before.cpu_throttles:
         reasons.append("the CPU slowed down for heat")
     if after.gpu_throttle:
@@ -207,13 +229,17 @@ def noise_of(before, after, samples):
     if len(samples) >= 11:
         sample_spread = spread(samples)
         if sample_spread > MAX_SPREAD:
-            reasons.append(f"the middle half of the samples spreads over {100 * sample_spread:.0f} % of the median")
+            reasons.append(
+                "the middle half of the samples spreads over "
+                f"{100 * sample_spread:.0f} % of the median"
+            )
         sample_drift = drift(samples)
         if abs(sample_drift) > MAX_DRIFT:
             reasons.append(f"the last third took {100 * sample_drift:+.0f} % against the first")
 
-    # Waiting can be subtracted only if the thread did nothing but compute and wait. What it slept is measured by what
-    # it computed: on a busy machine, where it waits most of the time, a short sleep is as much as the work itself.
+    # Waiting can be subtracted only if the thread did nothing but compute and wait. What it slept
+    # is measured by what it computed: on a busy machine, where it waits most of the time, a short
+    # sleep is as much as the work itself.
     other_threads_idle = process - computed <= MAX_UNEXPLAINED * computed
     never_slept = abs(1 - computed - waited) <= MAX_UNEXPLAINED * computed
     alone = other_threads_idle and never_slept

@@ -1,6 +1,7 @@
 """Where does the time go? Operators and kernels by torch.profiler.
 
-Profiling slows the program down: use it to find what to change, and `labkit.measure` to say by how much.
+Profiling slows the program down: use it to find what to change, and `labkit.measure` to say by how
+much.
 """
 
 import os
@@ -13,7 +14,8 @@ from labkit.measure.clock import clock_of
 
 def profile(fn: Callable, *, calls: int = 3) -> "Profile":
     """Run `fn` under torch.profiler, after one call to warm up: a `Profile`."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its library writes notes of its own to standard error
+    # its library writes notes of its own to standard error
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     import torch
 
     clock = clock_of()
@@ -34,13 +36,15 @@ class Profile(NamedTuple):
 
         A kernel that no operator started, as in a CUDA graph, is in no row.
 
-        self_ms    in the operator, without those it calls: of the device when kernels ran there, else of the CPU
+        self_ms    in the operator, without those it calls: of the device when kernels ran there,
+                   else of the CPU
         total_ms   with those it calls
         """
         import pandas as pd
 
         events = self.profiler.key_averages()
-        called = [event for event in events if event.device_type.name == "CPU"]  # a kernel's time is its operator's
+        # a kernel's time is its operator's
+        called = [event for event in events if event.device_type.name == "CPU"]
         kind = "cpu" if len(called) == len(events) else "device"
         rows = []
         for event in called:

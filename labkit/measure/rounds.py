@@ -1,9 +1,10 @@
 """Rounds of timed calls: in each round every arm is timed once, in random order.
 
-A call finds the cache as the call before it left it. In a *series*, an arm is called many times in succession, and its
-first calls, which find the weights of another arm in the cache, do not count: this is the time of an arm that runs
-alone. Where single *calls* alternate, every call has to fetch its weights anew, which costs a small network as many
-milliseconds as a large one, and moves the ratio of their times towards 1. A null arm cannot see this: it pays as well.
+A call finds the cache as the call before it left it. In a *series*, an arm is called many times in
+succession, and its first calls, which find the weights of another arm in the cache, do not count:
+this is the time of an arm that runs alone. Where single *calls* alternate, every call has to fetch
+its weights anew, which costs a small network as many milliseconds as a large one, and moves the
+ratio of their times towards 1. A null arm cannot see this: it pays as well.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ SERIES_S = 20e-3  # the timed part of a series takes at least as long,
 SERIES_SAMPLES = 8  # and has at least so many samples
 COLD_S = 5e-3  # not counted before it: at 10 GB/s, 50 MB of weights are fetched in this time
 COLD_SAMPLES = 2
-FIRST_CHECK = {"series": MIN_SAMPLES_TO_DECIDE, "calls": 31}  # rounds before the intervals are first computed
+# rounds before the intervals are first computed
+FIRST_CHECK = {"series": MIN_SAMPLES_TO_DECIDE, "calls": 31}
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,11 @@ class RoundTimes:
     """Seconds per call of all arms, (rounds, arms) each.
 
     wall          by the clock
-    thread        by the clock of this thread, which stands still while the thread waits; 0 without such a clock
-    wall_first    of the first call of each series, which found another arm's weights in the cache; NaN if the call
-                  before it was of the same function, if calls are too short for it, and where no series were timed
+    thread        by the clock of this thread, which stands still while the thread waits; 0 without
+                  such a clock
+    wall_first    of the first call of each series, which found another arm's weights in the cache;
+                  NaN if the call before it was of the same function, if calls are too short for it,
+                  and where no series were timed
     thread_first  the same by the clock of this thread
     """
 
@@ -70,8 +74,9 @@ def plan_series(call_s, plan, turns):
     call_s  (arms,) seconds per call
     turns   one of `TURNS`
 
-    The rounds that a verdict needs have to fit into the time budget, so the series become shorter where calls are
-    slow. Where not even two calls of each arm fit in, in twice the budget, single calls are timed.
+    The rounds that a verdict needs have to fit into the time budget, so the series become shorter
+    where calls are slow. Where not even two calls of each arm fit in, in twice the budget, single
+    calls are timed.
     """
     calls = group_size(min(call_s), MIN_SAMPLE_S)
     single_calls = [Series(cold=0, timed=1, calls=calls) for _ in call_s]
@@ -113,7 +118,8 @@ def _round_seconds(series, call_s):
 
 
 def time_rounds(clock, functions, calls, *, plan, series):
-    """Time rounds of all arms, each in random order, until the widest interval is narrow enough: a `RoundTimes`.
+    """Time rounds of all arms, each in random order, until the widest interval is narrow enough: a
+    `RoundTimes`.
 
     series  one `Series` for each arm, as `plan_series` returned them
     """
@@ -144,7 +150,10 @@ def time_rounds(clock, functions, calls, *, plan, series):
 
 
 def _time_series(clock, fn, arguments, series):
-    """Time one series of an arm. Returns the seconds per call (wall, thread, wall of the first call, its thread)."""
+    """Time one series of an arm.
+
+    Returns the seconds per call (wall, thread, wall of the first call, its thread).
+    """
     first = (np.nan, np.nan)
     if series.cold:
         first = _time_sample(clock, fn, arguments, 1)

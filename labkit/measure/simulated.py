@@ -1,7 +1,7 @@
 """A machine that is made of numbers: it shows in milliseconds what a real one does in minutes.
 
-Its true speeds are known, so a way of measuring can be checked against the truth; and its device works through
-a queue, so that "you forgot to synchronise" can be seen without a GPU.
+Its true speeds are known, so a way of measuring can be checked against the truth; and its device
+works through a queue, so that "you forgot to synchronise" can be seen without a GPU.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -22,7 +22,8 @@ class SimulatedMachine:
     drift     relative slow-down per second, as of a chip getting hot
     spikes    chance that a call is interrupted, which makes it 2 to 10 times longer
     slow      chance a call that the machine changes between its full clock and 70 % of it
-    load      share of the cores other processes use, 0 to 1: calls wait for their turn, on average load times 1 ms
+    load      share of the cores other processes use, 0 to 1: calls wait for their turn, on average
+              load times 1 ms
     launch    seconds to put a call into the queue; None: the calling thread does the work itself
     """
 
@@ -46,7 +47,9 @@ class SimulatedMachine:
     @property
     def clock(self):
         """Give this as `device=` to `latency` or `compare`."""
-        return Clock("simulated", self.now, self.synchronize, computed=self.computed, usage=self.usage)
+        return Clock(
+            "simulated", self.now, self.synchronize, computed=self.computed, usage=self.usage
+        )
 
     def now(self):
         return self.time
@@ -58,7 +61,8 @@ class SimulatedMachine:
         return self.time - self.waited
 
     def work(self, seconds, answer=0.0, *, cold=0.0):
-        """Return a function that takes `seconds` on this machine, and what the machine adds, and returns `answer`.
+        """Return a function that takes `seconds` on this machine, and what the machine adds, and
+        returns `answer`.
 
         cold  seconds more for a call after one of another function, whose data are in the cache
         """
@@ -67,7 +71,8 @@ class SimulatedMachine:
             fetching = 0.0 if self.in_cache is call else cold
             self.in_cache = call
             duration = (seconds + fetching) * self.slowness()
-            # other processes make it wait for a core; with a queue, the caller only puts the call into it
+            # other processes make it wait for a core; with a queue, the caller only puts the call
+            # into it
             wait = 0.0
             if self.load:
                 wait = WAIT_S * self.load * self.random.exponential()
@@ -93,7 +98,9 @@ class SimulatedMachine:
         return float(factor)
 
     def usage(self):
-        """Return the counters that the operating system of this machine would show: two cores, one of them ours."""
+        """Return the counters that the operating system of this machine would show: two cores,
+        one of them ours.
+        """
         computed = self.computed()
         return Usage(
             wall=self.time,

@@ -14,11 +14,13 @@ DRAWS = 2000  # bootstrap resamples
 
 @functools.cache
 def quantile_floor(q, confidence=0.99):
-    """Return the number of samples from which the `q` quantile may be reported: 130 for 0.95, 662 for 0.99.
+    """Return the number of samples from which the `q` quantile may be reported: 130 for 0.95, 662
+    for 0.99.
 
-    This is the smallest n for which at least two samples lie above the true quantile with this confidence, that is
-    P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. With fewer samples, "the p99" is one lucky or unlucky maximum.
-    Source: the early-stopping rule of MLPerf LoadGen, which allows one of the 662 samples to be over the bound.
+    This is the smallest n for which at least two samples lie above the true quantile with this
+    confidence, that is P(Binomial(n, 1 - q) <= 1) <= 1 - confidence. With fewer samples, "the p99"
+    is one lucky or unlucky maximum. Source: the early-stopping rule of MLPerf LoadGen, which allows
+    one of the 662 samples to be over the bound.
     """
     n = 2
     while q**n + n * (1 - q) * q ** (n - 1) > 1 - confidence:
@@ -27,21 +29,24 @@ def quantile_floor(q, confidence=0.99):
 
 
 MIN_SAMPLES_TO_DECIDE = quantile_floor(0.5)  # 11: a median of fewer samples decides nothing
-MIN_SAMPLES_OF_MEDIAN = 6  # from here on smallest and largest sample enclose the median 95 times of 100
+# from here on smallest and largest sample enclose the median 95 times of 100
+MIN_SAMPLES_OF_MEDIAN = 6
 MIN_SAMPLES_OF_MEAN = 3
 MIN_PAIRS = 16  # from here on `bootstrap_paired` covers at least 93 times of 100
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % interval. It unpacks as `low, high`; multiplied or divided by a number it stays an interval.
+    """A 95 % interval. It unpacks as `low, high`; multiplied or divided by a number it stays an
+    interval.
 
     With fewer samples than the interval of its kind needs, low is -inf and high is inf.
 
     samples      number of independent values, or pairs, that it was computed from
     median       point estimate, if there is one
     min_samples  number of samples from which an interval of this kind may decide anything
-    method       name to show beside the number of samples: "t"; empty for order statistics and bootstraps
+    method       name to show beside the number of samples: "t"; empty for order statistics and
+                 bootstraps
     """
 
     low: float
@@ -55,7 +60,8 @@ class Interval:
         return iter((self.low, self.high))
 
     def __mul__(self, factor):
-        low, high = sorted((self.low * factor, self.high * factor))  # a negative factor exchanges them
+        # a negative factor exchanges them
+        low, high = sorted((self.low * factor, self.high * factor))
         median = None if self.median is None else self.median * factor
         return replace(self, low=low, high=high, median=median)
 
@@ -113,10 +119,12 @@ def quantile(samples, q):
 
 
 def _effective_size(samples):
-    """Return how many independent samples a series is worth: n (1 - r) / (1 + r), r its lag-1 rank correlation.
+    """Return how many independent samples a series is worth: n (1 - r) / (1 + r), r its lag-1 rank
+    correlation.
 
-    Neighbours in a drifting or bimodal series resemble each other, so n samples say less than n independent ones.
-    The correlation is that of the ranks, because one spike would otherwise hide the correlation of all the rest.
+    Neighbours in a drifting or bimodal series resemble each other, so n samples say less than n
+    independent ones. The correlation is that of the ranks, because one spike would otherwise hide
+    the correlation of all the rest.
     """
     n = len(samples)
     if n < 3 or np.ptp(samples) == 0:
@@ -131,14 +139,17 @@ def _effective_size(samples):
 
 @functools.cache
 def _outer_rank(n):
-    """Return the largest k for which the k-th smallest and k-th largest of n samples enclose the median; 0 if none.
+    """Return the largest k for which the k-th smallest and k-th largest of n samples enclose the
+    median; 0 if none.
 
-    They do so in 95 of 100 cases: as many of n independent samples lie below the true median as Binomial(n, 1/2)
-    says, and P(fewer than k) must be at most 2.5 %. With n = 6, k = 1: P(0 below) = 1/64 = 1.6 %.
+    They do so in 95 of 100 cases: as many of n independent samples lie below the true median as
+    Binomial(n, 1/2) says, and P(fewer than k) must be at most 2.5 %. With n = 6, k = 1: P(0 below)
+    = 1/64 = 1.6 %.
     """
     from scipy.special import bdtr
 
-    below = bdtr(np.arange(n // 2 + 1), n, 0.5)  # P(at most i samples below the median), i = 0, 1, ...
+    # P(at most i samples below the median), i = 0, 1, ...
+    below = bdtr(np.arange(n // 2 + 1), n, 0.5)
     return int(np.searchsorted(below, (1 - CONFIDENCE) / 2))
 
 
@@ -168,27 +179,31 @@ def median_interval(samples: Any) -> Interval:
 
 
 def bootstrap_median(samples: Any) -> Interval:
-    """Return the 95 % `Interval` of the median of independent values, such as ratios of pairs in random order.
+    """Return the 95 % `Interval` of the median of independent values, such as ratios of pairs in
+    random order.
 
-    It is infinite for fewer than 6 values. A bootstrap of the median picks ranks of the ordered values. Its plain
-    percentiles lie too far inside: with 10 to 30 values they enclose the median 90 to 97 times of 100. The ranks used
-    here enclose it at least 95 times.
+    It is infinite for fewer than 6 values. A bootstrap of the median picks ranks of the ordered
+    values. Its plain percentiles lie too far inside: with 10 to 30 values they enclose the median
+    90 to 97 times of 100. The ranks used here enclose it at least 95 times.
     """
     return _order_interval(samples, len(samples))
 
 
 def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval:
-    """Return the 95 % bootstrap `Interval` of the mean of `after - before`, for two measurements of the same items.
+    """Return the 95 % bootstrap `Interval` of the mean of `after - before`, for two measurements of
+    the same items.
 
-    before, after  (n,) numbers; of two models on one test set: 1 where an image is classified correctly, else 0
+    before, after  (n,) numbers; of two models on one test set: 1 where an image is classified
+                   correctly, else 0
     draws          number of bootstrap resamples
 
-    It is infinite for fewer than 16 items. Most images are right (or wrong) for both models and cancel, so this
-    interval is far narrower than those of the two accuracies.
+    It is infinite for fewer than 16 items. Most images are right (or wrong) for both models and
+    cancel, so this interval is far narrower than those of the two accuracies.
 
-    Two pseudo-items of weight 1/2 are added: one improves by the largest possible amount, one worsens by it. A plain
-    bootstrap cannot draw a change that it has not seen: with 64 images and a true change of 2 % its interval covered
-    the truth only 73 times of 100, and where no image changed it was a point.
+    Two pseudo-items of weight 1/2 are added: one improves by the largest possible amount, one
+    worsens by it. A plain bootstrap cannot draw a change that it has not seen: with 64 images and a
+    true change of 2 % its interval covered the truth only 73 times of 100, and where no image
+    changed it was a point.
     """
     before = np.asarray(before, float)
     after = np.asarray(after, float)
@@ -212,14 +227,15 @@ def bootstrap_paired(before: Any, after: Any, *, draws: int = DRAWS) -> Interval
 
 
 def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400) -> Interval:
-    """Return the 95 % bootstrap `Interval` of a number that is computed from many medians, such as the error of a fit.
+    """Return the 95 % bootstrap `Interval` of a number that is computed from many medians, such as
+    the error of a fit.
 
     statistic  function of one array (n,) of medians for each of `samples`; returns a number
     samples    arrays (n, rounds) of seconds, measured in the same rounds
     draws      number of resamples; each calls `statistic` once
 
-    Whole rounds are drawn, so that what was measured together stays together. The interval is infinite for fewer than
-    11 rounds.
+    Whole rounds are drawn, so that what was measured together stays together. The interval is
+    infinite for fewer than 11 rounds.
     """
     rounds = samples[0].shape[1]
 
@@ -236,15 +252,19 @@ def bootstrap_rounds(statistic: Callable, *samples: Any, draws: int = 400) -> In
 
 
 def percentile_interval(estimates: Any, samples: int, median: float) -> Interval:
-    """Return the `Interval` of the middle 95 % of bootstrap estimates, around the estimate `median`."""
+    """Return the `Interval` of the middle 95 % of bootstrap estimates, around the estimate
+    `median`.
+    """
     low, high = np.quantile(estimates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(float(low), float(high), samples, float(median))
 
 
 def mean_interval(values: Any) -> Interval:
-    """Return the mean of independent values, such as one per seed, with its 95 % `Interval` by Student's t.
+    """Return the mean of independent values, such as one per seed, with its 95 % `Interval` by
+    Student's t.
 
-    It is infinite for fewer than 3 values, and covers as promised if the values are distributed about normally.
+    It is infinite for fewer than 3 values, and covers as promised if the values are distributed
+    about normally.
     """
     values = np.asarray(values, dtype=float)
     n = len(values)
@@ -255,11 +275,14 @@ def mean_interval(values: Any) -> Interval:
 
         t = stdtrit(n - 1, (1 + CONFIDENCE) / 2)
         half_width = float(t * values.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean - half_width, mean + half_width, n, mean, min_samples=MIN_SAMPLES_OF_MEAN, method="t")
+    return Interval(
+        mean - half_width, mean + half_width, n, mean, min_samples=MIN_SAMPLES_OF_MEAN, method="t"
+    )
 
 
 def mean_ratio(values: Any, references: Any) -> Interval:
-    """Return the geometric mean of `values / references`, pair by pair, with its 95 % `Interval` by Student's t.
+    """Return the geometric mean of `values / references`, pair by pair, with its 95 % `Interval` by
+    Student's t.
 
     All numbers must be above 0.
     """
@@ -270,7 +293,9 @@ def mean_ratio(values: Any, references: Any) -> Interval:
 
 
 def spread(samples):
-    """Return the interquartile range over the median: 0 for a constant series; a few spikes do not change it."""
+    """Return the interquartile range over the median: 0 for a constant series; a few spikes do
+    not change it.
+    """
     first_quartile, median, third_quartile = np.quantile(samples, [0.25, 0.5, 0.75])
     if median <= 0:
         return 0.0
@@ -278,13 +303,17 @@ def spread(samples):
 
 
 def drift(samples):
-    """Return the median of the last third over the median of the first third, minus 1; for 3 samples or more."""
+    """Return the median of the last third over the median of the first third, minus 1; for 3
+    samples or more.
+    """
     third = len(samples) // 3
     return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)
 
 
 def is_stable(samples):
-    """Return True if the medians of the last two windows of 5 calls differ by at most 5 %: the warm-up rule."""
+    """Return True if the medians of the last two windows of 5 calls differ by at most 5 %: the
+    warm-up rule.
+    """
     if len(samples) < 10:
         return False
     previous = np.median(samples[-10:-5])

@@ -1,8 +1,10 @@
-"""Calls measured in turn: in each round every call once, in random order, and the first one a second time.
+"""Calls measured in turn: in each round every call once, in random order, and the first one a
+second time.
 
-Two times of one round were taken under nearly the same conditions, so their ratio says more than two times that were
-taken minutes apart. The second measurement of the first call, the null arm, shows which differences this machine finds
-where there is none. `labkit.measure.compare` also checks that all calls do the same work.
+Two times of one round were taken under nearly the same conditions, so their ratio says more than
+two times that were taken minutes apart. The second measurement of the first call, the null arm,
+shows which differences this machine finds where there is none. `labkit.measure.compare` also checks
+that all calls do the same work.
 """
 
 import math
@@ -35,21 +37,25 @@ def in_turn(
     device: "torch.device | None" = None,
     seed: int = 0,
 ) -> "Times":
-    """Time functions without arguments in turn. Returns `Times`, whose ratios are times as fast as the first.
+    """Time functions without arguments in turn. Returns `Times`, whose ratios are times as fast as
+    the first.
 
     calls      {name: function}; they need not do the same work
     seconds    time budget of the timed calls, after a warm-up; 6 rounds are timed in any case
-    precision  stop early when half the widest 95 % interval of the ratios, divided by the ratio, is at most this;
-               0: use all the time
-    turns      "series": in its turn a function is called many times, and its first calls do not count: how fast is it
-               where it runs alone? "calls": it is called once: how fast is it where calls of all of them alternate?
+    precision  stop early when half the widest 95 % interval of the ratios, divided by the ratio, is
+               at most this; 0: use all the time
+    turns      "series": in its turn a function is called many times, and its first calls do not
+               count: how fast is it where it runs alone? "calls": it is called once: how fast is it
+               where calls of all of them alternate?
     device     a device, or a `Clock` to measure with
     seed       seed of the random order
     Raises     MeasureError without any call
     """
     require_known(turns, TURNS, "order of turns")
     if not calls:
-        raise MeasureError("There is nothing to measure.", expected="{name: function}", found="an empty dictionary")
+        raise MeasureError(
+            "There is nothing to measure.", expected="{name: function}", found="an empty dictionary"
+        )
     names = list(calls)
     functions = [*calls.values(), calls[names[0]]]  # the last one is the null arm
     plan = Plan(seconds=seconds, precision=precision, seed=seed)
@@ -59,7 +65,8 @@ def in_turn(
 
 @dataclass(frozen=True)
 class RatioInTurn(Interval):
-    """How many times as fast a call is as the first: the median over the rounds, with its 95 % interval.
+    """How many times as fast a call is as the first: the median over the rounds, with its 95 %
+    interval.
 
     floor  how far the null arm's interval reaches from 1, as a factor less 1
     """
@@ -74,10 +81,12 @@ class RatioInTurn(Interval):
 
 @dataclass(frozen=True)
 class Times:
-    """Times of calls measured in turn. `times["new"]` is its `RatioInTurn` to the first call: above 1 is faster.
+    """Times of calls measured in turn. `times["new"]` is its `RatioInTurn` to the first call: above
+    1 is faster.
 
     names    of the calls; the first is what the others are compared with
-    seconds  (rounds, calls + 1) seconds per call; the last column is the first call again, the null arm
+    seconds  (rounds, calls + 1) seconds per call; the last column is the first call again, the null
+             arm
     turns    "series" or "calls"
     noise    why the machine counts as noisy, or None
     """
@@ -93,7 +102,9 @@ class Times:
         return RatioInTurn(*interval, len(ratios), interval.median, floor=self.floor)
 
     def ratios(self, name, reference=None):
-        """Return (rounds,) the seconds of the reference over those of this call; by default the first call's."""
+        """Return (rounds,) the seconds of the reference over those of this call; by default the
+        first call's.
+        """
         return self._seconds_of(reference or self.names[0]) / self._seconds_of(name)
 
     def _seconds_of(self, name):
@@ -134,7 +145,9 @@ class Times:
                     "verdict": ratio.verdict,
                 }
             rows.append(row)
-        return pd.DataFrame(rows, columns=["call", "time (ms)", "times as fast", "low", "high", "verdict"])
+        return pd.DataFrame(
+            rows, columns=["call", "time (ms)", "times as fast", "low", "high", "verdict"]
+        )
 
     def _repr_html_(self):
         return self.frame.to_html(index=False, float_format="{:.4g}".format, na_rep="")
@@ -191,9 +204,11 @@ def interval_of_ratios(ratios):
 
 
 def floor_of(null_ratios):
-    """Return how far the null arm's interval reaches from 1, as a factor less 1: 0.25 for an end at 1.25 or at 0.8.
+    """Return how far the null arm's interval reaches from 1, as a factor less 1: 0.25 for an end at
+    1.25 or at 0.8.
 
-    The band from 1 / (1 + floor) to 1 + floor then holds the whole interval. It is infinite for too few rounds.
+    The band from 1 / (1 + floor) to 1 + floor then holds the whole interval. It is infinite for too
+    few rounds.
     """
     low, high = interval_of_ratios(null_ratios)
     if low <= 0:
@@ -202,7 +217,9 @@ def floor_of(null_ratios):
 
 
 def verdict(low: float, high: float, floor: float) -> str:
-    """Return "faster" or "slower" if the whole interval lies outside the floor, else "not distinguishable"."""
+    """Return "faster" or "slower" if the whole interval lies outside the floor, else "not
+    distinguishable".
+    """
     if low > 1 + floor:
         return "faster"
     if high < 1 / (1 + floor):

@@ -1,31 +1,38 @@
-"""How well answers reproduce what varies in a reference: the SQNR without the mean, of an output and of its channels.
+"""How well answers reproduce what varies in a reference: the SQNR without the mean, of an output
+and of its channels.
 
     dB = 10 log10( V / E ),    V = mean of (r - m)^2,    E = mean of (a - r)^2
 
 r  an answer of the reference, a the same one of the other network
 m  the mean of r over the items (the first axis), of each number of an output by itself
 
-Example  A regression answers 299.9 and 300.1 to two kinds of inputs, and a coarse copy of it always 300. Then V = 0.01
-         and E = 0.01: 0 dB, for the copy knows nothing about the input. Measured against the size of the answers, it
-         would be 10 log10(300^2 / 0.01) = 70 dB.
+Example  A regression answers 299.9 and 300.1 to two kinds of inputs, and a coarse copy of it always
+         300. Then V = 0.01 and E = 0.01: 0 dB, for the copy knows nothing about the input. Measured
+         against the size of the answers, it would be 10 log10(300^2 / 0.01) = 70 dB.
 
-What varies little beside the rest is lost in the figure of a whole output: scores of 0 to 1 beside boxes of 0 to 640,
-or one destroyed class among a thousand. So each channel is judged by itself: each index of axis 1, and each index of
-the last axis, because both are in use for channels. The weakest of them decides.
+What varies little beside the rest is lost in the figure of a whole output: scores of 0 to 1 beside
+boxes of 0 to 640, or one destroyed class among a thousand. So each channel is judged by itself:
+each index of axis 1, and each index of the last axis, because both are in use for channels. The
+weakest of them decides.
 
 Numbers that do not vary must not make everything fail:
 
-- A number whose standard deviation over the items is at most `ROUNDING` of its size varies as float32 rounds. It counts
-  as constant: the answers have to be near its size, dB = 10 log10(mean of r^2 / E).
-- A channel is judged by itself only if at least `MIN_VALUES` numbers make up its variation, counted as
-  (sum of d^2)^2 / (sum of d^4) with d = r - m. A feature that is zero but for two of 256 images is not. Neither is a
-  channel that varies by less than what float32 resolves beside the largest value of the output.
-- The more channels there are, the less the weakest says: answers of 1000 untrained classes vary little in some by
-  chance, and have much noise in others. Of more than `MANY`, a channel is judged as if it varied at least as much as
-  the median one, and times the factor by which the largest of so many squares of normal numbers exceeds their mean,
-  2 ln(count) - ln(pi ln(count)). A destroyed one of 1000 classes then has 10.3 dB instead of 0, which is seen. A
-  minority of small channels among more than `MANY` is not.
-- Fewer than `MIN_ITEMS` items have no reliable mean of each number: m is then the mean of the channel.
+- A number whose standard deviation over the items is at most `ROUNDING` of its size varies as
+  float32 rounds. It counts as constant: the answers have to be near its size, dB = 10 log10(mean of
+  r^2 / E).
+- A channel is judged by itself only if at least `MIN_VALUES` numbers make up its variation, counted
+  as
+  (sum of d^2)^2 / (sum of d^4) with d = r - m. A feature that is zero but for two of 256 images is
+  not. Neither is a channel that varies by less than what float32 resolves beside the largest value
+  of the output.
+- The more channels there are, the less the weakest says: answers of 1000 untrained classes vary
+  little in some by chance, and have much noise in others. Of more than `MANY`, a channel is judged
+  as if it varied at least as much as the median one, and times the factor by which the largest of
+  so many squares of normal numbers exceeds their mean, 2 ln(count) - ln(pi ln(count)). A destroyed
+  one of 1000 classes then has 10.3 dB instead of 0, which is seen. A minority of small channels
+  among more than `MANY` is not.
+- Fewer than `MIN_ITEMS` items have no reliable mean of each number: m is then the mean of the
+  channel.
 """
 
 from dataclasses import dataclass
@@ -62,14 +69,18 @@ class Channel:
 
 @dataclass(frozen=True)
 class Likeness:
-    """What `likeness` returns: the decibels of the whole output, and the weakest `Channel`, or None without any."""
+    """What `likeness` returns: the decibels of the whole output, and the weakest `Channel`, or
+    None without any.
+    """
 
     db: float
     weakest: Channel | None = None
 
     @property
     def lowest_db(self):
-        """The figure that decides: of the weakest channel, or of the whole output if that is lower."""
+        """The figure that decides: of the weakest channel, or of the whole output if that is
+        lower.
+        """
         if self.weakest is None:
             return self.db
         return min(self.db, self.weakest.db)
@@ -84,8 +95,9 @@ class Likeness:
 def likeness(reference: Any, answers: Any) -> Likeness:
     """Compare an output with that of the reference.
 
-    reference, answers  arrays (N, ...) of one shape: N items. An answer that is not finite where the reference is
-                        finite counts as infinitely wrong; equal infinities count as equal
+    reference, answers  arrays (N, ...) of one shape: N items. An answer that is not finite where
+                        the reference is finite counts as infinitely wrong; equal infinities count
+                        as equal
     """
     reference = np.asarray(reference)
     answers = np.asarray(answers)
@@ -134,8 +146,8 @@ class _Sums:
     def of(cls, reference, answers, *, around=None):
         """Sum over the items.
 
-        around  axis whose indices have a mean each; beyond the last axis: one mean of everything. None: a mean of each
-                number
+        around  axis whose indices have a mean each; beyond the last axis: one mean of everything.
+                None: a mean of each number
         """
         axes = 0
         if around is not None:
@@ -157,17 +169,24 @@ class _Sums:
         if around is not None:  # single numbers are not known to be constant
             constant = np.full(constant.shape, bool(constant.all()))
         largest = np.abs(reference, where=finite, out=np.zeros(reference.shape)).max()
-        return cls(deviation, fourth, power, error, constant, (EPSILON * largest) ** 2 * len(reference))
+        return cls(
+            deviation, fourth, power, error, constant, (EPSILON * largest) ** 2 * len(reference)
+        )
 
     def decibels(self):
         """Return the figure of the whole output."""
         varying = ~self.constant
         varying_db = _decibels(self.deviation.sum(where=varying), self.error.sum(where=varying))
-        constant_db = _decibels(self.power.sum(where=self.constant), self.error.sum(where=self.constant))
+        constant_db = _decibels(
+            self.power.sum(where=self.constant), self.error.sum(where=self.constant)
+        )
         return float(np.minimum(varying_db, constant_db))
 
     def channels(self, axis):
-        """Return a `Channel` for each index of an axis; none if there is only one. One not judged has infinite dB."""
+        """Return a `Channel` for each index of an axis; none if there is only one.
+
+        One not judged has infinite dB.
+        """
         count = self.deviation.shape[axis - 1]
         if count < 2:
             return []
@@ -188,7 +207,10 @@ class _Sums:
         # What is constant in it.
         power = self.power.sum(other_axes, where=self.constant)
         constant_db = _decibels(power, self.error.sum(other_axes, where=self.constant))
-        return [Channel(axis, index, count, float(value)) for index, value in enumerate(np.minimum(db, constant_db))]
+        return [
+            Channel(axis, index, count, float(value))
+            for index, value in enumerate(np.minimum(db, constant_db))
+        ]
 
 
 def _squared_error(exact, answers):
@@ -201,6 +223,8 @@ def _squared_error(exact, answers):
 
 
 def _decibels(signal, noise):
-    """Return 10 log10(signal / noise) of arrays: infinite without noise, else minus infinity without a signal."""
+    """Return 10 log10(signal / noise) of arrays: infinite without noise, else minus infinity
+    without a signal.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(noise == 0, np.inf, 10 * np.log10(np.divide(signal, noise)))

@@ -1,11 +1,12 @@
 """Decay: end with a small learning rate.
 
-What     constant: none; cosine: down to 0 along half a cosine; step: a tenth, after 1/3, 2/3 and 8/9 of the steps
+What     constant: none; cosine: down to 0 along half a cosine; step: a tenth, after 1/3, 2/3 and
+         8/9 of the steps
 When     always: long steps find the valley, short ones its floor; cosine has nothing to tune
 Cost     none
 Not when the number of steps is not known beforehand: the factor depends on it
-Source   cosine: Loshchilov and Hutter 2016, arXiv:1608.03983; step: epochs 30, 60 and 80 of 90 in Goyal et al. 2017,
-         arXiv:1706.02677
+Source   cosine: Loshchilov and Hutter 2016, arXiv:1608.03983; step: epochs 30, 60 and 80 of 90 in
+         Goyal et al. 2017, arXiv:1706.02677
 """
 
 import math

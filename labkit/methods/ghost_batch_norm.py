@@ -1,13 +1,17 @@
 """Ghost batch norm: batch norm over groups of a large batch.
 
 What     statistics per group of `ghost_size` examples in training, running statistics at inference
-When     large batches whose test accuracy falls behind small ones: each image meets the noise of a small batch again
-Cost     compiled, about that of batch norm; eager on a CPU, one to two and a half times it; nothing more at inference
-Not when the batch is already small; networks without batch norm; the gain is often small, measure it
+When     large batches whose test accuracy falls behind small ones: each image meets the noise of a
+         small batch again
+Cost     compiled, about that of batch norm; eager on a CPU, one to two and a half times it; nothing
+         more at inference
+Not when the batch is already small; networks without batch norm; the gain is often small, measure
+it
 Source   Hoffer, Hubara, Soudry 2017, arXiv:1705.08741
 
-The running statistics move by `momentum` towards the mean, over the ghosts of a batch, of the ghosts' means and of
-their (unbiased) variances. The paper moves them once for each ghost in turn; at equal momentum that forgets faster.
+The running statistics move by `momentum` towards the mean, over the ghosts of a batch, of the
+ghosts' means and of their (unbiased) variances. The paper moves them once for each ghost in turn;
+at equal momentum that forgets faster.
 """
 
 import copy
@@ -29,14 +33,17 @@ def ghost_batch_norm(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
     ghost_size    examples per ghost batch
     weight, bias  (C,); None: 1 and 0
     eps           added to the variance
-    returns       the shape of x; per ghost batch and channel, before weight and bias: mean 0 and variance 1
+    returns       the shape of x; per ghost batch and channel, before weight and bias: mean 0 and
+                  variance 1
     Source        Hoffer et al. 2017, arXiv:1705.08741
     """
     return _normalized(x, ghost_size, weight, bias, eps)[0]
 
 
 def _normalized(x, ghost_size, weight, bias, eps):
-    """Return (`ghost_batch_norm`, the mean of the ghosts' means (C,), the mean of their unbiased variances (C,))."""
+    """Return (`ghost_batch_norm`, the mean of the ghosts' means (C,), the mean of their unbiased
+    variances (C,)).
+    """
     if ghost_size < 1 or len(x) % ghost_size:
         raise LabError(
             f"A batch of {len(x)} has no equal groups of {ghost_size}.",
@@ -61,11 +68,14 @@ def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
     """
     channels = x.shape[1]
     ghosts = len(x) // ghost_size
-    mean, variance = x.new_zeros(2, ghosts * channels, dtype=torch.promote_types(x.dtype, torch.float32))
+    mean, variance = x.new_zeros(
+        2, ghosts * channels, dtype=torch.promote_types(x.dtype, torch.float32)
+    )
     weight = None if weight is None else weight.repeat(ghosts)
     bias = None if bias is None else bias.repeat(ghosts)
 
-    # One more dimension, that of the ghosts. In channels_last the channels are columns, in memory as in the tensor.
+    # One more dimension, that of the ghosts. In channels_last the channels are columns, in memory
+    # as in the tensor.
     channels_last = x.is_contiguous(memory_format=torch.channels_last)
     if channels_last:
         pixels = x.permute(0, 2, 3, 1)
@@ -73,7 +83,9 @@ def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
     else:
         pixels = x
         groups = pixels.unflatten(0, (ghosts, -1))
-    y = F.batch_norm(groups.transpose(0, 1).flatten(1, 2), mean, variance, weight, bias, True, 1, eps)
+    y = F.batch_norm(
+        groups.transpose(0, 1).flatten(1, 2), mean, variance, weight, bias, True, 1, eps
+    )
     y = y.unflatten(1, (ghosts, channels)).transpose(0, 1).contiguous().view(pixels.shape)
     if channels_last:
         y = y.permute(0, 3, 1, 2)
@@ -81,7 +93,9 @@ def _as_one_batch_norm(x, ghost_size, weight, bias, eps):
 
 
 class _Ghosts:
-    """What ghost batch norm layers of all shapes share: groups in training, running statistics at inference."""
+    """What ghost batch norm layers of all shapes share: groups in training, running statistics
+    at inference.
+    """
 
     def __init__(self, features, ghost_size, **settings):
         super().__init__(features, **settings)
@@ -128,7 +142,9 @@ GHOSTS = {nn.BatchNorm1d: GhostBatchNorm1d, nn.BatchNorm2d: GhostBatchNorm2d}
 
 
 def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
-    """Return a model like `model` whose batch norms, 1d and 2d, have ghosts; both share weights and statistics."""
+    """Return a model like `model` whose batch norms, 1d and 2d, have ghosts; both share weights
+    and statistics.
+    """
 
     def ghost(kind, old):
         new = copy.copy(old)

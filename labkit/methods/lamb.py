@@ -1,7 +1,8 @@
 """LAMB: Adam whose step is as long, layer by layer, as the layer's weights allow.
 
 What     Adam's direction plus weight decay, scaled to trust ratio |w| / |direction| of each layer
-When     very large batches where Adam is the optimizer: transformers (BERT at 32k sequences a batch)
+When     very large batches where Adam is the optimizer: transformers (BERT at 32k sequences a
+         batch)
 Cost     Adam's, and two norms per tensor; 8 bytes of state a weight
 Not when the batch is small, or where SGD with momentum is the optimizer
 Source   You et al. 2019, algorithm 2, arXiv:1904.00962
@@ -20,8 +21,9 @@ class LAMB(LayerWise):
         weight    = weight - lr * |weight| / |direction| * direction;  ratio 1 where a norm is 0
 
     params  as for `torch.optim.Adam`; a group may set `adapt=False`: ratio 1
-    timm's Lamb also clips the gradients of all layers together (`max_grad_norm=1`), and does not adapt groups without
-    weight decay; without these two it is the same. The paper leaves the bounds of |weight| open: none here, as there.
+    timm's Lamb also clips the gradients of all layers together (`max_grad_norm=1`), and does not
+    adapt groups without weight decay; without these two it is the same. The paper leaves the bounds
+    of |weight| open: none here, as there.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01, *, eps=1e-6):
@@ -42,14 +44,18 @@ class LAMB(LayerWise):
             torch._foreach_add_(weights, directions, alpha=-group["lr"] * length)
 
     def _adam(self, weights, grads, group):
-        """Return (tensors, a number): Adam's directions are their product. The number saves passes over the tensors."""
+        """Return (tensors, a number): Adam's directions are their product.
+
+        The number saves passes over the tensors.
+        """
         beta1, beta2 = group["betas"]
         first = self.state_tensors(weights, "first")
         second = self.state_tensors(weights, "second")
         torch._foreach_lerp_(first, grads, 1 - beta1)
         scale_all(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
-        # with corrections a, b of the bias: (m / a) / (sqrt(v / b) + eps) = sqrt(b) / a * m / (sqrt(v) + eps * sqrt(b))
+        # with corrections a, b of the bias: (m / a) / (sqrt(v / b) + eps) = sqrt(b) / a * m /
+        # (sqrt(v) + eps * sqrt(b))
         root = (1 - beta2 ** group["step"]) ** 0.5
         spread = torch._foreach_sqrt(second)
         torch._foreach_add_(spread, group["eps"] * root)
@@ -58,4 +64,9 @@ class LAMB(LayerWise):
 
 def make(named_parameters, config):
     """Return the optimizer of a `TrainConfig`."""
-    return LAMB(without_vectors(named_parameters), config.learning_rate, (config.momentum, 0.999), config.weight_decay)
+    return LAMB(
+        without_vectors(named_parameters),
+        config.learning_rate,
+        (config.momentum, 0.999),
+        config.weight_decay,
+    )

@@ -1,20 +1,28 @@
 """LARS: SGD whose step is as long, layer by layer, as the layer's weights allow.
 
-What     each layer's gradient g is scaled by trust * |w| / (|g| + weight_decay * |w|); then momentum as in SGD
-When     very large batches (above about 8k images), where one rate for all layers is too long for some
-Cost     two norms per tensor: less than a second SGD step; at a few hundred images per batch there is nothing to gain
-Not when the batch is small. `make` leaves biases and norms out, as published trainings do: a shift that begins at 0 has
+What     each layer's gradient g is scaled by trust * |w| / (|g| + weight_decay * |w|); then
+         momentum as in SGD
+When     very large batches (above about 8k images), where one rate for all layers is too long for
+         some
+Cost     two norms per tensor: less than a second SGD step; at a few hundred images per batch there
+         is nothing to gain
+Not when the batch is small. `make` leaves biases and norms out, as published trainings do: a shift
+that begins at 0 has
          no length to take a share of, and would hardly move
 Source   You, Gitman, Ginsburg 2017, arXiv:1708.03888
 """
 
 import torch
 
-# torch.optim computes with `torch._foreach_...`, one call for all tensors; there is no public name for these functions.
+# torch.optim computes with `torch._foreach_...`, one call for all tensors; there is no public name
+# for these functions.
 
 
 class LayerWise(torch.optim.Optimizer):
-    """An optimizer that stretches the step of each layer: what LARS and LAMB share. A tensor counts as a layer."""
+    """An optimizer that stretches the step of each layer: what LARS and LAMB share.
+
+    A tensor counts as a layer.
+    """
 
     @torch.no_grad()
     def step(self):
@@ -25,7 +33,9 @@ class LayerWise(torch.optim.Optimizer):
                 self.update(weights, [weight.grad for weight in weights], group)
 
     def state_tensors(self, weights, name):
-        """Return the tensors of the optimizer's state under this name, one for each weight; they begin at 0."""
+        """Return the tensors of the optimizer's state under this name, one for each weight; they
+        begin at 0.
+        """
         states = [self.state[weight] for weight in weights]
         for weight, state in zip(weights, states, strict=True):
             if name not in state:
@@ -37,20 +47,28 @@ class LARS(LayerWise):
     """Layer-wise adaptive rate scaling.
 
         slope    = grad + weight_decay * weight
-        ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps);  trust where a norm is 0
+        ratio    = trust * |weight| / (|grad| + weight_decay * |weight| + eps);  trust where a norm
+                 is 0
         velocity = momentum * velocity + ratio * slope
         weight   = weight - lr * velocity
 
-    params  as for `torch.optim.SGD`; a group may set `adapt=False`: its ratio is `trust`, so that it takes the steps
-            of SGD with the rate lr * trust
+    params  as for `torch.optim.SGD`; a group may set `adapt=False`: its ratio is `trust`, so that
+            it takes the steps of SGD with the rate lr * trust
     lr      the global rate; with the usual `trust` of 0.001 some hundred times that of SGD
-    As in SGD of torch, the rate stands outside the velocity (in the paper inside), so that a schedule takes effect at
-    once. timm's Lars is the same, except that there groups without weight decay are not adapted, and a tensor of length
-    0 takes the ratio 1: with a trust of 0.001 the first step of a bias is then 1,000 times a plain one.
+    As in SGD of torch, the rate stands outside the velocity (in the paper inside), so that a
+    schedule takes effect at once. timm's Lars is the same, except that there groups without weight
+    decay are not adapted, and a tensor of length 0 takes the ratio 1: with a trust of 0.001 the
+    first step of a bias is then 1,000 times a plain one.
     """
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0, *, trust=1e-3, eps=1e-8):
-        settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "eps": eps}
+        settings = {
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "trust": trust,
+            "eps": eps,
+        }
         super().__init__(params, {**settings, "adapt": True})
 
     def update(self, weights, grads, group):
@@ -68,18 +86,25 @@ class LARS(LayerWise):
 def make(named_parameters, config):
     """Return the optimizer of a `TrainConfig`."""
     groups = without_vectors(named_parameters)
-    return LARS(groups, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay)
+    return LARS(
+        groups, config.learning_rate, momentum=config.momentum, weight_decay=config.weight_decay
+    )
 
 
 def without_vectors(named_parameters):
-    """Return the groups of a `LayerWise` optimizer: matrices are adapted, vectors neither adapted nor decayed.
+    """Return the groups of a `LayerWise` optimizer: matrices are adapted, vectors neither adapted
+    nor decayed.
 
     named_parameters  (name, weight) pairs; a weight of one dimension (bias, batch norm) is a vector
     """
     named = list(named_parameters)
     groups = [
         {"params": [pair for pair in named if pair[1].ndim > 1]},
-        {"params": [pair for pair in named if pair[1].ndim <= 1], "adapt": False, "weight_decay": 0.0},
+        {
+            "params": [pair for pair in named if pair[1].ndim <= 1],
+            "adapt": False,
+            "weight_decay": 0.0,
+        },
     ]
     return [group for group in groups if group["params"]]
 
@@ -98,11 +123,14 @@ def norms(tensors):
 
 
 def add_scaled(tensors, summands, factors):
-    """Add to each of T tensors, in place, its one of T summands times its entry of `factors` (T,)."""
+    """Add to each of T tensors, in place, its one of T summands times its entry of `factors`
+    (T,).
+    """
     torch._foreach_addcmul_(tensors, summands, list(factors.unbind()))
 
 
 def scale_all(tensors, factor):
     """Multiply all tensors in place by one number."""
-    # as a tensor: on a CPU a number would be made into one anew for each tensor, which takes longer than the product
+    # as a tensor: on a CPU a number would be made into one anew for each tensor, which takes longer
+    # than the product
     torch._foreach_mul_(tensors, tensors[0].new_full((), factor))

@@ -1,10 +1,15 @@
 """Muon: the momentum of a matrix, made orthogonal, is its step.
 
-What     every direction of a layer's momentum gets the same length: U V^T of its singular value decomposition U S V^T
-When     hidden layers of networks trained from scratch: matrices; convolutions count as (out, in * height * width)
-Cost     15 products with a small matrix per layer and step, in bfloat16; 4 bytes of state per weight
-Not when a layer is the first or the last, or a vector: these take AdamW here, found by their names and places
-Source   Jordan et al. 2024, kellerjordan.github.io/posts/muon; the length of a step: Liu et al. 2025, arXiv:2502.16982
+What     every direction of a layer's momentum gets the same length: U V^T of its singular value
+         decomposition U S V^T
+When     hidden layers of networks trained from scratch: matrices; convolutions count as (out, in *
+         height * width)
+Cost     15 products with a small matrix per layer and step, in bfloat16; 4 bytes of state per
+         weight
+Not when a layer is the first or the last, or a vector: these take AdamW here, found by their names
+and places
+Source   Jordan et al. 2024, kellerjordan.github.io/posts/muon; the length of a step: Liu et al.
+         2025, arXiv:2502.16982
 """
 
 from collections import defaultdict
@@ -12,14 +17,16 @@ from collections import defaultdict
 import torch
 
 STEPS = 5  # of the iteration
-COEFFICIENTS = (3.4445, -4.775, 2.0315)  # of the iteration; they bring singular values to 0.7 to 1.2
+# of the iteration; they bring singular values to 0.7 to 1.2
+COEFFICIENTS = (3.4445, -4.775, 2.0315)
 
 
 class Muon(torch.optim.AdamW):
     """Muon for the hidden matrices, AdamW for the other weights, with one rate for both.
 
         mean   = running mean of grad with beta1;  slope = grad + beta1 * (mean - grad)
-        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) * orthogonal(slope)
+        weight = weight - lr * weight_decay * weight - lr * 0.2 * sqrt(longest side) *
+        orthogonal(slope)
 
     named_parameters  (name, weight) pairs in the order of the layers
     """
@@ -30,12 +37,17 @@ class Muon(torch.optim.AdamW):
         hidden = set(matrices[1:-1])
         hidden_pairs = [(name, weight) for name, weight in named if name in hidden]
         outer_pairs = [(name, weight) for name, weight in named if name not in hidden]
-        groups = [{"params": hidden_pairs, "hidden": True}, {"params": outer_pairs, "hidden": False}]
+        groups = [
+            {"params": hidden_pairs, "hidden": True},
+            {"params": outer_pairs, "hidden": False},
+        ]
         groups = [group for group in groups if group["params"]]
         super().__init__(groups, lr=lr, betas=betas, weight_decay=weight_decay)
 
     def __setstate__(self, state):
-        """Take a state over: as AdamW does, but for the hidden matrices, whose steps are not counted."""
+        """Take a state over: as AdamW does, but for the hidden matrices, whose steps are not
+        counted.
+        """
         of_hidden = {}
         of_outer = defaultdict(dict)
         for weight, tensors in state["state"].items():
@@ -66,11 +78,15 @@ class Muon(torch.optim.AdamW):
                 mean.lerp_(weight.grad, 1 - beta)
                 matrix = weight.grad.lerp(mean, beta).flatten(1)
                 weight.mul_(1 - lr * group["weight_decay"])
-                weight.add_(_orthogonal(matrix).view_as(weight), alpha=-lr * 0.2 * max(matrix.shape) ** 0.5)
+                weight.add_(
+                    _orthogonal(matrix).view_as(weight), alpha=-lr * 0.2 * max(matrix.shape) ** 0.5
+                )
 
 
 def _orthogonal(matrix):
-    """Return nearly U V^T of the singular value decomposition of a matrix (a, b), by a polynomial of products alone."""
+    """Return nearly U V^T of the singular value decomposition of a matrix (a, b), by a
+    polynomial of products alone.
+    """
     is_tall = len(matrix) > len(matrix.T)
     x = matrix.bfloat16()
     if is_tall:  # the small side first: the products are smaller
@@ -87,4 +103,6 @@ def _orthogonal(matrix):
 
 def make(named_parameters, config):
     """Return the optimizer of a `TrainConfig`."""
-    return Muon(named_parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay)
+    return Muon(
+        named_parameters, config.learning_rate, (config.momentum, 0.999), config.weight_decay
+    )

@@ -1,10 +1,14 @@
-"""Recomputed activation: it and the layer that reads it share one stored tensor; the output is computed again.
+"""Recomputed activation: it and the layer that reads it share one stored tensor; the output is
+computed again.
 
-What     GELU, SiLU, HardSwish and FastSwish keep their input x for the backward pass, and the layer after them keeps
-         their output y. y follows from x, so only x is kept, and y computed once more when the layer needs it
+What     GELU, SiLU, HardSwish and FastSwish keep their input x for the backward pass, and the layer
+         after them keeps their output y. y follows from x, so only x is kept, and y computed once
+         more when the layer needs it
 When     training is short of memory; it works for every activation that keeps its input
-Cost     one more pass over memory per layer, in the backward pass; results stay the same bit for bit
-Not when the activation keeps its output (ReLU: nothing to gain), or inside torch.compile, where it is not applied
+Cost     one more pass over memory per layer, in the backward pass; results stay the same bit for
+         bit
+Not when the activation keeps its output (ReLU: nothing to gain), or inside torch.compile, where it
+is not applied
 Source   selective recomputation, Korthikanti et al. 2022, arXiv:2205.05198
 """
 
@@ -33,7 +37,9 @@ class Recomputed(nn.Module):
 
 
 def _hooks_without(y, activation, x):
-    """Return (pack, unpack) for a layer that saves all but y, or a view of it, which is made again as activation(x)."""
+    """Return (pack, unpack) for a layer that saves all but y, or a view of it, which is made
+    again as activation(x).
+    """
     address = y.untyped_storage().data_ptr()
 
     def pack(tensor):
@@ -52,7 +58,8 @@ def _hooks_without(y, activation, x):
 
 
 def with_recompute(model: nn.Module, kind: type) -> nn.Module:
-    """Join, in place, every activation of class `kind` with the layer after it in an `nn.Sequential`.
+    """Join, in place, every activation of class `kind` with the layer after it in an
+    `nn.Sequential`.
 
     Returns the model. The names in its state_dict change; the weights stay.
     """

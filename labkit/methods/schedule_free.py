@@ -1,8 +1,10 @@
 """Schedule-free SGD: a constant rate, and the mean of all points in place of a rate that ends at 0.
 
-What     z descends, x is the mean of all z, gradients are taken at y between the two; x is tested and left behind
+What     z descends, x is the mean of all z, gradients are taken at y between the two; x is tested
+         and left behind
 When     the number of steps is not known beforehand: x can be used at any time
-Cost     two copies of the weights, and one pass over them more per step; with batch norm one pass forwards per test
+Cost     two copies of the weights, and one pass over them more per step; with batch norm one pass
+         forwards per test
 Not when the schedule and its length are known and tuned
 Source   Defazio et al. 2024, arXiv:2405.15682
 """
@@ -17,8 +19,8 @@ SCHEDULES = ("constant",)  # it takes the place of the others
 class ScheduleFree(torch.optim.Optimizer):
     """SGD without a schedule. The weights of the model are y; `result` gives the model with x.
 
-    Running statistics of batch norm are those of y. The loop counts them anew for x over the training images before
-    each test, which is exact; averaged ones would be those of all earlier y.
+    Running statistics of batch norm are those of y. The loop counts them anew for x over the
+    training images before each test, which is exact; averaged ones would be those of all earlier y.
 
         z = z - lr * (grad + weight_decay * y)
         x = x + (z - x) * lr^2 / (sum of all lr^2 so far)
@@ -30,7 +32,9 @@ class ScheduleFree(torch.optim.Optimizer):
     """
 
     def __init__(self, params, lr, momentum=0.9, weight_decay=0.0):
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "total": 0.0})
+        super().__init__(
+            params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "total": 0.0}
+        )
 
     @torch.no_grad()
     def step(self):
@@ -65,4 +69,6 @@ class ScheduleFree(torch.optim.Optimizer):
 
 def make(named_parameters, config):
     """Return the optimizer of a `TrainConfig`."""
-    return ScheduleFree(named_parameters, config.learning_rate, config.momentum, config.weight_decay)
+    return ScheduleFree(
+        named_parameters, config.learning_rate, config.momentum, config.weight_decay
+    )

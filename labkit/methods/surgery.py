@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 def replaced(model: "nn.Module", kind: type, make: Callable) -> "nn.Module":
     """Exchange every layer of class `kind`, in place, for `make(layer)`. Returns the model.
 
-    Layers that `kind` holds inside are not looked at. A layer used in several places becomes one new layer there too.
+    Layers that `kind` holds inside are not looked at. A layer used in several places becomes one
+    new layer there too.
     """
     return _replaced(model, kind, make, {})  # {layer: the one in its place}
 

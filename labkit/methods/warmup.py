@@ -1,20 +1,25 @@
 """Warm-up: start with a small learning rate.
 
-What     none; constant: a small rate for the first steps, then the full one; gradual: a straight line up to it
-When     large batches with a scaled learning rate: at the start the weights change fast and long steps go astray
+What     none; constant: a small rate for the first steps, then the full one; gradual: a straight
+         line up to it
+When     large batches with a scaled learning rate: at the start the weights change fast and long
+         steps go astray
 Cost     none; a few epochs below the full rate
-Not when the rate is small anyway; a constant warm-up ends in a jump that can undo it, gradual is the safer form
+Not when the rate is small anyway; a constant warm-up ends in a jump that can undo it, gradual is
+the safer form
 Source   Goyal et al. 2017, section 2.2, arXiv:1706.02677
 """
 
 
 def warmup_factor(step, warmup_steps, kind):
-    """Return the fraction of the full learning rate at a step, above 0 to 1; it is 1 from step `warmup_steps` on.
+    """Return the fraction of the full learning rate at a step, above 0 to 1; it is 1 from step
+    `warmup_steps` on.
 
     step          0-based
     warmup_steps  how many steps are warm-up; gradual reaches 1 in the last of them
     kind          none, constant or gradual
-    A constant warm-up has a tenth of the rate; the source takes the rate of the small batch, 1 over the scaling.
+    A constant warm-up has a tenth of the rate; the source takes the rate of the small batch, 1 over
+    the scaling.
     """
     if kind == "none" or step >= warmup_steps:
         return 1.0

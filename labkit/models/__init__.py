@@ -1,4 +1,6 @@
-"""Networks of the course, one family a file; `build` makes one by name, `example` an input for it."""
+"""Networks of the course, one family a file; `build` makes one by name, `example` an input for
+it.
+"""
 
 import pkgutil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class Recipe(NamedTuple):
-    """How a network is made: by `maker`, "file:function" of labkit.models, for inputs of `shape` without the batch."""
+    """How a network is made: by `maker`, "file:function" of labkit.models, for inputs of `shape`
+    without the batch.
+    """
 
     maker: str
     settings: dict
@@ -19,13 +23,18 @@ class Recipe(NamedTuple):
 
 
 SMALL, IMAGENET = (1, 28, 28), (3, 224, 224)
-WITH_WEIGHTS = ("efficientnet-lite0", "resnet50")  # networks that can begin with weights from ImageNet
+# networks that can begin with weights from ImageNet
+WITH_WEIGHTS = ("efficientnet-lite0", "resnet50")
 RECIPES = {
     "cnn-small": Recipe("cnn:cnn", {"width": 4}, SMALL),
     "cnn-medium": Recipe("cnn:cnn", {"width": 16}, SMALL),
     "cnn-large": Recipe("cnn:cnn", {"width": 48}, SMALL),
     "vgg-small": Recipe("vgg:vgg", {"stacks": ((16,), (32,), (64,), (128,)), "channels": 1}, SMALL),
-    "vgg-medium": Recipe("vgg:vgg", {"stacks": ((32, 32), (64, 64), (128, 128)), "hidden": 1024, "channels": 1}, SMALL),
+    "vgg-medium": Recipe(
+        "vgg:vgg",
+        {"stacks": ((32, 32), (64, 64), (128, 128)), "hidden": 1024, "channels": 1},
+        SMALL,
+    ),
     "mobilenet-mini": Recipe("efficient:mobilenet", {}, SMALL),
     "mobilenet-plain": Recipe("efficient:mobilenet", {"separable": False}, SMALL),
     "shufflenet-mini": Recipe("efficient:shufflenet", {}, SMALL),
@@ -35,7 +44,9 @@ RECIPES = {
         SMALL,
     ),
     "convnext-homebrew": Recipe(
-        "convnext:convnext", {"widths": (96, 192, 384, 768), "depths": (1, 3, 9, 1), "classes": 200}, IMAGENET
+        "convnext:convnext",
+        {"widths": (96, 192, 384, 768), "depths": (1, 3, 9, 1), "classes": 200},
+        IMAGENET,
     ),
     "resnet18": Recipe("resnet:resnet", {"depth": 18, "channels": 1, "classes": 10}, SMALL),
     "resnet50": Recipe("resnet:resnet", {"depth": 50}, IMAGENET),
@@ -55,16 +66,23 @@ def names():
 
 
 def build(
-    name: str, *, classes: int | None = None, activation: Any = None, like: tuple | None = None, pretrained: Any = None
+    name: str,
+    *,
+    classes: int | None = None,
+    activation: Any = None,
+    like: tuple | None = None,
+    pretrained: Any = None,
 ) -> "tuple[nn.Module, tuple]":
     """Return (a network, the shape of its input without the batch) by name.
 
     classes     logits of the head; None: as many as the network is known for
     activation  a zero-argument factory of a module, such as `nn.GELU`; None: the network's own
-    like        (C, H, W) of the images it will see. A network for small images takes their channels, and their size
-                where that is 28 to 64 pixels a side; the others stay as they are known
-    pretrained  begin with ImageNet's weights, or not. None: with those that came with the installation, which only
-                efficientnet-lite0 has; those of resnet50 are fetched from torchvision's publisher
+    like        (C, H, W) of the images it will see. A network for small images takes their
+                channels, and their size where that is 28 to 64 pixels a side; the others stay as
+                they are known
+    pretrained  begin with ImageNet's weights, or not. None: with those that came with the
+                installation, which only efficientnet-lite0 has; those of resnet50 are fetched from
+                torchvision's publisher
     """
     recipe = recipe_of(name)
     # The head, the activation and the input as they are asked for.
@@ -97,7 +115,8 @@ def build(
 
 
 def example(name: str, batch: int, seed: int = 0, *, shape: tuple | None = None) -> "torch.Tensor":
-    """Draw a batch of inputs for the network, the same for one seed: floats (N, C, H, W), or int64 tokens (N, T).
+    """Draw a batch of inputs for the network, the same for one seed: floats (N, C, H, W), or int64
+    tokens (N, T).
 
     shape  of an input, without the batch; None: as the network is known
     """

@@ -10,7 +10,9 @@ from torch import nn
 SIZES = {"cnn-small": 4, "cnn-medium": 16, "cnn-large": 48}  # name: channels after the first block
 
 
-def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU) -> nn.Sequential:
+def cnn(
+    width: int, *, channels: int = 1, classes: int = 10, activation: Callable = nn.ReLU
+) -> nn.Sequential:
     """Build a network of three blocks with `width`, 2 `width` and 4 `width` channels.
 
     channels    of the input images
@@ -19,18 +21,29 @@ def cnn(width: int, *, channels: int = 1, classes: int = 10, activation: Callabl
     output      (N, classes) logits
     """
     widths = [width, 2 * width, 4 * width]
-    blocks = [block(before, after, activation) for before, after in zip([channels, *widths], widths, strict=False)]
-    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes))
+    blocks = [
+        block(before, after, activation)
+        for before, after in zip([channels, *widths], widths, strict=False)
+    ]
+    return nn.Sequential(
+        *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, classes)
+    )
 
 
 def block(before, after, activation=nn.ReLU):
     """Build a block: (N, before, H, W) -> (N, after, ceil(H/2), ceil(W/2))."""
-    return nn.Sequential(*convolution(before, after, activation), *convolution(after, after, activation, stride=2))
+    return nn.Sequential(
+        *convolution(before, after, activation), *convolution(after, after, activation, stride=2)
+    )
 
 
 def convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
-    """Return the layers of a convolution with its norm and activation; None: without an activation."""
-    conv = nn.Conv2d(before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False)
+    """Return the layers of a convolution with its norm and activation; None: without an
+    activation.
+    """
+    conv = nn.Conv2d(
+        before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False
+    )
     layers = [conv, nn.BatchNorm2d(after)]
     if activation:
         layers.append(activation())
@@ -38,10 +51,11 @@ def convolution(before, after, activation=None, *, size=3, stride=1, groups=1):
 
 
 def tiny(width: int = 8) -> nn.Sequential:
-    """Build the smallest useful one: three blocks of a convolution that halves the image, batch norm and ReLU.
+    """Build the smallest useful one: three blocks of a convolution that halves the image, batch
+    norm and ReLU.
 
-    About a tenth of the arithmetic of `cnn(width)`, so that a training to its end takes seconds; 6,274 weights.
-    Input (N, 1, H, W), output (N, 10) logits.
+    About a tenth of the arithmetic of `cnn(width)`, so that a training to its end takes seconds;
+    6,274 weights. Input (N, 1, H, W), output (N, 10) logits.
     """
     widths = [width, 2 * width, 4 * width]
     layers = []

@@ -1,10 +1,11 @@
 """ConvNeXt: a convolutional network in the shape of a transformer.
 
-Source  Liu et al. 2022, arXiv:2201.03545. Left out here: layer scale, stochastic depth, and the norm after the stem;
-        the depthwise convolution is 5x5 instead of 7x7.
+Source  Liu et al. 2022, arXiv:2201.03545. Left out here: layer scale, stochastic depth, and the
+        norm after the stem; the depthwise convolution is 5x5 instead of 7x7.
 
-Of those that `labkit.models.build` knows, convnext-homebrew (224 x 224 pixels in colour) has 18,166,472 parameters with
-200 classes; convnext-mini (28 to 64 pixels, quick on a CPU) has 223,834 with 1 channel and 10 classes.
+Of those that `labkit.models.build` knows, convnext-homebrew (224 x 224 pixels in colour) has
+18,166,472 parameters with 200 classes; convnext-mini (28 to 64 pixels, quick on a CPU) has 223,834
+with 1 channel and 10 classes.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +50,9 @@ class Block(nn.Module):
         super().__init__()
         self.depthwise = nn.Conv2d(width, width, 5, padding=2, groups=width)
         self.norm = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         mixed = self.depthwise(x).permute(0, 2, 3, 1)  # (N, H, W, width): no copy for channels_last
@@ -74,7 +77,9 @@ class PixelMean(nn.Module):
 
 
 def initialize(layer):
-    """Draw the initial weights of the paper: a normal distribution of width 0.02, cut off; no bias."""
+    """Draw the initial weights of the paper: a normal distribution of width 0.02, cut off; no
+    bias.
+    """
     if isinstance(layer, (nn.Conv2d, nn.Linear)):
         nn.init.trunc_normal_(layer.weight, std=0.02)
         if layer.bias is not None:

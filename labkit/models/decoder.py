@@ -1,8 +1,10 @@
-"""A Llama-like decoder in plain torch: it reads tokens and says, after each, how likely every next one is.
+"""A Llama-like decoder in plain torch: it reads tokens and says, after each, how likely every next
+one is.
 
-Root mean square norms, rotary positions, grouped queries, SwiGLU; no bias anywhere. The tokens are bytes. A `Cache`
-keeps keys and values, so that a token that has been read once is never read again.
-Source  Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864; Ainslie et al. 2023, arXiv:2305.13245
+Root mean square norms, rotary positions, grouped queries, SwiGLU; no bias anywhere. The tokens are
+bytes. A `Cache` keeps keys and values, so that a token that has been read once is never read again.
+Source  Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864; Ainslie et al.
+        2023, arXiv:2305.13245
 """
 
 import copy
@@ -19,12 +21,14 @@ class Decoder(nn.Module):
     """Embeddings, transformer layers, a norm, one linear layer.
 
     width, layers, heads  of the transformer; width / heads is the size of a head
-    groups                heads that keys and values have: each serves heads / groups heads of the queries
+    groups                heads that keys and values have: each serves heads / groups heads of the
+                          queries
     inner                 width of the MLP
     longest               most tokens in a text
     classes               number of tokens
     input                 (N, T) int64 tokens, T at most `longest`
-    output                (N, classes, T) logits of each next token: classes second, as `cross_entropy` wants them
+    output                (N, classes, T) logits of each next token: classes second, as
+                          `cross_entropy` wants them
     """
 
     def __init__(self, width=128, layers=6, *, heads=4, groups=2, inner=352, longest=1024, classes=BYTES,
@@ -34,7 +38,9 @@ class Decoder(nn.Module):
         self.longest = longest
         self.size = width // heads
         self.tokens = nn.Embedding(classes, width)
-        self.layers = nn.ModuleList(Layer(width, heads, groups, inner, activation) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            Layer(width, heads, groups, inner, activation) for _ in range(layers)
+        )
         self.norm = nn.RMSNorm(width, eps=1e-5)
         self.head = nn.Linear(width, classes, bias=False)
         for name, buffer in zip(("cosines", "sines"), _rotations(longest, self.size), strict=True):
@@ -47,10 +53,11 @@ class Decoder(nn.Module):
 
     @torch.inference_mode()
     def extend(self, tokens, cache):
-        """Return (N, T, classes) logits after each of T more tokens (N, T) of the N texts of a cache; these grow.
+        """Return (N, T, classes) logits after each of T more tokens (N, T) of the N texts of a
+        cache; these grow.
 
-        The texts may be of different lengths. This one step is prefill (many tokens), decode (one token for each of
-        many texts), and the check of what a draft has guessed (a few tokens).
+        The texts may be of different lengths. This one step is prefill (many tokens), decode (one
+        token for each of many texts), and the check of what a draft has guessed (a few tokens).
         """
         positions = cache.lengths[:, None] + torch.arange(tokens.shape[1])  # (N, T)
         key_positions = torch.arange(int(cache.lengths.max()) + tokens.shape[1])[None]  # (1, S)
@@ -65,12 +72,14 @@ class Decoder(nn.Module):
         tokens         (N, T)
         positions      (N, T) or (1, T): where they stand in their texts
         key_positions  (1, S): those of the keys that `memories` hand out
-        memories       for each layer, a function of the new keys and values that gives all; None: there are no others
+        memories       for each layer, a function of the new keys and values that gives all; None:
+                       there are no others
         """
         # a token looks at those before it and at itself; heads of one group stand below each other
         mask = key_positions[:, None, None] <= positions[:, None, :, None]  # (N, 1, T, S)
         mask = mask.repeat(1, 1, self.layers[0].heads // self.groups, 1)  # (N, 1, share T, S)
-        turns = self.cosines[positions][:, :, None], self.sines[positions][:, :, None]  # (N, T, 1, size)
+        # (N, T, 1, size)
+        turns = self.cosines[positions][:, :, None], self.sines[positions][:, :, None]
         x = self.tokens(tokens)  # (N, T, width)
         for layer, memory in zip(self.layers, memories, strict=True):
             x = layer(x, turns, mask, memory)
@@ -78,7 +87,9 @@ class Decoder(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then an MLP with a gate; each reads a normalised copy, and is added to what came in."""
+    """Attention, then an MLP with a gate; each reads a normalised copy, and is added to what
+    came in.
+    """
 
     def __init__(self, width, heads, groups, inner, activation):
         super().__init__()
@@ -117,7 +128,8 @@ class Layer(nn.Module):
         value = value.transpose(1, 2)
         if memory:
             key, value = memory(key, value)  # (N, groups, S, size)
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (N, groups, share T, size)
+        # (N, groups, share T, size)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         # -> (N, groups, share, T, size) -> (N, T, groups, share, size) -> (N, T, width)
         attended = attended.unflatten(2, (-1, x.shape[1])).permute(0, 3, 1, 2, 4).flatten(2)
         return self.mix(attended)
@@ -126,7 +138,8 @@ class Layer(nn.Module):
 class Cache:
     """The keys and values of `rows` texts of at most `longest` tokens, and how long each text is.
 
-    keys, values  for each layer (rows, groups, longest, size); what stands behind a text's end is never looked at
+    keys, values  for each layer (rows, groups, longest, size); what stands behind a text's end is
+                  never looked at
     lengths       (rows,) int64; to forget the last tokens of a text, make its length smaller
     """
 
@@ -146,7 +159,8 @@ class Cache:
         return view
 
     def layers(self, positions, end):
-        """Return a function for each layer: (new keys, new values) -> all keys and values of the first `end` positions.
+        """Return a function for each layer: (new keys, new values) -> all keys and values of the
+        first `end` positions.
 
         It writes the new ones, (rows, groups, T, size) each, to `positions` (rows, T) of the cache.
         """
@@ -171,7 +185,9 @@ class Cache:
 
 
 class Packed(nn.Module):
-    """A linear layer without bias whose weights were laid out once for oneDNN, not anew in each call."""
+    """A linear layer without bias whose weights were laid out once for oneDNN, not anew in each
+    call.
+    """
 
     def __init__(self, linear):
         super().__init__()
@@ -184,7 +200,9 @@ class Packed(nn.Module):
 
 
 def packed(decoder: Decoder) -> Decoder:
-    """Change a decoder for inference on a CPU, and return it: its matrices are `Packed`, where torch has oneDNN."""
+    """Change a decoder for inference on a CPU, and return it: its matrices are `Packed`, where
+    torch has oneDNN.
+    """
     if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         for layer in decoder.layers:
             for name, child in list(layer.named_children()):
@@ -194,14 +212,18 @@ def packed(decoder: Decoder) -> Decoder:
 
 
 def _rotations(longest, size):
-    """Return cosines and sines (longest, size) of the angles: position p turns pair i by p / 10,000^(2i / size)."""
+    """Return cosines and sines (longest, size) of the angles: position p turns pair i by p /
+    10,000^(2i / size).
+    """
     rates = 10_000.0 ** (-torch.arange(0, size, 2) / size)  # (size / 2,)
     angles = torch.outer(torch.arange(longest), rates).repeat(1, 2)  # (longest, size)
     return angles.cos(), angles.sin()
 
 
 def turned(x, cosines, sines):
-    """Turn the pairs of (N, T, heads, size) by their angles: channel i and channel i + size / 2 are a pair."""
+    """Turn the pairs of (N, T, heads, size) by their angles: channel i and channel i + size / 2
+    are a pair.
+    """
     first, second = x.chunk(2, 3)
     return x * cosines + torch.cat([-second, first], 3) * sines
 
@@ -213,5 +235,7 @@ def initialize(layer):
 
 
 def decoder_large() -> Decoder:
-    """Build a random decoder of 76 million weights (303 MB): more than a core keeps near, good for times only."""
+    """Build a random decoder of 76 million weights (303 MB): more than a core keeps near, good
+    for times only.
+    """
     return Decoder(768, 12, heads=12, groups=4, inner=2048).eval()

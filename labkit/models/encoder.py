@@ -1,6 +1,8 @@
-"""A BERT-like encoder of token sequences, in plain torch. `labkit.models.minilm` has one with real weights.
+"""A BERT-like encoder of token sequences, in plain torch. `labkit.models.minilm` has one with real
+weights.
 
-Source  Devlin et al. 2018, arXiv:1810.04805; pooling by the mean over the tokens instead of the first one
+Source  Devlin et al. 2018, arXiv:1810.04805; pooling by the mean over the tokens instead of the
+        first one
 """
 
 import torch
@@ -20,7 +22,8 @@ class Encoder(nn.Module):
     longest               most tokens in a sequence
     classes               None: no head; the mean itself, with length 1
     epsilon               of the layer norms
-    input                 (N, T) int64 tokens, at least one per row that is not padding, T at most `longest`
+    input                 (N, T) int64 tokens, at least one per row that is not padding, T at most
+                          `longest`
     output                (N, classes) logits, or (N, width)
     """
 
@@ -37,27 +40,34 @@ class Encoder(nn.Module):
 
     def forward(self, tokens):
         present = tokens != PADDING  # (N, T)
-        x = self.norm(self.tokens(tokens) + self.positions.weight[: tokens.shape[1]])  # (N, T, width)
+        # (N, T, width)
+        x = self.norm(self.tokens(tokens) + self.positions.weight[: tokens.shape[1]])
         share = present.to(x.dtype)[:, :, None]  # (N, T, 1): 1 for a token, 0 for padding
-        attention_mask = torch.zeros_like(share).masked_fill(~present[:, :, None], NEVER)  # finite: no NaN
-        attention_mask = attention_mask[:, None].transpose(2, 3)  # (N, T, 1) -> (N, 1, T, 1) -> (N, 1, 1, T)
+        # finite: no NaN
+        attention_mask = torch.zeros_like(share).masked_fill(~present[:, :, None], NEVER)
+        # (N, T, 1) -> (N, 1, T, 1) -> (N, 1, 1, T)
+        attention_mask = attention_mask[:, None].transpose(2, 3)
         for layer in self.layers:
             x = layer(x, attention_mask)
-        return self.head((x * share).sum(1) / share.sum(1))  # (N, T, width) -> (N, width) -> (N, classes)
+        # (N, T, width) -> (N, width) -> (N, classes)
+        return self.head((x * share).sum(1) / share.sum(1))
 
 
 class Layer(nn.Module):
     """Attention, then an MLP, each added to what came in and normalised.
 
     x               (N, T, width)
-    attention_mask  (N, 1, 1, T), added to the scores: 0 for a token that may be looked at, `NEVER` for padding
+    attention_mask  (N, 1, 1, T), added to the scores: 0 for a token that may be looked at, `NEVER`
+                    for padding
     """
 
     def __init__(self, width, heads, activation, epsilon=1e-5):
         super().__init__()
         self.heads = heads
         self.query, self.key, self.value, self.mix = (nn.Linear(width, width) for _ in range(4))
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), activation(), nn.Linear(4 * width, width)
+        )
         self.attention_norm = nn.LayerNorm(width, epsilon)
         self.mlp_norm = nn.LayerNorm(width, epsilon)
 
@@ -67,18 +77,25 @@ class Layer(nn.Module):
         key = self.split(self.key(x))
         value = self.split(self.value(x))
         # scores (N, heads, T, T); result (N, heads, T, width / heads)
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask.to(query.dtype))
-        together = attended.transpose(1, 2).flatten(2)  # -> (N, T, heads, width / heads) -> (N, T, width)
+        attended = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=attention_mask.to(query.dtype)
+        )
+        # -> (N, T, heads, width / heads) -> (N, T, width)
+        together = attended.transpose(1, 2).flatten(2)
         x = self.attention_norm(x + self.mix(together))
         return self.mlp_norm(x + self.mlp(x))
 
     def split(self, x):
-        """Split the heads: (N, T, width) -> (N, T, heads, width / heads) -> (N, heads, T, width / heads)."""
+        """Split the heads: (N, T, width) -> (N, T, heads, width / heads) -> (N, heads, T, width
+        / heads).
+        """
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class UnitLength(nn.Module):
-    """(N, width) -> the same directions, with length 1: the product of two is then the cosine of their angle."""
+    """(N, width) -> the same directions, with length 1: the product of two is then the cosine of
+    their angle.
+    """
 
     def forward(self, x):
         return x / x.square().sum(1, keepdim=True).sqrt()
@@ -93,7 +110,9 @@ def initialize(layer):
 
 
 def random_tokens(batch, length, *, generator):
-    """Draw (batch, length) int64: random sequences of half to the full length, filled up with padding."""
+    """Draw (batch, length) int64: random sequences of half to the full length, filled up with
+    padding.
+    """
     tokens = torch.randint(1, VOCABULARY, (batch, length), generator=generator)
     lengths = torch.randint(length // 2, length + 1, (batch, 1), generator=generator)
     return tokens.masked_fill(torch.arange(length) >= lengths, PADDING)

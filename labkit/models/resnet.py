@@ -16,12 +16,14 @@ def resnet(depth, *, channels=None, classes=_PUBLISHED_CLASSES, activation=None,
     """A ResNet, untrained where nothing else is asked for.
 
     depth       18, 34, 50, 101 or 152
-    channels    of small images, about 28 to 64 pixels a side: the network then starts with a 3x3 convolution of stride
-                1 and no pooling; the usual start (7x7, stride 2, then pooling) would leave 7 x 7 of 28 x 28 pixels
-                before the first block. None: 3 channels, and the usual start
+    channels    of small images, about 28 to 64 pixels a side: the network then starts with a 3x3
+                convolution of stride 1 and no pooling; the usual start (7x7, stride 2, then
+                pooling) would leave 7 x 7 of 28 x 28 pixels before the first block. None: 3
+                channels, and the usual start
     activation  a zero-argument factory of a module in place of ReLU
-    pretrained  begin with the weights that torchvision publishes (ImageNet): fetched once, checked and kept. With
-                other than 1000 classes the head is untrained. Only for the usual start
+    pretrained  begin with the weights that torchvision publishes (ImageNet): fetched once, checked
+                and kept. With other than 1000 classes the head is untrained. Only for the usual
+                start
     input       (N, channels, H, W)
     output      (N, classes) logits
     """
@@ -32,13 +34,19 @@ def resnet(depth, *, channels=None, classes=_PUBLISHED_CLASSES, activation=None,
             weights |= model.fc.state_dict(prefix="fc.")
         model.load_state_dict(weights)
     if channels is not None:
-        model.conv1, model.maxpool = nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.Identity()
-        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision begins
+        model.conv1, model.maxpool = (
+            nn.Conv2d(channels, 64, 3, padding=1, bias=False),
+            nn.Identity(),
+        )
+        # as torchvision begins
+        nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     return replaced(model, nn.ReLU, lambda old: activation()) if activation else model
 
 
 def _published(depth):
-    """A state dict of the weights for ImageNet that torchvision publishes; Unavailable where none can be had."""
+    """A state dict of the weights for ImageNet that torchvision publishes; Unavailable where
+    none can be had.
+    """
     entry = torchvision.models.get_model_weights(f"resnet{depth}").DEFAULT
     try:
         return dict(entry.get_state_dict(map_location="cpu", check_hash=True, weights_only=True))
@@ -47,5 +55,6 @@ def _published(depth):
             f"The ImageNet weights of resnet{depth} cannot be fetched.",
             expected=entry.url,
             found=str(error),
-            fix="run this once where there is a network, or choose efficientnet-lite0, whose weights are installed",
+            fix="run this once where there is a network, or choose efficientnet-lite0, whose "
+            "weights are installed",
         ) from error

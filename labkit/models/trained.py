@@ -1,4 +1,6 @@
-"""Networks that come trained with the course, in `data/trained/`: experiments begin where their training ended."""
+"""Networks that come trained with the course, in `data/trained/`: experiments begin where their
+training ended.
+"""
 
 import json
 from typing import TYPE_CHECKING
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
     """Return (the network in eval mode, its manifest) of a network that comes trained.
 
-    The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...}; accuracy is that on
-    the test set, 0 to 1. Raises DataError when the weights are missing or are not those of the manifest.
+    The manifest says {"command", "commit", "torch", "epochs", "accuracy", "file", "sha256", ...};
+    accuracy is that on the test set, 0 to 1. Raises DataError when the weights are missing or are
+    not those of the manifest.
     """
     manifest = _manifest_of(name)
     path = root() / "data" / "trained" / manifest["file"]
@@ -29,7 +32,10 @@ def trained(name: str = "vgg-medium") -> "tuple[nn.Module, dict]":
 
 
 def _manifest_of(name):
-    """Return the manifest of a network that comes trained, as in `trained`. Raises LabError without such a network."""
+    """Return the manifest of a network that comes trained, as in `trained`.
+
+    Raises LabError without such a network.
+    """
     path = root() / "data" / "trained" / f"{name}.json"
     names = sorted(manifest.stem for manifest in path.parent.glob("*.json"))
     require_known(name, names, "trained network")

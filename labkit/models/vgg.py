@@ -1,13 +1,14 @@
-"""VGGs with batch norm for small images: stacks of 3x3 convolutions, a max pool in each, then linear layers.
+"""VGGs with batch norm for small images: stacks of 3x3 convolutions, a max pool in each, then
+linear layers.
 
-The small one (98,682 parameters) is light enough to be trained dozens of times on two cores, which experiments on the
-batch size need. The medium one (1,478,826 parameters, 30 million multiply-adds for 28 x 28 pixels) is there to be
-compressed: four fifths of its weights stand in one linear layer, as in the first VGGs. Both are quickest in
-channels_last. The pool stands before the norm and the activation that end its stack, which then see a quarter of the
-pixels.
+The small one (98,682 parameters) is light enough to be trained dozens of times on two cores, which
+experiments on the batch size need. The medium one (1,478,826 parameters, 30 million multiply-adds
+for 28 x 28 pixels) is there to be compressed: four fifths of its weights stand in one linear layer,
+as in the first VGGs. Both are quickest in channels_last. The pool stands before the norm and the
+activation that end its stack, which then see a quarter of the pixels.
 
-Source  Simonyan and Zisserman 2014, arXiv:1409.1556; batch norm: Ioffe and Szegedy 2015, arXiv:1502.03167;
-        the place of the pool: Jordan 2024, arXiv:2404.00498
+Source  Simonyan and Zisserman 2014, arXiv:1409.1556; batch norm: Ioffe and Szegedy 2015,
+        arXiv:1502.03167; the place of the pool: Jordan 2024, arXiv:2404.00498
 """
 
 from torch import nn
@@ -17,7 +18,8 @@ def vgg(stacks, *, hidden=None, channels=3, classes=10, activation=nn.ReLU):
     """Build a network of stacks of convolutions, the image halved by each.
 
     stacks      widths of the convolutions, one tuple a stack: ((16,), (32,), (64, 64))
-    hidden      units of a linear layer before the head, which sees 3 x 3 pixels a channel; None: the head sees averages
+    hidden      units of a linear layer before the head, which sees 3 x 3 pixels a channel; None:
+                the head sees averages
     channels    of the input images
     activation  a zero-argument factory of a module
     input       (N, channels, H, W), H and W at least 2^len(stacks)

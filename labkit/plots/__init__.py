@@ -1,4 +1,6 @@
-"""Pictures of measured rows, with units on the axes: `from labkit import plots`, then one call per picture."""
+"""Pictures of measured rows, with units on the axes: `from labkit import plots`, then one call
+per picture.
+"""
 
 from labkit.plots.canvas import COLOURS, GREY, Picture, canvas, log_axis
 from labkit.plots.deployments import board, front, front_in_words, numbered, pareto

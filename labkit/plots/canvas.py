@@ -1,4 +1,7 @@
-"""An empty picture: colours, axes, and words for a reader who cannot see it. Notebooks show it without a display."""
+"""An empty picture: colours, axes, and words for a reader who cannot see it.
+
+Notebooks show it without a display.
+"""
 
 import io
 import re
@@ -10,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe-Ito: safe for all eyes
+# Okabe-Ito: safe for all eyes
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY = "#888888"
 FEW = 12  # so many points can all carry a number
 WIDE = 10  # a range of this factor wants a logarithmic axis
@@ -33,7 +37,9 @@ class Picture(Figure):
 
 
 def _drawing_call():
-    """Return the name of the function of labkit.plots that a page called: "ladder" for plots.ladder(...)."""
+    """Return the name of the function of labkit.plots that a page called: "ladder" for
+    plots.ladder(...).
+    """
     frame = sys._getframe(2)
     name = "figure"
     while frame and frame.f_globals.get("__name__", "").startswith("labkit.plots"):
@@ -43,7 +49,9 @@ def _drawing_call():
 
 
 def in_words(figure):
-    """Say what a figure shows, for a reader who cannot see it: titles, axes, texts, bars, both ends of each line."""
+    """Say what a figure shows, for a reader who cannot see it: titles, axes, texts, bars, both
+    ends of each line.
+    """
     return " ".join(filter(None, map(_axes_in_words, figure.axes)))
 
 
@@ -66,19 +74,31 @@ def _axes_in_words(ax):
 
 
 def _bars_in_words(containers):
-    """Return a phrase for each row of bars; none where many rows of one bar are all as long: boxes around words."""
+    """Return a phrase for each row of bars; none where many rows of one bar are all as long:
+    boxes around words.
+    """
     rows = [[_short(length) for length in getattr(bars, "datavalues", ())] for bars in containers]
     if len(rows) > FEW and all(row == rows[0] for row in rows):
         return []
-    return [_name(bars) + ", ".join(row) for bars, row in zip(containers, rows, strict=True) if 0 < len(row) <= FEW]
+    return [
+        _name(bars) + ", ".join(row)
+        for bars, row in zip(containers, rows, strict=True)
+        if 0 < len(row) <= FEW
+    ]
 
 
 def _telling_lines(lines):
-    """Return the lines with a name; without any, four at most that are neither level nor the dots of one row."""
+    """Return the lines with a name; without any, four at most that are neither level nor the
+    dots of one row.
+    """
     named = [line for line in lines if _name(line) and len(line.get_ydata())]
     if named:
         return named
-    curves = [line for line in lines if len(line.get_ydata()) > 2 and np.ptp(line.get_ydata(orig=False)) > 0]
+    curves = [
+        line
+        for line in lines
+        if len(line.get_ydata()) > 2 and np.ptp(line.get_ydata(orig=False)) > 0
+    ]
     return curves[:4]
 
 

@@ -12,10 +12,11 @@ TOO_NEAR = 14  # pixels: numbers of dots that are nearer lie on each other
 
 
 def pareto(rows):
-    """Draw accuracy against latency of `rows.Deployment`, and the line through those that no other beats on both.
+    """Draw accuracy against latency of `rows.Deployment`, and the line through those that no other
+    beats on both.
 
-    The area of a dot is the size of the model. `numbered(rows)` says what the numbers stand for. The picture is so
-    small that a telephone shows its text in 8 points.
+    The area of a dot is the size of the model. `numbered(rows)` says what the numbers stand for.
+    The picture is so small that a telephone shows its text in 8 points.
     """
     x, y, best = _latencies_and_accuracies(rows)
     sizes = np.array([row.size_bytes or 0 for row in rows])
@@ -23,7 +24,8 @@ def pareto(rows):
     colours = [COLOURS[0] if is_best else GREY for is_best in best]
     figure, ax = canvas(3.7, 2.5)
     ax.scatter(x, y, s=30 + 270 * sizes / largest, c=colours, alpha=0.75, lw=0)
-    ax.plot(np.sort(x[best]), np.sort(y[best]), color=COLOURS[0], lw=1, zorder=0)  # a front rises everywhere
+    # a front rises everywhere
+    ax.plot(np.sort(x[best]), np.sort(y[best]), color=COLOURS[0], lw=1, zorder=0)
     ax.margins(0.15)
     if x.max() > WIDE * x.min():
         log_axis(ax, "x", "{:g}".format)
@@ -39,18 +41,25 @@ def pareto(rows):
     right_answer = rows[0].dataset.partition(": ")[2]  # such as "texts: the same nearest one"
     ax.set_ylabel(f"{right_answer or 'accuracy'}, higher is better", fontsize=9)
     if sizes.any():
-        ax.set_title(f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right")
+        ax.set_title(
+            f"area of a dot: size, at most {shown(float(largest), 'B')}", fontsize=8.5, loc="right"
+        )
     return figure
 
 
 def board(rows: Any, *, order: float, guessing: float | None = None) -> None:
-    """Show accuracy against time, a dot for each row of a board and an arrow to the next; its area is its size.
+    """Show accuracy against time, a dot for each row of a board and an arrow to the next; its area
+    is its size.
 
-    rows      a DataFrame with an accuracy in percent, a time in ms and a size in MB in its first three columns
-    order     how many times as fast as the first row it should become: the times that fill it are shaded
+    rows      a DataFrame with an accuracy in percent, a time in ms and a size in MB in its first
+              three columns
+    order     how many times as fast as the first row it should become: the times that fill it are
+              shaded
     guessing  the accuracy in percent of who guesses, drawn as a line
     """
-    accuracy, milliseconds, megabytes = (rows.iloc[:, column].to_numpy(float) for column in range(3))
+    accuracy, milliseconds, megabytes = (
+        rows.iloc[:, column].to_numpy(float) for column in range(3)
+    )
     areas = 1500 * megabytes / megabytes.max()  # square points
     radii = np.sqrt(areas / np.pi)
     fast_enough = milliseconds[0] / order
@@ -59,10 +68,20 @@ def board(rows: Any, *, order: float, guessing: float | None = None) -> None:
 
     # The shaded times, then the dots with what stands on the board.
     ax.axvspan(low, fast_enough, color=COLOURS[2], alpha=0.1, lw=0)
-    ax.text(fast_enough / 1.03, 22, f"the order:\n{order:g} times as fast", color=COLOURS[2], fontsize=9, ha="right")
+    ax.text(
+        fast_enough / 1.03,
+        22,
+        f"the order:\n{order:g} times as fast",
+        color=COLOURS[2],
+        fontsize=9,
+        ha="right",
+    )
     ax.scatter(milliseconds, accuracy, s=areas, color=COLOURS[: len(rows)], alpha=0.8, lw=0)
     for number, name in enumerate(rows.index):
-        text = f"{name}\n{milliseconds[number]:.3g} ms\n{megabytes[number]:.3g} MB\n{accuracy[number]:.2f} %"
+        text = (
+            f"{name}\n{milliseconds[number]:.3g} ms\n{megabytes[number]:.3g} "
+            f"MB\n{accuracy[number]:.2f} %"
+        )
         _below(ax, text, milliseconds[number], accuracy[number], radii[number])
 
     # An arrow from edge to edge of each two dots, with the factor that it is worth.
@@ -73,27 +92,48 @@ def board(rows: Any, *, order: float, guessing: float | None = None) -> None:
         ax.text(high / 1.03, guessing + 2, "guessing", color=GREY, fontsize=9, ha="right")
     ax.set(xlim=(low, high), ylim=(0, 112), ylabel="accuracy (%)", yticks=range(0, 101, 20))
     log_axis(ax, "x", "{:g}".format)
-    ax.set_xlabel("time of one call (ms; equal steps are equal factors); area of a dot: size of the file")
+    ax.set_xlabel(
+        "time of one call (ms; equal steps are equal factors); area of a dot: size of the file"
+    )
     display(figure)
 
 
 def _below(ax, text, x, y, radius):
-    ax.annotate(text, (x, y), (0, -radius - 4), textcoords="offset points", ha="center", va="top", fontsize=9)
+    ax.annotate(
+        text,
+        (x, y),
+        (0, -radius - 4),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+        fontsize=9,
+    )
 
 
 def _arrow(ax, milliseconds, accuracy, radii, number):
-    """Draw an arrow from the dot before to this one, and write the ratio of their times above it."""
+    """Draw an arrow from the dot before to this one, and write the ratio of their times above
+    it.
+    """
     start = milliseconds[number - 1], accuracy[number - 1]
     end = milliseconds[number], accuracy[number]
-    style = {"arrowstyle": "->", "color": GREY, "shrinkA": radii[number - 1] + 2, "shrinkB": radii[number] + 2}
+    style = {
+        "arrowstyle": "->",
+        "color": GREY,
+        "shrinkA": radii[number - 1] + 2,
+        "shrinkB": radii[number] + 2,
+    }
     ax.annotate("", end, start, arrowprops=style)
     middle = np.sqrt(start[0] * end[0]), max(start[1], end[1])
     text = f"{start[0] / end[0]:.1f} times"
-    ax.annotate(text, middle, (0, 5), textcoords="offset points", ha="center", color=GREY, fontsize=9)
+    ax.annotate(
+        text, middle, (0, 5), textcoords="offset points", ha="center", color=GREY, fontsize=9
+    )
 
 
 def _write_numbers(ax, points):
-    """Write a number above each of {number: (x, y)}; those that would lie on each other share one text."""
+    """Write a number above each of {number: (x, y)}; those that would lie on each other share
+    one text.
+    """
     # Asking for the limits settles them; distances are then known in pixels.
     ax.get_xlim()
     ax.get_ylim()
@@ -118,7 +158,9 @@ def _latencies_and_accuracies(rows):
 
 
 def numbered(rows):
-    """Return {number in the picture `pareto`: deployment}: all of a few, of many those that no other beats."""
+    """Return {number in the picture `pareto`: deployment}: all of a few, of many those that no
+    other beats.
+    """
     _, _, best = _latencies_and_accuracies(rows)
     names_alike = len({row.model for row in rows}) < len(rows)
     names = {}
@@ -140,11 +182,16 @@ def front_in_words(rows):
         latency = shown(latencies[index] / 1e3, "s")
         phrases.append(f"{names[int(index) + 1]}: {accuracy} right in {latency}")
     deployments = "; ".join(phrases)
-    return f"Accuracy against latency. By the numbers, of {len(rows)} no other is better on both than {deployments}."
+    return (
+        f"Accuracy against latency. By the numbers, of {len(rows)} no other is better on both "
+        f"than {deployments}."
+    )
 
 
 def front(x, y):
-    """Return (n,) bool: the points that none beats: as low in x and as high in y, and better in one of them."""
+    """Return (n,) bool: the points that none beats: as low in x and as high in y, and better in
+    one of them.
+    """
     unbeaten = []
     for a, b in zip(x, y, strict=True):
         beaten = (x <= a) & (y >= b) & ((x < a) | (y > b))

@@ -15,8 +15,8 @@ def flame(boxes: Sequence[tuple], *, label: str, bands: Mapping[str, str]) -> An
     """A flame chart: boxes (depth, start, width, name), callees under callers.
 
     label  of the axis on which they begin and end, with its unit
-    bands  {name of a box: colour}: all that lies under it takes its colour, up to a band of another name below; the
-           band itself is strong
+    bands  {name of a box: colour}: all that lies under it takes its colour, up to a band of another
+           name below; the band itself is strong
     """
     deepest = max(depth for depth, *_ in boxes)
     figure, ax = canvas(9, 1.3 + 0.3 * deepest)
@@ -28,7 +28,9 @@ def flame(boxes: Sequence[tuple], *, label: str, bands: Mapping[str, str]) -> An
         colour = bands.get(name, callers[-1][1] if callers else GREY)
         callers.append((start + width, colour))
         filled = to_rgba(colour, 0.9 if name in bands else 0.45)
-        ax.broken_barh([(start, width)], (depth - 0.46, 0.92), facecolor=filled, edgecolor="white", lw=0.4)
+        ax.broken_barh(
+            [(start, width)], (depth - 0.46, 0.92), facecolor=filled, edgecolor="white", lw=0.4
+        )
         _write(ax, name, start + width / 2, depth, letters=int(LETTERS * width / end))
     ax.set(xlabel=label, xlim=(0, end), ylim=(deepest + 0.5, -0.5), yticks=[])
     ax.spines["left"].set_visible(False)

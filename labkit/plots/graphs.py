@@ -13,10 +13,11 @@ FAR = 1.5  # an input that comes from further back is drawn as an arc
 
 
 def graph(path: str | Path) -> None:
-    """Show the operators of an ONNX file from left to right: those that multiply weights blue, the others grey.
+    """Show the operators of an ONNX file from left to right: those that multiply weights blue, the
+    others grey.
 
-    Weights are not drawn. A thin orange line is a step onto a grid of integers or back from it, an arc a shortcut past
-    other operators.
+    Weights are not drawn. A thin orange line is a step onto a grid of integers or back from it, an
+    arc a shortcut past other operators.
     """
     import onnx
 
@@ -24,7 +25,8 @@ def graph(path: str | Path) -> None:
     nodes = _on_the_way(onnx.load(path, load_external_data=False).graph)
     wide = len(nodes) - sum(node.op_type in GRID for node in nodes)
     figure, ax = canvas(min(11.0, 1.5 + 0.42 * wide), 2.3)
-    position: dict[str, float] = {}  # {name of a tensor: where the operator stands that computes it}
+    # {name of a tensor: where the operator stands that computes it}
+    position: dict[str, float] = {}
     x, top = 0.0, 1.05
     for node in nodes:
         _draw(ax, node, x)
@@ -34,7 +36,11 @@ def graph(path: str | Path) -> None:
                 top = 1.3  # room for arcs
         position |= dict.fromkeys(node.output, x)
         x += 0.5 if node.op_type in GRID else 1.0
-    ax.set(xlim=(-0.7, x - 0.3), ylim=(0, top), title=f"{path.name}: {len(nodes)} operators, from images to scores")
+    ax.set(
+        xlim=(-0.7, x - 0.3),
+        ylim=(0, top),
+        title=f"{path.name}: {len(nodes)} operators, from images to scores",
+    )
     _explain(ax, nodes)
     ax.axis("off")
     display(figure)
@@ -42,7 +48,9 @@ def graph(path: str | Path) -> None:
 
 def _on_the_way(graph):
     """The nodes that compute with the input of a graph; the others only make weights ready."""
-    reached = {tensor.name for tensor in graph.input} - {tensor.name for tensor in graph.initializer}
+    reached = {tensor.name for tensor in graph.input} - {
+        tensor.name for tensor in graph.initializer
+    }
     nodes = []
     for node in graph.node:
         if any(name in reached for name in node.input):
@@ -70,7 +78,15 @@ def _explain(ax, nodes):
     if types & set(GRID):
         meanings.append(("thin orange lines: onto a grid of integers, or back from it", COLOURS[1]))
     for row, (meaning, colour) in enumerate(meanings):
-        ax.text(0, -0.03 - 0.13 * row, meaning, transform=ax.transAxes, color=colour, va="top", fontsize=9)
+        ax.text(
+            0,
+            -0.03 - 0.13 * row,
+            meaning,
+            transform=ax.transAxes,
+            color=colour,
+            va="top",
+            fontsize=9,
+        )
 
 
 def _arc(ax, start, end):

@@ -49,14 +49,15 @@ def answers(
     before: Sequence[int] | None = None,
     most: int = 24,
 ) -> None:
-    """Show grey images with the answer of a network under each, and the true label where the answer is wrong.
+    """Show grey images with the answer of a network under each, and the true label where the answer
+    is wrong.
 
     pixels   (n, 1, height, width) or as of `images`; the first `most` are shown
     classes  (n,) answers
     labels   (n,) true classes
     names    of the classes
-    before   (n,) answers of an earlier network: both stand under the image, and it is orange where a right answer was
-             lost; without it orange is a wrong answer
+    before   (n,) answers of an earlier network: both stand under the image, and it is orange where
+             a right answer was lost; without it orange is a wrong answer
     """
     pixels = np.asarray(pixels, dtype=float)[:most]
     if not len(pixels):

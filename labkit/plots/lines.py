@@ -9,8 +9,11 @@ from IPython.display import display
 from labkit.plots.canvas import COLOURS, GREY, canvas
 
 
-def line(by_x: Mapping[Any, Any], *, x: str, y: str, reference: tuple[float, str] | None = None) -> None:
-    """Show a curve through {x: y}, or one for each name of {name: {x: y}}; all x lie at equal distances.
+def line(
+    by_x: Mapping[Any, Any], *, x: str, y: str, reference: tuple[float, str] | None = None
+) -> None:
+    """Show a curve through {x: y}, or one for each name of {name: {x: y}}; all x lie at equal
+    distances.
 
     x, y       what the axes show, with units
     reference  (height, text) of a dashed line
@@ -38,7 +41,9 @@ def line(by_x: Mapping[Any, Any], *, x: str, y: str, reference: tuple[float, str
 
 
 def _apart(heights, gap):
-    """Return the heights in their order, moved up where one is less than `gap` above another: for labels."""
+    """Return the heights in their order, moved up where one is less than `gap` above another:
+    for labels.
+    """
     moved = list(heights)
     order = sorted(range(len(heights)), key=heights.__getitem__)
     for lower, upper in pairwise(order):
@@ -49,4 +54,6 @@ def _apart(heights, gap):
 def _write_heights(ax, heights):
     """Write each number above its point, to the right of a falling line."""
     for number, height in enumerate(heights):
-        ax.annotate(f"{height:.1f}", (number, height), (4, 6), textcoords="offset points", fontsize=9)
+        ax.annotate(
+            f"{height:.1f}", (number, height), (4, 6), textcoords="offset points", fontsize=9
+        )

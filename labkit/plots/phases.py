@@ -7,16 +7,24 @@ from IPython.display import display
 
 from labkit.plots.canvas import COLOURS, GREY, canvas
 
-OF_TRAINING = {"data": COLOURS[4], "forward": COLOURS[0], "backward": COLOURS[2], "optimizer": COLOURS[1]}
+OF_TRAINING = {
+    "data": COLOURS[4],
+    "forward": COLOURS[0],
+    "backward": COLOURS[2],
+    "optimizer": COLOURS[1],
+}
 FURTHER_COLOURS = (COLOURS[3], COLOURS[5], GREY)
 WIDE_ENOUGH = 0.06  # share of the picture's width from which on a part carries its number
 
 
-def phases(by_name: Mapping[str, Mapping[str, float]], *, unit: str, label: str = "time of one step") -> None:
-    """Show a bar per name, made of one part per phase, with the numbers in the parts and their sum beside it.
+def phases(
+    by_name: Mapping[str, Mapping[str, float]], *, unit: str, label: str = "time of one step"
+) -> None:
+    """Show a bar per name, made of one part per phase, with the numbers in the parts and their sum
+    beside it.
 
-    by_name  {name: {phase: time}}; every name has the phases of the first. Those of a training step, `OF_TRAINING`,
-             have the same colours in every picture
+    by_name  {name: {phase: time}}; every name has the phases of the first. Those of a training
+             step, `OF_TRAINING`, have the same colours in every picture
     unit     of the times
     label    what they are the times of
     """
@@ -32,13 +40,30 @@ def phases(by_name: Mapping[str, Mapping[str, float]], *, unit: str, label: str 
         for row, (begin, value) in enumerate(zip(begins, values, strict=True)):
             if value > WIDE_ENOUGH * longest:
                 middle = begin + value / 2
-                ax.text(middle, row, _number(value), ha="center", va="center", color="white", fontsize=9, weight="bold")
+                ax.text(
+                    middle,
+                    row,
+                    _number(value),
+                    ha="center",
+                    va="center",
+                    color="white",
+                    fontsize=9,
+                    weight="bold",
+                )
     for row, times in enumerate(by_name.values()):
         total = sum(times.values())
-        ax.annotate(f"{_number(total)} {unit}", (total, row), (5, 0), textcoords="offset points", va="center")
+        ax.annotate(
+            f"{_number(total)} {unit}",
+            (total, row),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+        )
     ax.set_yticks(range(len(by_name)), list(by_name))
     ax.set(xlabel=f"{label} ({unit})", ylim=(len(by_name) - 0.5, -0.5), xlim=(0, 1.15 * longest))
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=len(names), frameon=False)
+    figure.legend(
+        *ax.get_legend_handles_labels(), loc="outside upper center", ncols=len(names), frameon=False
+    )
     display(figure)
 
 
@@ -54,9 +79,13 @@ def _before(times, phase):
 
 
 def repeated(
-    panels: Mapping[str, Mapping[str, Sequence[float]]], *, label: str, marked: tuple[float, str] | None = None
+    panels: Mapping[str, Mapping[str, Sequence[float]]],
+    *,
+    label: str,
+    marked: tuple[float, str] | None = None,
 ) -> None:
-    """Show what repeating a call gives, number after number: a panel for each quantity, a line for each name.
+    """Show what repeating a call gives, number after number: a panel for each quantity, a line for
+    each name.
 
     panels  {quantity with its unit: {name: (n,) values}}
     label   of the axis below, such as "update"
@@ -65,7 +94,9 @@ def repeated(
     figure, axes = canvas(3.4 * len(panels) + 0.3, 2.7, columns=len(panels))
     for ax, (quantity, lines) in zip(np.atleast_1d(axes), panels.items(), strict=True):
         highest = max(max(values) for values in lines.values())
-        for (name, values), colour, sign in zip(lines.items(), (GREY, COLOURS[1], COLOURS[0]), "so^", strict=False):
+        for (name, values), colour, sign in zip(
+            lines.items(), (GREY, COLOURS[1], COLOURS[0]), "so^", strict=False
+        ):
             ax.plot(range(1, len(values) + 1), values, f"{sign}-", color=colour, ms=3.5, label=name)
         if marked:
             ax.axvline(marked[0] - 0.5, color=GREY, ls="--", lw=1)

@@ -26,11 +26,13 @@ def responses(days: Mapping[str, Any], *, unit: str = "ms") -> None:
 
 
 def trade_offs(board: Any, *, reference: str, higher_is_better: Collection[str]) -> None:
-    """Show how many times as good each network is as the reference: a row for each metric, right is better.
+    """Show how many times as good each network is as the reference: a row for each metric, right is
+    better.
 
     What was measured stands beside it, a column for each network.
 
-    board             DataFrame: a row for each network, a column for each metric with its unit; NaN: not measured
+    board             DataFrame: a row for each network, a column for each metric with its unit;
+                      NaN: not measured
     reference         the network that stands at 1
     higher_is_better  the metrics of which a large number is good; of all others a small one is
     """
@@ -39,7 +41,15 @@ def trade_offs(board: Any, *, reference: str, higher_is_better: Collection[str])
     ax.axvline(1, color=GREY, lw=1, zorder=0)
     for row, metric in enumerate(board.columns):
         if board[metric].isna().any():
-            ax.text(1, row, "not measured on this machine", ha="center", va="center", color=GREY, fontsize=9)
+            ax.text(
+                1,
+                row,
+                "not measured on this machine",
+                ha="center",
+                va="center",
+                color=GREY,
+                fontsize=9,
+            )
             continue
         times_as_good = board[metric] / board[metric][reference]
         if metric not in higher_is_better:
@@ -53,11 +63,15 @@ def trade_offs(board: Any, *, reference: str, higher_is_better: Collection[str])
     ax.set_yticks(range(len(board.columns)), list(board.columns))
     right = ax.twinx()
     right.spines[:].set_visible(False)
-    right.set_yticks(range(-1, len(board.columns)), _columns(board), family="monospace", fontsize=8.5)
+    right.set_yticks(
+        range(-1, len(board.columns)), _columns(board), family="monospace", fontsize=8.5
+    )
     right.tick_params(length=0)
     for side in (ax, right):
         side.set_ylim(len(board.columns) - 0.5, -1.4)
-    figure.legend(*_named_dots(ax, board.index), loc="outside upper center", ncols=len(board), frameon=False)
+    figure.legend(
+        *_named_dots(ax, board.index), loc="outside upper center", ncols=len(board), frameon=False
+    )
     display(figure)
 
 
@@ -69,7 +83,9 @@ def _draw_row(ax, row, times_as_good):
 
 
 def _columns(board):
-    """Return a line with the names of the networks, and one with the numbers of each metric, in columns."""
+    """Return a line with the names of the networks, and one with the numbers of each metric, in
+    columns.
+    """
     lines = [list(board.index)]
     for metric in board.columns:
         lines.append(["-" if value != value else shown(value) for value in board[metric]])

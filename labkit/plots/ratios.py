@@ -10,10 +10,12 @@ FRAME = 2  # a frame around ratios ends at this factor beyond the outermost medi
 
 
 def ratio(result):
-    """Draw the ratios of a `Comparison` with their 95 % intervals; the machine cannot tell the grey band apart from 1.
+    """Draw the ratios of a `Comparison` with their 95 % intervals; the machine cannot tell the grey
+    band apart from 1.
 
-    A hollow diamond is the ratio where calls of all arms alternate, where it differs from that of each alone.
-    An interval so long that it would dwarf the others is cut off by the frame, with an arrow.
+    A hollow diamond is the ratio where calls of all arms alternate, where it differs from that of
+    each alone. An interval so long that it would dwarf the others is cut off by the frame, with an
+    arrow.
     """
     rows = result.rows
     medians = [1.0, *(row.median for row in rows)]

@@ -1,4 +1,5 @@
-"""Pictures of times and of other repeated measurements: dots, bars, calls in their order, lies beside the truth.
+"""Pictures of times and of other repeated measurements: dots, bars, calls in their order, lies
+beside the truth.
 
 Each call shows its picture by itself and returns nothing.
 """
@@ -25,14 +26,16 @@ def dots(
     reference: float | None = None,
     interval: Callable | None = None,
 ) -> None:
-    """Show a row per name: a dot per series or seed, its interval as a bar, a large dot in the middle.
+    """Show a row per name: a dot per series or seed, its interval as a bar, a large dot in the
+    middle.
 
-    by_name    {name: (n,) values, or an `Interval`, of which the values are not known}; or panels beside each other,
-               {title: such a dictionary}
+    by_name    {name: (n,) values, or an `Interval`, of which the values are not known}; or panels
+               beside each other, {title: such a dictionary}
     unit       of the values
     label      what the values are; it stands before the unit
     reference  where a vertical line is drawn; an interval that does not contain it is orange
-    interval   function (values) -> (low, high), such as `median_interval`; None: the median alone is drawn
+    interval   function (values) -> (low, high), such as `median_interval`; None: the median alone
+               is drawn
     """
     panels = by_name if isinstance(next(iter(by_name.values())), Mapping) else {"": by_name}
     most = max(len(rows) for rows in panels.values())
@@ -54,7 +57,9 @@ def dots(
 
 
 def _dots_in_a_row(ax, row, values, unit, reference, interval):
-    """Draw the values, their interval and their middle in one row, and write the middle beside it."""
+    """Draw the values, their interval and their middle in one row, and write the middle beside
+    it.
+    """
     middle, ends = _summary(values, interval)
     misses = reference is not None and bool(ends) and not ends[0] <= reference <= ends[1]
     colour = COLOURS[1] if misses else COLOURS[0]
@@ -68,7 +73,9 @@ def _dots_in_a_row(ax, row, values, unit, reference, interval):
 
 
 def _frame(axes):
-    """Give all panels one x axis that shows every interval; single values far outside are counted, not drawn."""
+    """Give all panels one x axis that shows every interval; single values far outside are
+    counted, not drawn.
+    """
     drawn = [_drawn_values(ax) for ax in axes]
     intervals = np.concatenate([ends for _, ends in drawn])
     values = np.concatenate([dots for dots, _ in drawn])
@@ -98,13 +105,16 @@ def _drawn_values(ax):
     return np.array(dots), np.array(ends)
 
 
-def bars(by_name: Mapping[str, Any], *, unit: str, label: str = "", interval: Callable | None = None) -> None:
+def bars(
+    by_name: Mapping[str, Any], *, unit: str, label: str = "", interval: Callable | None = None
+) -> None:
     """Show a bar per name, with its number and its interval where there is one.
 
     by_name   {name: a number, an `Interval`, or (n,) values}
     unit      of the values
     label     what the values are
-    interval  function (values) -> (low, high), such as `median_interval`; None: no interval of values is drawn
+    interval  function (values) -> (low, high), such as `median_interval`; None: no interval of
+              values is drawn
     """
     summaries = [_summary(values, interval) for values in by_name.values()]
     heights = [middle for middle, _ in summaries]
@@ -115,7 +125,9 @@ def bars(by_name: Mapping[str, Any], *, unit: str, label: str = "", interval: Ca
         if ends:
             ax.plot(ends, [row, row], color="black", lw=1.5)
         right = max([middle, *ends])
-        ax.annotate(f"{shown(middle)} {unit}", (right, row), (5, 0), textcoords="offset points", va="center")
+        ax.annotate(
+            f"{shown(middle)} {unit}", (right, row), (5, 0), textcoords="offset points", va="center"
+        )
     _name_rows(ax, by_name)
     ax.set_xlabel(_axis(label, unit))
     if min(heights) > 0 and max(heights) > WIDE * min(heights):
@@ -147,7 +159,8 @@ def calls(panels: Mapping[str, Mapping[str, Any]], *, unit: str = "ms") -> None:
 
 
 def cures(stopwatch: Mapping[str, float], cured: Mapping[str, float | None], *, unit: str) -> None:
-    """Show a row per name: what the stopwatch said (orange), and what remains once the mistake is cured (blue).
+    """Show a row per name: what the stopwatch said (orange), and what remains once the mistake is
+    cured (blue).
 
     stopwatch  {name: multiple of the truth, above 0}
     cured      {name: the same; None where the question is refused}
@@ -182,7 +195,9 @@ def _write_beside(ax, point, text, *, to_the_right):
 
 
 def _summary(values, interval):
-    """Return (the middle, the two ends of the interval) of a number, an `Interval` or values; no ends if unknown."""
+    """Return (the middle, the two ends of the interval) of a number, an `Interval` or values; no
+    ends if unknown.
+    """
     if np.ndim(values) == 0 and not hasattr(values, "low"):
         return float(values), []
     estimate = values

@@ -1,7 +1,7 @@
 """Pictures of trainings: learning rates, loss curves, schedules, layers, a ladder of changes.
 
-Each call shows its picture and returns None. Trainings come as `Runs` of labkit.train.repeat: `accuracy` (seeds,),
-`losses` (seeds, epochs), `runs - other` and `runs.lead(other)`.
+Each call shows its picture and returns None. Trainings come as `Runs` of labkit.train.repeat:
+`accuracy` (seeds,), `losses` (seeds, epochs), `runs - other` and `runs.lead(other)`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,8 @@ BAND = (0.1, 0.9)  # quantiles over the seeds
 
 
 def rates(runs: Mapping, *, rules: Mapping | None = None) -> None:
-    """Draw test accuracy against the learning rate, one line per batch size: dots are seeds, the line is their mean.
+    """Draw test accuracy against the learning rate, one line per batch size: dots are seeds, the
+    line is their mean.
 
     runs   {(batch, learning rate): `Runs`}
     rules  {name of a rule: (from learning rate, to learning rate)}, drawn as arrows above the lines
@@ -49,10 +50,14 @@ def rates(runs: Mapping, *, rules: Mapping | None = None) -> None:
 def _draw_rules(ax, rules, *, lowest, distance):
     for row, (name, (start, end)) in enumerate(rules.items()):
         height = lowest + row * distance
-        ax.annotate("", (end, height), (start, height), arrowprops={"arrowstyle": "->", "color": GREY})
+        ax.annotate(
+            "", (end, height), (start, height), arrowprops={"arrowstyle": "->", "color": GREY}
+        )
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
         middle = (start * end) ** 0.5
-        ax.text(middle, height, name, ha="center", va="center", fontsize=9, color="#555555", bbox=box)
+        ax.text(
+            middle, height, name, ha="center", va="center", fontsize=9, color="#555555", bbox=box
+        )
         ax.plot([end, end], [0, height], ":", color=GREY, lw=1)
 
 
@@ -64,7 +69,8 @@ def _as_fraction(rate):
 
 
 def curves(panels: Mapping) -> None:
-    """Draw training curves side by side, on the same axes: the line is the mean, the band holds 8 of 10 seeds.
+    """Draw training curves side by side, on the same axes: the line is the mean, the band holds 8
+    of 10 seeds.
 
     panels  {title: {name: `Runs`}}
     """
@@ -100,7 +106,9 @@ def _mark_losses(ax):
     ax.minorticks_off()
 
 
-def schedules(by_name: Mapping[str, Callable], *, steps: int, learning_rate: float, runs: Mapping) -> None:
+def schedules(
+    by_name: Mapping[str, Callable], *, steps: int, learning_rate: float, runs: Mapping
+) -> None:
     """Draw the learning rate over the epochs (left) beside the training loss under it (right).
 
     by_name        {name: schedule(step, steps) -> factor}
@@ -117,7 +125,9 @@ def schedules(by_name: Mapping[str, Callable], *, steps: int, learning_rate: flo
         if isinstance(learning_rate, Mapping):
             rate = learning_rate[name]
         rates_by_step = [rate * schedule(step, steps) for step in range(steps)]
-        left.plot(np.arange(steps) * epochs / steps, rates_by_step, lw=width, color=colour, label=name)
+        left.plot(
+            np.arange(steps) * epochs / steps, rates_by_step, lw=width, color=colour, label=name
+        )
     left.set(xlabel="epoch", ylabel="learning rate", ylim=(0, None), xlim=(0, epochs))
     left.legend(frameon=False, fontsize=SMALL_TEXT)
     _draw_losses(right, runs)
@@ -129,7 +139,8 @@ def schedules(by_name: Mapping[str, Callable], *, steps: int, learning_rate: flo
 def layers(ratios: Any, schedule: Callable, *, learning_rate: float, names: Sequence[str]) -> None:
     """Draw |w| / |g| of each layer (left), and times the learning rate of each step (right).
 
-    ratios         (trainings, steps, layers) of |w| / |g|; the lines are geometric means over the trainings
+    ratios         (trainings, steps, layers) of |w| / |g|; the lines are geometric means over the
+                   trainings
     schedule       schedule(step, steps) -> factor; the learning rate is `learning_rate` times it
     names          of the layers
     """
@@ -143,18 +154,24 @@ def layers(ratios: Any, schedule: Callable, *, learning_rate: float, names: Sequ
     middle = np.exp(np.log(rates_by_step).mean(1))
     right.plot(middle, color="black", lw=2.5, label="geometric mean of the layers")
     left.set(xlabel="step", ylabel="|w| / |g|", ylim=(0, None))
-    right.set(xlabel="step", ylabel="learning rate of the layer", ylim=(0, 1.25 * rates_by_step.max()))
+    right.set(
+        xlabel="step", ylabel="learning rate of the layer", ylim=(0, 1.25 * rates_by_step.max())
+    )
     left.legend(frameon=False, fontsize=SMALL_TEXT)
     right.legend(frameon=False, fontsize=SMALL_TEXT, loc="upper right")
     _show(figure)
 
 
-def ladder(rungs: Mapping, against: Any, *, gap: Any = None, groups: Mapping | None = None, label: str = "") -> None:
-    """Draw a row per change, the best on top: its accuracy minus that of `against`, seed by seed, with 95 % intervals.
+def ladder(
+    rungs: Mapping, against: Any, *, gap: Any = None, groups: Mapping | None = None, label: str = ""
+) -> None:
+    """Draw a row per change, the best on top: its accuracy minus that of `against`, seed by seed,
+    with 95 % intervals.
 
     rungs    {name: `Runs`}; dots are seeds, the bar is the interval of their mean
     against  the `Runs` that all are compared with, the line at 0
-    gap      the `Runs` that a share is counted from: 0 % is `gap`, 100 % is `against`; None: no shares
+    gap      the `Runs` that a share is counted from: 0 % is `gap`, 100 % is `against`; None: no
+             shares
     groups   {text of the legend: names of rungs}, each in a colour of its own; the others are blue
     label    of the axis
     """
@@ -169,7 +186,13 @@ def ladder(rungs: Mapping, against: Any, *, gap: Any = None, groups: Mapping | N
         points = runs - against
         interval = runs.lead(against)
         ax.plot(points, [height] * len(points), "o", ms=3.5, alpha=0.3, color=colour)
-        ax.plot([interval.low, interval.high], [height, height], lw=4, color=colour, solid_capstyle="butt")
+        ax.plot(
+            [interval.low, interval.high],
+            [height, height],
+            lw=4,
+            color=colour,
+            solid_capstyle="butt",
+        )
         if gap is not None:
             won_back = 100 * np.mean(runs - gap) / np.mean(against - gap)
             side = ax.get_yaxis_transform()
@@ -182,7 +205,8 @@ def ladder(rungs: Mapping, against: Any, *, gap: Any = None, groups: Mapping | N
     ax.set_yticks(range(len(rows)), [name for name, _ in rows])
     ax.set(xlabel=label or "test accuracy, difference (points)", ylim=(-0.7, len(rows) - 0.2))
     if groups:
-        ax.legend(frameon=False, fontsize=SMALL_TEXT, loc="upper left")  # the best rows, on top, lie on the right
+        # the best rows, on top, lie on the right
+        ax.legend(frameon=False, fontsize=SMALL_TEXT, loc="upper left")
     _show(figure)
 
 

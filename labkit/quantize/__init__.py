@@ -1,13 +1,17 @@
 """Small number formats: by hand (`integer_grid`), and by library, written into the ONNX graph.
 
-    static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training images
-    dynamic("net.onnx", "net-int8.onnx")                # ranges found in each call: no data is needed
-    weight_only("net.onnx", "net-w4.onnx", bits=4)      # weights in few bits, by groups; computes in float
+    static("net.onnx", "net-int8.onnx", train)          # Q/DQ nodes, ranges observed on training
+                                                        images
+    dynamic("net.onnx", "net-int8.onnx")                # ranges found in each call: no data is
+                                                        needed
+    weight_only("net.onnx", "net-w4.onnx", bits=4)      # weights in few bits, by groups; computes
+                                                        in float
     from_fake_quantized(network, example, "net-qat.onnx")  # the grids that a network was trained on
     to_fp16("net-int8.onnx", "net-int8-fp16.onnx")      # what is not INT8 in half precision
 
     sensitivity(model, histograms, images)                    # which layers lose accuracy
-    automatic("net.onnx", "net-int8.onnx", histograms, held_out) # the fewest layers in float that hold a limit
+    automatic("net.onnx", "net-int8.onnx", histograms, held_out) # the fewest layers in float that
+    hold a limit
 
 Precision lives in the file: every engine that reads ONNX then
 computes in it, and it can be verified anywhere.

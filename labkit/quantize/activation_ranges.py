@@ -1,4 +1,6 @@
-"""Histograms of a network's activations on real data, and the range that an integer grid should cover."""
+"""Histograms of a network's activations on real data, and the range that an integer grid should
+cover.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +34,9 @@ class Histogram:
     shape: tuple = ()
 
     def add(self, values):
-        """Count the finite values of an array of any shape: a mask of -infinity, or NaN, has no place in a range."""
+        """Count the finite values of an array of any shape: a mask of -infinity, or NaN, has no
+        place in a range.
+        """
         self.shape = values.shape
         values = values[np.isfinite(values)]
         if not values.size:
@@ -40,7 +44,8 @@ class Histogram:
         self.low = min(self.low, float(values.min()))
         self.high = max(self.high, float(values.max()))
 
-        # The first batch sets the upper edge. A larger value doubles it: two old bins become one new bin.
+        # The first batch sets the upper edge. A larger value doubles it: two old bins become one
+        # new bin.
         largest = max(-self.low, self.high)
         if self.upper_edge == 0:
             self.upper_edge = largest
@@ -65,13 +70,16 @@ class Histogram:
 
 
 class ActivationHistograms(dict):
-    """{name: `Histogram`} of a network's float activations; `description` names the data that it was run on."""
+    """{name: `Histogram`} of a network's float activations; `description` names the data that it
+    was run on.
+    """
 
     description = "unknown"
 
 
 def observe(model: Any, data: Any) -> ActivationHistograms:
-    """Run an ONNX model in fp32 and return a `Histogram` of each float activation, as `ActivationHistograms`.
+    """Run an ONNX model in fp32 and return a `Histogram` of each float activation, as
+    `ActivationHistograms`.
 
     model   a path or a ModelProto
     data    an `ImageSet` or a `Calibration`; one batch and its activations are in memory at a time.
@@ -129,7 +137,9 @@ def _largest_threshold(histogram):
 
 
 def _percentile_threshold(histogram, percentile=PERCENTILE):
-    """Return the smallest bin edge with at least `percentile` percent of the absolute values below it."""
+    """Return the smallest bin edge with at least `percentile` percent of the absolute values
+    below it.
+    """
     shares = np.cumsum(histogram.counts) / histogram.counts.sum()
     last_bin = np.searchsorted(shares, percentile / 100)
     return float(histogram.edges[last_bin + 1])
@@ -141,12 +151,14 @@ def _entropy_threshold(histogram, *, levels=128, step=8):
     levels  number of integers that the absolute values are quantized to
     step    bins between two candidates
 
-    For each candidate, P is the histogram up to it, with everything beyond in its last bin. Q is the same, merged into
-    `levels` bins and spread out again over the bins that were not empty. The candidate with the least KL(P, Q) wins.
-    Source: Migacz 2017, "8-bit inference with TensorRT", GTC S7310
+    For each candidate, P is the histogram up to it, with everything beyond in its last bin. Q is
+    the same, merged into `levels` bins and spread out again over the bins that were not empty. The
+    candidate with the least KL(P, Q) wins. Source: Migacz 2017, "8-bit inference with TensorRT",
+    GTC S7310
     """
     counts = histogram.counts.astype(np.float64)
-    counts[0] = 0  # exact zeros (half of what a ReLU gives) fit on any grid and would outweigh everything else
+    # exact zeros (half of what a ReLU gives) fit on any grid and would outweigh everything else
+    counts[0] = 0
     if counts.sum() == 0:
         return histogram.upper_edge
     end = int(np.flatnonzero(counts)[-1]) + 1  # of the bins that are not empty
@@ -178,16 +190,25 @@ def _divergence(counts, end, levels):
     return float(rel_entr(observed / observed.sum(), quantized / quantized.sum()).sum())
 
 
-METHODS = {"minmax": _largest_threshold, "percentile": _percentile_threshold, "entropy": _entropy_threshold}
+METHODS = {
+    "minmax": _largest_threshold,
+    "percentile": _percentile_threshold,
+    "entropy": _entropy_threshold,
+}
 
 
-def ranges(histograms: dict[str, Histogram], method: str = "minmax") -> dict[str, tuple[float, float]]:
+def ranges(
+    histograms: dict[str, Histogram], method: str = "minmax"
+) -> dict[str, tuple[float, float]]:
     """Return {name: (low, high)}, the range that the grid of each tensor should cover.
 
-    method  minmax      all values: nothing saturates, and one outlier makes the grid coarse for all others
-            percentile  the smallest 99.99 percent of the absolute values
-            entropy     the clipping that changes the distribution least (Kullback-Leibler), as TensorRT does it
+    method  minmax      all values: nothing saturates, and one outlier makes the grid coarse for all
+            others percentile  the smallest 99.99 percent of the absolute values
+            entropy     the clipping that changes the distribution least (Kullback-Leibler), as
+                        TensorRT does it
     """
     require_known(method, METHODS, "calibration method")
     threshold_of = METHODS[method]
-    return {name: histogram.clipped(threshold_of(histogram)) for name, histogram in histograms.items()}
+    return {
+        name: histogram.clipped(threshold_of(histogram)) for name, histogram in histograms.items()
+    }

@@ -33,7 +33,9 @@ def arrays_for(model: onnx.ModelProto, path: str | Path, count: int, split: str)
     # With the types of the model, under its names.
     inputs = {}
     for (name, value), array in zip(values.items(), arrays.values(), strict=True):
-        inputs[name] = array.astype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+        inputs[name] = array.astype(
+            helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        )
 
     # Those of the split.
     example_count = len(next(iter(inputs.values())))

@@ -1,10 +1,12 @@
 """Partial quantization: INT8 that leaves as little in float as the answers allow.
 
-What     the network is smoothed (`smoothing`), or its outliers are multiplied in float (`outliers`), where that pays;
-         each layer is put into INT8 alone and its noise in the answers is measured; those with the most noise per
-         multiply-add stay in float, as many as it takes; then each of them is tried in INT8 once more
+What     the network is smoothed (`smoothing`), or its outliers are multiplied in float
+         (`outliers`), where that pays; each layer is put into INT8 alone and its noise in the
+         answers is measured; those with the most noise per multiply-add stay in float, as many as
+         it takes; then each of them is tried in INT8 once more
 When     all layers in INT8 change too many answers: few channels, depthwise convolutions, attention
-Cost     one quantization and one run of the network per layer, a minute or more; float layers give up their speed
+Cost     one quantization and one run of the network per layer, a minute or more; float layers give
+         up their speed
 Not when half of the multiply-adds would stay in float: FP16 is simpler then, and closer
 Source   Wu et al. 2020, arXiv:2004.09602, section 6
 """
@@ -32,7 +34,8 @@ from labkit.quantize.sensitivity import all_outputs, logits, multiply_adds_by_no
 from labkit.quantize.smoothing import smoothed
 
 SCAN_EXAMPLES = 64  # that the noise of a single layer is measured on
-RETRIED_LAYERS = 12  # layers in float that are tried in INT8 once more, those with the most multiply-adds
+# layers in float that are tried in INT8 once more, those with the most multiply-adds
+RETRIED_LAYERS = 12
 
 # Keys of the file's metadata.
 FLOAT_NODES_KEY = "kept_in_float"
@@ -60,15 +63,19 @@ TRANSFORMATIONS = (
 
 
 def automatic(src, dst, data, held_out, *, limit=None, **settings):
-    """Quantize an ONNX file to INT8, leaving in float what it takes to stay within the limit. Returns the path `dst`.
+    """Quantize an ONNX file to INT8, leaving in float what it takes to stay within the limit.
+    Returns the path `dst`.
 
     data      a `Calibration`, on which ranges and the noise of single layers are measured
-    held_out  a `Calibration` of other examples, which the network was not trained on: the limit is judged on it
-    limit     a `Limit`; None: its defaults. Answers are counted in the first output, decibels in all of them
+    held_out  a `Calibration` of other examples, which the network was not trained on: the limit is
+              judged on it
+    limit     a `Limit`; None: its defaults. Answers are counted in the first output, decibels in
+              all of them
     settings  keyword arguments of `in_int8`: recipe, method, weight_bits
     Raises    LabError: no layer can be in INT8 within the limit; the labels do not fit
 
-    The file's metadata names the nodes that stay in float, with a reason for each: see `float_nodes`.
+    The file's metadata names the nodes that stay in float, with a reason for each: see
+    `float_nodes`.
     """
     limit = limit or Limit()
     model = prepared(src)
@@ -90,10 +97,13 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
         reasons = {}
         if not within_limit(network):
             network = _transformed(network, data)
-            table = sensitivity(network.model, network.histograms, data.first(SCAN_EXAMPLES), **settings)
+            table = sensitivity(
+                network.model, network.histograms, data.first(SCAN_EXAMPLES), **settings
+            )
             reasons = _choose_float_layers(network.model, partial(within_limit, network), table)
 
-    # Add the nodes that no recipe quantizes, and refuse a file in which nothing is left to quantize.
+    # Add the nodes that no recipe quantizes, and refuse a file in which nothing is left to
+    # quantize.
     work = multiply_adds_by_node(network.model, network.histograms)
     reasons |= _reasons_of_unquantized(network.model, work)
     if set(work) <= set(reasons):
@@ -121,7 +131,8 @@ def _nothing_in_int8(src, model, work, limit):
         f"No layer of {Path(src).name} bears INT8 within the limit.",
         expected=str(limit),
         found=f"every {', '.join(sorted(op_types))} would stay in float",
-        fix="allow more with --loss and --min-sqnr, calibrate on more images with --count, or use --precision fp16",
+        fix="allow more with --loss and --min-sqnr, calibrate on more images with --count, or use "
+        "--precision fp16",
     )
 
 
@@ -147,7 +158,8 @@ class _Network:
 def float_nodes(path: str | Path) -> tuple:
     """Read what `automatic` wrote into a file.
 
-    Returns ({node in float: reason}, share of the multiply-adds in INT8, description of the data it was judged on).
+    Returns ({node in float: reason}, share of the multiply-adds in INT8, description of the data it
+    was judged on).
     """
     import onnx
 
@@ -181,9 +193,11 @@ def _transformed(network, data):
 
 
 def _choose_float_layers(model, within_limit, table):
-    """Choose the layers to leave in float: as few multiply-adds as possible. Returns {node: reason}.
+    """Choose the layers to leave in float: as few multiply-adds as possible. Returns {node:
+    reason}.
 
-    within_limit  function (names of nodes in float) -> True if the network then stays within the limit
+    within_limit  function (names of nodes in float) -> True if the network then stays within the
+                  limit
     table         result of `sensitivity`: the noise of each layer alone
     """
     # Rank the layers by noise per multiply-add, the worst first.
@@ -196,7 +210,8 @@ def _choose_float_layers(model, within_limit, table):
     if not within_limit(ranked):
         light_nodes = [node.name for node in model.graph.node if node.op_type in LIGHT]
 
-    # Binary search for the shortest beginning of the ranking that suffices. Each try quantizes and runs the network.
+    # Binary search for the shortest beginning of the ranking that suffices. Each try quantizes and
+    # runs the network.
     fewest = 0
     most = len(ranked)
     while fewest < most:
@@ -222,7 +237,9 @@ def _choose_float_layers(model, within_limit, table):
 
 
 def _reasons_by_layer(model, table):
-    """Return {layer: sentence on its share of the noise and of the multiply-adds} for all layers of `sensitivity`."""
+    """Return {layer: sentence on its share of the noise and of the multiply-adds} for all layers
+    of `sensitivity`.
+    """
     # Convolutions of several groups get a name of their own.
     grouped = set()
     for node in model.graph.node:
@@ -241,7 +258,8 @@ def _reasons_by_layer(model, table):
         noise_percent = shown(100 * noise_share, "%")
         work_percent = shown(100 * row.share_of_work, "%")
         reasons[row.layer] = (
-            f"{kind}: alone it makes {noise_percent} of the noise, with {work_percent} of the multiply-adds"
+            f"{kind}: alone it makes {noise_percent} of the noise, with {work_percent} of the "
+            "multiply-adds"
         )
     return reasons
 
@@ -259,9 +277,12 @@ def _reasons_of_unquantized(model, work):
             continue
         percent = shown(100 * work.get(node.name, math.nan) / total, "%")
         if node.op_type not in QUANTIZED:
-            reasons[node.name] = f"{node.op_type}: no recipe puts it into integers; {percent} of the multiply-adds"
+            reasons[node.name] = (
+                f"{node.op_type}: no recipe puts it into integers; {percent} of the multiply-adds"
+            )
         elif node.name in products:
             reasons[node.name] = (
-                f"product of outliers: they reach much further than the other channels; {percent} of the multiply-adds"
+                f"product of outliers: they reach much further than the other channels; {percent} "
+                "of the multiply-adds"
             )
     return reasons

@@ -1,8 +1,9 @@
 """Real data to observe a network on.
 
-Weights are known when a network is quantized; activations are not. Their ranges are observed on a few hundred examples
-of the data that the network will see. Random numbers have other ranges and give a network that looks right and answers
-wrongly, so there is no default here, and noise is refused.
+Weights are known when a network is quantized; activations are not. Their ranges are observed on a
+few hundred examples of the data that the network will see. Random numbers have other ranges and
+give a network that looks right and answers wrongly, so there is no default here, and noise is
+refused.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,15 @@ from labkit.errors import LabError
 
 MIN_EXAMPLES = 64
 HELD_OUT = 4
-MIN_CORRELATION = 0.1  # of neighbouring pixels: far below that of real images, above that of random numbers
+# of neighbouring pixels: far below that of real images, above that of random numbers
+MIN_CORRELATION = 0.1
 MAX_STD = 20.0  # images with a larger standard deviation have not been normalised
 
 
 @dataclass(frozen=True)
 class LazyBatches:
-    """Batches that are made again each time they are iterated, so that one of them is in memory at a time.
+    """Batches that are made again each time they are iterated, so that one of them is in memory at
+    a time.
 
     make  function () -> iterable of batches
     """
@@ -36,9 +39,11 @@ class LazyBatches:
 class Calibration:
     """Real inputs of a network, and where they come from.
 
-    batches  a tuple, or `LazyBatches` for more than fits into memory: they are iterated several times. A batch is an
-             array, float32 (n, C, H, W) or int64 (n, T); for a network of several inputs it is {input name: array}
-    source   description of the data, such as "fashion-mnist train"; it is written into the quantized file
+    batches  a tuple, or `LazyBatches` for more than fits into memory: they are iterated several
+             times. A batch is an array, float32 (n, C, H, W) or int64 (n, T); for a network of
+             several inputs it is {input name: array}
+    source   description of the data, such as "fashion-mnist train"; it is written into the
+             quantized file
     labels   (N,) correct classes, if they are known
     sizes    number of examples in each batch; computed
     Raises   LabError: too few examples, or examples that are not real data
@@ -54,15 +59,21 @@ class Calibration:
             raise _refusal("where the batches come from, in words", "no source")
         first_batches = self._count_examples()
         if self.count < MIN_EXAMPLES:
-            raise _refusal(f"at least {MIN_EXAMPLES} examples; 256 are usual", f"{self.count} examples")
+            raise _refusal(
+                f"at least {MIN_EXAMPLES} examples; 256 are usual", f"{self.count} examples"
+            )
         if self.labels is not None and len(self.labels) != self.count:
-            raise _refusal(f"a label for each of {self.count} examples", f"{len(self.labels)} labels")
+            raise _refusal(
+                f"a label for each of {self.count} examples", f"{len(self.labels)} labels"
+            )
         _require_real_data(first_batches)
 
     def _count_examples(self):
-        """Fill `sizes` and require finite numbers. Returns the first batches, {input name: array} each.
+        """Fill `sizes` and require finite numbers. Returns the first batches, {input name: array}
+        each.
 
-        The first 64 examples are kept for a closer look; of the others one batch is in memory at a time.
+        The first 64 examples are kept for a closer look; of the others one batch is in memory at a
+        time.
         """
         first_batches = []
         for batch in self.batches:
@@ -89,7 +100,8 @@ class Calibration:
 
     @classmethod
     def of(cls, data, *, count=256, batch=32, size=None, seed=0):
-        """Make a `Calibration` from an `ImageSet`, usually of training images, because the test must stay unseen.
+        """Make a `Calibration` from an `ImageSet`, usually of training images, because the test
+        must stay unseen.
 
         data   an `ImageSet`; a `Calibration` is returned unchanged
         count  number of images, each class in proportion; all of them if there are fewer
@@ -100,7 +112,9 @@ class Calibration:
         if isinstance(data, cls):
             return data
         if not hasattr(data, "subset"):
-            raise _refusal("real data: an ImageSet, or Calibration(batches, source)", type(data).__name__)
+            raise _refusal(
+                "real data: an ImageSet, or Calibration(batches, source)", type(data).__name__
+            )
         import torch
 
         subset = data.subset(min(count, len(data)), seed=seed)
@@ -111,10 +125,14 @@ class Calibration:
             for images, _ in subset.batches(batch, size=size):
                 yield images.cpu().numpy()
 
-        return cls(LazyBatches(make_batches), f"{data.name} {data.split}", subset.labels.cpu().numpy())
+        return cls(
+            LazyBatches(make_batches), f"{data.name} {data.split}", subset.labels.cpu().numpy()
+        )
 
     def first(self, count):
-        """Return a `Calibration` of the first batches, as many as hold at least `count` examples."""
+        """Return a `Calibration` of the first batches, as many as hold at least `count`
+        examples.
+        """
         return self._slice(0, self._batches_with(count))
 
     def after(self, count):
@@ -136,12 +154,14 @@ class Calibration:
 
 
 def split_numbers(count: int, split: str) -> np.ndarray | None:
-    """Return the numbers of the examples of a split, where no others are for the test; None: too few to hold some out.
+    """Return the numbers of the examples of a split, where no others are for the test; None: too
+    few to hold some out.
 
     Every fourth example is held out for the test, of fewer than 256 every second or third.
 
     count  number of all examples
-    split  "test" for those that are held out, "train" for the others: all of them where there are too few
+    split  "test" for those that are held out, "train" for the others: all of them where there are
+           too few
     """
     numbers = np.arange(count)
     step = min(HELD_OUT, count // MIN_EXAMPLES)
@@ -170,7 +190,9 @@ def _require_real_data(batches):
             if images.std() > MAX_STD:
                 expected = "normalised images, as ImageSet.batches makes them"
                 raise _refusal(expected, f"a standard deviation of {images.std():.0f}")
-            correlation = max(neighbour_correlation(images, axis=2), neighbour_correlation(images, axis=3))
+            correlation = max(
+                neighbour_correlation(images, axis=2), neighbour_correlation(images, axis=3)
+            )
             if correlation < MIN_CORRELATION:
                 noise = "numbers as random as noise: neighbouring pixels do not resemble each other"
                 raise _refusal("real images", noise)
@@ -187,7 +209,9 @@ def _refusal(expected, received):
 
 
 def neighbour_correlation(images, axis):
-    """Return the correlation of each pixel with the next one along `axis`: near 1 for photographs, near 0 for noise."""
+    """Return the correlation of each pixel with the next one along `axis`: near 1 for
+    photographs, near 0 for noise.
+    """
     length = images.shape[axis]
     pixels = images - images.mean(axis=(2, 3), keepdims=True)
     first = pixels.take(range(length - 1), axis)

@@ -1,12 +1,16 @@
 """Half precision written into an ONNX file: float16 for what bears it, float32 for what does not.
 
-What     weights and activations in 16 bits; sums of exponentials and of squares, and what comes near the largest
-         float16, stay in float32
-When     a GPU serves the network, or INT8 changes too many answers; a file from elsewhere, or one already in INT8
-Cost     half the bytes instead of a quarter; a CPU without instructions for it is no faster, and INT8+FP16 is slower
-         there than float32 (0.5 to 0.9 of its speed in ONNX Runtime): such files are for GPUs
-Not when the network itself is at hand: the cleanest file is then `to_onnx(model.half(), ...)`. Verify an INT8+FP16 file
-         in ONNX Runtime with its optimisations off: fusing such graphs, it has been seen to compute something else
+What     weights and activations in 16 bits; sums of exponentials and of squares, and what comes
+         near the largest float16, stay in float32
+When     a GPU serves the network, or INT8 changes too many answers; a file from elsewhere, or one
+         already in INT8
+Cost     half the bytes instead of a quarter; a CPU without instructions for it is no faster, and
+         INT8+FP16 is slower there than float32 (0.5 to 0.9 of its speed in ONNX Runtime): such
+         files are for GPUs
+Not when the network itself is at hand: the cleanest file is then `to_onnx(model.half(), ...)`.
+Verify an INT8+FP16 file
+         in ONNX Runtime with its optimisations off: fusing such graphs, it has been seen to compute
+         something else
 Source   Micikevicius et al. 2017, arXiv:1710.03740; the converter is onnxconverter_common.float16
 """
 
@@ -29,7 +33,8 @@ LARGEST = float(np.finfo(np.float16).max)  # 65,504
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 # Sums of exponentials, of squares: float32 keeps them exact and costs little.
 SENSITIVE = ("Softmax", "LayerNormalization")
-# ONNX Runtime adds no float16 in the first two on a CPU; its optimized LSTM in float16 ends the process.
+# ONNX Runtime adds no float16 in the first two on a CPU; its optimized LSTM in float16 ends the
+# process.
 WITHOUT_KERNEL = ("ScatterElements", "ScatterND", "LSTM")
 FLOAT32 = onnx.TensorProto.FLOAT
 
@@ -37,14 +42,16 @@ FLOAT32 = onnx.TensorProto.FLOAT
 def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     """Write a copy of an ONNX file that computes in float16, with inputs and outputs still float32.
 
-    data    an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest float16 stay float32.
-            Without it only the weights are looked at
+    data    an `ImageSet` or a `Calibration`: nodes whose real activations come near the largest
+            float16 stay float32. Without it only the weights are looked at
     Returns the path `dst`
     Raises  LabError: a copy that cannot be opened, or that answers something else on made-up inputs
     """
     converter = "The package that writes half precision into ONNX graphs is missing."
     float16 = packages.imported(
-        "onnxconverter_common.float16", problem=converter, fix=packages.install("onnxconverter-common")
+        "onnxconverter_common.float16",
+        problem=converter,
+        fix=packages.install("onnxconverter-common"),
     )
 
     model = require_fp32(src, also=("int8",))
@@ -58,11 +65,16 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     blocked_types = {*float16.DEFAULT_OP_BLOCK_LIST, *SENSITIVE, *WITHOUT_KERNEL}
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"node_{number}"  # the converter knows them by their names
-    blocked = [node for node in model.graph.node if node.op_type in blocked_types or _stays_in_float(node, large)]
+    blocked = [
+        node
+        for node in model.graph.node
+        if node.op_type in blocked_types or _stays_in_float(node, large)
+    ]
     _separate_weights(model, blocked)
 
     with explained(src, "converted to float16"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one for each weight that is smaller than the smallest float16
+        # one for each weight that is smaller than the smallest float16
+        warnings.simplefilter("ignore")
         converted = float16.convert_float_to_float16(
             model,
             keep_io_types=True,
@@ -78,7 +90,9 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
 
 
 def _stays_in_float(node, large):
-    """True for a node that touches a value of `large`, and for a cast, whose type is an attribute and stays."""
+    """True for a node that touches a value of `large`, and for a cast, whose type is an
+    attribute and stays.
+    """
     return node.op_type == "Cast" or not large.isdisjoint([*node.input, *node.output])
 
 
@@ -99,7 +113,10 @@ def _large_weights(model):
     large = set()
     for tensor in model.graph.initializer:
         values = to_array(tensor)
-        if values.dtype == np.float32 and np.abs(values[np.isfinite(values)]).max(initial=0) > LARGEST:
+        if (
+            values.dtype == np.float32
+            and np.abs(values[np.isfinite(values)]).max(initial=0) > LARGEST
+        ):
             large.add(tensor.name)
     return large
 
@@ -107,11 +124,13 @@ def _large_weights(model):
 def _separate_weights(model, blocked):
     """Give nodes that stay in float32 weights that no other node reads. Changes `model`.
 
-    The converter knows one type for each weight. What the file says of the types of weights is deleted: where it says
-    something, the converter rounds the weight and casts it back.
+    The converter knows one type for each weight. What the file says of the types of weights is
+    deleted: where it says something, the converter rounds the weight and casts it back.
     """
     # The names that other nodes read, also those inside branches and loops.
-    weights = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == FLOAT32}
+    weights = {
+        tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type == FLOAT32
+    }
     blocked_names = {node.name for node in blocked}
     shared = set()
     for node in inside(model.graph, onnx.NodeProto):

@@ -1,10 +1,13 @@
 """FP8 (E4M3) written into an ONNX file: eight bits that keep an exponent.
 
-What     a sign, four bits of exponent, three of mantissa: from 2**-9 to 448, with a step that grows with the number, so
-         that rounding moves it by a sixteenth at most; one scale per tensor is enough
-When     small values must keep their precision next to large ones, and the GPU is of SM89 (Ada, Hopper) or later
+What     a sign, four bits of exponent, three of mantissa: from 2**-9 to 448, with a step that grows
+         with the number, so that rounding moves it by a sixteenth at most; one scale per tensor is
+         enough
+When     small values must keep their precision next to large ones, and the GPU is of SM89 (Ada,
+         Hopper) or later
 Cost     calibration data, for the largest value of each activation
-Not when all values are of one size: INT8 is finer then; on a CPU or an older GPU, which cannot compute in it
+Not when all values are of one size: INT8 is finer then; on a CPU or an older GPU, which cannot
+compute in it
 Source   Micikevicius et al. 2022, arXiv:2209.05433; ONNX operator set 19
 """
 
@@ -22,10 +25,11 @@ FIRST_OPSET = 19
 
 
 def to_fp8(src, dst, data):
-    """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights. Returns the path `dst`.
+    """Write a copy of an ONNX file whose heavy operators read FP8 activations and weights. Returns
+    the path `dst`.
 
-    data    an `ImageSet`, a `Calibration`, or what `observe` returned: the scale of an activation is its largest value
-            over 448. Weights have one scale per tensor
+    data    an `ImageSet`, a `Calibration`, or what `observe` returned: the scale of an activation
+            is its largest value over 448. Weights have one scale per tensor
     Raises  LabError: no data; an operator set before 19
     """
     import onnx_ir
@@ -34,7 +38,9 @@ def to_fp8(src, dst, data):
     model = prepared(src)
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
-        raise LabError("This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset)
+        raise LabError(
+            "This file is too old for FP8.", expected=f"operator set {FIRST_OPSET}", found=opset
+        )
     histograms = observe(model, data)
     fp8_model = onnx_ir.from_proto(model)
     through_fp8 = {}  # {value: the same after a way through FP8}
@@ -45,11 +51,14 @@ def to_fp8(src, dst, data):
                     through_fp8[value] = _through_fp8(node, value, histograms)
                 node.replace_input_with(index, through_fp8[value])
     RemoveUnusedNodesPass()(fp8_model)  # the float weights that nothing reads any more
-    return write_model(onnx_ir.to_proto(fp8_model), dst, quantized="fp8 (E4M3), one scale per tensor")
+    return write_model(
+        onnx_ir.to_proto(fp8_model), dst, quantized="fp8 (E4M3), one scale per tensor"
+    )
 
 
 def _through_fp8(reader, value, histograms):
-    """Put the nodes before a reader that take a value to FP8 and back; stored weights become FP8 at once.
+    """Put the nodes before a reader that take a value to FP8 and back; stored weights become FP8 at
+    once.
 
     Returns the value after them.
     """
@@ -65,7 +74,10 @@ def _through_fp8(reader, value, histograms):
         largest_value = histograms[name].upper_edge
     # One scale for the whole tensor; that of zeros alone is 1.
     scale = np.float32(largest_value / LARGEST or 1)
-    grid = [new_value(reader.graph, f"{name}_scale", scale), new_value(reader.graph, f"{name}_zero", 0, float8)]
+    grid = [
+        new_value(reader.graph, f"{name}_scale", scale),
+        new_value(reader.graph, f"{name}_zero", 0, float8),
+    ]
     if weights is None:
         quantized = inserted(reader, "QuantizeLinear", [value, *grid], f"{name}_fp8")
     else:

@@ -2,10 +2,10 @@
 
     real = scale * (integer - zero_point)
 
-`scale` is the step of the grid, `zero_point` the integer that stands for 0.0. A symmetric grid has zero_point = 0 and
-signed integers (-128 to 127 at 8 bits). An asymmetric one has unsigned integers (0 to 255) and spends all of them on
-low..high, which pays after a ReLU, where nothing is negative. 0.0 always lies on the grid: a padded border stays
-exactly zero.
+`scale` is the step of the grid, `zero_point` the integer that stands for 0.0. A symmetric grid has
+zero_point = 0 and signed integers (-128 to 127 at 8 bits). An asymmetric one has unsigned integers
+(0 to 255) and spends all of them on low..high, which pays after a ReLU, where nothing is negative.
+0.0 always lies on the grid: a padded border stays exactly zero.
 
 Everything here is NumPy and computes what ONNX's QuantizeLinear and DequantizeLinear compute.
 Source  Jacob et al. 2017, arXiv:1712.05877; Krishnamoorthi 2018, arXiv:1806.08342
@@ -21,7 +21,12 @@ from labkit.errors import LabError
 def integer_range(bits=8, *, symmetric=True):
     """Return (lowest, highest) integer of the grid: (-128, 127) or (0, 255) at 8 bits."""
     if not 2 <= bits <= 16:
-        raise LabError(f"A grid of {bits} bits cannot be made.", expected="2 to 16", found=bits, fix="8 is usual")
+        raise LabError(
+            f"A grid of {bits} bits cannot be made.",
+            expected="2 to 16",
+            found=bits,
+            fix="8 is usual",
+        )
     if symmetric:
         return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     return 0, 2**bits - 1
@@ -33,7 +38,8 @@ def scale_zero_point(low: Any, high: Any, *, bits: int = 8, symmetric: bool = Tr
     low, high  numbers, or arrays (C,) for one grid per channel; the range is widened to contain 0.0
     Returns float32 scales above 0 and int32 zero points, shaped like `low`.
 
-    A range of -1 to 3 at 8 bits has the scale 3 / 127 if symmetric, else 4 / 255 and the zero point 64.
+    A range of -1 to 3 at 8 bits has the scale 3 / 127 if symmetric, else 4 / 255 and the zero point
+    64.
     """
     low = np.minimum(np.float32(low), 0)
     high = np.maximum(np.float32(high), 0)
@@ -60,9 +66,16 @@ def value_range(x: Any, axis: int | None = None) -> tuple:
 
 
 def quantize(
-    x: Any, scale: Any, zero_point: Any = 0, *, bits: int = 8, symmetric: bool = True, axis: int | None = None
+    x: Any,
+    scale: Any,
+    zero_point: Any = 0,
+    *,
+    bits: int = 8,
+    symmetric: bool = True,
+    axis: int | None = None,
 ) -> np.ndarray:
-    """Turn real numbers into integers: round to the nearest grid point (ties to even), saturate at the ends.
+    """Turn real numbers into integers: round to the nearest grid point (ties to even), saturate at
+    the ends.
 
     x                  floats of any shape
     scale, zero_point  numbers, or (C,) for the channels along `axis` of x
@@ -86,7 +99,9 @@ def dequantize(integers, scale, zero_point=0, *, axis=None):
 
 
 def per_channel(values, x, axis):
-    """Reshape values (C,) so that they broadcast along `axis` of x: (C,) to (1, C, 1, 1) for images and axis 1."""
+    """Reshape values (C,) so that they broadcast along `axis` of x: (C,) to (1, C, 1, 1) for
+    images and axis 1.
+    """
     values = np.asarray(values)
     if axis is None or values.ndim == 0:
         return values
@@ -96,7 +111,8 @@ def per_channel(values, x, axis):
 
 
 def sqnr_db(exact: Any, approximate: Any) -> float:
-    """Return the signal-to-quantization-noise ratio in decibels: 10 log10(power of the values / power of the error).
+    """Return the signal-to-quantization-noise ratio in decibels: 10 log10(power of the values /
+    power of the error).
 
     One more bit halves the step and adds 6.02 dB. Infinite if nothing is lost.
     """

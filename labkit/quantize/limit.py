@@ -15,14 +15,15 @@ _UNLABELLED = "count other answers: leave out --labels"
 class Limit:
     """The most that INT8 may lose on held-out examples.
 
-    points    most that may be lost, in points of a hundred: items whose largest output moves to another place. It
-              counts only where an axis holds classes. One standard error of the share that was counted is added to it:
-              of many choices that are tried, the best looks better than it is
+    points    most that may be lost, in points of a hundred: items whose largest output moves to
+              another place. It counts only where an axis holds classes. One standard error of the
+              share that was counted is added to it: of many choices that are tried, the best looks
+              better than it is
     min_sqnr  least SQNR of what varies, in dB: of each output and each of its channels
-    labels    count the right answers lost instead, where the examples have labels. INT8 turns wrong answers into right
-              ones, too, so this allows more
-    unseen    the split ("train", "test") that the network was surely not trained on: the limit is judged on images of
-              it. None: not known
+    labels    count the right answers lost instead, where the examples have labels. INT8 turns wrong
+              answers into right ones, too, so this allows more
+    unseen    the split ("train", "test") that the network was surely not trained on: the limit is
+              judged on images of it. None: not known
     axis      of the first output, that holds classes; None: 1 for (N, classes), and none otherwise
     """
 
@@ -76,7 +77,9 @@ class Limit:
         right = np.mean(exact.argmax(axis) == data.labels)
         most_frequent = np.bincount(data.labels.ravel()).max() / data.labels.size
         if right <= most_frequent:
-            shares = f"{right:.0%} right; always the same answer would be right in {most_frequent:.0%}"
+            shares = (
+                f"{right:.0%} right; always the same answer would be right in {most_frequent:.0%}"
+            )
             raise _refusal("The network does not answer with these labels.", shares)
         return data.labels
 

@@ -1,22 +1,28 @@
-"""Quantization after training: an fp32 ONNX file becomes one with Q/DQ nodes, on ranges observed on real data.
+"""Quantization after training: an fp32 ONNX file becomes one with Q/DQ nodes, on ranges observed on
+real data.
 
 What     weights and activations are rounded to integers of 8 bits, with ranges fixed beforehand
-When     convolutions and matrix products take the time, and the CPU or GPU multiplies integers faster than floats
-Cost     some hundred real examples and one run on them; some answers change: count them before you use the file
-Not when channels of an activation reach unequally far, as in transformers and after depthwise convolutions: see
+When     convolutions and matrix products take the time, and the CPU or GPU multiplies integers
+         faster than floats
+Cost     some hundred real examples and one run on them; some answers change: count them before you
+         use the file
+Not when channels of an activation reach unequally far, as in transformers and after depthwise
+convolutions: see
          smoothing and partial quantization; GRU, LSTM and ConvTranspose always stay in float
-Source   Jacob et al. 2017, arXiv:1712.05877; ONNX Runtime's quantizer. Which settings each engine accepts was tried,
-         not read
+Source   Jacob et al. 2017, arXiv:1712.05877; ONNX Runtime's quantizer. Which settings each engine
+         accepts was tried, not read
 
 One network needs a file for each engine, because they want different integers:
 
-tensorrt     activations and weights int8 and symmetric, weights per channel, only the heavy operators, their outputs
-             and biases left in float
-onnxruntime  on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what stands between the
-             heavy operators too
-openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO fuses the rest itself
+tensorrt     activations and weights int8 and symmetric, weights per channel, only the heavy
+             operators, their outputs and biases left in float
+onnxruntime  on a CPU: activations uint8 with a zero point, weights of 7 bits per channel, and what
+             stands between the heavy operators too
+openvino     on a CPU: the same numbers, but only what enters the heavy operators, for OpenVINO
+             fuses the rest itself
 
-7 bits, because a CPU without VNNI instructions adds pairs of products in int16, which weights of 8 bits overflow.
+7 bits, because a CPU without VNNI instructions adds pairs of products in int16, which weights of 8
+bits overflow.
 """
 
 import copy
@@ -37,9 +43,18 @@ from labkit.export.write import write_model
 from labkit.quantize.activation_ranges import observe, ranges
 from labkit.quantize.outliers import FLOAT
 
-LIGHT = ("Relu", "Clip", "Add", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose")
-# ONNX Runtime's integer softmax overflows if its grid is much finer than 1/255, as over many similar tokens: an
-# attention lost 18 dB. The grid of 0 to 1 costs 1 dB there and cannot overflow.
+LIGHT = (
+    "Relu",
+    "Clip",
+    "Add",
+    "MaxPool",
+    "AveragePool",
+    "GlobalAveragePool",
+    "Reshape",
+    "Transpose",
+)
+# ONNX Runtime's integer softmax overflows if its grid is much finer than 1/255, as over many
+# similar tokens: an attention lost 18 dB. The grid of 0 to 1 costs 1 dB there and cannot overflow.
 SOFTMAX_RANGE = (0.0, 1.0)
 RECIPES = ("tensorrt", "onnxruntime", "openvino")
 FIRST_OPSET = 13
@@ -48,12 +63,13 @@ FIRST_OPSET = 13
 def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path:
     """Quantize an ONNX file to INT8 and write it to `dst`. Returns the path `dst`.
 
-    data      an `ImageSet` of training images, or a `Calibration`; or the result of `observe`, to quantize a network
-              several times without running it again
+    data      an `ImageSet` of training images, or a `Calibration`; or the result of `observe`, to
+              quantize a network several times without running it again
     settings  keyword arguments of `in_int8`
     Raises    LabError: no data, too little, or random data; an unknown recipe, method or node
 
-    Ask `labkit.engines.fidelity.quantized` before using the file: it compares the answers with those of fp32.
+    Ask `labkit.engines.fidelity.quantized` before using the file: it compares the answers with
+    those of fp32.
     """
     model = prepared(src)
     histograms = observe(model, data)
@@ -62,14 +78,17 @@ def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path
     return write_model(quantized, dst)
 
 
-def in_int8(model, histograms, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits="recipe"):
+def in_int8(
+    model, histograms, *, recipe="tensorrt", method="minmax", in_float=(), weight_bits="recipe"
+):
     """Return an INT8 copy of a `prepared` ModelProto.
 
     histograms   result of `observe`
     recipe       the engine that will run it, one of `RECIPES`
     method       "minmax", "percentile" or "entropy": how the observed ranges are clipped
     in_float     names of nodes to leave in float
-    weight_bits  7, 8, "auto" (8 if this CPU adds their products without overflow, else 7), or "recipe" (its own)
+    weight_bits  7, 8, "auto" (8 if this CPU adds their products without overflow, else 7), or
+                 "recipe" (its own)
     """
     layers_of(model, QUANTIZED, in_float)  # raises a LabError if there are none
     settings = _recipe_settings(recipe, model)
@@ -172,13 +191,15 @@ def _recipe_settings(recipe, model):
         settings["op_types_to_quantize"] += light
     else:
         options["QuantizeBias"] = False  # TensorRT refuses int32 biases
-        options["OpTypesToExcludeOutputQuantization"] = list(QUANTIZED)  # it would cost accuracy for nothing
+        # it would cost accuracy for nothing
+        options["OpTypesToExcludeOutputQuantization"] = list(QUANTIZED)
     settings["extra_options"] = options
     return settings
 
 
 def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model as the quantizer wants it: shapes inferred, batch norm folded into the convolution before it.
+    """Return the model as the quantizer wants it: shapes inferred, batch norm folded into the
+    convolution before it.
 
     Raises  LabError: the file is quantized already
     """
@@ -198,8 +219,13 @@ def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _with_new_operators(model):
-    """Return a ModelProto of at least operator set 13, where a Q/DQ node may have a scale for each channel."""
-    opset = next((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), FIRST_OPSET)
+    """Return a ModelProto of at least operator set 13, where a Q/DQ node may have a scale for
+    each channel.
+    """
+    opset = next(
+        (opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")),
+        FIRST_OPSET,
+    )
     if opset >= FIRST_OPSET:
         return model
     try:
@@ -238,9 +264,13 @@ def _insert_qdq(model, tensor_ranges, settings, excluded):
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, QDQQuantizer, TensorsData
 
-    float32_ranges = {name: (np.float32(low), np.float32(high)) for name, (low, high) in tensor_ranges.items()}
+    float32_ranges = {
+        name: (np.float32(low), np.float32(high)) for name, (low, high) in tensor_ranges.items()
+    }
     calibration = TensorsData(CalibrationMethod.MinMax, float32_ranges)
-    quantizer = QDQQuantizer(model, tensors_range=calibration, nodes_to_exclude=excluded, **settings)
+    quantizer = QDQQuantizer(
+        model, tensors_range=calibration, nodes_to_exclude=excluded, **settings
+    )
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     return quantizer.model.model

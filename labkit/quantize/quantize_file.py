@@ -1,4 +1,6 @@
-"""Quantization as the command line asks for it: a file, the name of a data set, the name of a precision."""
+"""Quantization as the command line asks for it: a file, the name of a data set, the name of a
+precision.
+"""
 
 import math
 import tempfile
@@ -37,12 +39,12 @@ def quantize_file(
     """Write an ONNX file in a smaller precision. Returns the path `dst`.
 
     precision  one of `PRECISIONS`
-    data       name of a data set, "folder:<path>" or a file .npz, whose training examples are observed; int8 and fp8
-               need them
+    data       name of a data set, "folder:<path>" or a file .npz, whose training examples are
+               observed; int8 and fp8 need them
     count      number of these images
     pictures   {"size": ..., "mean": ..., "std": ...}, keyword arguments of `images_for`
-    settings   keyword arguments of `static`: recipe, method, weight_bits, in_float. If `in_float` is a `Limit`,
-               `automatic` chooses the layers that stay in float
+    settings   keyword arguments of `static`: recipe, method, weight_bits, in_float. If `in_float`
+               is a `Limit`, `automatic` chooses the layers that stay in float
     Raises     LabError: a file that is not sound, an unknown name, no data
     """
     require_known(precision, PRECISIONS, "precision")
@@ -51,7 +53,8 @@ def quantize_file(
         return weight_only(src, dst, inputs="int8")
     if data is None and precision != "fp16":
         raise LabError(
-            f"{precision.upper()} needs real data: the ranges of the activations are observed on it.",
+            f"{precision.upper()} needs real data: the ranges of the activations "
+            "are observed on it.",
             expected="--data",
             found="no data",
             fix="add --data fashion-mnist, or --data FOLDER with your pictures",
@@ -83,11 +86,13 @@ def quantize_file(
 
 
 def _calibration_and_held_out(images, count, limit):
-    """Return two `Calibration`s without a common image: what is observed, and what the limit is judged on.
+    """Return two `Calibration`s without a common image: what is observed, and what the limit is
+    judged on.
 
     images  function (number of images, split="train") -> `Calibration`
     """
-    # Judge on further training images, or on test images other than those of the comparison at the end.
+    # Judge on further training images, or on test images other than those of the comparison at the
+    # end.
     if limit.unseen == "test":
         split = "test"
         reserved = COMPARISON_IMAGES
@@ -102,7 +107,8 @@ def _calibration_and_held_out(images, count, limit):
     if pool.count < needed:
         raise LabError(
             f"There are too few {split} images to find by themselves which layers stay in float.",
-            expected=f"{needed}: {reserved} {purpose}, and {MIN_EXAMPLES} others that judge the choice",
+            expected=f"{needed}: {reserved} {purpose}, and {MIN_EXAMPLES} others "
+            "that judge the choice",
             found=f"{pool.count} in {pool.source}",
             fix="give more images, or a smaller --count, or name the layers with --keep NODE",
         )
@@ -113,24 +119,29 @@ def _calibration_and_held_out(images, count, limit):
 
 
 def comparison_images(src: str | Path, data: str, **pictures: Any) -> Calibration:
-    """Return a `Calibration` of at most 256 test images, on which a quantized file is compared with the original.
+    """Return a `Calibration` of at most 256 test images, on which a quantized file is compared with
+    the original.
 
     pictures  size, mean and std, as for `images_for`
     """
-    test_images = images_for(checked(src), data, COMPARISON_IMAGES + JUDGE_IMAGES, "test", **pictures)
+    test_images = images_for(
+        checked(src), data, COMPARISON_IMAGES + JUDGE_IMAGES, "test", **pictures
+    )
     return test_images.first(COMPARISON_IMAGES)
 
 
 def images_for(model, name, count, split="train", *, size=None, mean=None, std=None):
-    """Return a `Calibration` of images of a data set, in the size and the channels that the model takes; or of arrays.
+    """Return a `Calibration` of images of a data set, in the size and the channels that the model
+    takes; or of arrays.
 
     model      a ModelProto
-    name       name of a data set, or a folder of pictures: without test images in it, some pictures count as such. Or
-               a file .npz for `arrays_for`, of a model that takes no pictures
+    name       name of a data set, or a folder of pictures: without test images in it, some pictures
+               count as such. Or a file .npz for `arrays_for`, of a model that takes no pictures
     count      number of images
     size       pixels a side, used where the model leaves them open
-    mean, std  that pixels from 0 to 1 are normalised with: numbers per channel, or text such as "0.5,0.5,0.5".
-               None: those in the file's metadata, else those of the data set; for a folder those of ImageNet
+    mean, std  that pixels from 0 to 1 are normalised with: numbers per channel, or text such as
+               "0.5,0.5,0.5". None: those in the file's metadata, else those of the data set; for a
+               folder those of ImageNet
     Raises     LabError: the model does not take images; the images or the numbers do not fit it
     """
     from labkit.data import names
@@ -150,7 +161,8 @@ def images_for(model, name, count, split="train", *, size=None, mean=None, std=N
             "This model does not take images.",
             expected="an input (N, C, H, W)",
             found=f"{len(input_dimensions)} dimensions",
-            fix="--data FILE.npz, with an array for each input; or --precision int8-blocks, which needs no data",
+            fix="--data FILE.npz, with an array for each input; or --precision int8-blocks, which "
+            "needs no data",
         )
     channels = input_dimensions[1]  # 0 where the model leaves them open
     size = input_dimensions[2] or size
@@ -159,7 +171,8 @@ def images_for(model, name, count, split="train", *, size=None, mean=None, std=N
         name = f"folder:{name}"
     images = _load_split(name, split, size)
 
-    # Mean and std per colour belong to the picture before it becomes grey, otherwise to what the model takes.
+    # Mean and std per colour belong to the picture before it becomes grey, otherwise to what the
+    # model takes.
     metadata = notes(model)
     if channels == 1:
         images = _with_channels(_with_normalisation(images, metadata, mean, std), 1)
@@ -175,7 +188,8 @@ def images_for(model, name, count, split="train", *, size=None, mean=None, std=N
 
 
 def _with_channels(images, channels):
-    """Return an `ImageSet` with this many channels: grey repeated as colour, or the brightness of colours.
+    """Return an `ImageSet` with this many channels: grey repeated as colour, or the brightness of
+    colours.
 
     channels  number of channels that the model takes; 0: any
     """
@@ -201,7 +215,8 @@ def _with_channels(images, channels):
 
 
 def _with_normalisation(images, metadata, mean, std):
-    """Return an `ImageSet` with the mean and std of the user, else of the file, else unchanged; its split says which.
+    """Return an `ImageSet` with the mean and std of the user, else of the file, else unchanged; its
+    split says which.
 
     metadata   {key: text} of the model's file, perhaps with "mean" and "std"
     mean, std  what the user gave, or None

@@ -19,18 +19,25 @@ BATCH = 500  # examples that are run at once
 
 
 def sensitivity(model, histograms, images, **settings):
-    """Measure how INT8 for one heavy layer alone disturbs the answers. Returns a DataFrame, a row per layer in order.
+    """Measure how INT8 for one heavy layer alone disturbs the answers. Returns a DataFrame, a row
+    per layer in order.
 
     model   what `prepared` made of an ONNX file
     histograms  what `observe` returned for it
-    images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of the final test
+    images  (N, C, H, W) floats to compare the answers on, or what else `logits` takes; not those of
+            the final test
     settings  of `in_int8`: recipe, method, weight_bits
-    Columns layer, kind, share_of_work (of the network's multiply-adds) and sqnr_db (of the logits against fp32)
+    Columns layer, kind, share_of_work (of the network's multiply-adds) and sqnr_db (of the logits
+    against fp32)
     """
     import pandas as pd
 
     left_in_float = outlier_products(model)
-    layers = [node for node in model.graph.node if node.op_type in QUANTIZED and node.name not in left_in_float]
+    layers = [
+        node
+        for node in model.graph.node
+        if node.op_type in QUANTIZED and node.name not in left_in_float
+    ]
     work = multiply_adds_by_node(model, histograms)
     exact = logits(model, images)
     rows = []
@@ -43,7 +50,8 @@ def sensitivity(model, histograms, images, **settings):
 
 
 def multiply_adds_by_node(model, histograms):
-    """Count the multiply-adds of each heavy node for the last batch that was observed: {name of the node: count}.
+    """Count the multiply-adds of each heavy node for the last batch that was observed: {name of the
+    node: count}.
 
     Those that no recipe puts into integers, such as a GRU, are among them; an Einsum is not.
 
@@ -52,16 +60,20 @@ def multiply_adds_by_node(model, histograms):
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     shapes |= {name: histogram.shape for name, histogram in histograms.items()}
-    heavy = [node for node in model.graph.node if node.op_type in HEAVY and node.op_type != "Einsum"]
+    heavy = [
+        node for node in model.graph.node if node.op_type in HEAVY and node.op_type != "Einsum"
+    ]
     return {node.name: _multiply_adds_of(node, shapes) for node in heavy}
 
 
 def _multiply_adds_of(node, shapes):
     """Return the multiply-adds of a node; shapes: {tensor: its shape}."""
     first, second = (shapes[name] for name in node.input[:2])
-    if node.op_type in RECURRENT:  # in each step of each row, all weights: those of the input and those of the state
+    # in each step of each row, all weights: those of the input and those of the state
+    if node.op_type in RECURRENT:
         return math.prod(first[:2]) * (math.prod(second) + math.prod(shapes[node.input[2]]))
-    if node.op_type == "ConvTranspose":  # each number that enters is spread by the weights of its channel
+    # each number that enters is spread by the weights of its channel
+    if node.op_type == "ConvTranspose":
         return math.prod(first) * math.prod(second[1:])
     # else the numbers that come out, times the terms of the sum that makes one of them
     terms = math.prod(second[1:]) if node.op_type == "Conv" else first[-1]
@@ -74,7 +86,8 @@ def logits(path: Any, items: Any) -> np.ndarray:
 
 
 def all_outputs(path, items):
-    """Return {name: (N, ...) float32}: the outputs of an ONNX file whose Q/DQ nodes round, and nothing else.
+    """Return {name: (N, ...) float32}: the outputs of an ONNX file whose Q/DQ nodes round, and
+    nothing else.
 
     It runs without the integer kernels of this CPU, which may saturate.
 

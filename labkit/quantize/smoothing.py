@@ -1,11 +1,15 @@
 """SmoothQuant: weights take over a part of the range of the activations.
 
-What     each input channel j of a layer is divided by a factor s_j and its weights are multiplied by it: the same
-         product, from channels that are more alike on their common grid; s_j = max|x_j|^alpha / max|w_j|^(1 - alpha)
-When     some channels reach much further than others: outliers of a transformer, what enters a depthwise convolution
-Cost     none where the layer before takes the division into its weights; elsewhere a multiplication per number
+What     each input channel j of a layer is divided by a factor s_j and its weights are multiplied
+         by it: the same product, from channels that are more alike on their common grid; s_j =
+         max|x_j|^alpha / max|w_j|^(1 - alpha)
+When     some channels reach much further than others: outliers of a transformer, what enters a
+         depthwise convolution
+Cost     none where the layer before takes the division into its weights; elsewhere a multiplication
+         per number
 Not when the channels are alike: then the weights get harder to round, and nothing is gained
-Source   Xiao et al. 2022, arXiv:2211.10438; between convolutions: Nagel et al. 2019, arXiv:1906.04721, section 4.1
+Source   Xiao et al. 2022, arXiv:2211.10438; between convolutions: Nagel et al. 2019,
+         arXiv:1906.04721, section 4.1
 """
 
 from typing import Any
@@ -17,7 +21,8 @@ from labkit.export.operators import QUANTIZED
 from labkit.quantize.activation_ranges import activations
 from labkit.quantize.integer_grid import per_channel
 
-# f(x / s) = f(x) / s for a positive factor per channel: a division moves through them to the layer before
+# f(x / s) = f(x) / s for a positive factor per channel: a division moves through them to the layer
+# before
 _PASS = ("Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 
 
@@ -25,17 +30,21 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
     """Return a copy of a `prepared` ModelProto that computes the same and is easier to quantize.
 
     data    a `Calibration`: the largest value of each channel is observed on it
-    alpha   0 leaves the activations to the weights, 1 makes all their channels alike; 0.5 is usual, 0.7 to 0.85 where
-            outliers are large. A depthwise convolution has a grid for each channel of its weights: there it is always 1
+    alpha   0 leaves the activations to the weights, 1 makes all their channels alike; 0.5 is usual,
+            0.7 to 0.85 where outliers are large. A depthwise convolution has a grid for each
+            channel of its weights: there it is always 1
 
-    Where no layer before can take in the division, it becomes a node. Observe the ranges of the copy anew.
+    Where no layer before can take in the division, it becomes a node. Observe the ranges of the
+    copy anew.
     """
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     smooth = onnx_ir.from_proto(model)
     layers_of = entering(smooth.graph)
-    axes = {value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in layers_of.items()}
+    axes = {
+        value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in layers_of.items()
+    }
     activation_maxima = channel_maxima(model, data, axes)
     for value, layers in layers_of.items():
         axis = axes[value.name]
@@ -67,10 +76,16 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
 
 
 def entering(graph):
-    """Return the layers with stored weights, by the value that they multiply: {value: layers}, in the graph's order."""
+    """Return the layers with stored weights, by the value that they multiply: {value: layers},
+    in the graph's order.
+    """
     layers = {}
     for node in graph:
-        if node.op_type in QUANTIZED and node.inputs[1].is_initializer() and not node.inputs[0].is_initializer():
+        if (
+            node.op_type in QUANTIZED
+            and node.inputs[1].is_initializer()
+            and not node.inputs[0].is_initializer()
+        ):
             layers.setdefault(node.inputs[0], []).append(node)
     return layers
 
@@ -105,7 +120,9 @@ def inserted(reader, op_type, inputs, name, **attributes):
 
 
 def _by_input(layer):
-    """Return the weights of a layer as (groups, outputs of a group, inputs of a group, all else)."""
+    """Return the weights of a layer as (groups, outputs of a group, inputs of a group, all
+    else).
+    """
     weights = stored(layer)
     if layer.op_type == "Conv":
         groups = layer.attributes.get_int("group", 1)
@@ -137,7 +154,8 @@ def channel_maxima(model, data, axes):
 def _factor(activation_maxima, weight_maxima, alpha):
     """Return what each channel is divided by, (C,).
 
-    A channel that counts for nothing, with activations or weights of 0, must not stand out above the others.
+    A channel that counts for nothing, with activations or weights of 0, must not stand out above
+    the others.
     """
     in_use = (activation_maxima > 0) & (weight_maxima > 0)
     if not in_use.any():
@@ -164,10 +182,16 @@ def _takers(value, axis, readers):
         if input_value is not None and input_value.is_initializer():
             indices.append(index)
 
-    # Through a node that passes the division on, past a shift that is divided, too, or into the weights.
+    # Through a node that passes the division on, past a shift that is divided, too, or into the
+    # weights.
     if node.op_type in _PASS:
         return _takers(node.inputs[0], axis, 1)
-    if node.op_type == "Add" and axis == -1 and len(indices) == 1 and stored(node, indices[0]).ndim == 1:
+    if (
+        node.op_type == "Add"
+        and axis == -1
+        and len(indices) == 1
+        and stored(node, indices[0]).ndim == 1
+    ):
         before = _takers(node.inputs[1 - indices[0]], axis, 1)
         return None if before is None else [*before, (node, indices[0])]
     scales_output = node.op_type in ("Conv", "Gemm", "MatMul", "LayerNormalization")

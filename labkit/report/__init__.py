@@ -1,6 +1,8 @@
-"""One self-contained HTML page of what was found here: answers, what failed, what surprised; each lesson; every table.
+"""One self-contained HTML page of what was found here: answers, what failed, what surprised; each
+lesson; every table.
 
-Nothing in it is fetched from elsewhere: the styles and pictures are inside, the executed notebooks lie beside it.
+Nothing in it is fetched from elsewhere: the styles and pictures are inside, the executed notebooks
+lie beside it.
 """
 
 import math
@@ -41,7 +43,10 @@ BY_LESSON = {
 
 
 def write_report(path: Path | None = None) -> Path:
-    """Write artifacts/report.html (or `path`) from the ledger and the recorded results. Returns its path."""
+    """Write artifacts/report.html (or `path`) from the ledger and the recorded results.
+
+    Returns its path.
+    """
     path = path or artifacts() / "report.html"
     lessons = _lessons(path.parent)
     page = cards.template("report.html").render(
@@ -66,7 +71,9 @@ def write_report(path: Path | None = None) -> Path:
 
 
 def _lessons(folder):
-    """Return {lesson: {"attempts": rows, and each name of `BY_LESSON`: [(words that set the run apart, rows)]}}."""
+    """Return {lesson: {"attempts": rows, and each name of `BY_LESSON`: [(words that set the run
+    apart, rows)]}}.
+    """
     lessons = defaultdict(lambda: defaultdict(list))
 
     # Of the attempts with the same reporter, notebook and seed the last one counts.
@@ -102,12 +109,16 @@ def _surprises(lessons):
     for name, lesson in lessons.items():
         for label, rows in lesson["predictions"]:
             if label == "by hand":
-                wrong += [(name, row) for row in rows if (row.source, row.verdict) == ("reader", "off")]
+                wrong += [
+                    (name, row) for row in rows if (row.source, row.verdict) == ("reader", "off")
+                ]
     return sorted(wrong, key=lambda guess: -_miss(guess[1]))
 
 
 def _own_network():
-    """Return [(lesson, `OwnResult`)]: of each lesson the newest row that the reader's own network left here."""
+    """Return [(lesson, `OwnResult`)]: of each lesson the newest row that the reader's own
+    network left here.
+    """
     own_rows = []
     for name, reporter, rows in newest(OwnResult, reporter_of):
         if not reporter:
@@ -116,7 +127,9 @@ def _own_network():
 
 
 def _miss(row):
-    """Return how far off a guess is: the logarithm of a factor, 0 for an option, infinity for another sign."""
+    """Return how far off a guess is: the logarithm of a factor, 0 for an option, infinity for
+    another sign.
+    """
     try:
         factor = float(row.answer) / float(row.result)
     except ValueError:
@@ -127,7 +140,8 @@ def _miss(row):
 
 
 def _tallies():
-    """Return {(notebook, claim id): outcome over several seeds, in words}, of the largest profile that has some.
+    """Return {(notebook, claim id): outcome over several seeds, in words}, of the largest profile
+    that has some.
 
     Such as "holds in 5 of 5: seeds 0 to 4 on 2 machines, lab".
     """
@@ -140,10 +154,11 @@ def _tallies():
 
 
 def _with_pages(attempts, folder):
-    """Return attempts as dicts, with links from `folder` to their notebooks and to readable pages beside these.
+    """Return attempts as dicts, with links from `folder` to their notebooks and to readable pages
+    beside these.
 
-    The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A reported notebook is
-    linked as a file, and has no page: it may hold anything.
+    The copy of the report inside the book (see docs/book/build.py) has the book's pages only. A
+    reported notebook is linked as a file, and has no page: it may hold anything.
     """
     # Find the page or the file of each attempt.
     book_pages = {}
@@ -155,7 +170,9 @@ def _with_pages(attempts, folder):
             book_pages[attempt] = page
         elif file.is_file():
             files[attempt] = file
-    page_of_file = pages.readable_pages([file for attempt, file in files.items() if not attempt.reported_by])
+    page_of_file = pages.readable_pages(
+        [file for attempt, file in files.items() if not attempt.reported_by]
+    )
 
     # Add the links to its fields.
     rows = []
@@ -173,7 +190,9 @@ def _link(path, folder):
 
 
 def _book(folder):
-    """Return a link from `folder` to the first page of the course as a book, or None where there is none."""
+    """Return a link from `folder` to the first page of the course as a book, or None where there
+    is none.
+    """
     for book in (folder, artifacts() / "book"):
         if (book / "index.html").is_file():
             return os.path.relpath(book / "index.html", folder)

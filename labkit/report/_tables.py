@@ -1,4 +1,6 @@
-"""Of each lesson the newest run; the tables of measured rows, by hardware, and the pictures of deployments."""
+"""Of each lesson the newest run; the tables of measured rows, by hardware, and the pictures of
+deployments.
+"""
 
 import base64
 import io
@@ -10,14 +12,19 @@ from labkit import device, ledger
 from labkit.format import shown
 from labkit.ledger.rows import Machine, Run
 
-# The tables of measured rows and their columns; a column without any value is left out. Long ones are folded.
+# The tables of measured rows and their columns; a column without any value is left out. Long ones
+# are folded.
 MEASURED = {
-    "Deployments": ("deployments", "model dataset engine precision device threads batch accuracy latency_p50_ms "
+    "Deployments": ("deployments", "model dataset engine precision device threads batch accuracy "
+                                   "latency_p50_ms "
                     "latency_p95_ms throughput_per_s size_bytes memory_bytes cost_per_million_usd"),
-    "Trainings": ("trainings", "study variant model dataset device threads batch images data_s forward_s backward_s "
+    "Trainings": ("trainings", "study variant model dataset device threads batch images data_s "
+                               "forward_s backward_s "
                   "optimizer_s total_s accuracy memory_bytes"),
-    "Ratios": ("ratios", "name arm baseline device threads batch turns median low high beside floor pairs verdict"),
-    "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms throughput_per_s "
+    "Ratios": ("ratios", "name arm baseline device threads batch turns median low high beside "
+                         "floor pairs verdict"),
+    "Latencies": ("latencies", "name device threads batch p50_ms low_ms high_ms p95_ms p99_ms "
+                               "throughput_per_s "
                   "bytes_per_s"),
     "Memory": ("memories", "name device batch peak_bytes tensor_bytes saved_bytes"),
 }  # fmt: skip
@@ -30,11 +37,12 @@ HERE = "this machine"
 
 
 def newest(row_class, label_of):
-    """Return [(notebook, label, rows)] in the order of the lessons: of each, the newest run with such rows.
+    """Return [(notebook, label, rows)] in the order of the lessons: of each, the newest run with
+    such rows.
 
     row_class  of the rows, such as `LessonAnswer`
-    label_of   function `Run` -> label. Of the runs of a notebook the newest with each label is shown: with
-               `starter_of`, no answer of a reader is hidden by a later run without one
+    label_of   function `Run` -> label. Of the runs of a notebook the newest with each label is
+               shown: with `starter_of`, no answer of a reader is hidden by a later run without one
     """
     rows_of_run = defaultdict(list)
     for row in ledger.find(row_class):
@@ -43,7 +51,9 @@ def newest(row_class, label_of):
     for run in sorted(ledger.find(Run), key=lambda run: run.started_utc):
         if rows_of_run[run.run_key]:
             newest_rows[run.notebook, label_of(run)] = rows_of_run[run.run_key]
-    return [(notebook, label, newest_rows[notebook, label]) for notebook, label in sorted(newest_rows)]
+    return [
+        (notebook, label, newest_rows[notebook, label]) for notebook, label in sorted(newest_rows)
+    ]
 
 
 def reporter_of(run):
@@ -57,7 +67,9 @@ def starter_of(run):
 
 
 def sections():
-    """Return all tables as the template needs them, each by hardware; of other machines only those with a number."""
+    """Return all tables as the template needs them, each by hardware; of other machines only
+    those with a number.
+    """
     tables = []
     for title, (table, column_names) in MEASURED.items():
         columns = column_names.split()
@@ -67,7 +79,12 @@ def sections():
                 grids.append(_grid(hardware, rows, ["lesson", *columns]))
         for hardware, rows in ledger.recorded_rows(table).items():
             grids.append(_grid(hardware, rows, ["experiment", "network", *columns]))
-        tables.append({"title": title, "grids": [grid for grid in grids if grid["place"] == HERE or _has_number(grid)]})
+        tables.append(
+            {
+                "title": title,
+                "grids": [grid for grid in grids if grid["place"] == HERE or _has_number(grid)],
+            }
+        )
     return tables
 
 
@@ -76,9 +93,13 @@ def _has_number(grid):
 
 
 def _rows_by_hardware(table):
-    """Return {hardware: its rows of a table}: this machine first, then those of a cluster and those reported."""
+    """Return {hardware: its rows of a table}: this machine first, then those of a cluster and
+    those reported.
+    """
     this_title = device.describe().title
-    other_machines = {row.machine_key: row.title for row in ledger.find(Machine) if row.title != this_title}
+    other_machines = {
+        row.machine_key: row.title for row in ledger.find(Machine) if row.title != this_title
+    }
 
     def hardware_of(run):
         return other_machines.get(run.machine_key, HERE) + reporter_of(run)
@@ -90,10 +111,12 @@ def _rows_by_hardware(table):
 
 
 def panels():
-    """Return [(lesson, settings, picture as a data URI, picture in words, {number: deployment})] of this machine.
+    """Return [(lesson, settings, picture as a data URI, picture in words, {number: deployment})] of
+    this machine.
 
-    One picture holds the rows of one run on the same threads with the same batch: only they are answers to the same
-    images, taken at the same time. Of a run the largest such group is shown, of equal ones that of the smallest batch.
+    One picture holds the rows of one run on the same threads with the same batch: only they are
+    answers to the same images, taken at the same time. Of a run the largest such group is shown, of
+    equal ones that of the smallest batch.
     """
     groups = defaultdict(list)
     for row in _rows_by_hardware("deployments")[HERE]:

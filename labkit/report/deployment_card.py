@@ -1,4 +1,6 @@
-"""The deployment card: one page that says what is delivered and how well it is known; and a folder that runs alone."""
+"""The deployment card: one page that says what is delivered and how well it is known; and a
+folder that runs alone.
+"""
 
 import json
 import shutil
@@ -20,18 +22,33 @@ from labkit.format import shown
 from labkit.ledger.rows import Decision
 from labkit.report.leaderboard import kind_of
 
-DELIVERED = {"model.onnx", "predict.py", "requirements.txt", "images.npy", "labels.json", "card.html", "card.md"}
+DELIVERED = {
+    "model.onnx",
+    "predict.py",
+    "requirements.txt",
+    "images.npy",
+    "labels.json",
+    "card.html",
+    "card.md",
+}
 PACKAGES = ("numpy", "onnxruntime")  # all that predict.py needs
 LIMITS = (
-    f"tried on pictures like those of {DATASET}, moved by up to {SHIFT} pixel, with noise of deviation {NOISE} of 255; "
-    "nothing is known of photographs, other sizes, or pictures turned round; it always answers one of its ten classes"
+    f"tried on pictures like those of {DATASET}, moved by up to {SHIFT} pixel, with noise of "
+    f"deviation {NOISE} of 255; "
+    "nothing is known of photographs, other sizes, or pictures turned round; it always answers "
+    "one of its ten classes"
 )
 
 
 def precisions(path):
-    """Return [(node, operator, number format of its weights)] of the layers with weights of an ONNX file, in order."""
+    """Return [(node, operator, number format of its weights)] of the layers with weights of an
+    ONNX file, in order.
+    """
     graph = onnx.load(path).graph
-    stored = {tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type).lower() for tensor in graph.initializer}
+    stored = {
+        tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type).lower()
+        for tensor in graph.initializer
+    }
     layers = []
     for node in graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in stored:
@@ -49,7 +66,9 @@ def _facts_of(row, layers):
     for decision in ledger.find(Decision, run_key=row.run_key):
         facts.append(("Decision", f"{decision.text} It rests on {decision.because}."))
     facts.append(("Task", "one of ten kinds of clothes for a grey picture of 28 x 28 pixels"))
-    facts.append(("Data", f"{DATASET}: trained on training images, judged on changed copies of test images"))
+    facts.append(
+        ("Data", f"{DATASET}: trained on training images, judged on changed copies of test images")
+    )
     # How well it does.
     facts.append(("Accuracy", _accuracy_of(row)))
     facts.append(("Latency", _latency_of(row)))
@@ -58,7 +77,12 @@ def _facts_of(row, layers):
     facts.append(("Size", f"{row.size_bytes / 1e3:,.1f} kB, sha256 {row.sha256}"))
     facts.append(("Engine", f"{row.engine}, {row.precision}"))
     counts = Counter(stored_in for _, _, stored_in in layers)
-    facts.append(("Precision per layer", ", ".join(f"{count} in {stored_in}" for stored_in, count in counts.items())))
+    facts.append(
+        (
+            "Precision per layer",
+            ", ".join(f"{count} in {stored_in}" for stored_in, count in counts.items()),
+        )
+    )
     # What it costs, what it is worth, and where it ends.
     cost = f"{row.cost_per_million_usd:.3g} USD per million single calls"
     facts.append(("Cost", f"{cost}, at {USD_PER_HOUR:g} USD per hour"))
@@ -83,8 +107,13 @@ def _accuracy_of(row):
 
 def _latency_of(row):
     """Return the latency, and its ratio to the reference's, in words."""
-    spread = f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), {shown(row.latency_p95_ms / 1e3, 's')} (p95)"
-    share = f"{row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of that of {REFERENCE}"
+    spread = (
+        f"{shown(row.latency_p50_ms / 1e3, 's')} (p50), "
+        f"{shown(row.latency_p95_ms / 1e3, 's')} (p95)"
+    )
+    share = (
+        f"{row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of that of {REFERENCE}"
+    )
     return f"{spread}, one picture per call, one thread; p95 without the floor of a call is {share}"
 
 
@@ -93,9 +122,10 @@ def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
 
     row     a `rows.Scored` with figures
     path    its ONNX file
-    folder  a new one, an empty one, or one with an earlier card and no other files: that one is replaced
-    The folder holds model.onnx, predict.py, requirements.txt, images.npy and labels.json (ten test images), card.html
-    and card.md. It needs neither labkit nor torch.
+    folder  a new one, an empty one, or one with an earlier card and no other files: that one is
+            replaced
+    The folder holds model.onnx, predict.py, requirements.txt, images.npy and labels.json (ten test
+    images), card.html and card.md. It needs neither labkit nor torch.
     Raises  LabError for a folder with other files
     """
     folder = Path(folder)
@@ -107,8 +137,12 @@ def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:
         layers = precisions(path)
         facts = _facts_of(row, layers)
         for page in ("card.html", "card.md"):
-            template = jinja2.Template((templates / page).read_text(encoding="utf-8"), autoescape=True)
-            write_text(new_folder / page, template.render(name=row.name, facts=facts, layers=layers))
+            template = jinja2.Template(
+                (templates / page).read_text(encoding="utf-8"), autoescape=True
+            )
+            write_text(
+                new_folder / page, template.render(name=row.name, facts=facts, layers=layers)
+            )
 
         # A program that runs it, the packages that it needs, and ten images.
         shutil.copyfile(templates / "predict.txt", new_folder / "predict.py")

@@ -1,6 +1,8 @@
-"""The leaderboards of lessons 11 and 20: the scores of the ledger, compared within one kind of machine.
+"""The leaderboards of lessons 11 and 20: the scores of the ledger, compared within one kind of
+machine.
 
-A score counts where it was judged. One that came with `labkit ledger merge` stands below, as reported.
+A score counts where it was judged. One that came with `labkit ledger merge` stands below, as
+reported.
 """
 
 import html
@@ -26,7 +28,9 @@ def kind_of(machine):
 
 
 class Standing(NamedTuple):
-    """The newest row of a name that has a score, and how often it was tried, refused tries included."""
+    """The newest row of a name that has a score, and how often it was tried, refused tries
+    included.
+    """
 
     row: Scored | RaceScore
     tries: int
@@ -35,10 +39,12 @@ class Standing(NamedTuple):
 def board(table: type = Scored, *, everything: bool = False) -> dict[str, list[Standing]]:
     """Return {kind of machine: a `Standing` per name, the best first}.
 
-    table       `Scored`: files of lesson 20; `RaceScore`: recipes of lesson 11, a board for each target
+    table       `Scored`: files of lesson 20; `RaceScore`: recipes of lesson 11, a board for each
+                target
     everything  boards of all kinds of machines, not only of this machine's
 
-    The newest try counts, not the best: of many tries the best one is luck. The medal is that of today's limits.
+    The newest try counts, not the best: of many tries the best one is luck. The medal is that of
+    today's limits.
     """
     machines = {row.machine_key: row for row in ledger.find(Machine)}
     this_kind = kind_of(device.describe())
@@ -58,7 +64,9 @@ def board(table: type = Scored, *, everything: bool = False) -> dict[str, list[S
 
 
 def _standings(rows):
-    """Return a `Standing` for each name in rows that come oldest first; none for a name that has no score."""
+    """Return a `Standing` for each name in rows that come oldest first; none for a name that has
+    no score.
+    """
     tries_of = {}
     for row in rows:
         tries_of.setdefault((row.name, row.reported_by), []).append(row)
@@ -71,7 +79,9 @@ def _standings(rows):
 
 
 def _with_todays_medal(row):
-    """Return the row with the medal that its figures earn by today's limits; too noisy to judge stays without one."""
+    """Return the row with the medal that its figures earn by today's limits; too noisy to judge
+    stays without one.
+    """
     if isinstance(row, RaceScore):
         return replace(row, medal=recipe_medal(row.points))
     if row.noisy and row.medal is None:
@@ -80,17 +90,24 @@ def _with_todays_medal(row):
 
 
 def _rank(standing):
-    """Return what a board is sorted by: judged here before reported, then the medal, then the score."""
+    """Return what a board is sorted by: judged here before reported, then the medal, then the
+    score.
+    """
     row = standing.row
     return row.reported_by is None, MEDAL_NAMES.index(row.medal), row.points
 
 
 def best() -> Any:
-    """Return the best of the newest rows that were scored here, whose file is still there; LabError for none."""
+    """Return the best of the newest rows that were scored here, whose file is still there;
+    LabError for none.
+    """
     for row, _ in _standings(ledger.find(Scored, reported_by=None)):
         if row.medal and stored_file(row.sha256).is_file():
             return row
-    raise LabError("No submission of this machine has a medal yet.", fix="labkit submit FILE --engine onnxruntime")
+    raise LabError(
+        "No submission of this machine has a medal yet.",
+        fix="labkit submit FILE --engine onnxruntime",
+    )
 
 
 def as_html(boards: dict) -> str:
@@ -139,6 +156,8 @@ def _table(standings):
             columns["kB"] = f"{row.size_bytes / 1e3:,.0f}"
             columns["engine"] = f"{row.engine} {row.precision}"
         columns["commit"] = (row.commit or "-")[:8]
-        columns["from"] = f"as reported by {one_line(row.reported_by)}" if row.reported_by else "judged here"
+        columns["from"] = (
+            f"as reported by {one_line(row.reported_by)}" if row.reported_by else "judged here"
+        )
         rows.append(columns)
     return pd.DataFrame(rows)

@@ -1,7 +1,8 @@
 """Runs notebooks as one batch that can be killed and continued.
 
-Each start of a notebook is an `Attempt` row with a run key of its own, `<batch>/<notebook>/<number>`; the notebook
-finds it in `LABKIT_RUN_KEY`. A batch is known by its settings and by the digest of the notebooks and of labkit.
+Each start of a notebook is an `Attempt` row with a run key of its own,
+`<batch>/<notebook>/<number>`; the notebook finds it in `LABKIT_RUN_KEY`. A batch is known by its
+settings and by the digest of the notebooks and of labkit.
 """
 
 import json
@@ -34,7 +35,10 @@ class Result:
 
 
 def run(notebooks, settings, *, show):
-    """Do the work of `labkit.runner.run_batch`; `settings` is a `BatchSettings`. Returns a `Result`."""
+    """Do the work of `labkit.runner.run_batch`; `settings` is a `BatchSettings`.
+
+    Returns a `Result`.
+    """
     require_known(settings.profile, LIMITS, "profile")
     all_tasks = tasks.listed(sources.find(notebooks), settings)
     with stoppable() as go_on, _only_batch():
@@ -64,13 +68,18 @@ def _run(todo, batch, settings, *, progress, go_on):
 
         run_jobs = cluster.run
     jobs = [(task, tasks.attempt(task, batch.batch_key, settings)) for task in todo]
-    with progress.moving, closing(run_jobs(jobs, settings, progress=progress, go_on=go_on)) as ended:
+    with (
+        progress.moving,
+        closing(run_jobs(jobs, settings, progress=progress, go_on=go_on)) as ended,
+    ):
         yield from ended
 
 
 @contextmanager
 def _only_batch():
-    """Hold the lock of the artifacts, or raise LabError; files that a kill left unfinished are removed."""
+    """Hold the lock of the artifacts, or raise LabError; files that a kill left unfinished are
+    removed.
+    """
     try:
         with FileLock(artifacts() / ".batch.lock", timeout=0):
             for unfinished in (artifacts() / "executed").glob("*/.*.tmp"):
@@ -87,7 +96,8 @@ def _only_batch():
 def _is_finished(attempt):
     """True if an earlier attempt passed and its output is still there: it need not run again.
 
-    The output is published only after the run was found to count, and it carries the key of its run.
+    The output is published only after the run was found to count, and it carries the key of its
+    run.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         page = json.loads((artifacts() / attempt.output).read_bytes())
@@ -96,7 +106,8 @@ def _is_finished(attempt):
 
 
 def _settle_stale_attempts():
-    """Settle attempts that were running when their batch was stopped or killed; this batch has the lock, none runs.
+    """Settle attempts that were running when their batch was stopped or killed; this batch has the
+    lock, none runs.
 
     An attempt whose output was published has passed.
     """
@@ -114,11 +125,14 @@ def _settle_stale_attempts():
                 )
             )
         else:
-            ledger.add(replace(stale, status="interrupted", reason="the batch was stopped", output=None))
+            ledger.add(
+                replace(stale, status="interrupted", reason="the batch was stopped", output=None)
+            )
 
 
 def _begin(all_tasks, settings):
-    """Return the batch to run, new or continued, and {label: Attempt} of the tasks that need not run again.
+    """Return the batch to run, new or continued, and {label: Attempt} of the tasks that need not
+    run again.
 
     A batch that began on a cluster may be continued on this machine, and the reverse.
     """

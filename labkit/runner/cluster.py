@@ -1,8 +1,8 @@
 """Runs the tasks of a batch on the workers of a dask cluster: `labkit run --cluster ADDRESS`.
 
-One dask task is one notebook with one seed. Its parcel comes back and is merged here: only this process writes into
-the ledger. Dask starts a task again when its worker died. What was sent and never came back is run again by the same
-command. `labkit.runner.remote` is the worker's side.
+One dask task is one notebook with one seed. Its parcel comes back and is merged here: only this
+process writes into the ledger. Dask starts a task again when its worker died. What was sent and
+never came back is run again by the same command. `labkit.runner.remote` is the worker's side.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from labkit.runner import remote, sources
 CONNECT_S = 30  # a scheduler on a busy machine answers late
 NO_WORKER_S = 600
 POLL_S = 0.5
-MACHINE = "labkit"  # the dask resource of which each worker has one; a lesson that measures takes all of it
+# the dask resource of which each worker has one; a lesson that measures takes all of it
+MACHINE = "labkit"
 START_WORKER = "dask worker {} --nthreads 2 --resources labkit=1 (see docs/cluster.md)"
 GOES_ON = "the same command then goes on, and what has passed is not run again"
 
@@ -57,13 +58,16 @@ def run(jobs, settings, *, progress, go_on):
 
 @contextmanager
 def _connected(settings):
-    """Yield a dask client; `local` starts a worker on this machine, which only this machine can reach."""
+    """Yield a dask client; `local` starts a worker on this machine, which only this machine can
+    reach.
+    """
     distributed = packages.imported(
         "distributed",
         problem="A cluster needs the package `distributed`.",
         fix="pip install distributed, or leave out --cluster",
     )
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # labkit's own messages say what there is to know
+    # labkit's own messages say what there is to know
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     address = settings.cluster
     with ExitStack() as contexts:
         if address == "local":
@@ -80,21 +84,28 @@ def _connected(settings):
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             raise LabError(
                 "No scheduler answers there.",
-                expected="an address such as tcp://127.0.0.1:8786, or local; with tls://, dask's settings for TLS",
+                expected="an address such as tcp://127.0.0.1:8786, or local; with tls://, dask's "
+                "settings for TLS",
                 found=f"{address}: {str(error).splitlines()[0]}",
                 fix="dask scheduler --host 127.0.0.1 (see docs/cluster.md)",
             ) from error
-        client = contexts.enter_context(distributed.Client(address, timeout=CONNECT_S, set_as_default=False))
+        client = contexts.enter_context(
+            distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+        )
         client.get_versions(check=True)  # dask warns where packages differ
         yield client
 
 
 async def _reach(address):
-    """Raise where no scheduler can be reached; a client would leave threads behind that go on trying."""
+    """Raise where no scheduler can be reached; a client would leave threads behind that go on
+    trying.
+    """
     from distributed import Security
     from distributed.comm import connect
 
-    connection = await connect(address, timeout=CONNECT_S, **Security().get_connection_args("client"))
+    connection = await connect(
+        address, timeout=CONNECT_S, **Security().get_connection_args("client")
+    )
     await connection.close()
 
 
@@ -116,7 +127,9 @@ def _submit(client, task, settings, position):
 
 
 def _time_of_worker(client, earlier):
-    """Return when a worker that can take a lesson was last there; LabError instead of waiting for ever."""
+    """Return when a worker that can take a lesson was last there; LabError instead of waiting
+    for ever.
+    """
     try:
         workers = client.scheduler_info()["workers"].values()
     except (OSError, KeyError) as error:  # without its scheduler a client knows of no "workers"
@@ -151,10 +164,13 @@ def _settled(planned, future):
     except LabError:  # of the whole batch, such as another version of the course
         raise
     except Exception as error:
-        if future.status != "error":  # the task did not fail: nobody says any more what became of it
+        # the task did not fail: nobody says any more what became of it
+        if future.status != "error":
             raise _scheduler_lost(error) from error
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        failed = replace(planned, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0)
+        failed = replace(
+            planned, status="failed", reason=reason, output=None, seconds=0.0, cells_done=0
+        )
         ledger.add(failed)
         return failed
     with tempfile.TemporaryDirectory() as folder:

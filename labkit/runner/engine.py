@@ -1,10 +1,12 @@
 """Papermill's engine for lessons: `papermill --engine labkit in.ipynb out.ipynb -p profile quick`.
 
-Papermill injects the parameters, notes the times of the cells and writes the notebook. This engine adds a deadline for
-each cell and for the whole notebook, the number of cells done, and the proof: a run counts only when its last cell
-wrote the completion record. Papermill alone takes `sys.exit(0)` for a success.
+Papermill injects the parameters, notes the times of the cells and writes the notebook. This engine
+adds a deadline for each cell and for the whole notebook, the number of cells done, and the proof: a
+run counts only when its last cell wrote the completion record. Papermill alone takes `sys.exit(0)`
+for a success.
 
-Papermill imports this module at the end of its own import. A module that imports this one imports papermill first.
+Papermill imports this module at the end of its own import. A module that imports this one imports
+papermill first.
 """
 
 import os
@@ -35,7 +37,8 @@ class LessonEngine(NBClientEngine):
 
     run_key            the key of this run in the ledger; None: a new one
     solutions          fill the reference answers into the cells tagged `exercise`
-    note_progress      called with the numbers of code cells that are done and that there are, at first and after each
+    note_progress      called with the numbers of code cells that are done and that there are, at
+                       first and after each
     execution_timeout  most seconds for one cell; None means the profile's
     kernel             {name: value}: traits of the kernel manager
     """
@@ -82,18 +85,28 @@ class LessonEngine(NBClientEngine):
 
 
 def _require_known_parameters(nb):
-    """Raise LessonFailed where a parameter was given that the notebook has not: papermill would go on without it."""
+    """Raise LessonFailed where a parameter was given that the notebook has not: papermill would
+    go on without it.
+    """
     parameters = defaults_of(nb.cells)
-    unknown = [name for name in nb.metadata.papermill.get("parameters") or {} if name not in parameters]
+    unknown = [
+        name for name in nb.metadata.papermill.get("parameters") or {} if name not in parameters
+    ]
     if unknown and not parameters:
-        raise LessonFailed("no cell has the tag `parameters`: an editor may have dropped it, so that none can be set")
+        raise LessonFailed(
+            "no cell has the tag `parameters`: an editor may have dropped it, so "
+            "that none can be set"
+        )
     if unknown:
-        raise LessonFailed(f"the notebook has no parameter {unknown[0]!r}; there are {', '.join(parameters)}")
+        raise LessonFailed(
+            f"the notebook has no parameter {unknown[0]!r}; there are {', '.join(parameters)}"
+        )
 
 
 def _fill_exercises(cells):
     """Put the reference answers into the cells tagged `exercise`."""
-    from labkit.lesson import exercises  # here: only some runs want it, and it takes its time to import
+    # here: only some runs want it, and it takes its time to import
+    from labkit.lesson import exercises
 
     for cell in cells:
         if "exercise" in cell.metadata.tags:
@@ -113,9 +126,12 @@ class _LessonRun:
         self.note_progress = note_progress
         self.run_key = run_key or f"papermill-{uuid.uuid4().hex[:12]}"
         nb.metadata.setdefault("labkit", {})["run_key"] = self.run_key
-        for name in ("input_path", "output_path"):  # an executed notebook names no folder of this machine
+        # an executed notebook names no folder of this machine
+        for name in ("input_path", "output_path"):
             nb.metadata.papermill.pop(name, None)
-        self.total = sum(cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb.cells)
+        self.total = sum(
+            cell.cell_type == "code" and bool(cell.source.strip()) for cell in nb.cells
+        )
         self.started = 0
         self.done = 0
         self.client = None
@@ -124,7 +140,9 @@ class _LessonRun:
         self.error = None
 
     def execute(self):
-        """Run all cells; LessonFailed when one fails, or when the last one did not write the completion record."""
+        """Run all cells; LessonFailed when one fails, or when the last one did not write the
+        completion record.
+        """
         self._tell_progress()
         environment = os.environ | {"LABKIT_RUN_KEY": self.run_key, "LABKIT_HEADLESS": "1"}
         try:
@@ -144,11 +162,14 @@ class _LessonRun:
         """Raise LessonFailed unless the last cell wrote the completion record."""
         records = ledger.find(Completion, run_key=self.run_key)
         if not records:
-            raise LessonFailed("the notebook ended without its completion record: does its last cell call recap()?")
+            raise LessonFailed(
+                "the notebook ended without its completion record: does its last cell call recap()?"
+            )
         position = records[0].cell_count
         if position != self.total:
             raise LessonFailed(
-                f"the completion record was written in code cell {position}, not in the last one ({self.total}): "
+                f"the completion record was written in code cell {position}, not in the last one "
+                f"({self.total}): "
                 "recap() belongs into the last cell"
             )
 

@@ -1,4 +1,6 @@
-"""Executes one notebook with papermill: the function that `labkit.runner.local` calls in a process of its own."""
+"""Executes one notebook with papermill: the function that `labkit.runner.local` calls in a
+process of its own.
+"""
 
 import os
 from dataclasses import dataclass, replace
@@ -11,7 +13,8 @@ from labkit.ledger.rows import Attempt
 from labkit.runner.tasks import NotebookTask
 
 KERNEL_START_LIMIT_S = 120
-KERNEL_END_LIMIT_S = 1  # a kernel clears up within moments; then Python takes seconds to forget all it imported
+# a kernel clears up within moments; then Python takes seconds to forget all it imported
+KERNEL_END_LIMIT_S = 1
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,16 @@ def execute(
     cell_deadline_s: float | None,
     environment: dict[str, str],
 ) -> Execution:
-    """Have papermill execute a notebook in its own folder, and note in the ledger how many cells are done.
+    """Have papermill execute a notebook in its own folder, and note in the ledger how many cells
+    are done.
 
     solutions        fill in the reference answers
     cell_deadline_s  most seconds for one cell; None means the profile's
     environment      variables for the kernel, beside those of this process
     """
     _set_environment(environment)
-    # Papermill imports the engine as it is imported itself; imported first, the engine would meet a half papermill.
+    # Papermill imports the engine as it is imported itself; imported first, the engine would meet a
+    # half papermill.
     import papermill
 
     from labkit.runner.engine import LessonFailed
@@ -100,10 +105,11 @@ def _set_environment(environment):
 
 
 def _transport(connection: Path) -> str:
-    """Return how a kernel is reached whose connection file has this path: by sockets that lie beside it, or by ports.
+    """Return how a kernel is reached whose connection file has this path: by sockets that lie
+    beside it, or by ports.
 
-    No other program can take a socket's name. But the name may be too long: a cluster gives each of its jobs a
-    temporary folder that lies deep.
+    No other program can take a socket's name. But the name may be too long: a cluster gives each of
+    its jobs a temporary folder that lies deep.
     """
     longest = connection.with_name(f"{connection.stem}-ipc-00000")
     return "ipc" if fits_socket(longest) else "tcp"

@@ -1,4 +1,6 @@
-"""Runs tasks on this machine: a loop around papermill, which runs in a process of its own for each notebook."""
+"""Runs tasks on this machine: a loop around papermill, which runs in a process of its own for
+each notebook.
+"""
 
 import json
 import os
@@ -15,7 +17,8 @@ from labkit.ledger.rows import Attempt
 from labkit.runner.execute import Execution, execute
 from labkit.runner.tasks import LIMITS, label
 
-HANG_LIMIT_S = 300  # papermill keeps the notebook's deadline; a process that hangs is killed so much later
+# papermill keeps the notebook's deadline; a process that hangs is killed so much later
+HANG_LIMIT_S = 300
 POLL_S = 0.3
 
 
@@ -111,7 +114,8 @@ def _execution(task, attempt, settings, stop):
     try:
         return run_in_child(function, seconds=limit_s, by_the_clock=True, stopped=stop.is_set)
     except ChildEnded as error:
-        [stored] = ledger.find(Attempt, run_key=attempt.run_key)  # with the number of cells that it had done
+        # with the number of cells that it had done
+        [stored] = ledger.find(Attempt, run_key=attempt.run_key)
         reason = f"the worker did not return ({error.found}), in code cell {stored.cells_done + 1}"
         return Execution(reason, None, stored)
 
@@ -124,7 +128,8 @@ def _environment(task, settings):
     }
     at_a_time = settings.at_a_time()
     shares_the_cores = at_a_time > 1 and not settings.runs_alone(task)
-    # Libraries start a thread for each core that they see, and see neither other notebooks nor a quota.
+    # Libraries start a thread for each core that they see, and see neither other notebooks nor a
+    # quota.
     has_quota = device.usable_cores() < device.allowed_cores()
     if (shares_the_cores or has_quota) and "OMP_NUM_THREADS" not in os.environ:
         together = at_a_time if shares_the_cores else 1

@@ -4,7 +4,8 @@ import re
 import textwrap
 
 MAX_CHARACTERS = 250  # of a picture's message: more is tiring to be read aloud
-OTHER_SUBJECTS = ("#", "**Exercise", "**Try next", "**Later")  # how a text begins that speaks of other things
+# how a text begins that speaks of other things
+OTHER_SUBJECTS = ("#", "**Exercise", "**Try next", "**Later")
 
 
 def name_pictures(cells):
@@ -21,17 +22,23 @@ def name_pictures(cells):
 
 
 def _message(cells):
-    """Return the first sentences of the next text, without questions and what leads on to code below.
+    """Return the first sentences of the next text, without questions and what leads on to code
+    below.
 
     It is "" where none is near.
-    A heading, an exercise, the end of the lesson or another picture may come first: that text is not about this one.
+    A heading, an exercise, the end of the lesson or another picture may come first: that text is
+    not about this one.
     """
     next_cell = None
     for cell in cells:
         if cell.cell_type == "markdown" or _has_picture(cell):
             next_cell = cell
             break
-    if next_cell is None or next_cell.cell_type == "code" or next_cell.source.startswith(OTHER_SUBJECTS):
+    if (
+        next_cell is None
+        or next_cell.cell_type == "code"
+        or next_cell.source.startswith(OTHER_SUBJECTS)
+    ):
         return ""
     paragraph = next_cell.source.split("\n\n")[0]
     without_markup = re.sub(r"\[([^]]+)\]\([^)]*\)|[*`$]", r"\1", paragraph)

@@ -1,4 +1,6 @@
-"""What a batch shows while it runs: a line that moves along on a terminal, plain lines elsewhere; and what is left."""
+"""What a batch shows while it runs: a line that moves along on a terminal, plain lines
+elsewhere; and what is left.
+"""
 
 import time
 from contextlib import nullcontext
@@ -13,7 +15,8 @@ LINE_EVERY_S = 10
 
 
 def expected_seconds(tasks, profile):
-    """Return how long each task may take: as long as its notebook took when it last passed in this profile.
+    """Return how long each task may take: as long as its notebook took when it last passed in this
+    profile.
 
     It is {label: seconds}. One that never passed takes what a notebook takes as a rule.
     """
@@ -38,7 +41,8 @@ class Progress:
         self.took = 0  # seconds of the notebooks that have ended
         self.foreseen = 0  # and those that were expected of them
         self.console = Console(quiet=not show, markup=False, highlight=False, soft_wrap=True)
-        self.moving = self.console.status("") if self.console.is_terminal else nullcontext()  # a `with` shows it
+        # a `with` shows it
+        self.moving = self.console.status("") if self.console.is_terminal else nullcontext()
 
     def say(self, text):
         """Print a line that stays."""
@@ -55,7 +59,10 @@ class Progress:
         positions  {label: position} of the tasks that run, such as "cell 3/20"
         """
         now = time.monotonic()
-        running = [f"{name}  {position}  {now - self.begun[name]:.0f} s" for name, position in positions.items()]
+        running = [
+            f"{name}  {position}  {now - self.begun[name]:.0f} s"
+            for name, position in positions.items()
+        ]
         text = ", ".join([*running, self.left()])
         if self.console.is_terminal:
             self.moving.update(text)
@@ -66,10 +73,15 @@ class Progress:
     def left(self):
         """Return about how long the batch may still take, in words."""
         now = time.monotonic()
-        still = [max(seconds - (now - self.begun.get(name, now)), 1) for name, seconds in self.expected.items()]
+        still = [
+            max(seconds - (now - self.begun.get(name, now)), 1)
+            for name, seconds in self.expected.items()
+        ]
         pace = self.took / self.foreseen if self.foreseen else 1
         seconds = pace * max([sum(still) / self.together, *still], default=0)
-        return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
+        return (
+            f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
+        )
 
     def end(self, attempt):
         """Note that a task ended: an `Attempt` row."""

@@ -1,4 +1,6 @@
-"""The notebooks of the course as they lie on disk: which there are, what they are, which parameters they take."""
+"""The notebooks of the course as they lie on disk: which there are, what they are, which
+parameters they take.
+"""
 
 import ast
 import json
@@ -30,7 +32,8 @@ class Notebook(NamedTuple):
 def find(names: Iterable[str] | None = None) -> list[Notebook]:
     """Return the named notebooks, or all, as `Notebook`s in the order of the course.
 
-    names  such as "01", "01_deployment_fundamentals", or a path; LabError when one does not exist or cannot be read
+    names  such as "01", "01_deployment_fundamentals", or a path; LabError when one does not exist
+           or cannot be read
     """
     if names is None:
         paths = notebooks()
@@ -80,7 +83,9 @@ def _read(path):
 
 
 def defaults_of(cells):
-    """Return {name: default} of the lines `name = value` of the cell tagged `parameters`; {} where none is."""
+    """Return {name: default} of the lines `name = value` of the cell tagged `parameters`; {}
+    where none is.
+    """
     tagged = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
     defaults = {}
     for line in ast.parse("\n".join(tagged[:1])).body:
@@ -93,13 +98,17 @@ def defaults_of(cells):
 
 
 def typed(notebook, parameters):
-    """Return the parameters as this notebook's types; LabError for an unknown name or a value that does not fit."""
+    """Return the parameters as this notebook's types; LabError for an unknown name or a value
+    that does not fit.
+    """
     if parameters and not notebook.parameters:
         raise LabError(
-            f"{notebook.path.name} has no cell with the tag `parameters`: an editor may have dropped it.",
+            f"{notebook.path.name} has no cell with the tag `parameters`: an editor may have "
+            "dropped it.",
             expected="the tag on the cell that sets profile and seed",
             found="no parameters, so that none can be set",
-            fix="add the tag (in JupyterLab: the gear at the upper right); of a lesson, `labkit reset` with its number "
+            fix="add the tag (in JupyterLab: the gear at the upper right); of a lesson, `labkit "
+            "reset` with its number "
             "gives a fresh copy and keeps yours in old/",
         )
     for name in parameters:
@@ -132,11 +141,13 @@ def _converted(notebook, name, value):
 
 
 def digest(paths):
-    """Return the hex digest of these notebooks, of what lies beside them, of the course's own data, and of labkit.
+    """Return the hex digest of these notebooks, of what lies beside them, of the course's own data,
+    and of labkit.
 
-    A resumed batch shares it with its start. Claims, tables and templates count as code does; of the exercises those of
-    these notebooks. What Python and editors leave behind does not count, nor do data sets that the reader has fetched
-    (their files are checked where they are read), environment variables, and the machine.
+    A resumed batch shares it with its start. Claims, tables and templates count as code does; of
+    the exercises those of these notebooks. What Python and editors leave behind does not count, nor
+    do data sets that the reader has fetched (their files are checked where they are read),
+    environment variables, and the machine.
     """
     lines = []
     for path in paths:
@@ -162,5 +173,7 @@ def _source_files(package):
 
 
 def course():
-    """Return the hex digest of the whole course, labkit included: a worker of a cluster shares it with its client."""
+    """Return the hex digest of the whole course, labkit included: a worker of a cluster shares
+    it with its client.
+    """
     return digest(notebooks())

@@ -10,14 +10,17 @@ from contextlib import contextmanager
 def stoppable() -> Iterator[Callable[[], None]]:
     """Yield a function that raises when the batch was told to stop.
 
-    Python drops an exception that a signal raises at a bad moment, such as amid an import: so the signal is noted only.
+    Python drops an exception that a signal raises at a bad moment, such as amid an import: so the
+    signal is noted only.
     """
     received: list[int] = []
     earlier_handlers = {}
 
     def go_on():
         if received:
-            raise KeyboardInterrupt if received[0] == signal.SIGINT else SystemExit(128 + received[0])
+            raise (
+                KeyboardInterrupt if received[0] == signal.SIGINT else SystemExit(128 + received[0])
+            )
 
     def note(number, frame):
         received.append(number)

@@ -1,4 +1,6 @@
-"""What a batch has to do, and how: each notebook once per seed, and the try at it that the ledger holds."""
+"""What a batch has to do, and how: each notebook once per seed, and the try at it that the
+ledger holds.
+"""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,7 +14,9 @@ MAX_SEEDS = 10_000
 
 
 class Limits(NamedTuple):
-    """Seconds of a profile: the most for one cell, the most for a whole notebook, and what one takes as a rule."""
+    """Seconds of a profile: the most for one cell, the most for a whole notebook, and what one
+    takes as a rule.
+    """
 
     cell_s: int
     notebook_s: int
@@ -32,14 +36,18 @@ class BatchSettings:
 
     profile          "quick", "lab" or "paper": passed to each notebook as its parameter `profile`
     parameters       further parameters, as the types of the notebook's defaults
-    seeds            run each notebook once per seed, its parameter `seed`; (): once, with the parameters as they are
-    cluster          the address of a dask scheduler, or "local": see `labkit.runner.cluster`; None: on this machine
+    seeds            run each notebook once per seed, its parameter `seed`; (): once, with the
+                     parameters as they are
+    cluster          the address of a dask scheduler, or "local": see `labkit.runner.cluster`; None:
+                     on this machine
     fresh            start over even if an earlier batch can be continued
-    solutions        fill the reference answers into the cells tagged `exercise`; "both": run the exercises as they are
-                     given, and afterwards check that each reference answer passes in a fresh process
-    strict           an unsolved or wrong exercise is an error, found afterwards by `labkit.classroom.grading`
-    together         so many notebooks at a time, measuring ones too: what they measure then means nothing. None: at
-                     most two, and those that measure alone
+    solutions        fill the reference answers into the cells tagged `exercise`; "both": run the
+                     exercises as they are given, and afterwards check that each reference answer
+                     passes in a fresh process
+    strict           an unsolved or wrong exercise is an error, found afterwards by
+                     `labkit.classroom.grading`
+    together         so many notebooks at a time, measuring ones too: what they measure then means
+                     nothing. None: at most two, and those that measure alone
     cell_deadline_s  most seconds for one cell; None means the profile's
     """
 
@@ -77,7 +85,9 @@ class NotebookTask:
 
 
 def label(task):
-    """Return a `NotebookTask`, or an `Attempt` at it, in words: "06_batch_size_and_minima, seed 3"."""
+    """Return a `NotebookTask`, or an `Attempt` at it, in words: "06_batch_size_and_minima, seed
+    3".
+    """
     return task.notebook if task.seed is None else f"{task.notebook}, seed {task.seed}"
 
 
@@ -109,7 +119,9 @@ def listed(notebooks, settings):
     """
     if settings.seeds and "seed" in settings.parameters:
         raise LabError(
-            "The seed is given twice.", expected="seeds or a parameter `seed`", fix="leave out one of the two"
+            "The seed is given twice.",
+            expected="seeds or a parameter `seed`",
+            fix="leave out one of the two",
         )
     tasks = []
     for seed in settings.seeds or [None]:
@@ -122,7 +134,9 @@ def listed(notebooks, settings):
 
 
 def attempt(task, batch_key, settings):
-    """Return the next try at a task as an `Attempt` row; its output goes where profile, solutions and seed say."""
+    """Return the next try at a task as an `Attempt` row; its output goes where profile,
+    solutions and seed say.
+    """
     earlier = ledger.find(Attempt, batch_key=batch_key, notebook=task.notebook, seed=task.seed)
     of_seed = "" if task.seed is None else f"-seed-{task.seed}"
     solved = "-solved" if settings.solutions is True else ""

@@ -1,4 +1,5 @@
-"""POST /v1/completions: texts that go on, in one piece or as server-sent events, in the form of the OpenAI package.
+"""POST /v1/completions: texts that go on, in one piece or as server-sent events, in the form of the
+OpenAI package.
 
 A token is a byte. A text that ends with one of its stops is answered without it.
 """
@@ -34,7 +35,9 @@ class Completions(Handler):
             "created": int(time.time()),
             "model": self.server.name,
         }
-        self.texts = {request: Text(request, echo=self.completion.echo) for request in self.requests}
+        self.texts = {
+            request: Text(request, echo=self.completion.echo) for request in self.requests
+        }
         inbox = self.server.admit(self.requests)
         try:
             await self._answer(inbox)
@@ -76,7 +79,9 @@ class Completions(Handler):
     async def _finish(self, pieces):
         """Send {request: its text} in one piece; of a stream, what comes after the last token."""
         if not self.completion.stream:
-            choices = [self._choice(request, text, request.ended) for request, text in pieces.items()]
+            choices = [
+                self._choice(request, text, request.ended) for request, text in pieces.items()
+            ]
             self.write(self.header | {"choices": choices, "usage": self._usage()})
             return
         if self.completion.with_usage:
@@ -103,7 +108,12 @@ class Completions(Handler):
         await asyncio.wait_for(self.flush(), self.server.limits.patience_s)
 
     def _choice(self, request, text, ended):
-        return {"index": self.requests.index(request), "text": text, "logprobs": None, "finish_reason": ended}
+        return {
+            "index": self.requests.index(request),
+            "text": text,
+            "logprobs": None,
+            "finish_reason": ended,
+        }
 
     def _usage(self):
         prompt_tokens = self.completion.prompt_tokens
@@ -127,10 +137,13 @@ class Text:
         self.request = request
         self.sent = 0  # tokens of the answer
         self.before = request.prompt if echo else []  # tokens that come first
-        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may be several tokens
+        # a character may be several tokens
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def next(self, answered, ended):
-        """Return the characters up to token `answered`; None where there is neither a new token nor an end."""
+        """Return the characters up to token `answered`; None where there is neither a new token
+        nor an end.
+        """
         if answered == self.sent and not ended:
             return None
         tokens = [*self.before, *self.request.tokens[self.sent : answered]]

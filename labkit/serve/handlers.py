@@ -1,4 +1,5 @@
-"""What all answers of the server have in common, and the short ones: what is served, how it is, what it has done.
+"""What all answers of the server have in common, and the short ones: what is served, how it is,
+what it has done.
 
 server  of each handler: the `Server`
 """
@@ -61,7 +62,12 @@ class Models(Handler):
 
     def get(self, name=None):
         server = self.server
-        model = {"id": server.name, "object": "model", "created": server.created, "owned_by": "labkit"}
+        model = {
+            "id": server.name,
+            "object": "model",
+            "created": server.created,
+            "owned_by": "labkit",
+        }
         if name is None:
             self.write({"object": "list", "data": [model]})
         elif name == server.name:

@@ -1,4 +1,6 @@
-"""A client that loads a server: requests at given times, whether or not earlier ones are answered."""
+"""A client that loads a server: requests at given times, whether or not earlier ones are
+answered.
+"""
 
 import asyncio
 import json
@@ -20,7 +22,8 @@ def arrivals(count, rate, seed=0):
 
 
 def load(url: str, jobs: list[dict], *, cores: Sequence[int] = ()) -> list[dict]:
-    """Send jobs from a process of its own. Returns {"at", "times", "error"} for each, in their order.
+    """Send jobs from a process of its own. Returns {"at", "times", "error"} for each, in their
+    order.
 
     jobs   dicts of the fields of POST /v1/completions, with "at": when to send it, in s
     cores  let the client run on these only
@@ -30,7 +33,9 @@ def load(url: str, jobs: list[dict], *, cores: Sequence[int] = ()) -> list[dict]
     """
     last_at = max((job["at"] for job in jobs), default=0)
     limit_s = last_at + 2 * ANSWER_LIMIT_S
-    return run_in_child(partial(_send_all, url, jobs, list(cores)), seconds=limit_s, by_the_clock=True)
+    return run_in_child(
+        partial(_send_all, url, jobs, list(cores)), seconds=limit_s, by_the_clock=True
+    )
 
 
 def _send_all(url, jobs, cores):
@@ -66,7 +71,9 @@ async def _one(client, url, job, start):
         "connect_timeout": ANSWER_LIMIT_S,
     }
     try:
-        await client.fetch(f"{url}/v1/completions", method="POST", body=body, streaming_callback=receive, **options)
+        await client.fetch(
+            f"{url}/v1/completions", method="POST", body=body, streaming_callback=receive, **options
+        )
     except Exception as problem:  # whatever a server answers instead is a result
         error = str(problem)
         times = []

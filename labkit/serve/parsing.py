@@ -1,7 +1,8 @@
-"""The body of POST /v1/completions as requests for the scheduler; one that does not fit is refused, with the reason.
+"""The body of POST /v1/completions as requests for the scheduler; one that does not fit is refused,
+with the reason.
 
-The fields are those of the OpenAI package. null stands for a field that is left out, and a field of which this server
-knows one value only may have that value.
+The fields are those of the OpenAI package. null stands for a field that is left out, and a field of
+which this server knows one value only may have that value.
 """
 
 import json
@@ -24,7 +25,9 @@ FIELDS = {"prompt", "stop", *NUMBERS, *TYPES, *NEUTRAL, *ONLY_NULL}
 
 
 class Refused(web.HTTPError):
-    """A message that is answered with an error: its status, and the reason in words for the body of the answer."""
+    """A message that is answered with an error: its status, and the reason in words for the body
+    of the answer.
+    """
 
     def __init__(self, status, reason):
         super().__init__(status)
@@ -35,7 +38,8 @@ class Refused(web.HTTPError):
 class Completion:
     """What a client asks for.
 
-    requests      one for each choice of the answer: those of the first prompt, then those of the next
+    requests      one for each choice of the answer: those of the first prompt, then those of the
+                  next
     prompt_tokens of all prompts together
     stream        send each token when it is written
     with_usage    end a stream with the numbers of tokens
@@ -53,7 +57,9 @@ def parsed(message, server):
     """Return the `Completion` that an HTTP request asks for. Raises Refused."""
     fields = _fields(message)
     together = min(CHOICES, server.limits.waiting)
-    prompts = _prompts(fields.get("prompt"), together, min(server.limits.prompt, server.longest - 1))
+    prompts = _prompts(
+        fields.get("prompt"), together, min(server.limits.prompt, server.longest - 1)
+    )
     stops = _stops(fields.get("stop", []))
 
     # The numbers, each with its limits; a text has room for its prompt and its answer.
@@ -88,7 +94,10 @@ def parsed(message, server):
 
 
 def _fields(message):
-    """Return the fields of a body that are not null. Raises Refused for what is no object of known fields."""
+    """Return the fields of a body that are not null.
+
+    Raises Refused for what is no object of known fields.
+    """
     if message.headers.get("Content-Type", "").split(";")[0].strip().lower() != "application/json":
         raise Refused(415, "send JSON, with the header Content-Type: application/json")
     try:
@@ -99,7 +108,9 @@ def _fields(message):
         raise Refused(400, "the body has to be an object")
     unknown = sorted(set(body) - FIELDS)
     if unknown:
-        raise Refused(400, f"{unknown[0][:60]!r} is no field here; there are {', '.join(sorted(FIELDS))}")
+        raise Refused(
+            400, f"{unknown[0][:60]!r} is no field here; there are {', '.join(sorted(FIELDS))}"
+        )
     fields = {name: value for name, value in body.items() if value is not None}
 
     # The fields that are taken only as they are by default, and those of one type.
@@ -117,17 +128,24 @@ def _fields(message):
 
 
 def _prompts(prompt, most, longest):
-    """Return at most `most` prompts of at most `longest` tokens; the field is a text, tokens, or a list of either."""
+    """Return at most `most` prompts of at most `longest` tokens; the field is a text, tokens, or
+    a list of either.
+    """
     if isinstance(prompt, str) or _is_of(prompt, int):
         prompt = [prompt]
     if not (_is_of(prompt, str) or _is_of(prompt, list)):
-        raise Refused(400, "prompt has to be a string, a list of tokens, or a list of either, and not empty")
+        raise Refused(
+            400, "prompt has to be a string, a list of tokens, or a list of either, and not empty"
+        )
     if len(prompt) > most:
         raise Refused(400, f"there are {len(prompt)} prompts; at most {most} are answered together")
     prompts = [_bytes_of("prompt", text) if isinstance(text, str) else text for text in prompt]
     for tokens in prompts:
         if not 1 <= len(tokens) <= longest:
-            raise Refused(400, f"prompt has {len(tokens)} tokens; 1 to {longest} are allowed, and each is a byte")
+            raise Refused(
+                400,
+                f"prompt has {len(tokens)} tokens; 1 to {longest} are allowed, and each is a byte",
+            )
         if not _is_of(tokens, int) or min(tokens) < 0 or max(tokens) > 255:
             raise Refused(400, "a token is a byte: a whole number from 0 to 255")
     return prompts
@@ -145,7 +163,9 @@ def _stops(stop):
 
 
 def _is_of(values, kind):
-    """Return whether this is a list of values of one kind, and not empty; true and false are no numbers."""
+    """Return whether this is a list of values of one kind, and not empty; true and false are no
+    numbers.
+    """
     if not isinstance(values, list) or not values:
         return False
     return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
@@ -156,7 +176,9 @@ def _bytes_of(name, text):
     try:
         return list(text.encode())
     except UnicodeEncodeError:
-        raise Refused(400, f"{name} holds half a character (a surrogate), which no text has") from None
+        raise Refused(
+            400, f"{name} holds half a character (a surrogate), which no text has"
+        ) from None
 
 
 def whole_number(fields, name, default, between):

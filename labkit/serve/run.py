@@ -42,7 +42,12 @@ def run(
         decoder = decoder_large()
     else:
         decoder, _ = trained(model)
-    server = Server(packed(decoder), name=model, limits=limits, token=os.environ.get("LABKIT_SERVE_TOKEN") or None)
+    server = Server(
+        packed(decoder),
+        name=model,
+        limits=limits,
+        token=os.environ.get("LABKIT_SERVE_TOKEN") or None,
+    )
 
     def say_where(address):
         print(f"{model} on {address}; Ctrl-C ends it", flush=True)
@@ -67,7 +72,9 @@ def pin(cores):
 
 
 @contextlib.contextmanager
-def running(model: str = "decoder-medium", *, cores: Sequence[int] = (), **settings: Any) -> Iterator[str]:
+def running(
+    model: str = "decoder-medium", *, cores: Sequence[int] = (), **settings: Any
+) -> Iterator[str]:
     """Run a server in a process of its own, on a free port of this machine. Yields its address.
 
     cores     let the server run on these only; none: on all
@@ -75,15 +82,30 @@ def running(model: str = "decoder-medium", *, cores: Sequence[int] = (), **setti
     """
     options = [f"--{name}={value}" for name, value in settings.items()]
     options += [f"--core={core}" for core in cores]
-    command = [sys.executable, "-m", "labkit.cli", "serve", "--model", model, "--port", "0", *options]
-    environment = {name: value for name, value in os.environ.items() if name != "LABKIT_SERVE_TOKEN"}
+    command = [
+        sys.executable,
+        "-m",
+        "labkit.cli",
+        "serve",
+        "--model",
+        model,
+        "--port",
+        "0",
+        *options,
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if name != "LABKIT_SERVE_TOKEN"
+    }
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, env=environment, text=True, start_new_session=True
     ) as process:
         try:
             first_line = process.stdout.readline()  # type: ignore[union-attr]
             if " on http" not in first_line:
-                raise LabError("The server did not begin.", found=first_line.strip() or f"exit code {process.wait()}")
+                raise LabError(
+                    "The server did not begin.",
+                    found=first_line.strip() or f"exit code {process.wait()}",
+                )
             yield first_line.split(" on ")[1].split(";")[0]
         finally:
             process.terminate()

@@ -1,7 +1,9 @@
-"""Continuous batching: in every turn it is decided anew which prompts are read and which texts go on.
+"""Continuous batching: in every turn it is decided anew which prompts are read and which texts go
+on.
 
-A turn writes one token for every text whose prompt is read, then reads up to `chunk` tokens of the prompts that wait,
-oldest first; the last token of a prompt gives the first one of its answer. A text that has ended makes room at once.
+A turn writes one token for every text whose prompt is read, then reads up to `chunk` tokens of the
+prompts that wait, oldest first; the last token of a prompt gives the first one of its answer. A
+text that has ended makes room at once.
 Source  Yu et al. 2022, Orca, OSDI; Agrawal et al. 2023, arXiv:2308.16369 (chunks)
 """
 
@@ -23,10 +25,13 @@ class Request:
     prompt       its tokens, a list, at least one
     count        most tokens to write
     temperature  0: always the likeliest token
-    top_p        draw from the fewest likeliest tokens that have this share, 0 to 1, of the probability
-    stops        lists of tokens; the first that is written ends the text, and is no part of the answer
+    top_p        draw from the fewest likeliest tokens that have this share, 0 to 1, of the
+                 probability
+    stops        lists of tokens; the first that is written ends the text, and is no part of the
+                 answer
     tokens       what has been written
-    answered     how many of `tokens` are the answer so far: without those that are, or may begin, one of `stops`
+    answered     how many of `tokens` are the answer so far: without those that are, or may begin,
+                 one of `stops`
     read         tokens of the prompt that are in the cache
     ended        None while it is worked on; "length", "stop", "gone" or "failed"
     """
@@ -54,7 +59,8 @@ class Request:
             probabilities = nucleus(probabilities, self.top_p)
         self.tokens.append(int(draw(probabilities, self.generator)))
 
-        # A stop ends the text before its first token; the beginning of one is no answer until it is none.
+        # A stop ends the text before its first token; the beginning of one is no answer until it is
+        # none.
         written = [len(stop) for stop in self.stops if self.tokens[-len(stop) :] == stop]
         if written:
             self.ended = "stop"
@@ -66,7 +72,9 @@ class Request:
             self.answered = len(self.tokens) - self._begun()
 
     def _begun(self):
-        """Return how many of the last tokens may become a stop: the longest beginning of one that stands at the end."""
+        """Return how many of the last tokens may become a stop: the longest beginning of one
+        that stands at the end.
+        """
         begun = 0
         for stop in self.stops:
             for length in range(1, min(len(stop), len(self.tokens) + 1)):
@@ -76,7 +84,9 @@ class Request:
 
 
 class Writer:
-    """A decoder with a cache of `rows` + 1 rows: the last one is for the prompt that is being read."""
+    """A decoder with a cache of `rows` + 1 rows: the last one is for the prompt that is being
+    read.
+    """
 
     def __init__(self, decoder, rows=16, longest=None):
         self.decoder = decoder
@@ -128,8 +138,8 @@ class Scheduler:
     def turn(self):
         """Write a token for each text, then read a chunk.
 
-        Returns the requests that have a new token, a list, and those that failed: an error, such as one of the memory
-        that is full, ends the texts that it concerns, and nobody else's.
+        Returns the requests that have a new token, a list, and those that failed: an error, such as
+        one of the memory that is full, ends the texts that it concerns, and nobody else's.
         """
         self._leave()
         changed = self._write()

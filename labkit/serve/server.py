@@ -1,6 +1,8 @@
-"""The server: HTTP outside, continuous batching inside. It does one turn after the other beside the event loop.
+"""The server: HTTP outside, continuous batching inside. It does one turn after the other beside the
+event loop.
 
-POST /v1/completions  texts that go on: {"prompt", "max_tokens", "temperature", ...}, as the OpenAI package sends it
+POST /v1/completions  texts that go on: {"prompt", "max_tokens", "temperature", ...}, as the OpenAI
+                      package sends it
 GET  /v1/models       the one model that is served
 GET  /health          {"status": "ok"}
 GET  /metrics         requests, tokens and turns, a line each
@@ -46,7 +48,8 @@ class Limits:
 class Server:
     """One decoder, many users.
 
-    token  what a client has to send as `Authorization: Bearer TOKEN`; None: none is asked for, on the loopback address
+    token  what a client has to send as `Authorization: Bearer TOKEN`; None: none is asked for, on
+           the loopback address
     """
 
     def __init__(self, decoder, *, name, limits, token):
@@ -59,10 +62,15 @@ class Server:
         self.inboxes = {}  # {Request: queue of messages}
         self.coming = []  # requests that the scheduler does not have yet
         self.hosts = ()  # values of the header Host that are answered
-        self.counts = dict.fromkeys(("requests", "refused", "finished", "failed", "gone", "tokens", "turns"), 0)
+        self.counts = dict.fromkeys(
+            ("requests", "refused", "finished", "failed", "gone", "tokens", "turns"), 0
+        )
 
     async def listen(self, host, port, *, stop, ready=lambda address: None):
-        """Serve until the event `stop` is set. When it serves, `ready` is called with the address."""
+        """Serve until the event `stop` is set.
+
+        When it serves, `ready` is called with the address.
+        """
         if host not in LOOPBACK and not self.token:
             raise LabError(
                 f"Without a token the server does not listen on {host}.",
@@ -124,9 +132,12 @@ class Server:
             if not self.scheduler.busy() and not self.coming:
                 self.new.clear()
                 await self.new.wait()
-            while self.coming:  # the scheduler is touched between turns only: a turn is another thread's
+            # the scheduler is touched between turns only: a turn is another thread's
+            while self.coming:
                 self.scheduler.add(self.coming.pop(0))
-            changed = await asyncio.get_running_loop().run_in_executor(executor, self.scheduler.turn)
+            changed = await asyncio.get_running_loop().run_in_executor(
+                executor, self.scheduler.turn
+            )
             self.counts["turns"] += 1
             self.counts["tokens"] += sum(request.ended != "failed" for request in changed)
             for request in changed:
@@ -140,7 +151,9 @@ class Server:
         """
         waiting = len(self.scheduler.waiting) + len(self.coming)
         if waiting + len(requests) > self.limits.waiting:
-            raise Refused(429, f"{waiting} of {self.limits.waiting} places to wait are taken; come back later")
+            raise Refused(
+                429, f"{waiting} of {self.limits.waiting} places to wait are taken; come back later"
+            )
         inbox = asyncio.Queue()
         for request in requests:
             self.inboxes[request] = inbox

@@ -1,4 +1,5 @@
-"""Texts of many lengths through an encoder: the course's own paragraphs, batches with little padding, search.
+"""Texts of many lengths through an encoder: the course's own paragraphs, batches with little
+padding, search.
 
 vectors = encoded(tokens(texts), network)  # (N, width), in the order of the texts
 hits = course_index().search("why is a small batch slow?")

@@ -1,4 +1,7 @@
-"""Batches of texts. All rows of a batch are as long as its longest: what fills the others up is work on nothing."""
+"""Batches of texts.
+
+All rows of a batch are as long as its longest: what fills the others up is work on nothing.
+"""
 
 from collections.abc import Callable, Sequence
 

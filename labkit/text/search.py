@@ -1,4 +1,6 @@
-"""Search by meaning: texts as vectors of length 1, whose product is the cosine of the angle between them."""
+"""Search by meaning: texts as vectors of length 1, whose product is the cosine of the angle
+between them.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +17,9 @@ from labkit.text.batches import encoded
 
 
 class Hit(NamedTuple):
-    """A paragraph that answers a question, and how alike the two are: the cosine of their vectors, -1 to 1."""
+    """A paragraph that answers a question, and how alike the two are: the cosine of their
+    vectors, -1 to 1.
+    """
 
     paragraph: Paragraph
     cosine: float
@@ -40,17 +44,20 @@ class Index:
 
 
 def course_index() -> Index:
-    """Return the `Index` of the course's paragraphs, terms and published experiments, by MiniLM in ONNX Runtime.
+    """Return the `Index` of the course's paragraphs, terms and published experiments, by MiniLM in
+    ONNX Runtime.
 
-    Network and vectors are stored in artifacts/minilm. The vectors are computed again when one of the texts or
-    the weights have changed.
+    Network and vectors are stored in artifacts/minilm. The vectors are computed again when one of
+    the texts or the weights have changed.
     """
     folder = artifacts() / "minilm"
     course_paragraphs = [*paragraphs(), *_pointers()]
     texts = [paragraph.text for paragraph in course_paragraphs]
     digest = short_digest("\n".join([minilm.SHA256["model.safetensors"], *texts]))
     stored_vectors = folder / f"{digest}.safetensors"
-    network = engines.load("onnxruntime", _exported(folder / "minilm.onnx"), torch.zeros(1, 2, dtype=torch.int64))
+    network = engines.load(
+        "onnxruntime", _exported(folder / "minilm.onnx"), torch.zeros(1, 2, dtype=torch.int64)
+    )
     if not stored_vectors.is_file():
         vectors = encoded(minilm.tokens(texts), network)
         with atomic(stored_vectors) as temporary:
@@ -61,9 +68,14 @@ def course_index() -> Index:
 
 
 def _pointers():
-    """Return what leads to a section as paragraphs: the terms of the glossary, and the published experiments."""
+    """Return what leads to a section as paragraphs: the terms of the glossary, and the published
+    experiments.
+    """
     terms = [Paragraph(f"glossary, see {term.section}", term.text) for term in glossary()]
-    published = [Paragraph(f"published experiments, see {item.section}", item.text) for item in published_items()]
+    published = [
+        Paragraph(f"published experiments, see {item.section}", item.text)
+        for item in published_items()
+    ]
     return terms + published
 
 
@@ -71,17 +83,23 @@ def _exported(path):
     """Return the path of MiniLM as an ONNX file for texts of any length; it is written once."""
     if not path.is_file():
         network, _ = models.build("minilm")
-        export.to_onnx(network, models.example("minilm", 2), path, dynamic_shapes={1: minilm.LONGEST})
+        export.to_onnx(
+            network, models.example("minilm", 2), path, dynamic_shapes={1: minilm.LONGEST}
+        )
     return path
 
 
 def nearest(vectors):
-    """Return for each of (N, width) vectors of length 1 the index of the nearest other vector: (N,) int64."""
+    """Return for each of (N, width) vectors of length 1 the index of the nearest other vector:
+    (N,) int64.
+    """
     cosines = vectors @ vectors.T
     cosines.fill_diagonal_(-np.inf)
     return cosines.argmax(dim=1)
 
 
 def agreement(exact: torch.Tensor, approximate: torch.Tensor) -> torch.Tensor:
-    """Return (N,): 1 for each text that has the same nearest other in two (N, width) sets of vectors, else 0."""
+    """Return (N,): 1 for each text that has the same nearest other in two (N, width) sets of
+    vectors, else 0.
+    """
     return (nearest(exact) == nearest(approximate)).double().numpy()

@@ -24,13 +24,15 @@ def chances(logits, temperature=0.0):
     """
     if temperature < COLDEST:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-    # The largest logit becomes 0 first: divided by a small number, the others overflow to -inf, which softmax takes.
+    # The largest logit becomes 0 first: divided by a small number, the others overflow to -inf,
+    # which softmax takes.
     below_largest = logits - logits.amax(-1, keepdim=True)
     return (below_largest / temperature).softmax(-1)
 
 
 def nucleus(probabilities, share):
-    """Return (..., classes) with the fewest likeliest tokens that make up `share`, 0 to 1; the others have 0.
+    """Return (..., classes) with the fewest likeliest tokens that make up `share`, 0 to 1; the
+    others have 0.
 
     At least one token stays, and the probabilities add up to 1 again.
     Source  Holtzman et al. 2020, arXiv:1904.09751 (top-p)
@@ -44,5 +46,8 @@ def nucleus(probabilities, share):
 
 
 def draw(probabilities, generator):
-    """Draw one token for each row of (N, classes) probabilities, by a `torch.Generator`. Returns (N,) int64."""
+    """Draw one token for each row of (N, classes) probabilities, by a `torch.Generator`.
+
+    Returns (N,) int64.
+    """
     return torch.multinomial(probabilities, 1, generator=generator)[:, 0]

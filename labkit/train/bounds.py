@@ -37,7 +37,8 @@ BOUNDS = {
     "learning_rate": Bounds(0, MOST, "(]"),
     "weight_decay": Bounds(0, MOST),
     "momentum": Bounds(0, 1, "[)"),
-    # torch's generator on a CPU reads the last 32 bits only: seeds 2**32 apart would be one and the same
+    # torch's generator on a CPU reads the last 32 bits only: seeds 2**32 apart would be one and the
+    # same
     "seed": Bounds(0, 2**32 - 1),
     "warmup_epochs": Bounds(0, MOST),
     "clip": Bounds(0, MOST, "(]"),
@@ -53,7 +54,8 @@ BOUNDS = {
 
 
 def numbers_of(config):
-    """Return the numbers of a config (a dataclass), as Python's own types: {name of the field: int or float}.
+    """Return the numbers of a config (a dataclass), as Python's own types: {name of the field: int
+    or float}.
 
     Raises  LabError that names the first one that is out of bounds, or not finite
     """
@@ -70,7 +72,10 @@ def numbers_of(config):
 
 
 def _number(name, value, bounds, *, is_integer):
-    """Return a value as an int or a float. Raises a LabError unless it is a number of that kind within the bounds."""
+    """Return a value as an int or a float.
+
+    Raises a LabError unless it is a number of that kind within the bounds.
+    """
     if not isinstance(value, Real):
         raise _refusal(name, value, "a number")
     if is_integer and not isinstance(value, Integral):
@@ -81,4 +86,9 @@ def _number(name, value, bounds, *, is_integer):
 
 
 def _refusal(name, value, expected):
-    return LabError(f"{name} is {brief(value)}.", expected=expected, found=brief(value), fix="choose another value")
+    return LabError(
+        f"{name} is {brief(value)}.",
+        expected=expected,
+        found=brief(value),
+        fix="choose another value",
+    )

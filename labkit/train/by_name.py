@@ -39,27 +39,33 @@ class Training:
     device: torch.device
 
     def run(self, *, resume=False, profile=None):
-        """Train, checkpoint and test after each epoch. Returns (History, path of the checkpoint, that of the profile).
+        """Train, checkpoint and test after each epoch. Returns (History, path of the checkpoint,
+        that of the profile).
 
-        A training from the start is kept in checkpoints/unfinished, and takes the place of an earlier checkpoint of
-        the same name when it is done.
+        A training from the start is kept in checkpoints/unfinished, and takes the place of an
+        earlier checkpoint of the same name when it is done.
         resume   go on from the unfinished training of that name, else from its checkpoint
-        profile  "cprofile": of the whole training, for snakeviz; "torch": of three steps, for ui.perfetto.dev; None:
-                 no profile, and None in place of its path
+        profile  "cprofile": of the whole training, for snakeviz; "torch": of three steps, for
+                 ui.perfetto.dev; None: no profile, and None in place of its path
         """
         done = artifacts() / "checkpoints" / f"{self.name}.pt"
         unfinished = done.with_name("unfinished") / done.name
         ending = "prof" if profile == "cprofile" else "json"
         profile_path = artifacts() / "profiles" / f"{self.name}.{ending}"
         if profile == "torch":
-            profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(profile_path)
+            profiling.profile(lambda: self.dry_run(_PROFILED_STEPS), calls=1).save_trace(
+                profile_path
+            )
         profiler = cProfile.Profile() if profile == "cprofile" else None
 
-        # train: an unfinished training of before is only put aside until the first epoch of this one is kept
+        # train: an unfinished training of before is only put aside until the first epoch of this
+        # one is kept
         checkpoint = done if resume and not unfinished.exists() else unfinished
         with nullcontext() if resume else _put_aside(unfinished), profiler or nullcontext():
             data = (self.train, self.test)
-            history = fit(self.network, data, self.config, device=self.device, checkpoint=checkpoint)
+            history = fit(
+                self.network, data, self.config, device=self.device, checkpoint=checkpoint
+            )
         if checkpoint == unfinished:
             publish(unfinished, done)
         if profiler:
@@ -70,11 +76,13 @@ class Training:
     def remarks(self):
         """Yield sentences on what these switches mean for this network."""
         config = self.config
-        unaffected = config.head_only or config.ghost_size  # parts change nothing of what batch norm sees
+        # parts change nothing of what batch norm sees
+        unaffected = config.head_only or config.ghost_size
         if config.accumulate > 1 and batch_norms(self.network) and not unaffected:
             images_at_once = config.batch // config.accumulate
             yield (
-                f"The network has batch norm, which sees {images_at_once} images at a time: the step is not that of "
+                f"The network has batch norm, which sees {images_at_once} images at a time: the "
+                "step is not that of "
                 f"a whole batch of {config.batch}, but that of --ghost-size {images_at_once}."
             )
 
@@ -107,7 +115,12 @@ def _put_aside(path):
 
 
 def training(
-    model: str, dataset: str, config: "TrainConfig", *, limit: int | None = None, name: str | None = None
+    model: str,
+    dataset: str,
+    config: "TrainConfig",
+    *,
+    limit: int | None = None,
+    name: str | None = None,
 ) -> Training:
     """Build a network by name for a data set by name. Returns a `Training`.
 
@@ -115,9 +128,14 @@ def training(
     name   keeps its files apart from those of other trainings of this network on this set
     """
     if name is not None and not re.fullmatch(r"[\w-]+", name):
-        raise LabError("This name cannot be part of a file's name.", expected="letters, digits, - and _", found=name)
+        raise LabError(
+            "This name cannot be part of a file's name.",
+            expected="letters, digits, - and _",
+            found=name,
+        )
     # The images to train on, and to test on.
-    size = config.size if dataset.startswith("folder:") else None  # its pictures may be of several sizes
+    # its pictures may be of several sizes
+    size = config.size if dataset.startswith("folder:") else None
     train = load(dataset, "train", limit=limit, size=size)
     if len(train.classes) < 2:
         raise LabError(
@@ -133,7 +151,9 @@ def training(
     # The network, and the images in the channels that it takes.
     torch.manual_seed(config.seed)
     like = tuple(train.images.shape[1:])
-    network, shape = models.build(model, classes=len(train.classes), like=like, pretrained=config.pretrained)
+    network, shape = models.build(
+        model, classes=len(train.classes), like=like, pretrained=config.pretrained
+    )
     train = _fitted(train, model, shape)
     test = _fitted(test, model, shape)
 
@@ -152,7 +172,9 @@ def training(
 
 
 def _side(model, shape, images):
-    """Return the pixels a side that images are resized to; None, if they have the size of the network's recipe."""
+    """Return the pixels a side that images are resized to; None, if they have the size of the
+    network's recipe.
+    """
     recipe_side = models.recipe_of(model).shape[-1]
     if shape[-1] == recipe_side and shape[1:] == images.images.shape[2:]:
         return None
@@ -160,7 +182,9 @@ def _side(model, shape, images):
 
 
 def _fitted(images, model, shape):
-    """Return an ImageSet with the channels a network takes: grey images can stand in three channels alike."""
+    """Return an ImageSet with the channels a network takes: grey images can stand in three
+    channels alike.
+    """
     image_shape = tuple(images.images.shape[1:])
     if len(shape) != len(image_shape) or (len(shape) == 1 and shape != image_shape):
         kinds = {1: "texts", 3: "images"}
@@ -172,4 +196,6 @@ def _fitted(images, model, shape):
         )
     if shape[0] == image_shape[0]:
         return images
-    return replace(images, images=images.images.expand(-1, 3, -1, -1), mean=images.mean * 3, std=images.std * 3)
+    return replace(
+        images, images=images.images.expand(-1, 3, -1, -1), mean=images.mean * 3, std=images.std * 3
+    )

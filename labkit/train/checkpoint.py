@@ -1,12 +1,16 @@
-"""Checkpoints that are whole or not there, and going on from one as if the training had never stopped.
+"""Checkpoints that are whole or not there, and going on from one as if the training had never
+stopped.
 
-A checkpoint is one file of `torch.save`, renamed into its place when it is complete. It is read with
-`weights_only=True`: tensors and plain values only, and nothing in the file is ever executed. For plain torch:
+A checkpoint is one file of `torch.save`, renamed into its place when it is complete. It is read
+with `weights_only=True`: tensors and plain values only, and nothing in the file is ever executed.
+For plain torch:
 
     contents = torch.load(path, weights_only=True)
     contents["state"]["tested"]  # the state dict of the network that was tested
-    contents["state"]["model"]   # of the last weights: others where a method such as `ema` leaves an average
-    contents["facts"]["config"]  # the `TrainConfig`, as a dict; beside it "history": losses, accuracy of each epoch
+    contents["state"]["model"]   # of the last weights: others where a method such as `ema` leaves
+                                 an average
+    contents["facts"]["config"]  # the `TrainConfig`, as a dict; beside it "history": losses,
+                                 accuracy of each epoch
 """
 
 import pickle
@@ -30,11 +34,20 @@ if TYPE_CHECKING:
     from labkit.train.loop import History
 
 _FORMAT = "labkit checkpoint 2"
-_ORDER = "hash of seed and epoch"  # that of the images; a checkpoint that names none went by their sum
+# that of the images; a checkpoint that names none went by their sum
+_ORDER = "hash of seed and epoch"
 # these do not change what is learned; epochs may be more or fewer than before
 _FREE = {"workers", "pin_memory", "phases", "cudnn_autotuner", "epochs"}
 _REMEMBERED = ("losses", "accuracy", "epoch_seconds", "epoch_phases")
-_UNPICKLED = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
+_UNPICKLED = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    EOFError,
+    pickle.UnpicklingError,
+)
 _DAMAGE = (*_UNPICKLED, IsADirectoryError, zipfile.BadZipFile)
 _MOVE_AWAY = "or move it away and train from the start"
 
@@ -50,7 +63,8 @@ def save_checkpoint(path, state, facts):
     state  nested dicts, lists and tuples of tensors and plain values
     facts  {name: plain value}, what the training was
     """
-    with atomic(path) as temporary, temporary.open("wb") as file:  # an open file knows why a write is refused
+    # an open file knows why a write is refused
+    with atomic(path) as temporary, temporary.open("wb") as file:
         torch.save({"format": _FORMAT, "state": state, "facts": facts}, file)
     return Path(path)
 
@@ -64,7 +78,8 @@ def load_checkpoint(path):
     if not path.exists():
         return None
     with _explained(f"The file {path} is damaged.", f"put back a good copy, {_MOVE_AWAY}"):
-        with zipfile.ZipFile(path) as file:  # what torch.save writes; torch itself compares no checksums
+        # what torch.save writes; torch itself compares no checksums
+        with zipfile.ZipFile(path) as file:
             broken = file.testzip()
         if broken:
             raise ValueError(f"{broken} has another checksum")
@@ -78,7 +93,9 @@ def load_checkpoint(path):
 
 @contextmanager
 def _explained(problem, fix):
-    """Turn whatever the contents of a file break into a CheckpointError with this problem and this fix."""
+    """Turn whatever the contents of a file break into a CheckpointError with this problem and
+    this fix.
+    """
     try:
         yield
     except _DAMAGE as error:
@@ -89,7 +106,9 @@ def _explained(problem, fix):
         raise CheckpointError(
             problem,
             expected=f"a file of {_FORMAT!r} as `labkit train` writes it",
-            found="objects other than tensors and plain values" if foreign else f"{type(error).__name__}: {words}",
+            found="objects other than tensors and plain values"
+            if foreign
+            else f"{type(error).__name__}: {words}",
             fix=fix,
         ) from None
 
@@ -109,18 +128,25 @@ class Checkpoint:
         self.data = {"images": len(data), "digest": getattr(data, "digest", None), "order": _ORDER}
 
     def restore(self, history):
-        """Put what was saved into the components and into `history`; without a checkpoint all stay as they are.
+        """Put what was saved into the components and into `history`; without a checkpoint all stay
+        as they are.
 
-        A training may go on for more epochs than it was begun with, or end after fewer. At a constant rate it is then
-        the training that was begun with so many; other schedules, and images that grow, follow the new number from
-        here on: `length_remarks` says it. `history.lengthened` keeps the numbers of before.
+        A training may go on for more epochs than it was begun with, or end after fewer. At a
+        constant rate it is then the training that was begun with so many; other schedules, and
+        images that grow, follow the new number from here on: `length_remarks` says it.
+        `history.lengthened` keeps the numbers of before.
         """
         contents = load_checkpoint(self.path) if self.path else None
         if contents is None:
             return
         state, facts = contents
-        advice = f"`labkit export {self.path}` may still write its network; train under another name, {_MOVE_AWAY}"
-        with _explained(f"The file {self.path} is whole, but this training cannot go on from it.", advice):
+        advice = (
+            f"`labkit export {self.path}` may still write its network; train under another name, "
+            f"{_MOVE_AWAY}"
+        )
+        with _explained(
+            f"The file {self.path} is whole, but this training cannot go on from it.", advice
+        ):
             self._refuse_another(facts)
             # The network, the optimizer and the others, and the random numbers.
             for name, component in self.components.items():
@@ -136,7 +162,10 @@ class Checkpoint:
                 history.lengthened = [*history.lengthened, planned]
 
     def _refuse_another(self, facts):
-        """Refuse a checkpoint of another training. A switch that it does not know yet was off: at its default."""
+        """Refuse a checkpoint of another training.
+
+        A switch that it does not know yet was off: at its default.
+        """
         done = len(facts["history"]["epoch_seconds"])
         if done > self.config.epochs:
             raise CheckpointError(
@@ -158,10 +187,13 @@ class Checkpoint:
             )
 
     def save(self, history, tested):
-        """Write everything after an epoch, and the network that was tested: the trained one or an average."""
+        """Write everything after an epoch, and the network that was tested: the trained one or
+        an average.
+        """
         if self.path:
             state = {name: component.state_dict() for name, component in self.components.items()}
-            state["tested"] = tested.state_dict()  # where it is the trained one, torch.save writes the tensors once
+            # where it is the trained one, torch.save writes the tensors once
+            state["tested"] = tested.state_dict()
             state["rng"] = devices.rng_state(self.device)
             remembered = {name: getattr(history, name) for name in _REMEMBERED}
             facts = {"config": asdict(self.config), **self.data, "history": remembered}
@@ -169,7 +201,9 @@ class Checkpoint:
 
 
 def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
-    """Yield sentences on what another number of epochs means for a training that was gone on with."""
+    """Yield sentences on what another number of epochs means for a training that was gone on
+    with.
+    """
     if not history.lengthened:
         return
     before = " and ".join(map(str, history.lengthened))
@@ -180,20 +214,26 @@ def length_remarks(history: "History", config: "TrainConfig") -> Iterator[str]:
         follows.append("the size of the growing images")
     if follows:
         yield (
-            f"It was begun for {before} epochs, and {' and '.join(follows)} went by that number; from there on by "
+            f"It was begun for {before} epochs, and {' and '.join(follows)} went by that number; "
+            "from there on by "
             f"{config.epochs}. This is not the training of {config.epochs} epochs from the start."
         )
     else:
-        yield f"It was begun for {before} epochs, and is now that of {config.epochs} epochs from the start."
+        yield (
+            f"It was begun for {before} epochs, and is now that of {config.epochs} "
+            "epochs from the start."
+        )
 
 
 def restored(checkpoint):
-    """Return the network of a checkpoint: (network in eval mode, its name, name of the data set, shape of an input).
+    """Return the network of a checkpoint: (network in eval mode, its name, name of the data set,
+    shape of an input).
 
-    It is the network that was tested: an average of the weights, where the training left one. The shape is without
-    the batch.
+    It is the network that was tested: an average of the weights, where the training left one. The
+    shape is without the batch.
     checkpoint  path of the file, named `DATASET-MODEL.pt`, or `DATASET-MODEL.NAME.pt`
-    Raises      CheckpointError when it is damaged, or its name or its weights fit no network of the course
+    Raises      CheckpointError when it is damaged, or its name or its weights fit no network of the
+                course
     """
     path = Path(checkpoint)
     stem = re.sub(r"\.[\w-]+$", "", path.stem)  # without the name of one training of several
@@ -202,13 +242,19 @@ def restored(checkpoint):
     contents = load_checkpoint(path) if name else None
     if contents is None:
         raise LabError(
-            f"There is no checkpoint {path}." if name else f"{path.name} does not say which network it is of.",
-            expected="a file DATASET-MODEL.pt or DATASET-MODEL.NAME.pt, with a MODEL of " + " or ".join(models.names()),
+            f"There is no checkpoint {path}."
+            if name
+            else f"{path.name} does not say which network it is of.",
+            expected="a file DATASET-MODEL.pt or DATASET-MODEL.NAME.pt, with a MODEL of "
+            + " or ".join(models.names()),
             found=path.name,
             fix="train one with `labkit train`, or rename it",
         )
     state, facts = contents
-    with _explained(f"The file {path} is whole, but holds no network of labkit.", "train one with `labkit train`"):
+    with _explained(
+        f"The file {path} is whole, but holds no network of labkit.",
+        "train one with `labkit train`",
+    ):
         network, shape = _network(path, name, _tested(state, facts))
         side = facts.get("config", {}).get("size")
         shape = (shape[0], side, side) if side else shape
@@ -218,8 +264,8 @@ def restored(checkpoint):
 def _tested(state, facts):
     """Return the weights of the network that was tested: {name: tensor}.
 
-    Files of earlier editions do not name it. There an average was tested with the running statistics of the last
-    weights, and so it is returned.
+    Files of earlier editions do not name it. There an average was tested with the running
+    statistics of the last weights, and so it is returned.
     """
     config = facts.get("config", {})
     if "tested" in state:

@@ -10,14 +10,16 @@ from labkit.errors import Unavailable
 
 @contextmanager
 def compiled_throughout(config, feed):
-    """Let torch.compile make one form of the network for each size of image, and refuse where it gives up.
+    """Let torch.compile make one form of the network for each size of image, and refuse where it
+    gives up.
 
     config  a `TrainConfig`; without `compile` nothing happens
     feed    the `Feed` of the training, which knows the sizes
-    Raises  Unavailable: the compiler failed; or torch compiled some function as often as it may, and would run it
-            eagerly from then on
+    Raises  Unavailable: the compiler failed; or torch compiled some function as often as it may,
+            and would run it eagerly from then on
 
-    By itself torch stops after 8 forms of a function (`torch.compiler.config.recompile_limit`), with a warning only.
+    By itself torch stops after 8 forms of a function (`torch.compiler.config.recompile_limit`),
+    with a warning only.
     """
     if not config.compile:
         yield
@@ -39,7 +41,10 @@ def compiled_throughout(config, feed):
     except FailOnRecompileLimitHit as error:
         fix = "train without compile, or with images of one size"
         if forms == 1:
-            fix = "train without compile, or take out of the network's forward what changes from call to call"
+            fix = (
+                "train without compile, or take out of the network's forward what changes from "
+                "call to call"
+            )
         raise Unavailable(
             "torch.compile gives this training up: it would go on without being compiled.",
             expected=f"{forms} forms of the network, one for each size of image",
@@ -69,7 +74,10 @@ class Watched(nn.Module):
         self._breaks_before = _graph_breaks()
 
     def forward(self, *inputs):
-        """Call the network. While torch.compile reads this, the condition is false, and nothing of it is compiled."""
+        """Call the network.
+
+        While torch.compile reads this, the condition is false, and nothing of it is compiled.
+        """
         if not torch.compiler.is_compiling():
             self.eager_calls += 1
         return self.network(*inputs)
@@ -82,8 +90,8 @@ class Watched(nn.Module):
     def require_compiled(self) -> None:
         """Raise Unavailable where calls ran eagerly without a word.
 
-        With cuts and no graph, only what surrounds the network was compiled. A network that was compiled before has
-        neither.
+        With cuts and no graph, only what surrounds the network was compiled. A network that was
+        compiled before has neither.
         """
         has_graphs = _graphs() > self._graphs_before
         if not self.eager_calls and (has_graphs or not self.graph_breaks):
@@ -92,7 +100,8 @@ class Watched(nn.Module):
             "torch.compile compiled nothing of this network: it ran eagerly.",
             expected="at least one graph",
             found="none, and no error",
-            fix="look for TORCHDYNAMO_DISABLE or TORCH_COMPILE_DISABLE in the environment, for suppress_errors, and "
+            fix="look for TORCHDYNAMO_DISABLE or TORCH_COMPILE_DISABLE in the environment, for "
+            "suppress_errors, and "
             "for torch.compiler.disable around the network's forward; or train without compile",
         )
 
@@ -114,5 +123,7 @@ def _counters():
 
 
 def _first_lines(error):
-    """Return the two first lines of a message: the second one of a compiler's error holds the reason."""
+    """Return the two first lines of a message: the second one of a compiler's error holds the
+    reason.
+    """
     return " ".join(str(error).strip().splitlines()[:2])[:200]

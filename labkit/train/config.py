@@ -19,29 +19,38 @@ _NO_GPU = {
     "cudnn_autotuner": "cuDNN, whose algorithms it times, runs on NVIDIA GPUs only",
 }
 
-_HEAD_ONLY = "where the head alone is trained, batch norm computes as in use, and keeps its statistics"
+_HEAD_ONLY = (
+    "where the head alone is trained, batch norm computes as in use, and keeps its statistics"
+)
 
 
 def setting(default, help):
-    """Return a field of `TrainConfig` with its default and what `labkit train --help` says about it."""
+    """Return a field of `TrainConfig` with its default and what `labkit train --help` says about
+    it.
+    """
     return field(default=default, metadata={"help": help})
 
 
 def method(file, help):
-    """Return a field that switches on the training method of `labkit/methods/<file>.py`; at None that is off."""
+    """Return a field that switches on the training method of `labkit/methods/<file>.py`; at None
+    that is off.
+    """
     return field(default=None, metadata={"help": help, "method": file})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to train. Each of the defaults leaves a switch off. Numbers have bounds: `labkit.train.bounds.BOUNDS`.
+    """How to train. Each of the defaults leaves a switch off. Numbers have bounds:
+    `labkit.train.bounds.BOUNDS`.
 
     Each field says what it is; `labkit train --help` shows that.
     """
 
     # What is learned
     epochs: int = setting(1, "passes over the data")
-    batch: int = setting(128, "images per step; what is left over at the end of an epoch is dropped")
+    batch: int = setting(
+        128, "images per step; what is left over at the end of an epoch is dropped"
+    )
     learning_rate: float = setting(1e-2, "the peak of the schedule")
     weight_decay: float = setting(1e-2, "of the optimizer")
     momentum: float = setting(
@@ -50,7 +59,9 @@ class TrainConfig:
         "place between its two points. The schedule onecycle moves it by itself, from 0.95 to "
         "0.85 and back",
     )
-    seed: int = setting(0, "of the order of the images; `labkit train` draws the weights with it, too")
+    seed: int = setting(
+        0, "of the order of the images; `labkit train` draws the weights with it, too"
+    )
     optimizer: str = setting(
         "adamw",
         "adamw, adam, sgd, or a file of labkit/methods: lars (arXiv:1708.03888), lamb "
@@ -64,7 +75,9 @@ class TrainConfig:
         "with onecycle, which has one of its own",
     )
     warmup_epochs: float = setting(0.0, "how long the warm-up takes")
-    clip: float | None = setting(None, "largest norm of the gradient of all weights together; None: any")
+    clip: float | None = setting(
+        None, "largest norm of the gradient of all weights together; None: any"
+    )
     accumulate: int = setting(
         1,
         "compute the gradient of a batch in so many parts: less memory. The step stays the "
@@ -78,10 +91,13 @@ class TrainConfig:
         "(arXiv:1906.02629)",
     )
     ghost_size: int | None = method(
-        "ghost_batch_norm", "batch norm over groups of so many images (arXiv:1705.08741); None: over the batch"
+        "ghost_batch_norm",
+        "batch norm over groups of so many images (arXiv:1705.08741); None: over the batch",
     )
     norm_momentum: float | None = method(
-        "norm_momentum", "of batch norm's running averages (arXiv:1502.03167); None: as the network has it, mostly 0.1"
+        "norm_momentum",
+        "of batch norm's running averages (arXiv:1502.03167); None: as the network "
+        "has it, mostly 0.1",
     )
     ema: float | None = method(
         "ema",
@@ -97,21 +113,30 @@ class TrainConfig:
     )
     pretrained: bool = setting(
         False,
-        "`labkit train` begins with weights from ImageNet: those of efficientnet-lite0 are installed, those of "
+        "`labkit train` begins with weights from ImageNet: those of efficientnet-lite0 are "
+        "installed, those of "
         "resnet50 are fetched",
     )
     head_only: bool = setting(
-        False, "train the last linear layer; the rest stays as it is and computes as it does when it is used"
+        False,
+        "train the last linear layer; the rest stays as it is and computes as it "
+        "does when it is used",
     )
 
     # How fast
     compile: bool = setting(False, "torch.compile")
     torchscript: bool = setting(False, "torch.jit.script, its predecessor")
-    amp: str | None = setting(None, 'autocast to "bf16", or to "fp16" with a gradient scaler (arXiv:1710.03740)')
+    amp: str | None = setting(
+        None, 'autocast to "bf16", or to "fp16" with a gradient scaler (arXiv:1710.03740)'
+    )
     channels_last: bool = setting(False, "NHWC in memory")
-    cudnn_autotuner: bool = setting(False, "time the convolution algorithms first, then keep the best")
+    cudnn_autotuner: bool = setting(
+        False, "time the convolution algorithms first, then keep the best"
+    )
     update: str | None = setting(
-        None, 'the optimizer\'s arithmetic as a "loop" over tensors, "foreach" or "fused"; None: torch chooses'
+        None,
+        'the optimizer\'s arithmetic as a "loop" over tensors, "foreach" or '
+        '"fused"; None: torch chooses',
     )
     workers: int | None = setting(
         None,
@@ -136,21 +161,31 @@ class TrainConfig:
         for name, number in numbers_of(self).items():
             object.__setattr__(self, name, number)
         if self.batch % self.accumulate:
-            raise refusal(f"A batch of {self.batch} has no {self.accumulate} equal parts.", "parts of equal size")
+            raise refusal(
+                f"A batch of {self.batch} has no {self.accumulate} equal parts.",
+                "parts of equal size",
+            )
         if self.update in ("loop", "fused") and self.optimizer not in optimizers.OF_TORCH:
             raise refusal(f"{self.optimizer} has no {self.update} form.", "update foreach or None")
         if self.first_size and self.epochs == 1:
-            raise refusal("Images cannot grow within one epoch.", "two epochs or more, or no first_size")
+            raise refusal(
+                "Images cannot grow within one epoch.", "two epochs or more, or no first_size"
+            )
         if self.first_size and (self.workers is not None or self.pin_memory):
-            raise refusal("The DataLoader's processes know one size of image.", "first_size or the DataLoader")
+            raise refusal(
+                "The DataLoader's processes know one size of image.", "first_size or the DataLoader"
+            )
         if self.ema is not None and self.optimizer == "schedule_free":
-            raise refusal("ema averages weights that schedule_free averages already.", "one of the two")
+            raise refusal(
+                "ema averages weights that schedule_free averages already.", "one of the two"
+            )
         if self.torchscript and self.compile:
             raise refusal("TorchScript and torch.compile exclude each other.", "one of the two")
         images_at_once = self.batch // self.accumulate
         if self.ghost_size and images_at_once % self.ghost_size:
             raise refusal(
-                f"{images_at_once} images at once have no groups of {self.ghost_size}, the ghost size.",
+                f"{images_at_once} images at once have no groups of "
+                f"{self.ghost_size}, the ghost size.",
                 "a ghost size that divides them",
             )
         _require_schedule(self)
@@ -177,7 +212,9 @@ class TrainConfig:
 
 
 def _require_schedule(config):
-    """Refuse a warm-up that would do nothing or never end, and a schedule that the optimizer cannot have."""
+    """Refuse a warm-up that would do nothing or never end, and a schedule that the optimizer
+    cannot have.
+    """
     from labkit.train import optimizers
 
     # The schedule has to be one of the optimizer's.
@@ -193,11 +230,14 @@ def _require_schedule(config):
     if config.warmup == "none":
         return
     if config.schedule == "onecycle":
-        problem = f"The schedule onecycle has a warm-up of its own; it leaves none to be {config.warmup}."
+        problem = (
+            f"The schedule onecycle has a warm-up of its own; it leaves none to be {config.warmup}."
+        )
         raise refusal(problem, "the schedule cosine, step or constant, or no warm-up")
     if not 0 < config.warmup_epochs <= config.epochs:
         problem = (
-            f"A {config.warmup} warm-up of {config.warmup_epochs:g} epochs does not fit a training of {config.epochs}."
+            f"A {config.warmup} warm-up of {config.warmup_epochs:g} epochs does not fit a "
+            f"training of {config.epochs}."
         )
         raise refusal(problem, "warmup_epochs above 0 and at most the epochs of the training")
 
@@ -209,10 +249,16 @@ def _require_momentum(config):
     if config.momentum == TrainConfig.momentum:
         return
     if config.schedule == "onecycle":
-        problem = f"momentum is {config.momentum:g}, and the schedule onecycle moves the momentum by itself."
+        problem = (
+            f"momentum is {config.momentum:g}, and the schedule onecycle moves the "
+            "momentum by itself."
+        )
         raise refusal(problem, "the schedule cosine, step or constant, or no momentum given")
     if not optimizers.has_momentum(config):
-        raise refusal(f"momentum is {config.momentum:g}, and {config.optimizer} has none.", "no momentum given")
+        raise refusal(
+            f"momentum is {config.momentum:g}, and {config.optimizer} has none.",
+            "no momentum given",
+        )
 
 
 def refusal(problem, expected):

@@ -29,9 +29,11 @@ class Feed:
         self.data = data
         self.config = config
         self.device = device
-        self.order = list(range(len(data)))  # of the images, with the epoch's seed; the loader's processes follow it
+        # of the images, with the epoch's seed; the loader's processes follow it
+        self.order = list(range(len(data)))
         self.loader = None
-        if config.workers is not None or config.pin_memory:  # single images, as most training scripts use it
+        # single images, as most training scripts use it
+        if config.workers is not None or config.pin_memory:
             self.loader = DataLoader(
                 _OneByOne(data, config),
                 batch_size=config.batch,
@@ -40,14 +42,17 @@ class Feed:
                 persistent_workers=bool(config.workers),
                 pin_memory=config.pin_memory and device.type != "cpu",
                 drop_last=True,
-                generator=torch.Generator(),  # its own random numbers: those of the network stay as they are
+                # its own random numbers: those of the network stay as they are
+                generator=torch.Generator(),
             )
 
     def __len__(self):
         return len(self.data) // self.config.batch
 
     def epoch(self, number):
-        """Return an iterator over (images, labels) of an epoch: float32 (batch, C, H, W), int64 (batch,)."""
+        """Return an iterator over (images, labels) of an epoch: float32 (batch, C, H, W), int64
+        (batch,).
+        """
         config = self.config
         seed = epoch_seed(config.seed, number)
         if self.loader is None:
@@ -60,21 +65,30 @@ class Feed:
                 size=self._side(number),
                 channels_last=config.channels_last,
             )
-        order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))  # as `batches` has it
+        # as `batches` has it
+        order = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))
         self.order[:] = [(index, seed) for index in order.tolist()]
         return self._loaded()
 
     def sides(self):
-        """Return the set of the sizes of image that the training meets, in pixels a side; None: that of the data."""
+        """Return the set of the sizes of image that the training meets, in pixels a side; None:
+        that of the data.
+        """
         return {self._side(number) for number in range(self.config.epochs)}
 
     def _side(self, number):
         """Return the pixels a side of the images of epoch `number`; None: as they are."""
         config = self.config
-        return side_of(config, number, self.data.images.shape[-1]) if config.first_size else config.size
+        return (
+            side_of(config, number, self.data.images.shape[-1])
+            if config.first_size
+            else config.size
+        )
 
     def _loaded(self):
-        """Yield the loader's batches on the device; from pinned memory the copy goes on while Python does."""
+        """Yield the loader's batches on the device; from pinned memory the copy goes on while
+        Python does.
+        """
         layout = torch.channels_last if self.config.channels_last else torch.preserve_format
         try:
             for images, labels in self.loader:
@@ -94,7 +108,8 @@ class Feed:
                 "The processes that load images cannot hand them over here.",
                 expected="room in the shared memory, /dev/shm",
                 found=str(error).strip().splitlines()[-1],
-                fix="load in this process (0 workers), or start the container with more shared memory",
+                fix="load in this process (0 workers), or start the container with "
+                "more shared memory",
             ) from None
 
 
@@ -113,16 +128,18 @@ def _require_growth(config, data):
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """Return the seed of the order of the images in an epoch: 32 bits, a hash of both numbers (numpy's SeedSequence).
+    """Return the seed of the order of the images in an epoch: 32 bits, a hash of both numbers
+    (numpy's SeedSequence).
 
     seed   of the training, at least 0
     epoch  0-based
 
-    A sum of the two would not do: the second epoch of seed 0 would have the order of the first epoch of seed 1. What
-    that did to intervals over seeds is too small to be seen: cnn-small, 2,000 images of fashion-mnist, 5 epochs of
-    batch 64 at the defaults, 48 seeds: the accuracies of neighbouring seeds correlate by 0.09 with the sum and 0.15
-    with the hash (chance alone: -0.30 to 0.27), and spread by 1.4 and 1.2 points (standard deviation); with the same
-    first weights for all seeds, where only the order differs, by -0.04 and -0.02, and 0.9 and 0.7 points.
+    A sum of the two would not do: the second epoch of seed 0 would have the order of the first
+    epoch of seed 1. What that did to intervals over seeds is too small to be seen: cnn-small, 2,000
+    images of fashion-mnist, 5 epochs of batch 64 at the defaults, 48 seeds: the accuracies of
+    neighbouring seeds correlate by 0.09 with the sum and 0.15 with the hash (chance alone: -0.30 to
+    0.27), and spread by 1.4 and 1.2 points (standard deviation); with the same first weights for
+    all seeds, where only the order differs, by -0.04 and -0.02, and 0.9 and 0.7 points.
     """
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
 
@@ -146,5 +163,7 @@ class _OneByOne:
         index, seed = index_and_seed
         chance = torch.Generator().manual_seed(seed * len(self.data) + index)
         image = self.data.images[index : index + 1]
-        image = self.data.prepared(image, chance, augment=self.config.augment, size=self.config.size)
+        image = self.data.prepared(
+            image, chance, augment=self.config.augment, size=self.config.size
+        )
         return image[0], self.data.labels[index]

@@ -1,4 +1,7 @@
-"""Training: one plain loop. What is switched on is decided by a `TrainConfig`; methods take part through hooks."""
+"""Training: one plain loop.
+
+What is switched on is decided by a `TrainConfig`; methods take part through hooks.
+"""
 
 import copy
 import time
@@ -32,15 +35,20 @@ class History:
     losses         of each step, in nats
     accuracy       on the test set after each epoch, 0 to 1; empty without a test set
     epoch_seconds  of each epoch, without the test; the first includes compiling
-    epoch_phases   of each epoch, {"data", "forward", "backward", "optimizer": seconds} if `TrainConfig.phases`
-    result_seconds of counting batch norm's statistics anew for the model that is left, where it is another
+    epoch_phases   of each epoch, {"data", "forward", "backward", "optimizer": seconds} if
+                   `TrainConfig.phases`
+    result_seconds of counting batch norm's statistics anew for the model that is left, where it is
+    another
     restored       epochs that a checkpoint brought
-    lengthened     the numbers of epochs it had in its config, before a checkpoint was gone on with for more or fewer
+    lengthened     the numbers of epochs it had in its config, before a checkpoint was gone on with
+                   for more or fewer
     compiled       of the other epochs, those that torch.compile ran from end to end
-    graph_breaks   that torch counted: there torch.compile cut the network, and Python ran in between
+    graph_breaks   that torch counted: there torch.compile cut the network, and Python ran in
+                   between
     peak_bytes     most memory the GPU's allocator held; None elsewhere
-    model          where a method leaves another model than the one that was trained, such as an average: a copy of
-                   that one, with other weights, and batch norm's statistics counted anew for them; else None
+    model          where a method leaves another model than the one that was trained, such as an
+                   average: a copy of that one, with other weights, and batch norm's statistics
+                   counted anew for them; else None
     """
 
     losses: list = field(default_factory=list)
@@ -75,13 +83,15 @@ def fit(
 ) -> History:
     """Train `model` in place on `data`. Returns a `History`.
 
-    data        a `labkit.data.ImageSet`; or a pair of them, to train on and to test on after each epoch
+    data        a `labkit.data.ImageSet`; or a pair of them, to train on and to test on after each
+                epoch
     config      a `TrainConfig`
-    checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from there. Only `epochs`
-                may be another number than before, as in `Checkpoint`
+    checkpoint  path of a .pt, written after each epoch; where it exists, training goes on from
+                there. Only `epochs` may be another number than before, as in `Checkpoint`
     hooks       {name: `labkit.methods.Hooks`} that take part besides the methods of the config
-    Raises      NotFinite within one step of a loss that is no number; OutOfMemory; CheckpointError when the checkpoint
-                is damaged or of another training; Unavailable when torch.compile cannot compile every step
+    Raises      NotFinite within one step of a loss that is no number; OutOfMemory; CheckpointError
+                when the checkpoint is damaged or of another training; Unavailable when
+                torch.compile cannot compile every step
     """
     config = config or TrainConfig()
     device = torch.device(device)
@@ -125,7 +135,9 @@ def fit(
 
 
 def _tested(run, feed, epoch, history):
-    """Return the model that is tested after an epoch; how long it took to make is noted in the history."""
+    """Return the model that is tested after an epoch; how long it took to make is noted in the
+    history.
+    """
     begin = time.perf_counter()
     tested = run.result(feed.epoch(epoch))
     run.lap.clock.synchronize()
@@ -151,13 +163,22 @@ class _Run:
         model.train(not config.head_only)
         self.watched = Watched(model) if config.compile else None
         self.network = _faster_form(model, config, self.watched)
-        learning = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        learning = [
+            (name, weight) for name, weight in model.named_parameters() if weight.requires_grad
+        ]
         self.optimizer = make_optimizer(learning, config)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.amp == "fp16")
         self.lap = Laps(device, config.phases)
-        self.loss = next((method.loss for method in methods.values() if method.loss), self._cross_entropy)
+        self.loss = next(
+            (method.loss for method in methods.values() if method.loss), self._cross_entropy
+        )
         # what a checkpoint has to hold
-        self.components = {"model": model, "optimizer": self.optimizer, "scaler": self.scaler, **methods}
+        self.components = {
+            "model": model,
+            "optimizer": self.optimizer,
+            "scaler": self.scaler,
+            **methods,
+        }
 
     def epoch(self, number, feed, *, losses, bar):
         """Train on every batch once. Returns the seconds of each phase, as of `Laps.stop`."""
@@ -179,14 +200,21 @@ class _Run:
         return cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
 
     def backward(self, images, labels):
-        """Compute the gradient of a batch, which the weights then hold. Returns its loss, a 0-dimensional tensor."""
+        """Compute the gradient of a batch, which the weights then hold.
+
+        Returns its loss, a 0-dimensional tensor.
+        """
         config = self.config
         # flush the gradients of the step before
         self.optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
         # gradients of the parts add up to that of the batch, and need the memory of one part
-        for x, y in zip(images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True):
-            with torch.autocast(self.device.type, _DTYPES.get(config.amp), enabled=config.amp is not None):
+        for x, y in zip(
+            images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True
+        ):
+            with torch.autocast(
+                self.device.type, _DTYPES.get(config.amp), enabled=config.amp is not None
+            ):
                 loss = self.loss(self.network(x), y, x) / config.accumulate
             self.lap("forward")
             # in fp16 the loss is scaled up, because small gradients would become 0
@@ -211,10 +239,12 @@ class _Run:
         self.lap("optimizer")
 
     def result(self, batches):
-        """Return the model that is tested and left behind: the trained one, or one with other weights.
+        """Return the model that is tested and left behind: the trained one, or one with other
+        weights.
 
-        batches  (images, labels) of an epoch of training: the running statistics of batch norm in the trained model
-                 belong to the weights that saw them; for other weights they are counted anew over these images
+        batches  (images, labels) of an epoch of training: the running statistics of batch norm in
+                 the trained model belong to the weights that saw them; for other weights they are
+                 counted anew over these images
         """
         model = self.model
         for component in (self.optimizer, *self.methods.values()):
@@ -222,7 +252,8 @@ class _Run:
                 model = component.result(model)
         if model is self.model:
             return model
-        if not self.config.head_only:  # there the statistics are frozen, and so are the weights before them
+        # there the statistics are frozen, and so are the weights before them
+        if not self.config.head_only:
             count_anew(model, self._chunks(images for images, _ in batches))
         tested = copy.deepcopy(self.original)
         tested.load_state_dict(model.state_dict())
@@ -242,7 +273,8 @@ def _freeze_all_but_the_head(model):
 
 
 def _faster_form(model, config, watched):
-    """Return a form of the model that computes the same with fewer kernels, or less Python; it shares the weights.
+    """Return a form of the model that computes the same with fewer kernels, or less Python; it
+    shares the weights.
 
     watched  the model as torch.compile gets it, where it is asked for
     """
@@ -255,33 +287,48 @@ def _faster_form(model, config, watched):
 
 
 def scripted(model: nn.Module) -> nn.Module:
-    """Return the model as TorchScript. Raises Unavailable where torch has none, or cannot translate this network."""
+    """Return the model as TorchScript.
+
+    Raises Unavailable where torch has none, or cannot translate this network.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))  # it is deprecated: the lesson says so
+            # it is deprecated: the lesson says so
+            warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))
             return torch.jit.script(model)
     except Exception as error:  # whatever its compiler dislikes is the reason
         raise Unavailable(
             "TorchScript cannot run this network here.",
             expected="a network of plain layers, and a torch that still has torch.jit.script",
-            found=f"torch {torch.__version__}: {type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+            found=f"torch {torch.__version__}: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0][:200]}",
             fix="use torch.compile, its successor",
         ) from None
 
 
 def accuracy(model: nn.Module, data: Any, **settings: Any) -> float:
-    """Return the fraction of `data` (an ImageSet) the model gets right, 0 to 1; settings: as in `right_answers`."""
+    """Return the fraction of `data` (an ImageSet) the model gets right, 0 to 1; settings: as in
+    `right_answers`.
+    """
     return float(right_answers(model, data, **settings).mean())
 
 
 @torch.inference_mode()
 def right_answers(
-    model: nn.Module, data: Any, *, device: torch.device | str = "cpu", batch: int = 500, size: int | None = None
+    model: nn.Module,
+    data: Any,
+    *,
+    device: torch.device | str = "cpu",
+    batch: int = 500,
+    size: int | None = None,
 ) -> Any:
-    """Return (N,) bool: which of `data` (an ImageSet) the model gets right. It is left on the device, in eval mode.
+    """Return (N,) bool: which of `data` (an ImageSet) the model gets right. It is left on the
+    device, in eval mode.
 
     size  of the images, as in `ImageSet.batches`
     """
     model.to(device).eval()
     batches = data.batches(batch, device=device, size=size)
-    return torch.cat([model(images).argmax(1) == labels for images, labels in batches]).cpu().numpy()
+    return (
+        torch.cat([model(images).argmax(1) == labels for images, labels in batches]).cpu().numpy()
+    )

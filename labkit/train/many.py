@@ -1,12 +1,15 @@
-"""Train one small network with many seeds at once: the weights of all are stacked, and each step moves them together.
+"""Train one small network with many seeds at once: the weights of all are stacked, and each step
+moves them together.
 
-    runs = train_many(build, (images, labels), range(64), test=(test_images, test_labels), learning_rate=0.01)
+    runs = train_many(build, (images, labels), range(64), test=(test_images, test_labels),
+    learning_rate=0.01)
     runs.accuracy  # (64,) percent
 
-The loop that it repeats, for one seed, is the `train` of the lesson on comparing trainings: AdamW, a learning rate of
-one cycle, a new random order in each epoch. One product of stacked matrices does the work of a layer for all networks,
-so that PyTorch's price for each call is paid once. Networks with batch norm or dropout are refused: train those in a
-loop (`labkit.train.repeat`), as convolutions, which gain little here.
+The loop that it repeats, for one seed, is the `train` of the lesson on comparing trainings: AdamW,
+a learning rate of one cycle, a new random order in each epoch. One product of stacked matrices does
+the work of a layer for all networks, so that PyTorch's price for each call is paid once. Networks
+with batch norm or dropout are refused: train those in a loop (`labkit.train.repeat`), as
+convolutions, which gain little here.
 """
 
 import math
@@ -54,7 +57,8 @@ def train_many(
 
     build          () -> network, called after torch is seeded; all have the same shape
     data           images (n, ...) and labels (n,) to learn from
-    seeds          each decides the weights at the start and the order of the images, as `torch.manual_seed` in a loop
+    seeds          each decides the weights at the start and the order of the images, as
+                   `torch.manual_seed` in a loop
     test           images and labels to be tested on
     learning_rate  the largest of the cycle
 
@@ -73,7 +77,9 @@ def train_many(
 
 
 def _begin(build, seeds, images, epochs):
-    """Return a network for each seed, and the orders (seeds, epochs, images), as a loop over the seeds draws them."""
+    """Return a network for each seed, and the orders (seeds, epochs, images), as a loop over the
+    seeds draws them.
+    """
     networks = []
     orders = []
     for seed in seeds:
@@ -84,7 +90,9 @@ def _begin(build, seeds, images, epochs):
 
 
 def _stacked(networks):
-    """Return the weights {name: (seeds, ...)}, and outputs(weights, images): images (seeds, n, ...), or (n, ...)."""
+    """Return the weights {name: (seeds, ...)}, and outputs(weights, images): images (seeds, n,
+    ...), or (n, ...).
+    """
     _require_stackable(networks[0])
     weights, _ = stack_module_state(networks)
     network = networks[0]
@@ -99,13 +107,17 @@ def _stacked(networks):
 
 
 def _require_stackable(network):
-    dropout = [module for module in network.modules() if isinstance(module, nn.modules.dropout._DropoutNd)]
+    dropout = [
+        module for module in network.modules() if isinstance(module, nn.modules.dropout._DropoutNd)
+    ]
     if not dropout and not list(network.buffers()):
         return
     raise LabError(
         "These networks cannot be trained side by side.",
         expected="layers that have weights only, such as nn.Linear and nn.Conv2d",
-        found="a network with dropout" if dropout else "a network with buffers, such as batch norm's statistics",
+        found="a network with dropout"
+        if dropout
+        else "a network with buffers, such as batch norm's statistics",
         fix="train them one after the other: repeat(train, seeds) of labkit.train.repeat",
     )
 

@@ -16,19 +16,26 @@ OF_TORCH = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.o
 
 
 def names():
-    """Return the optimizers that a `TrainConfig` can name: torch's, and each file of labkit/methods with a `make`."""
+    """Return the optimizers that a `TrainConfig` can name: torch's, and each file of
+    labkit/methods with a `make`.
+    """
     files = [file.name for file in pkgutil.iter_modules(methods.__path__)]
-    ours = [name for name in files if hasattr(importlib.import_module(f"labkit.methods.{name}"), "make")]
+    ours = [
+        name for name in files if hasattr(importlib.import_module(f"labkit.methods.{name}"), "make")
+    ]
     return (*OF_TORCH, *ours)
 
 
 def make_optimizer(named_parameters, config):
     """Return the `torch.optim.Optimizer` of a `TrainConfig`.
 
-    named_parameters  (name, weight) pairs, as of `model.named_parameters()`; an optimizer may treat layers differently
+    named_parameters  (name, weight) pairs, as of `model.named_parameters()`; an optimizer may treat
+                      layers differently
     """
     if config.optimizer not in OF_TORCH:
-        return importlib.import_module(f"labkit.methods.{config.optimizer}").make(named_parameters, config)
+        return importlib.import_module(f"labkit.methods.{config.optimizer}").make(
+            named_parameters, config
+        )
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
     if config.optimizer == "sgd":
         settings["momentum"] = config.momentum
@@ -41,17 +48,21 @@ def make_optimizer(named_parameters, config):
 
 
 def factory(name: str, **settings: Any) -> Callable:
-    """Return a function optimizer(params, lr) that makes an optimizer by its name, for a loop of one's own.
+    """Return a function optimizer(params, lr) that makes an optimizer by its name, for a loop of
+    one's own.
 
     name      one of `names()`, such as "lamb"
-    settings  other fields of `TrainConfig`, such as `momentum`; `weight_decay` is 0 unless it is given
+    settings  other fields of `TrainConfig`, such as `momentum`; `weight_decay` is 0 unless it is
+              given
     """
     from labkit.train.config import TrainConfig
 
     def make(params, lr):
         named = [(str(number), weight) for number, weight in enumerate(params)]
         defaults = {"weight_decay": 0.0, "schedule": "constant"}  # the loop has its own schedule
-        return make_optimizer(named, TrainConfig(**{**defaults, **settings}, optimizer=name, learning_rate=lr))
+        return make_optimizer(
+            named, TrainConfig(**{**defaults, **settings}, optimizer=name, learning_rate=lr)
+        )
 
     return make
 
@@ -64,14 +75,18 @@ def schedules(name):
 
 
 def has_momentum(config):
-    """True if the optimizer of a `TrainConfig` has a momentum: its groups then name `momentum` or `betas`."""
+    """True if the optimizer of a `TrainConfig` has a momentum: its groups then name `momentum`
+    or `betas`.
+    """
     weights = [(f"{number}.weight", torch.nn.Parameter(torch.zeros(2, 2))) for number in range(3)]
     group = make_optimizer(weights, config).param_groups[0]
     return "momentum" in group or "betas" in group
 
 
 def set_rate(optimizer, config, *, step, steps):
-    """Put the learning rate of `step` (0-based, of `steps`) into the optimizer; one-cycle moves the momentum too."""
+    """Put the learning rate of `step` (0-based, of `steps`) into the optimizer; one-cycle moves
+    the momentum too.
+    """
     if config.schedule == "onecycle":
         rate, momentum = _one_cycle(step, steps)
     else:
@@ -86,9 +101,11 @@ def set_rate(optimizer, config, *, step, steps):
 
 
 def _one_cycle(step, steps):
-    """Return (fraction of the peak rate, momentum): up for 30 % of the steps, then down, both along a cosine.
+    """Return (fraction of the peak rate, momentum): up for 30 % of the steps, then down, both along
+    a cosine.
 
-    Source: Smith and Topin 2017, arXiv:1708.07120, with the numbers of `torch.optim.lr_scheduler.OneCycleLR`.
+    Source: Smith and Topin 2017, arXiv:1708.07120, with the numbers of
+    `torch.optim.lr_scheduler.OneCycleLR`.
     """
     first_rate = 1 / 25
     last_rate = 1 / 25 / 1e4
@@ -102,12 +119,16 @@ def _one_cycle(step, steps):
 
 
 def _between(first, last, fraction):
-    """Return the number at a fraction, 0 to 1, of the path from `first` to `last` along half a cosine."""
+    """Return the number at a fraction, 0 to 1, of the path from `first` to `last` along half a
+    cosine.
+    """
     return last + (first - last) * decay_factor(fraction, 1, "cosine")
 
 
 def _warmed(config, step, steps):
-    """Return the fraction of the peak rate: warm-up over the first epochs, then the schedule over the rest."""
+    """Return the fraction of the peak rate: warm-up over the first epochs, then the schedule
+    over the rest.
+    """
     warmup_steps = 0
     if config.warmup != "none":
         warmup_steps = round(config.warmup_epochs * (steps // config.epochs))

@@ -1,12 +1,13 @@
-"""Train again with every seed: `repeat` calls the page's own `train`, and what comes back is compared seed by seed.
+"""Train again with every seed: `repeat` calls the page's own `train`, and what comes back is
+compared seed by seed.
 
     lars = repeat(train, range(12), batch=256, optimizer=LARS)
     sgd = repeat(train, range(12), batch=256)
     lars - sgd                     # (12,) points, pair by pair
     share(lars - sgd, small - sgd)  # percent of the gap, with its interval
 
-A loop is enough: the small networks of the lessons train in a fraction of a second, and the reader's own optimizer,
-schedule and hooks go in as they are.
+A loop is enough: the small networks of the lessons train in a fraction of a second, and the
+reader's own optimizer, schedule and hooks go in as they are.
 """
 
 import math
@@ -40,7 +41,9 @@ class Runs(list):
         return np.array([run.losses for run in self], dtype=float)
 
     def __sub__(self, other):
-        """Return (pairs,) points of accuracy by which these trainings are ahead, for the seeds that both have."""
+        """Return (pairs,) points of accuracy by which these trainings are ahead, for the seeds
+        that both have.
+        """
         shared = [seed for seed in self.seeds if seed in other.seeds]
         if not shared:
             raise LabError(
@@ -64,7 +67,8 @@ class Runs(list):
 def repeat(train: Callable, seeds: Iterable[int], **settings: Any) -> Runs:
     """Call `train(seed=seed, **settings)` once for each seed and return the `Runs`.
 
-    train     a function of the page that returns an object with `accuracy` (percent) and `losses` (one per epoch)
+    train     a function of the page that returns an object with `accuracy` (percent) and `losses`
+              (one per epoch)
     seeds     such as range(100, 112)
     settings  passed on as they are
     """
@@ -81,13 +85,14 @@ def best(by_name: Mapping[str, Any]) -> str:
 
 
 def share(numerator: Any, denominator: Any) -> Interval:
-    """Return mean(numerator) / mean(denominator) in percent with its 95 % `Interval` by Fieller's theorem.
+    """Return mean(numerator) / mean(denominator) in percent with its 95 % `Interval` by Fieller's
+    theorem.
 
     numerator, denominator  (seeds,) numbers, pair by pair of the same seeds
 
-    Both means are uncertain, and they are correlated. The interval holds each ratio r for which the mean of
-    numerator - r * denominator is not distinguishable from 0 by Student's t. Where the mean of the denominator could
-    be 0, no ratio can be told: the interval is infinite.
+    Both means are uncertain, and they are correlated. The interval holds each ratio r for which the
+    mean of numerator - r * denominator is not distinguishable from 0 by Student's t. Where the mean
+    of the denominator could be 0, no ratio can be told: the interval is infinite.
     Source: Fieller, "Some problems in interval estimation", 1954
     """
     numerator = np.asarray(numerator, dtype=float)
@@ -95,18 +100,24 @@ def share(numerator: Any, denominator: Any) -> Interval:
     n = len(numerator)
     if n != len(denominator):
         raise LabError(
-            "A share needs pairs of numbers.", expected=f"{n} numbers in both", found=f"{n} and {len(denominator)}"
+            "A share needs pairs of numbers.",
+            expected=f"{n} numbers in both",
+            found=f"{n} and {len(denominator)}",
         )
     ratio = 100 * numerator.mean() / denominator.mean() if denominator.mean() else math.nan
-    low, high = _fieller(numerator, denominator) if n >= MIN_SAMPLES_OF_MEAN else (-math.inf, math.inf)
-    needed = MIN_SAMPLES_OF_MEAN if math.isfinite(low) else n + 1  # more seeds than these, so that nothing is decided
+    low, high = (
+        _fieller(numerator, denominator) if n >= MIN_SAMPLES_OF_MEAN else (-math.inf, math.inf)
+    )
+    # more seeds than these, so that nothing is decided
+    needed = MIN_SAMPLES_OF_MEAN if math.isfinite(low) else n + 1
     return Interval(100 * low, 100 * high, n, ratio, min_samples=needed, method="t")
 
 
 def _fieller(numerator, denominator):
     """Return the ends of the interval.
 
-    They are where (mean(numerator) - r mean(denominator))^2 is t^2 times its variance, a quadratic in r:
+    They are where (mean(numerator) - r mean(denominator))^2 is t^2 times its variance, a quadratic
+    in r:
     a r^2 - 2 b r + c = 0.
     """
     from scipy.special import stdtrit

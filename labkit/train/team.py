@@ -1,10 +1,12 @@
-"""Worker processes that can send each other tensors: torch.distributed with gloo, over this machine's loopback.
+"""Worker processes that can send each other tensors: torch.distributed with gloo, over this
+machine's loopback.
 
     with Team(2) as team:
         sums = team.run(function, *args)  # function(*args) in each worker; the answers, by rank
 
-They stay until the team is closed, because each needs a moment to begin. `function` may stand in a notebook: it travels
-by value. A failure in one worker comes back in words, and then all of them end: the others may be waiting for it.
+They stay until the team is closed, because each needs a moment to begin. `function` may stand in a
+notebook: it travels by value. A failure in one worker comes back in words, and then all of them
+end: the others may be waiting for it.
 """
 
 import datetime
@@ -23,11 +25,15 @@ from labkit.train.workers import Obstacle, begin, context, obstacle
 
 
 def missing() -> Obstacle | None:
-    """Return why worker processes cannot talk to each other here, and what helps; None when they can."""
+    """Return why worker processes cannot talk to each other here, and what helps; None when they
+    can.
+    """
     import torch.distributed as dist
 
     if not dist.is_available():
-        return Obstacle("this build of torch has no torch.distributed", "run this on Linux or macOS")
+        return Obstacle(
+            "this build of torch has no torch.distributed", "run this on Linux or macOS"
+        )
     if not dist.is_gloo_available():
         return Obstacle("this build of torch has no gloo", "run this on Linux or macOS")
     return obstacle()
@@ -39,7 +45,8 @@ def loopback() -> dict[str, str]:
 
 
 class Team:
-    """`size` worker processes, each with one thread; they begin with the first `run`, and again after a failure.
+    """`size` worker processes, each with one thread; they begin with the first `run`, and again
+    after a failure.
 
     size        workers; on a machine with as many GPUs, tensors on worker i's GPU travel by NCCL
     deadline_s  the longest that one `run` may take
@@ -60,7 +67,8 @@ class Team:
     def run(self, function, *args):
         """Call a function in every worker. Returns [function(*args) of worker 0, of worker 1, ...].
 
-        Raises  Unavailable where there is no gloo, LabError when a worker raises, ends, or is not done in time
+        Raises  Unavailable where there is no gloo, LabError when a worker raises, ends, or is not
+                done in time
         """
         import cloudpickle
 
@@ -76,7 +84,9 @@ class Team:
         except BaseException as error:
             self.close()
             if isinstance(error, BrokenProcessPool):
-                raise LabError("A worker has ended since the last run.", fix="run the cell again") from None
+                raise LabError(
+                    "A worker has ended since the last run.", fix="run the cell again"
+                ) from None
             raise
 
     def close(self):
@@ -90,26 +100,36 @@ class Team:
             self._folder = None
 
     def _start(self):
-        """Begin the workers, each a pool of one process: they meet in a file, and talk over the loopback interface."""
+        """Begin the workers, each a pool of one process: they meet in a file, and talk over the
+        loopback interface.
+        """
         hindered = missing()
         if hindered:
             raise Unavailable(
-                "Worker processes cannot talk to each other here.", found=hindered.reason, fix=hindered.fix
+                "Worker processes cannot talk to each other here.",
+                found=hindered.reason,
+                fix=hindered.fix,
             )
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-team-")
         meeting = str(Path(self._folder.name) / "meeting")
         for rank in range(self.size):
             before = active_children()
-            pool = ProcessPoolExecutor(1, mp_context=context(), initializer=_join, initargs=(meeting, rank, self.size))
+            pool = ProcessPoolExecutor(
+                1, mp_context=context(), initializer=_join, initargs=(meeting, rank, self.size)
+            )
             pool.submit(os.getpid)  # a pool begins its process with the first call
             (process,) = [child for child in active_children() if child not in before]
             self._workers.append((pool, process))
 
     def _require_all(self, answers, late):
-        """Raise a LabError unless every worker answered; `late` are the ranks that had not when the waiting ended."""
+        """Raise a LabError unless every worker answered; `late` are the ranks that had not when
+        the waiting ended.
+        """
         if late:
             wait(answers, timeout=0.5)  # when one has ended, another may be the first to complain
-        problems = {rank: answer.exception() for rank, answer in enumerate(answers) if answer.done()}
+        problems = {
+            rank: answer.exception() for rank, answer in enumerate(answers) if answer.done()
+        }
         for rank, problem in problems.items():
             if isinstance(problem, BrokenProcessPool):
                 pool, process = self._workers[rank]
@@ -123,21 +143,29 @@ class Team:
             if problem:
                 description, location = problem.args
                 raise LabError(
-                    f"Worker {rank} raised {description}", found=location, fix="mend the function, and run it again"
+                    f"Worker {rank} raised {description}",
+                    found=location,
+                    fix="mend the function, and run it again",
                 )
         if late:
             ranks = ", ".join(map(str, late))
-            raise LabError(f"Not done in time: workers {ranks}.", fix="does one wait for what no other sends?")
+            raise LabError(
+                f"Not done in time: workers {ranks}.", fix="does one wait for what no other sends?"
+            )
 
 
 def _join(meeting, rank, size):
-    """Make this process worker `rank` of `size`, with one thread; `meeting` is a file that all of them can write."""
+    """Make this process worker `rank` of `size`, with one thread; `meeting` is a file that all
+    of them can write.
+    """
     begin()
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), **loopback()})
+    os.environ.update(
+        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), **loopback()}
+    )
     dist.init_process_group(
         device.collectives(rank, size),
         store=dist.FileStore(meeting, size),
@@ -148,7 +176,10 @@ def _join(meeting, rank, size):
 
 
 def _answer(call):
-    """Return the pickled value of one call, in a worker. An error travels in words: its type may be a notebook's."""
+    """Return the pickled value of one call, in a worker.
+
+    An error travels in words: its type may be a notebook's.
+    """
     import cloudpickle
 
     try:
@@ -156,4 +187,6 @@ def _answer(call):
         return cloudpickle.dumps(function(*args))
     except BaseException as error:
         step = traceback.extract_tb(error.__traceback__)[-1]
-        raise RuntimeError(f"{type(error).__name__}: {error}", f"{step.name}, line {step.lineno}") from None
+        raise RuntimeError(
+            f"{type(error).__name__}: {error}", f"{step.name}, line {step.lineno}"
+        ) from None

@@ -23,11 +23,13 @@ class OutOfMemory(LabError):
 
 
 class Laps:
-    """A stopwatch for a device with a queue: `lap("forward")` books the time since the last lap under "forward".
+    """A stopwatch for a device with a queue: `lap("forward")` books the time since the last lap
+    under "forward".
 
     device  a device, or a `measure.Clock`
-    mode    None: books nothing. "events": marks in the device's own queue, read when the epoch is over; training goes
-            on undisturbed (a device without such marks is waited for). "synchronize": waits for the device at each lap
+    mode    None: books nothing. "events": marks in the device's own queue, read when the epoch is
+            over; training goes on undisturbed (a device without such marks is waited for).
+            "synchronize": waits for the device at each lap
     """
 
     def __init__(self, device, mode):
@@ -63,10 +65,12 @@ class Laps:
 
 
 class Losses:
-    """Collects the losses and raises `NotFinite` within one step of one that is not a finite number.
+    """Collects the losses and raises `NotFinite` within one step of one that is not a finite
+    number.
 
-    A GPU is never waited for: the loss is copied in the background and read one step later, when the next step is
-    already in its queue. Elsewhere it is read at once, before the weights are touched.
+    A GPU is never waited for: the loss is copied in the background and read one step later, when
+    the next step is already in its queue. Elsewhere it is read at once, before the weights are
+    touched.
 
     values  the list to append to
     """
@@ -99,12 +103,17 @@ class Losses:
     def _take(self, value):
         if not math.isfinite(value):
             rate = self.config.learning_rate
-            before = f"{self.values[-1]:.4g} in the step before" if self.values else "it is the first step"
+            before = (
+                f"{self.values[-1]:.4g} in the step before"
+                if self.values
+                else "it is the first step"
+            )
             raise NotFinite(
                 f"The loss became {value} in step {len(self.values) + 1}; training has stopped.",
                 expected="a finite loss in every step",
                 found=f"{value}; {before}, with a peak learning rate of {rate:g}",
-                fix=f"try a learning rate of {rate / 10:g}, then clip 1.0, then amp bf16 in place of fp16, then a "
+                fix=f"try a learning rate of {rate / 10:g}, then clip 1.0, then amp bf16 in place "
+                "of fp16, then a "
                 "gradual warmup; look for infinite or missing values in the images",
             )
         self.values.append(value)
@@ -112,7 +121,9 @@ class Losses:
 
 @contextmanager
 def out_of_memory_explained(config, device):
-    """Turn an out-of-memory error of torch into one that names the batch, the peak and what to try."""
+    """Turn an out-of-memory error of torch into one that names the batch, the peak and what to
+    try.
+    """
     devices.reset_peak_memory(device)
     try:
         yield
@@ -126,7 +137,8 @@ def out_of_memory_explained(config, device):
             f"There is not enough memory on {device} to train with batches of {images}.",
             expected=f"room for a pass over {images} images, forwards and backwards",
             found=f"{peak_text}, {shown(devices.free_bytes(device), 'B')} free now",
-            fix=f"accumulate {2 * config.accumulate} (the same step in parts; batch norm sees one part at a time), "
+            fix=f"accumulate {2 * config.accumulate} (the same step in parts; batch norm sees one "
+            "part at a time), "
             f"then amp bf16, then a batch of {max(config.batch // 2, 1)}",
         ) from None  # the traceback would keep the tensors alive
 
@@ -162,9 +174,14 @@ def progress_bar(total, done, unit="step"):
     settings = {}
     if in_notebook and not silent:
         settings = {"file": _Line(), "ncols": 90, "ascii": False}
-    with tqdm(total=total, initial=done, disable=silent, leave=False, unit=unit, position=0, **settings) as bar:
+    with tqdm(
+        total=total, initial=done, disable=silent, leave=False, unit=unit, position=0, **settings
+    ) as bar:
         try:
             yield bar
         except KeyboardInterrupt:
-            message = f"You stopped it, {bar.n} of {total} {unit}s done. Nothing is broken: run the cell again."
+            message = (
+                f"You stopped it, {bar.n} of {total} {unit}s done. Nothing is broken: run the "
+                "cell again."
+            )
             raise KeyboardInterrupt(message) from None

@@ -20,14 +20,16 @@ from labkit.errors import LabError
 _MOST = 16
 SHARED_MEMORY = "Let this system have a /dev/shm that can be written to (docker run --shm-size=1g)."
 SHORT_FOLDER = "Set TMPDIR to a folder with a shorter name, such as /tmp, and start again."
-_SOCKET = Path("pymp-12345678", "listener-12345678")  # as multiprocessing names one, below the temporary folder
+# as multiprocessing names one, below the temporary folder
+_SOCKET = Path("pymp-12345678", "listener-12345678")
 _NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would import it
 # most of what an export to ONNX imports
 EXPORT = ("torch.onnx", "torch._inductor.decomposition", "onnxscript.function_libs.torch_lib.ops")
 
 
 def start_workers(*modules: Any) -> None:
-    """Let a server import torch for the workers while this process goes on; called first of all, it saves seconds.
+    """Let a server import torch for the workers while this process goes on; called first of all, it
+    saves seconds.
 
     modules  names of others that the jobs will import, such as `EXPORT`; none that starts threads
     Workers are then forked from that server, which has never run torch's threads.
@@ -58,7 +60,10 @@ def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = F
             hindered = obstacle()
             if hindered is None:
                 return _side_by_side(task, jobs, _pool(side_by_side), bar)
-            warnings.warn(f"The jobs are done one after the other: {hindered.reason}. {hindered.fix}", stacklevel=2)
+            warnings.warn(
+                f"The jobs are done one after the other: {hindered.reason}. {hindered.fix}",
+                stacklevel=2,
+            )
         answers = []
         for job in jobs:
             answers.append(task(job))
@@ -67,7 +72,9 @@ def work(task: Callable, jobs: Sequence, device: Any = "cpu", *, apart: bool = F
 
 
 def _side_by_side(task, jobs, pool, bar):
-    """Return the answers in the order of the jobs; raises what a job raised, and cancels the rest."""
+    """Return the answers in the order of the jobs; raises what a job raised, and cancels the
+    rest.
+    """
     futures = []
     try:
         # Pickled here, by value: torch would otherwise hand its tensors over as open files.
@@ -83,7 +90,8 @@ def _side_by_side(task, jobs, pool, bar):
     except BrokenProcessPool:
         _pool.cache_clear()
         raise LabError(
-            "A worker process ended in the middle of its job.", fix="free some memory, and run the cell again"
+            "A worker process ended in the middle of its job.",
+            fix="free some memory, and run the cell again",
         ) from None
     finally:
         for future in futures:
@@ -101,8 +109,9 @@ class Obstacle(NamedTuple):
 def obstacle() -> Obstacle | None:
     """Return what keeps processes from working together here; None: nothing does.
 
-    They share semaphores, which Linux keeps in /dev/shm, and hand over tensors and jobs through sockets, which lie in
-    the temporary folder: the name of a socket may not be long, and clusters give their jobs folders that lie deep.
+    They share semaphores, which Linux keeps in /dev/shm, and hand over tensors and jobs through
+    sockets, which lie in the temporary folder: the name of a socket may not be long, and clusters
+    give their jobs folders that lie deep.
     """
     try:
         context().Lock()
@@ -110,7 +119,9 @@ def obstacle() -> Obstacle | None:
         return Obstacle(f"processes cannot share semaphores here ({error})", SHARED_MEMORY)
     folder = Path(tempfile.gettempdir())
     if not fits_socket(folder / _SOCKET):
-        return Obstacle(f"the name of the temporary folder is too long for sockets ({folder})", SHORT_FOLDER)
+        return Obstacle(
+            f"the name of the temporary folder is too long for sockets ({folder})", SHORT_FOLDER
+        )
     return None
 
 
@@ -132,7 +143,9 @@ def _pool(count):
 
 
 def begin():
-    """In a worker: leave the reader's interrupt to the notebook, and end when the notebook does, even by a kill."""
+    """In a worker: leave the reader's interrupt to the notebook, and end when the notebook does,
+    even by a kill.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

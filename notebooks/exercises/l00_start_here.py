@@ -1,4 +1,6 @@
-"""Exercises of lesson 00: answers, latency, weights in few bits, a calibrated grid, changed answers, a verdict."""
+"""Exercises of lesson 00: answers, latency, weights in few bits, a calibrated grid, changed
+answers, a verdict.
+"""
 
 import copy
 import math
@@ -34,33 +36,43 @@ class KnownScores:
         images = np.asarray(images)
         expect(
             images.ndim == 4,
-            f"The program was given an array of shape {images.shape}; it takes (n, 1, 28, 28), also for one image.",
+            f"The program was given an array of shape {images.shape}; it takes (n, 1, 28, 28), "
+            "also for one image.",
         )
         expect(
             len(images) <= MOST_AT_ONCE,
-            f"The program was given {len(images)} images in one call: at most {MOST_AT_ONCE}, please.",
+            f"The program was given {len(images)} images in one call: at most "
+            f"{MOST_AT_ONCE}, please.",
         )
         return self.scores[[self.row_of[image.tobytes()] for image in images]]
 
 
 def verify_predictions(answer):
     rng = np.random.default_rng(0)
-    for count in (7, 250, 100):  # one call is enough for the first: a wrong axis shows before a missing loop
+    # one call is enough for the first: a wrong axis shows before a missing loop
+    for count in (7, 250, 100):
         images = rng.random((count, 1, 4, 4), dtype=np.float32)
         scores = rng.normal(size=(count, 10)).astype(np.float32)
         before = images.copy()
         classes = answer(KnownScores(images, scores), images)
-        expect(np.array_equal(images, before), "Your function changes the images that it was given.")
+        expect(
+            np.array_equal(images, before), "Your function changes the images that it was given."
+        )
         if isinstance(classes, list) and len(classes) != count:
-            raise Wrong(f"{count} images have {count} classes; yours is a list of {len(classes)} batches. Join them.")
+            raise Wrong(
+                f"{count} images have {count} classes; yours is a list of "
+                f"{len(classes)} batches. Join them."
+            )
         expect(
             count != 7 or np.shape(classes) != (10,),
-            "7 images gave 10 classes, one for each column of the scores: take the largest along the other axis.",
+            "7 images gave 10 classes, one for each column of the scores: take the largest along "
+            "the other axis.",
         )
         _expect_shape(classes, (count,), f"the classes of {count} images")
         expect(
             np.array_equal(np.asarray(classes), scores.argmax(1)),
-            "Some classes are not the place of the largest score in their row. Which axis of the scores is which?",
+            "Some classes are not the place of the largest score in their row. Which axis of the "
+            "scores is which?",
         )
 
 
@@ -102,13 +114,33 @@ class SlowAtFirst:
 def verify_median_latency(answer):
     images, program = np.zeros((3, 1, 4, 4), np.float32), SlowAtFirst()
     latency = answer(program, images, calls=41, warm_up=20, now=program.now)
-    expect(isinstance(latency, (int, float, np.floating)), f"Expected a number of ms, found {shorten(latency)}.")
-    expect(np.array_equal(program.images, images), "The program was not given the images as they came.")
-    expect(program.calls != 41, "Yours made 41 calls: first come 20 to warm up, and then 41 that are timed.")
-    expect(program.calls == 61, f"Yours made {program.calls} calls; 20 to warm up and 41 timed ones are 61.")
-    expect(abs(latency - 0.002) > 1e-4, "Yours says 0.002, the number of seconds. Milliseconds, please.")
-    expect(abs(latency - 30) > 1e-3, "Yours says 30 ms: are the slow calls of the warm-up among those that count?")
-    calls = "After the warm-up 13 calls take 1 ms, 14 take 2 ms, and 14 are disturbed and take 30 ms: their median"
+    expect(
+        isinstance(latency, (int, float, np.floating)),
+        f"Expected a number of ms, found {shorten(latency)}.",
+    )
+    expect(
+        np.array_equal(program.images, images), "The program was not given the images as they came."
+    )
+    expect(
+        program.calls != 41,
+        "Yours made 41 calls: first come 20 to warm up, and then 41 that are timed.",
+    )
+    expect(
+        program.calls == 61,
+        f"Yours made {program.calls} calls; 20 to warm up and 41 timed ones are 61.",
+    )
+    expect(
+        abs(latency - 0.002) > 1e-4,
+        "Yours says 0.002, the number of seconds. Milliseconds, please.",
+    )
+    expect(
+        abs(latency - 30) > 1e-3,
+        "Yours says 30 ms: are the slow calls of the warm-up among those that count?",
+    )
+    calls = (
+        "After the warm-up 13 calls take 1 ms, 14 take 2 ms, and 14 are disturbed and take 30 ms: "
+        "their median"
+    )
     expect_close(latency, 2.0, calls)
 
 
@@ -130,11 +162,15 @@ def verify_in_few_bits(answer):
     before = copy.deepcopy(network.state_dict())
     for bits in (3, 8, 2):
         rounded = answer(network, bits)
-        expect(isinstance(rounded, nn.Module), f"Expected a network, found {shorten(rounded)}. Is there a `return`?")
+        expect(
+            isinstance(rounded, nn.Module),
+            f"Expected a network, found {shorten(rounded)}. Is there a `return`?",
+        )
         for name, values in network.state_dict().items():
             expect(
                 torch.equal(values, before[name]),
-                f"Your function changed the network that it was given ({name}). Work on a copy of it.",
+                f"Your function changed the network that it was given ({name}). "
+                "Work on a copy of it.",
             )
         expected = in_few_bits(network, bits).state_dict()
         for name, values in rounded.state_dict().items():
@@ -143,7 +179,9 @@ def verify_in_few_bits(answer):
 
 def _small_network():
     """A network whose weights are known, and whose largest ones are negative."""
-    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)
+    )
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weights in network.parameters():
@@ -159,17 +197,22 @@ def _expect_weights(name, before, found, expected, bits):
     expect(before.dim() > 1, f"{name} has one dimension and stays as it was.")
     expect(
         not torch.equal(found, before),
-        f"{name} is unchanged: a new tensor does not change the network, `weights.copy_(...)` does.",
+        f"{name} is unchanged: a new tensor does not change the network, "
+        "`weights.copy_(...)` does.",
     )
     integers = (before / (before.abs().max() / top)).round()
     expect(
         not torch.allclose(found, integers, atol=1e-4),
-        f"{name} now holds the integers. Multiply by the scale again: the network needs its old units.",
+        f"{name} now holds the integers. Multiply by the scale again: the network "
+        "needs its old units.",
     )
     raise Wrong(
-        f"With {bits} bits {name} has {len(found.unique())} different values, and the one of largest size is "
-        f"{found.flatten()[found.abs().argmax()]:.4f}. Expected are at most {2 * top + 1} values at equal distances, "
-        f"each weight on the nearest one, and {before.flatten()[before.abs().argmax()]:.4f} as the largest in size."
+        f"With {bits} bits {name} has {len(found.unique())} different values, and the one of "
+        "largest size is "
+        f"{found.flatten()[found.abs().argmax()]:.4f}. Expected are at most {2 * top + 1} values "
+        "at equal distances, "
+        f"each weight on the nearest one, and {before.flatten()[before.abs().argmax()]:.4f} as "
+        "the largest in size."
     )
 
 
@@ -194,7 +237,11 @@ def verify_calibrated_grid(answer):
             f"Expected (scale, zero point), found {shorten(found)}.",
         )
         expect_close(float(found[0]), scale, f"the scale for values {described}")
-        expect_close(float(found[1]), float(zero_point), f"the zero point, an integer, for values {described}")
+        expect_close(
+            float(found[1]),
+            float(zero_point),
+            f"the zero point, an integer, for values {described}",
+        )
 
 
 def changed_answers(before, after, labels):
@@ -208,7 +255,8 @@ def verify_changed_answers(answer):
     labels = np.array([0, 1, 2, 3, 4, 5, 6, 7])
     before = np.array([0, 1, 2, 3, 9, 9, 9, 7])
     after = np.array([0, 1, 9, 8, 4, 9, 8, 7])
-    numbers = {"changed": [2, 3, 4, 6], "lost": [2, 3], "won": [4]}  # of the answers, worked by hand
+    # of the answers, worked by hand
+    numbers = {"changed": [2, 3, 4, 6], "lost": [2, 3], "won": [4]}
     masks = untouched(answer)(before, after, labels)
     expect(
         isinstance(masks, (tuple, list)) and len(masks) == 3,
@@ -217,12 +265,14 @@ def verify_changed_answers(answer):
     for (name, expected), mask in zip(numbers.items(), masks, strict=True):
         expect(
             np.shape(mask) == labels.shape and np.asarray(mask).dtype == bool,
-            f"Expected `{name}` as a mask, True or False for each of the 8 answers; found {shorten(mask)}.",
+            f"Expected `{name}` as a mask, True or False for each of the 8 answers; found "
+            f"{shorten(mask)}.",
         )
         found = np.flatnonzero(mask).tolist()
         expect(
             found == expected,
-            f"labels {labels}, before {before}, after {after}: `{name}` are the answers {expected}, yours are {found}.",
+            f"labels {labels}, before {before}, after {after}: `{name}` are the answers "
+            f"{expected}, yours are {found}.",
         )
 
 
@@ -253,18 +303,21 @@ def verify_verdict(answer):
         limit = ", ".join(f"{name}={number}" for name, number in demand.items())
         expect(
             found == expected,
-            f"An interval from {low} to {high}, {limit}: expected {expected!r}, found {shorten(found)}.",
+            f"An interval from {low} to {high}, {limit}: expected {expected!r}, found "
+            f"{shorten(found)}.",
         )
 
 
 EXERCISES = (
     Exercise(
         id="predictions",
-        task="Return the class that a program gives to each image, handing it at most 100 images in a call.",
+        task="Return the class that a program gives to each image, handing it at "
+        "most 100 images in a call.",
         difficulty=1,
         importance=3,
         minutes=5,
-        hint="A list, a loop over range(0, len(images), 100), one call for each slice, argmax along the right axis.",
+        hint="A list, a loop over range(0, len(images), 100), one call for each slice, argmax "
+        "along the right axis.",
         reference=predictions,
         verify=verify_predictions,
     ),
@@ -274,7 +327,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=7,
-        hint="Two loops. In the second one, read now() before and after each single call, and collect the differences.",
+        hint="Two loops. In the second one, read now() before and after each single call, and "
+        "collect the differences.",
         reference=median_latency,
         verify=verify_median_latency,
         imports="import time",
@@ -285,24 +339,28 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=8,
-        hint="copy.deepcopy; then for each weights in rounded.parameters(): how far are two points of the grid apart?",
+        hint="copy.deepcopy; then for each weights in rounded.parameters(): how far are two "
+        "points of the grid apart?",
         reference=in_few_bits,
         verify=verify_in_few_bits,
         imports="import torch",
     ),
     Exercise(
         id="calibrated-grid",
-        task="Return the scale and the zero point of the grid from 0 to 255 that reaches over all values.",
+        task="Return the scale and the zero point of the grid from 0 to 255 that "
+        "reaches over all values.",
         difficulty=2,
         importance=3,
         minutes=5,
-        hint="255 steps of one scale lie between the two ends. How many of them lie between the lower end and 0.0?",
+        hint="255 steps of one scale lie between the two ends. How many of them lie between the "
+        "lower end and 0.0?",
         reference=calibrated_grid,
         verify=verify_calibrated_grid,
     ),
     Exercise(
         id="changed-answers",
-        task="Return masks of the answers that changed, and of those among them that were lost and won.",
+        task="Return masks of the answers that changed, and of those among them "
+        "that were lost and won.",
         difficulty=1,
         importance=3,
         minutes=4,
@@ -312,11 +370,13 @@ EXERCISES = (
     ),
     Exercise(
         id="verdict",
-        task="Say of an interval whether a demand is filled, not filled, or whether that is not clear.",
+        task="Say of an interval whether a demand is filled, not filled, or whether "
+        "that is not clear.",
         difficulty=1,
         importance=3,
         minutes=4,
-        hint="Which end of the interval has to pass at_least, and which at_most? What if not even the other end does?",
+        hint="Which end of the interval has to pass at_least, and which at_most? What if not even "
+        "the other end does?",
         reference=verdict,
         verify=verify_verdict,
         imports="import math",

@@ -34,13 +34,20 @@ def queues():
 def expect_times(found, wanted, case, what="response time of request"):
     """Raise `Wrong` unless `found` is a numpy array of these times."""
     cut = isinstance(found, np.ndarray) and found.dtype.kind in "iu"
-    expect(not cut, f"{case}: expected {wanted}, found integers, {shorten(found)}. Times have fractions.")
+    expect(
+        not cut,
+        f"{case}: expected {wanted}, found integers, {shorten(found)}. Times have fractions.",
+    )
     is_array = isinstance(found, np.ndarray) and found.dtype.kind == "f"
     expect(
         is_array,
-        f"{case}: expected a numpy array, np.array(times), of {len(wanted)} seconds; found {shorten(found)}.",
+        f"{case}: expected a numpy array, np.array(times), of {len(wanted)} seconds; found "
+        f"{shorten(found)}.",
     )
-    expect(found.shape == wanted.shape, f"{case}: expected {len(wanted)} times, found shape {found.shape}.")
+    expect(
+        found.shape == wanted.shape,
+        f"{case}: expected {len(wanted)} times, found shape {found.shape}.",
+    )
     worst = int(np.argmax(np.abs(found - wanted)))
     expect_close(found[worst], wanted[worst], f"{case}: {what} {worst}", tolerance=1e-6)
 
@@ -82,12 +89,16 @@ def verify_one_queue(answer):
     for case, arrivals, services in queues():
         for machines in (1, 2, 3, 7):
             wanted = one_queue(arrivals, services, machines)
-            expect_times(answer(arrivals, services, machines), wanted, f"{case}, {machines} machine(s)")
+            expect_times(
+                answer(arrivals, services, machines), wanted, f"{case}, {machines} machine(s)"
+            )
     # Three requests a second of one second each: two machines never end, three always do.
     arrivals, services = np.arange(300) / 3, np.full(300, 0.99)
     for machines in (2, 3):
         wanted = one_queue(arrivals, services, machines)
-        expect_times(answer(arrivals, services, machines), wanted, f"evenly spaced, {machines} machines")
+        expect_times(
+            answer(arrivals, services, machines), wanted, f"evenly spaced, {machines} machines"
+        )
 
 
 def cost_per_million(serve, arrivals, services, limit, usd_per_hour, most=50):
@@ -105,7 +116,8 @@ def made_up_service(arrivals, services, machines):
     return services + 12 * tail / machines
 
 
-ORDERS = {  # what: (requests, seconds that they take to arrive, limit, dollars per hour, machines at most)
+# what: (requests, seconds that they take to arrive, limit, dollars per hour, machines at most)
+ORDERS = {
     "a loose limit": (400, 80.0, 9.5, 0.25, 50),
     "a limit that takes some machines": (400, 80.0, 2.0, 0.25, 50),
     "a tight limit, another price": (400, 80.0, 1.2, 1.75, 50),
@@ -123,7 +135,9 @@ def verify_cost_per_million(answer):
         compare_costs(answer, case, made_up_service, arrivals, services, limit, price, most)
     # Exactly at the limit is allowed; and the responses of a real queue.
     steady = np.arange(1, 201) * 1.0
-    compare_costs(answer, "exactly at the limit", one_queue, steady, np.full(200, 0.5), 0.5, 0.5, 50)
+    compare_costs(
+        answer, "exactly at the limit", one_queue, steady, np.full(200, 0.5), 0.5, 0.5, 50
+    )
     random = np.random.default_rng(3)
     arrivals, services = random.exponential(0.5, 900).cumsum(), random.exponential(1.0, 900)
     compare_costs(answer, "requests at random", one_queue, arrivals, services, 6.0, 0.5, 50)
@@ -132,10 +146,17 @@ def verify_cost_per_million(answer):
 def compare_costs(answer, case, serve, *order):
     found = untouched(answer)(serve, *order)
     pair = isinstance(found, (tuple, list)) and len(found) == 2
-    expect(pair, f"{case}: return two things, the number of machines and the dollars; found {shorten(found)}.")
+    expect(
+        pair,
+        f"{case}: return two things, the number of machines and the dollars; found "
+        f"{shorten(found)}.",
+    )
     machines, usd = cost_per_million(serve, *order)
     if machines is None:
-        text = f"{case}: no number of machines keeps the limit; expected None, np.inf, found {shorten(found)}."
+        text = (
+            f"{case}: no number of machines keeps the limit; expected None, np.inf, found "
+            f"{shorten(found)}."
+        )
         expect(found[0] is None and found[1] == np.inf, text)
         return
     expect(found[0] is not None, f"{case}: expected {machines} machines, found None.")
@@ -147,21 +168,25 @@ NUMPY = "import numpy as np"
 EXERCISES = (
     Exercise(
         id="response-times",
-        task="Write how long each request waits for its answer at a server that takes one at a time.",
+        task="Write how long each request waits for its answer at a server that "
+        "takes one at a time.",
         difficulty=2,
         importance=3,
         minutes=10,
-        hint="A request is begun when it has arrived and the server is free. Remember when the server will be free.",
+        hint="A request is begun when it has arrived and the server is free. Remember when the "
+        "server will be free.",
         reference=response_times,
         verify=verify_response_times,
         imports=NUMPY,
     ),
     Exercise(
         id="without-chance",
-        task="Write the control: the same number of requests without the chance of their arrivals, and of their times.",
+        task="Write the control: the same number of requests without the chance of their "
+        "arrivals, and of their times.",
         difficulty=1,
         minutes=5,
-        hint="np.linspace gives numbers at equal distances from the first to the last, np.full equal numbers.",
+        hint="np.linspace gives numbers at equal distances from the first to the last, np.full "
+        "equal numbers.",
         reference=without_chance,
         verify=verify_without_chance,
         imports=NUMPY,
@@ -172,18 +197,21 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=9,
-        hint="Keep a list of the seconds at which each machine will be free. The next request goes to the smallest.",
+        hint="Keep a list of the seconds at which each machine will be free. The next request "
+        "goes to the smallest.",
         reference=one_queue,
         verify=verify_one_queue,
         imports=NUMPY,
     ),
     Exercise(
         id="cost-per-million",
-        task="Write the decision: the fewest machines that keep the promise, and what a million answers cost there.",
+        task="Write the decision: the fewest machines that keep the promise, and what a million "
+        "answers cost there.",
         difficulty=2,
         importance=3,
         minutes=8,
-        hint="Try one machine, two, three. The hours in which a million requests come: 1e6 / (requests per second) / "
+        hint="Try one machine, two, three. The hours in which a million requests come: 1e6 / "
+        "(requests per second) / "
         "3600. A rented machine is paid in all of them, busy or not.",
         reference=cost_per_million,
         verify=verify_cost_per_million,

@@ -1,4 +1,5 @@
-"""Exercises of lesson 02: compare by hand, also in series; a null arm; is a change real; is it the same work.
+"""Exercises of lesson 02: compare by hand, also in series; a null arm; is a change real; is it the
+same work.
 
 The checks run on a machine that is made of numbers: its clock moves only when work is done on it.
 """
@@ -29,7 +30,8 @@ class Machine:
 
     def __init__(self, *, drift=0.0, refill=1):
         self.drift, self.refill = drift, refill
-        self.last, self.repeats = None, 0  # the function that was called last, and how often in succession
+        # the function that was called last, and how often in succession
+        self.last, self.repeats = None, 0
         self.time, self.idle_at = 0.0, 0.0
         self.log = []  # the names of all calls, and None where the clock was read
 
@@ -60,7 +62,9 @@ class Machine:
         return work
 
     def timed(self):
-        """The names of the calls that were made between two readings of the clock, one reading after the other."""
+        """The names of the calls that were made between two readings of the clock, one reading
+        after the other.
+        """
         groups, names = [], []
         for name in self.log:
             if name is None:
@@ -73,7 +77,10 @@ class Machine:
     def series(self):
         """The names of the calls between readings 1 and 2 of the clock, 3 and 4, and so on."""
         readings = [number for number, name in enumerate(self.log) if name is None]
-        return [self.log[start + 1 : end] for start, end in zip(readings[::2], readings[1::2], strict=False)]
+        return [
+            self.log[start + 1 : end]
+            for start, end in zip(readings[::2], readings[1::2], strict=False)
+        ]
 
 
 def compare(calls, wait, rounds=40, now=time.perf_counter):
@@ -83,7 +90,8 @@ def compare(calls, wait, rounds=40, now=time.perf_counter):
         call()
     seconds = np.empty((rounds, len(calls)))
     for number in range(rounds):
-        for place in random.sample(range(len(calls)), len(calls)):  # in turn, in random order (lie 4)
+        # in turn, in random order (lie 4)
+        for place in random.sample(range(len(calls)), len(calls)):
             wait()  # idle before (lie 1)
             begin = now()
             calls[place]()
@@ -103,8 +111,10 @@ def verify_compare(answer):
     ratios = np.median(seconds[:, 0] / seconds[:, 2])
     expect(
         abs(ratios / 0.4 - 1) < 0.05,
-        "On a machine that gets slower and slower, the first function takes 0.40 times as long as the third; the "
-        f"median of your rounds says {ratios:.2f}. Are the calls of a round made one right after the other?",
+        "On a machine that gets slower and slower, the first function takes 0.40 times as long as "
+        "the third; the "
+        f"median of your rounds says {ratios:.2f}. Are the calls of a round made "
+        "one right after the other?",
     )
     _expect_turns(machine)
 
@@ -135,11 +145,15 @@ def _compared(answer, machine, where, **settings):
         raise Wrong(f"Expected a NumPy array of seconds, found {shorten(found)}.") from None
     expect(
         seconds.shape == (ROUNDS, 3),
-        f"{where}, 3 functions and {ROUNDS} rounds: expected seconds of shape ({ROUNDS}, 3), a row for each round and "
+        f"{where}, 3 functions and {ROUNDS} rounds: expected seconds of shape ({ROUNDS}, 3), a "
+        "row for each round and "
         f"a column for each function; found shape {seconds.shape}.",
     )
     read = sum(name is None for name in machine.log)
-    expect(read >= 2 * seconds.size, f"The clock `now` was read {read} times: twice for each call, please.")
+    expect(
+        read >= 2 * seconds.size,
+        f"The clock `now` was read {read} times: twice for each call, please.",
+    )
     return seconds
 
 
@@ -148,14 +162,21 @@ def _expect_seconds(column, number, true_s):
     where = f"Function {number} takes {1e3 * true_s:.0f} ms for a warm call"
     median = float(np.median(column))
     if abs(median - LAUNCH_S) < LAUNCH_S / 2:
-        raise Wrong(f"{where}; yours says {1e3 * median:.2f} ms: that is how long it takes to put it into the queue.")
+        raise Wrong(
+            f"{where}; yours says {1e3 * median:.2f} ms: that is how long it takes "
+            "to put it into the queue."
+        )
     first, last = column[0], column[-1]
     if first > 5 * true_s and abs(last / true_s - 1) < 0.05:
-        raise Wrong(f"{where}; your first round says {1e3 * first:.0f} ms. Are the first calls of each function cold?")
+        raise Wrong(
+            f"{where}; your first round says {1e3 * first:.0f} ms. Are the first calls of each "
+            "function cold?"
+        )
     worst = column[np.argmax(np.abs(column / true_s - 1))]
     expect(
         abs(worst / true_s - 1) <= 0.02,
-        f"{where}; one of your rounds says {worst:.3g} s. Is the device idle when the clock starts, is exactly one "
+        f"{where}; one of your rounds says {worst:.3g} s. Is the device idle when the clock "
+        "starts, is exactly one "
         "call made and done when it stops, and is the column that of the function?",
     )
 
@@ -167,17 +188,22 @@ def _expect_turns(machine):
 
 def _expect_orders(timed):
     """Each three of the timed [name, ...] are one round, and their order changes."""
-    rounds = [tuple(name for names in timed[start : start + 3] for name in names) for start in range(0, len(timed), 3)]
+    rounds = [
+        tuple(name for names in timed[start : start + 3] for name in names)
+        for start in range(0, len(timed), 3)
+    ]
     rounds = rounds[-ROUNDS:]
     expect(
         all(sorted(order) == ["a", "b", "c"] for order in rounds),
-        f"In a round every function is timed once, by itself. One of yours timed {shorten(''.join(rounds[0]))}.",
+        "In a round every function is timed once, by itself. One of yours timed "
+        f"{shorten(''.join(rounds[0]))}.",
     )
     firsts = [order[0] for order in rounds]
     most = max("abc", key=firsts.count)
     expect(
         firsts.count(most) < 0.8 * ROUNDS,
-        f"Function {'abc'.index(most)} came first in {firsts.count(most)} of {ROUNDS} rounds: what follows a call may "
+        f"Function {'abc'.index(most)} came first in {firsts.count(most)} of {ROUNDS} rounds: "
+        "what follows a call may "
         "be slower for it. Draw the order anew in each round.",
     )
 
@@ -188,7 +214,8 @@ def compare_series(calls, wait, rounds=40, series=10, now=time.perf_counter):
     seconds = np.empty((rounds, len(calls)))
     for number in range(rounds):
         for place in random.sample(range(len(calls)), len(calls)):
-            for _ in range(series):  # they bring back what another function has driven out of the cache (lie 7)
+            # they bring back what another function has driven out of the cache (lie 7)
+            for _ in range(series):
                 calls[place]()
             wait()
             begin = now()
@@ -206,20 +233,24 @@ def verify_compare_series(answer):
     odd = next((names for names in timed if len(names) != SERIES or len(set(names)) != 1), None)
     expect(
         odd is None,
-        f"With series={SERIES}, {SERIES} calls of one function belong between two readings of the clock; "
+        f"With series={SERIES}, {SERIES} calls of one function belong between two "
+        "readings of the clock; "
         f"one of yours holds the calls {shorten(odd)}.",
     )
     _expect_orders([names[:1] for names in timed])
     for column, true_s in enumerate(TRUE_S):
         median = float(np.median(seconds[:, column]))
-        where = f"A call of function {column} that follows others of itself takes {1e3 * true_s:.0f} ms"
+        where = (
+            f"A call of function {column} that follows others of itself takes {1e3 * true_s:.0f} ms"
+        )
         expect(
             abs(median / (SERIES * true_s) - 1) > 0.05,
             f"{where}; yours says {1e3 * median:.0f} ms, the time of {SERIES} of them.",
         )
         expect(
             median < 1.05 * true_s,
-            f"{where}; yours says {1e3 * median:.1f} ms. Are {SERIES} calls of the same function made right before the "
+            f"{where}; yours says {1e3 * median:.1f} ms. Are {SERIES} calls of the same function "
+            "made right before the "
             "clock starts, and is the device idle then?",
         )
         _expect_seconds(seconds[:, column], column, true_s)
@@ -243,30 +274,41 @@ def verify_null_arm(answer):
         names = [call() for call in calls]
         measured.append(names)
         speed = {"old": 6e-3, "new": 2e-3}
-        # Each round has a speed of its own, and each place of the list has 1 % more than the one before.
+        # Each round has a speed of its own, and each place of the list has 1 % more than the one
+        # before.
         rounds = np.array([1.0, 2.0, 4.0, 3.0]) * len(measured) ** 2
         return rounds[:, None] * [speed[name] * 1.01**place for place, name in enumerate(names)]
 
     found = answer(old, new, compare)
-    expect(measured, "Your function has measured nothing: call compare([...]) with a list of functions.")
+    expect(
+        measured,
+        "Your function has measured nothing: call compare([...]) with a list of functions.",
+    )
     expect(
         isinstance(found, (tuple, list)) and len(found) == 2,
-        f"Expected two arrays: ratios of the change, ratios of the same code. Found {shorten(found)}.",
+        "Expected two arrays: ratios of the change, ratios of the same code. Found "
+        f"{shorten(found)}.",
     )
     expect(
         len(measured) == 1,
-        f"compare was called {len(measured)} times: between two calls of it the machine may change. Hand it all "
+        f"compare was called {len(measured)} times: between two calls of it the machine may "
+        "change. Hand it all "
         "functions in one list.",
     )
     expect(
         sorted(measured[0]) == ["new", "old", "old"],
-        f"compare was given {measured[0]}. The null arm is the old code once more, beside the old and the new.",
+        f"compare was given {measured[0]}. The null arm is the old code once more, beside the old "
+        "and the new.",
     )
     ratios, null_ratios = (np.asarray(values, float) for values in found)
-    expect(ratios.shape == null_ratios.shape == (4,), "Expected one ratio for each round: seconds of a round divided.")
+    expect(
+        ratios.shape == null_ratios.shape == (4,),
+        "Expected one ratio for each round: seconds of a round divided.",
+    )
     expect(
         np.allclose(ratios, 3, rtol=0.05),
-        f"The old code takes 6 ms and the new one 2 ms: the new one is 3 times as fast in every round; yours says "
+        "The old code takes 6 ms and the new one 2 ms: the new one is 3 times as fast in every "
+        "round; yours says "
         f"{shorten(ratios.round(2).tolist())}.",
     )
     expect(
@@ -274,7 +316,10 @@ def verify_null_arm(answer):
         f"The same code against itself, in the same round: about 1; yours says "
         f"{shorten(null_ratios.round(2).tolist())}.",
     )
-    expect(not np.allclose(null_ratios, 1, rtol=1e-6), "A time divided by itself is always 1: divide the two old ones.")
+    expect(
+        not np.allclose(null_ratios, 1, rtol=1e-6),
+        "A time divided by itself is always 1: divide the two old ones.",
+    )
 
 
 def is_real(ratios, null_ratios):
@@ -295,7 +340,17 @@ def is_real(ratios, null_ratios):
     return "not distinguishable"
 
 
-def runs(true_ratio, *, null=1.0, noise=0.02, null_noise=None, spikes=0.05, pairs=60, null_pairs=None, seed=0):
+def runs(
+    true_ratio,
+    *,
+    null=1.0,
+    noise=0.02,
+    null_noise=None,
+    spikes=0.05,
+    pairs=60,
+    null_pairs=None,
+    seed=0,
+):
     """(ratios, null ratios) of one made-up comparison with spikes in both."""
     random = np.random.default_rng(seed)
 
@@ -314,15 +369,51 @@ def verify_is_real(answer):
         "a change that is 10 % faster": (1.10, "faster", {}),
         "a change that is 10 % slower": (0.90, "slower", {}),
         "no change at all": (1.00, "not distinguishable", {}),
-        "no change, on a noisy machine with few pairs": (1.00, "not distinguishable", {"noise": 0.2, "pairs": 15}),
-        "4 % faster, where the same code against itself is 9 % faster": (1.04, words[2], {"null": 1.09}),
-        "4 % faster, where the same code against itself is 9 % slower": (1.04, words[2], {"null": 0.91}),
-        "4 % slower, where the same code against itself is 9 % slower": (0.96, words[2], {"null": 0.91}),
-        "22 % slower, where the band goes down to 1 / 1.25": (0.78, "slower", {"null": 1.25, "noise": 0.002}),
-        "18 % slower, where the band goes down to 1 / 1.25": (0.82, words[2], {"null": 1.25, "noise": 0.002}),
-        "22 % faster, where the band goes from 0.8 to 1 / 0.8": (1.22, words[2], {"null": 0.80, "noise": 0.002}),
-        "18 % slower, where the band goes from 0.8 to 1 / 0.8": (0.82, words[2], {"null": 0.80, "noise": 0.002}),
-        "a noisy comparison beside a quiet null run": (1.02, words[2], {"noise": 0.3, "null_noise": 0.03, "pairs": 20}),
+        "no change, on a noisy machine with few pairs": (
+            1.00,
+            "not distinguishable",
+            {"noise": 0.2, "pairs": 15},
+        ),
+        "4 % faster, where the same code against itself is 9 % faster": (
+            1.04,
+            words[2],
+            {"null": 1.09},
+        ),
+        "4 % faster, where the same code against itself is 9 % slower": (
+            1.04,
+            words[2],
+            {"null": 0.91},
+        ),
+        "4 % slower, where the same code against itself is 9 % slower": (
+            0.96,
+            words[2],
+            {"null": 0.91},
+        ),
+        "22 % slower, where the band goes down to 1 / 1.25": (
+            0.78,
+            "slower",
+            {"null": 1.25, "noise": 0.002},
+        ),
+        "18 % slower, where the band goes down to 1 / 1.25": (
+            0.82,
+            words[2],
+            {"null": 1.25, "noise": 0.002},
+        ),
+        "22 % faster, where the band goes from 0.8 to 1 / 0.8": (
+            1.22,
+            words[2],
+            {"null": 0.80, "noise": 0.002},
+        ),
+        "18 % slower, where the band goes from 0.8 to 1 / 0.8": (
+            0.82,
+            words[2],
+            {"null": 0.80, "noise": 0.002},
+        ),
+        "a noisy comparison beside a quiet null run": (
+            1.02,
+            words[2],
+            {"noise": 0.3, "null_noise": 0.03, "pairs": 20},
+        ),
         "a quiet comparison beside a noisy null run": (
             1.05,
             words[2],
@@ -333,18 +424,29 @@ def verify_is_real(answer):
             words[2],
             {"null": 1.08, "noise": 0.15, "null_noise": 0.002, "pairs": 40},
         ),
-        "10 % faster, a noise of 15 % in each pair, and 400 pairs": (1.10, "faster", {"noise": 0.15, "pairs": 400}),
+        "10 % faster, a noise of 15 % in each pair, and 400 pairs": (
+            1.10,
+            "faster",
+            {"noise": 0.15, "pairs": 400},
+        ),
         "10 % faster in 20 pairs, beside 100 pairs of the same code": (
             1.10,
             "faster",
             {"noise": 0.01, "null_noise": 0.08, "pairs": 20, "null_pairs": 100},
         ),
-        "1 % faster, far below what this noise can show": (1.01, "not distinguishable", {"noise": 0.15, "pairs": 15}),
+        "1 % faster, far below what this noise can show": (
+            1.01,
+            "not distinguishable",
+            {"noise": 0.15, "pairs": 15},
+        ),
     }
     for name, (true_ratio, wanted, traits) in cases.items():
         said = [answer(*runs(true_ratio, seed=seed, **traits)) for seed in range(40)]
         odd = next((word for word in said if str(word) not in words), words)
-        expect(odd is words, f'Expected "faster", "slower" or "not distinguishable"; found {shorten(odd)}.')
+        expect(
+            odd is words,
+            f'Expected "faster", "slower" or "not distinguishable"; found {shorten(odd)}.',
+        )
         share = np.mean([str(word) == wanted for word in said])
         most = max(set(said), key=said.count)
         expect(
@@ -355,7 +457,8 @@ def verify_is_real(answer):
 
 
 def same_answers(network, suspect, inputs, tolerance=1e-4):
-    for batch in (inputs, inputs.flip(-1)):  # an answer that was stored does not change with its input
+    # an answer that was stored does not change with its input
+    for batch in (inputs, inputs.flip(-1)):
         expected, found = network(batch), suspect(batch)
         if found.shape != expected.shape:
             return False
@@ -389,9 +492,18 @@ def verify_same_answers(answer):
 
     suspects = {
         "the network itself": (network, True),
-        "a network whose sums run in another order": (lambda batch: network(batch) * (1 + 1e-6), True),
-        "a network that returns the answer to the first inputs, stored": (lambda batch: stored, False),
-        "a network that returns a fresh copy of a stored answer": (lambda batch: stored.clone(), False),
+        "a network whose sums run in another order": (
+            lambda batch: network(batch) * (1 + 1e-6),
+            True,
+        ),
+        "a network that returns the answer to the first inputs, stored": (
+            lambda batch: stored,
+            False,
+        ),
+        "a network that returns a fresh copy of a stored answer": (
+            lambda batch: stored.clone(),
+            False,
+        ),
         "a network that computes one row of the three": (lambda batch: network(batch[:1]), False),
         "a network that adds a softmax": (lambda batch: network(batch).softmax(1), False),
         "a network whose third row is 1 % too large": (one_row_is_wrong, False),
@@ -404,17 +516,31 @@ def verify_same_answers(answer):
 
     # Rounding grows with the answers; and three equal rows look like one row, repeated.
     large = {
-        "answers of some thousands, right to six digits": (lambda batch: 1e4 * network(batch) * (1 + 1e-6), True),
-        "answers of some thousands, wrong by a thousandth": (lambda batch: 1e4 * network(batch) * 1.001, False),
+        "answers of some thousands, right to six digits": (
+            lambda batch: 1e4 * network(batch) * (1 + 1e-6),
+            True,
+        ),
+        "answers of some thousands, wrong by a thousandth": (
+            lambda batch: 1e4 * network(batch) * 1.001,
+            False,
+        ),
     }
     _expect_words(answer, lambda batch: 1e4 * network(batch), large, inputs)
-    small = {"answers of some hundred-thousandths, wrong by half": (lambda batch: 1.5e-5 * network(batch), False)}
+    small = {
+        "answers of some hundred-thousandths, wrong by half": (
+            lambda batch: 1.5e-5 * network(batch),
+            False,
+        )
+    }
     _expect_words(answer, lambda batch: 1e-5 * network(batch), small, inputs)
     equal = inputs[:1].expand(3, -1, -1).clone()
     rows = {"one row in place of three equal ones": (lambda batch: network(batch[:1]), False)}
     _expect_words(answer, network, rows, equal)
     _expect_tokens(answer)
-    single = {"one input, and its answer stored": (lambda batch: stored[:1], False), "one input": (network, True)}
+    single = {
+        "one input, and its answer stored": (lambda batch: stored[:1], False),
+        "one input": (network, True),
+    }
     _expect_words(answer, network, single, inputs[:1])
 
 
@@ -425,16 +551,22 @@ def _expect_tokens(answer):
     tokens = torch.randint(20, (3, 6), generator=rng)
 
     def network(batch):
-        return (table[batch] * torch.arange(1.0, 7.0)[:, None]).sum(1)  # the place of a token counts
+        # the place of a token counts
+        return (table[batch] * torch.arange(1.0, 7.0)[:, None]).sum(1)
 
     answers = network(tokens)
-    suspects = {"a network on tokens": (network, True), "its stored answer": (lambda batch: answers, False)}
+    suspects = {
+        "a network on tokens": (network, True),
+        "its stored answer": (lambda batch: answers, False),
+    }
     try:
         _expect_words(answer, network, suspects, tokens)
     except (RuntimeError, IndexError, TypeError, NotImplementedError) as error:
         raise Wrong(
-            "The inputs may be tokens, whole numbers of which the network knows only some. With a batch of them your "
-            f"function ended in {type(error).__name__}: {shorten(str(error))}. Make the other batch of the same ones."
+            "The inputs may be tokens, whole numbers of which the network knows only some. With a "
+            "batch of them your "
+            f"function ended in {type(error).__name__}: {shorten(str(error))}. Make the other "
+            "batch of the same ones."
         ) from None
 
 
@@ -443,8 +575,13 @@ def _expect_words(answer, network, suspects, inputs):
     for name, (suspect, same) in suspects.items():
         before = inputs.clone()
         found = answer(network, suspect, inputs)
-        expect(torch.equal(inputs, before), "Your function changes its inputs in place. The caller still needs those.")
-        is_bool = isinstance(found, (bool, np.bool_)) or (isinstance(found, torch.Tensor) and found.numel() == 1)
+        expect(
+            torch.equal(inputs, before),
+            "Your function changes its inputs in place. The caller still needs those.",
+        )
+        is_bool = isinstance(found, (bool, np.bool_)) or (
+            isinstance(found, torch.Tensor) and found.numel() == 1
+        )
         expect(is_bool, f"Expected True or False, found {shorten(found)}.")
         said = "the same work" if bool(found) else "other work"
         wanted = "the same work" if same else "other work"
@@ -459,7 +596,8 @@ EXERCISES = (
         importance=3,
         minutes=12,
         hint=(
-            "Call each function five times. Then two loops: over rounds, and over the functions in a new random order; "
+            "Call each function five times. Then two loops: over rounds, and over the functions "
+            "in a new random order; "
             "inside, wait, read the clock, call, wait, read it again."
         ),
         reference=compare,
@@ -468,11 +606,13 @@ EXERCISES = (
     ),
     Exercise(
         id="compare-series",
-        task="Time several functions in turn, each in a series of its own calls, of which the first do not count.",
+        task="Time several functions in turn, each in a series of its own calls, of which the "
+        "first do not count.",
         difficulty=2,
         importance=3,
         minutes=6,
-        hint="Copy your compare. Inside the two loops come two more, one before the clock starts and one after it.",
+        hint="Copy your compare. Inside the two loops come two more, one before the clock starts "
+        "and one after it.",
         reference=compare_series,
         verify=verify_compare_series,
         imports="import random\nimport time",
@@ -489,12 +629,14 @@ EXERCISES = (
     ),
     Exercise(
         id="is-real",
-        task="Decide from two runs, one of them the same code against itself, whether a change is real.",
+        task="Decide from two runs, one of them the same code against itself, "
+        "whether a change is real.",
         difficulty=3,
         importance=3,
         minutes=10,
         hint=(
-            "Which is further from 1, the upper end of the null run's interval or 1 over the lower end? "
+            "Which is further from 1, the upper end of the null run's interval or 1 over the "
+            "lower end? "
             "A change is real when its whole interval lies further out."
         ),
         reference=is_real,
@@ -505,7 +647,8 @@ EXERCISES = (
         task="Tell whether a suspect does the same work as a network, or only looks like it.",
         difficulty=2,
         minutes=7,
-        hint="Two batches, the second one other numbers; for each the shape, then the largest difference.",
+        hint="Two batches, the second one other numbers; for each the shape, then the largest "
+        "difference.",
         reference=same_answers,
         verify=verify_same_answers,
     ),

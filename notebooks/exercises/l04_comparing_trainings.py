@@ -1,4 +1,6 @@
-"""Exercises of the lesson on comparing trainings: intervals of few trainings, a verdict, looks, fresh seeds, pairs."""
+"""Exercises of the lesson on comparing trainings: intervals of few trainings, a verdict, looks,
+fresh seeds, pairs.
+"""
 
 import math
 
@@ -15,22 +17,45 @@ def contains(studies, truth, factor, spread=None):
     return np.abs(studies.mean(axis=1) - truth) <= reach
 
 
-BY_HAND = np.array([[0.9, 1.4, 0.4], [1.0, 1.0, 1.6], [-0.9, -1.4, -0.4]])  # spreads 0.5, 0.346, 0.5
+# spreads 0.5, 0.346, 0.5
+BY_HAND = np.array([[0.9, 1.4, 0.4], [1.0, 1.0, 1.6], [-0.9, -1.4, -0.4]])
 
 
 def verify_contains(answer):
     answer = untouched(answer)
-    _says(answer(BY_HAND.copy(), 0, 4.303), [True, False, True], "means 0.9, 1.2 and -0.9, truth 0, factor 4.303")
-    _says(answer(BY_HAND.copy(), 0, 1.96), [False, False, False], "the same three studies, factor 1.96")
-    _says(answer(BY_HAND.copy(), 0.4, 1.96), [True, False, False], "the same, truth 0.4: below the mean, or above it")
-    _says(answer(BY_HAND.copy(), 0.0, 1.96, 0.9), [True, False, True], "spread=0.9 for all, in place of their own")
+    _says(
+        answer(BY_HAND.copy(), 0, 4.303),
+        [True, False, True],
+        "means 0.9, 1.2 and -0.9, truth 0, factor 4.303",
+    )
+    _says(
+        answer(BY_HAND.copy(), 0, 1.96),
+        [False, False, False],
+        "the same three studies, factor 1.96",
+    )
+    _says(
+        answer(BY_HAND.copy(), 0.4, 1.96),
+        [True, False, False],
+        "the same, truth 0.4: below the mean, or above it",
+    )
+    _says(
+        answer(BY_HAND.copy(), 0.0, 1.96, 0.9),
+        [True, False, True],
+        "spread=0.9 for all, in place of their own",
+    )
     rng = np.random.default_rng(3)
     for count in (3, 5, 20):
         drawn = rng.normal(81, 0.3, (2000, count))
         case = f"2,000 studies of {count} trainings"
         _as_often(answer(drawn, 81, 1.96), contains(drawn, 81, 1.96), case)
-        _as_often(answer(drawn, 81, 1.96, 0.3), contains(drawn, 81, 1.96, 0.3), f"{case}, spread=0.3")
-        _as_often(answer(drawn, 80.9, 2.5), contains(drawn, 80.9, 2.5), f"{case}, another truth and factor")
+        _as_often(
+            answer(drawn, 81, 1.96, 0.3), contains(drawn, 81, 1.96, 0.3), f"{case}, spread=0.3"
+        )
+        _as_often(
+            answer(drawn, 80.9, 2.5),
+            contains(drawn, 80.9, 2.5),
+            f"{case}, another truth and factor",
+        )
 
 
 def _says(found, expected, case):
@@ -41,7 +66,9 @@ def _says(found, expected, case):
         raise Wrong(f"{case}: expected a NumPy array, found {shorten(found)}.") from None
     told = f"{case}: expected one True or False for each study, found {shorten(found)}."
     expect(array.shape == np.shape(expected) and array.dtype == bool, told)
-    expect(array.tolist() == list(expected), f"{case}: expected {expected}, found {array.tolist()}.")
+    expect(
+        array.tolist() == list(expected), f"{case}: expected {expected}, found {array.tolist()}."
+    )
 
 
 def _as_often(found, expected, case):
@@ -49,10 +76,14 @@ def _as_often(found, expected, case):
     found = np.asarray(found)
     told = f"{case}: expected one True or False for each study, found {shorten(found)}."
     expect(found.shape == expected.shape and found.dtype == bool, told)
-    shares = f"{100 * expected.mean():.1f} % should contain the truth, with yours {100 * found.mean():.1f} % do"
+    shares = (
+        f"{100 * expected.mean():.1f} % should contain the truth, with yours "
+        f"{100 * found.mean():.1f} % do"
+    )
     expect(
         (found != expected).mean() < 2e-3,
-        f"{case}: {shares}. The reach is factor * spread / √n, and a study's own spread has ddof=1.",
+        f"{case}: {shares}. The reach is factor * spread / √n, and a study's own "
+        "spread has ddof=1.",
     )
 
 
@@ -69,16 +100,33 @@ def paired_verdict(one, other):
     return "cannot tell"
 
 
-# {case: (one, other, verdict)}; reaches worked by hand with t = 12.7, 4.30, 2.78 for 2, 3 and 5 pairs
+# {case: (one, other, verdict)}; reaches worked by hand with t = 12.7, 4.30, 2.78 for 2, 3 and 5
+# pairs
 VERDICTS = {
-    "leads of 0.9, 1.4 and 0.4, which reach 1.24": ([81.9, 82.4, 81.4], [81, 81, 81], "cannot tell"),
+    "leads of 0.9, 1.4 and 0.4, which reach 1.24": (
+        [81.9, 82.4, 81.4],
+        [81, 81, 81],
+        "cannot tell",
+    ),
     "leads of 0.9, 1.1 and 0.7, which reach 0.50": ([81.9, 82.1, 81.7], [81, 81, 81], "better"),
     "the same, the other way round": ([81, 81, 81], [81.9, 82.1, 81.7], "worse"),
-    "pairs that go up and down together: the leads are 0.5, 0.6, 0.4": ([80.5, 82.6, 84.4], [80, 82, 84], "better"),
+    "pairs that go up and down together: the leads are 0.5, 0.6, 0.4": (
+        [80.5, 82.6, 84.4],
+        [80, 82, 84],
+        "better",
+    ),
     "two pairs, 2.0 and 2.67, which reach 4.26": ([46.32, 46.51], [44.32, 43.84], "cannot tell"),
     "two pairs, 1.0 and 1.1, which reach 0.64": ([81.0, 81.1], [80, 80], "better"),
-    "five pairs just inside, 2.75 standard errors from 0": ([1.0, 0.0, 0.57, 0.2, 0.63], [0] * 5, "cannot tell"),
-    "five leads of 0.3 to 1.0, mean 0.68, which reach 0.36": ([1.0, 0.5, 0.7, 0.3, 0.9], [0] * 5, "better"),
+    "five pairs just inside, 2.75 standard errors from 0": (
+        [1.0, 0.0, 0.57, 0.2, 0.63],
+        [0] * 5,
+        "cannot tell",
+    ),
+    "five leads of 0.3 to 1.0, mean 0.68, which reach 0.36": (
+        [1.0, 0.5, 0.7, 0.3, 0.9],
+        [0] * 5,
+        "better",
+    ),
     "one pair, which has no spread": ([82.0], [80.0], "cannot tell"),
     "no difference in any pair": ([80.0, 81.0, 82.0], [80.0, 81.0, 82.0], "cannot tell"),
 }
@@ -108,23 +156,35 @@ def verify_ever_named(answer):
         looks.append(leads.shape)
         return leads[:, -1] > 2
 
-    leads = np.array([[9, 9, 0, 0, 0], [0, 0, 9, 0, 0], [0, 0, 0, 9, 9], [0, 0, 0, 0, 9], [0, 0, 0, 0, 0]], dtype=float)
-    expect_close(untouched(answer)(leads, large), 60.0, "Five studies, of which three once look like a winner")
+    leads = np.array(
+        [[9, 9, 0, 0, 0], [0, 0, 9, 0, 0], [0, 0, 0, 9, 9], [0, 0, 0, 0, 9], [0, 0, 0, 0, 0]],
+        dtype=float,
+    )
+    expect_close(
+        untouched(answer)(leads, large),
+        60.0,
+        "Five studies, of which three once look like a winner",
+    )
     expect(
         sorted(set(looks)) == [(5, 3), (5, 4), (5, 5)],
-        f"A look at 3, at 4 and at all 5 pairs, of all studies: (5, 3), (5, 4), (5, 5). Looked at were {looks[:8]}.",
+        "A look at 3, at 4 and at all 5 pairs, of all studies: (5, 3), (5, 4), (5, 5). Looked at "
+        f"were {looks[:8]}.",
     )
     expect_close(answer(leads, large, first=4), 40.0, "The same, first=4")
     expect_close(answer(leads, large, 1), 80.0, "The same, first=1")
     no_winner = np.random.default_rng(1).normal(size=(2000, 40))
     found, expected = answer(no_winner, _named), ever_named(no_winner, _named)
-    expect_close(found, expected, "2,000 studies of 40 pairs without a difference, judged by Student's t")
+    expect_close(
+        found, expected, "2,000 studies of 40 pairs without a difference, judged by Student's t"
+    )
 
 
 def _named(leads):
     """True for each study whose interval by Student's t leaves 0 out."""
     n = leads.shape[1]
-    return np.abs(leads.mean(axis=1)) > stdtrit(n - 1, 0.975) * leads.std(axis=1, ddof=1) / np.sqrt(n)
+    return np.abs(leads.mean(axis=1)) > stdtrit(n - 1, 0.975) * leads.std(axis=1, ddof=1) / np.sqrt(
+        n
+    )
 
 
 def report(leads):
@@ -150,10 +210,14 @@ def _reports(found, best, fresh, case):
         number, leads = found
         number, leads = int(number), np.asarray(leads, dtype=float)
     except (TypeError, ValueError):
-        raise Wrong(f"{case}: expected the best method's number and its leads, found {shorten(found)}.") from None
+        raise Wrong(
+            f"{case}: expected the best method's number and its leads, found {shorten(found)}."
+        ) from None
     told = f"{case}: chosen on the first half, it is method {best}; found method {number}."
     expect(number == best, told)
-    told = f"{case}: its leads on the other half are {np.round(fresh, 2)}, found {np.round(leads, 2)}."
+    told = (
+        f"{case}: its leads on the other half are {np.round(fresh, 2)}, found {np.round(leads, 2)}."
+    )
     expect(leads.shape == np.shape(fresh) and np.allclose(leads, fresh), told)
 
 
@@ -173,18 +237,27 @@ def verify_pairs_for(answer):
         *((1.0, 1.0, 80), (0.4, 0.2, 80), (3.0, 0.7, 80), (-0.5, 0.5, 80), (0.5, 1.0, 80)),
         *((0.9, 1.3, 50), (0.9, 1.3, 95)),
     ):
-        found = answer(lead, spread, _named) if wanted == 80 else answer(lead, spread, _named, wanted)
+        found = (
+            answer(lead, spread, _named) if wanted == 80 else answer(lead, spread, _named, wanted)
+        )
         case = f"A lead of {lead:g}, a spread of {spread:g}, wanted {wanted} %"
-        expect(np.ndim(found) == 0 and found == int(found), f"{case}: a whole number of pairs, found {shorten(found)}.")
+        expect(
+            np.ndim(found) == 0 and found == int(found),
+            f"{case}: a whole number of pairs, found {shorten(found)}.",
+        )
         _enough(int(found), abs(lead) / spread, wanted, case)
     never_shy = answer(1.0, 1.0, lambda leads: np.ones(len(leads), dtype=bool))
-    expect_close(never_shy, 2, "A judge who always names a winner: the fewest pairs that are allowed")
+    expect_close(
+        never_shy, 2, "A judge who always names a winner: the fewest pairs that are allowed"
+    )
     at_twelve = answer(0.01, 1.0, lambda leads: np.full(len(leads), leads.shape[1] >= 12))
     expect_close(at_twelve, 12, "A judge who names a winner from 12 pairs on, whatever they say")
 
 
 def _power(pairs, lead):
-    """Percent of studies that name the winner, by the noncentral t distribution; lead in spreads."""
+    """Percent of studies that name the winner, by the noncentral t distribution; lead in
+    spreads.
+    """
     t = stdtrit(pairs - 1, 0.975)
     return 100 * (1 - nctdtr(pairs - 1, lead * math.sqrt(pairs), t))
 
@@ -193,9 +266,15 @@ def _enough(pairs, lead, wanted, case):
     """Raise `Wrong` unless so many pairs are enough, and one less is not."""
     expect(pairs >= 2, f"{case}: {pairs} pairs have no spread; begin with two.")
     power = _power(pairs, lead)
-    expect(power >= wanted - MARGIN, f"{case}: with {pairs} pairs only {power:.0f} % of the studies name the winner.")
+    expect(
+        power >= wanted - MARGIN,
+        f"{case}: with {pairs} pairs only {power:.0f} % of the studies name the winner.",
+    )
     fewer = _power(pairs - 1, lead) if pairs > 2 else 0
-    expect(fewer < wanted + MARGIN, f"{case}: {pairs} pairs are too many, {fewer:.0f} % name it with one pair less.")
+    expect(
+        fewer < wanted + MARGIN,
+        f"{case}: {pairs} pairs are too many, {fewer:.0f} % name it with one pair less.",
+    )
 
 
 EXERCISES = (
@@ -205,7 +284,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=9,
-        hint="The interval contains the truth where the mean lies no further from it than the interval reaches to one "
+        hint="The interval contains the truth where the mean lies no further from it than the "
+        "interval reaches to one "
         "side. All studies at once: mean and standard deviation along axis 1.",
         reference=contains,
         verify=verify_contains,
@@ -217,7 +297,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=8,
-        hint="One array of differences, seed by seed; everything else is computed from it. One pair has no standard "
+        hint="One array of differences, seed by seed; everything else is computed from it. One "
+        "pair has no standard "
         "deviation, and a comparison with NaN is False: ask for the number of pairs first.",
         reference=paired_verdict,
         verify=verify_verdict,
@@ -228,7 +309,8 @@ EXERCISES = (
         task="Write the share of studies that name a winner at one of their looks.",
         difficulty=2,
         minutes=9,
-        hint="Keep one True or False per study. Look at the first 3 columns, the first 4, and so on; `|` joins what "
+        hint="Keep one True or False per study. Look at the first 3 columns, the first 4, and so "
+        "on; `|` joins what "
         "one look says with what earlier ones said.",
         reference=ever_named,
         verify=verify_ever_named,
@@ -239,7 +321,8 @@ EXERCISES = (
         task="Mend a report that chooses the best method and judges it on the same seeds.",
         difficulty=1,
         minutes=5,
-        hint="The mean that chooses may see the first half of the columns only; what is returned, the other half only.",
+        hint="The mean that chooses may see the first half of the columns only; what is returned, "
+        "the other half only.",
         reference=report,
         verify=verify_report,
     ),
@@ -249,7 +332,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=9,
-        hint="Begin with two pairs. Draw 4,000 studies of that size around the lead, let `named` judge them, and take "
+        hint="Begin with two pairs. Draw 4,000 studies of that size around the lead, let `named` "
+        "judge them, and take "
         "one pair more until enough of them name a winner.",
         reference=pairs_for,
         verify=verify_pairs_for,

@@ -1,4 +1,6 @@
-"""Exercises of the lesson on large batches: warm-up, the peak of a learning rate, LARS, one schedule, one's own."""
+"""Exercises of the lesson on large batches: warm-up, the peak of a learning rate, LARS, one
+schedule, one's own.
+"""
 
 import math
 
@@ -42,14 +44,21 @@ def verify_find_peak(answer):
         case = f"start {start:g}, the peak is at {peak:g}"
         _near(found, peak, case)
         beside = {2 * peak, peak / 2}
-        expect(beside <= hill.tried, f"{case}: half and twice the peak must both be tried before you stop.")
+        expect(
+            beside <= hill.tried,
+            f"{case}: half and twice the peak must both be tried before you stop.",
+        )
     flat = _Hill(1.0, height=lambda rate: 70.0)
     _near(answer(flat, 0.5), 0.5, "where half and twice are no better, the start stays")
-    expect(len(flat.tried) <= 3, "Equal accuracies are no reason to go on: only something better is.")
+    expect(
+        len(flat.tried) <= 3, "Equal accuracies are no reason to go on: only something better is."
+    )
 
 
 class _Hill:
-    """Accuracy against learning rate with one peak; it remembers what was tried, and ends an endless search."""
+    """Accuracy against learning rate with one peak; it remembers what was tried, and ends an
+    endless search.
+    """
 
     def __init__(self, peak, height=None):
         self.height = height or (lambda rate: 77 - math.log2(rate / peak) ** 2)
@@ -58,8 +67,14 @@ class _Hill:
 
     def __call__(self, rate):
         self.calls += 1
-        expect(self.calls < 200, "The search does not end: stop where the next learning rate is not better.")
-        expect(rate > 0, f"A learning rate of {rate:g} was tried. Double and halve, so that it stays above 0.")
+        expect(
+            self.calls < 200,
+            "The search does not end: stop where the next learning rate is not better.",
+        )
+        expect(
+            rate > 0,
+            f"A learning rate of {rate:g} was tried. Double and halve, so that it stays above 0.",
+        )
         self.tried.add(rate)
         return self.height(rate)
 
@@ -85,16 +100,42 @@ MATRIX = [[3.0, 0.0], [0.0, 4.0]]  # its length is 5
 
 def verify_lars(answer):
     stays = [[0.0, 0.0], [0.0, 0.0]]
-    _moves(answer, MATRIX, [[0.0, 1.0], [0.0, 0.0]], [[0.0, -2.5], [0.0, 0.0]], "|w| = 5, |g| = 1, lr 0.5")
+    _moves(
+        answer,
+        MATRIX,
+        [[0.0, 1.0], [0.0, 0.0]],
+        [[0.0, -2.5], [0.0, 0.0]],
+        "|w| = 5, |g| = 1, lr 0.5",
+    )
     short = [[0.0, 0.01], [0.0, 0.0]]
-    _moves(answer, MATRIX, short, [[0.0, -2.5], [0.0, 0.0]], "a gradient a hundred times shorter, the same step")
-    _moves(answer, [3.0, 4.0], [1.0, 0.0], [-0.5, 0.0], "a vector (bias, batch norm), which moves as in plain SGD")
-    _moves(answer, MATRIX, stays, stays, "a gradient of zeros, where nothing moves and nothing is NaN")
+    _moves(
+        answer,
+        MATRIX,
+        short,
+        [[0.0, -2.5], [0.0, 0.0]],
+        "a gradient a hundred times shorter, the same step",
+    )
+    _moves(
+        answer,
+        [3.0, 4.0],
+        [1.0, 0.0],
+        [-0.5, 0.0],
+        "a vector (bias, batch norm), which moves as in plain SGD",
+    )
+    _moves(
+        answer, MATRIX, stays, stays, "a gradient of zeros, where nothing moves and nothing is NaN"
+    )
     _moves(answer, MATRIX, None, stays, "a weight without a gradient, which stays")
     kernel, gradient = torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)
     gradient[0, 0, 1] = 0  # |w| = 2, |g| = sqrt(2)
     step = (-0.5 * math.sqrt(2) * gradient).tolist()
-    _moves(answer, kernel.tolist(), gradient.tolist(), step, "the kernel of a convolution, which has four dimensions")
+    _moves(
+        answer,
+        kernel.tolist(),
+        gradient.tolist(),
+        step,
+        "the kernel of a convolution, which has four dimensions",
+    )
     _check_two_groups(answer)
 
 
@@ -105,7 +146,9 @@ def _moves(answer, weight, gradient, expected, case):
     tensor.grad = None if gradient is None else torch.tensor(gradient)
     answer([tensor], lr=0.5).step()
     step = (tensor.detach() - before).tolist()
-    told = f"{case}: the weight should move by {expected}, it moves by {np.round(step, 4).tolist()}."
+    told = (
+        f"{case}: the weight should move by {expected}, it moves by {np.round(step, 4).tolist()}."
+    )
     expect(np.allclose(step, expected, atol=1e-5), told)
 
 
@@ -117,14 +160,22 @@ def _check_two_groups(answer):
         weight.grad = torch.full((1, 1), 3.0)
     optimizer.step()
     ends = [round(weight.item(), 4) for weight in layers]
-    told = "two layers of length 2 and 8 at lr 0.1, and one of length 1 in a group with lr 0.5: they should end at"
-    expect(np.allclose(ends, [1.8, 7.2, 0.5], atol=1e-4), f"{told} 1.8, 7.2 and 0.5, they end at {ends}.")
+    told = (
+        "two layers of length 2 and 8 at lr 0.1, and one of length 1 in a group with lr 0.5: they "
+        "should end at"
+    )
+    expect(
+        np.allclose(ends, [1.8, 7.2, 0.5], atol=1e-4),
+        f"{told} 1.8, 7.2 and 0.5, they end at {ends}.",
+    )
     for group in optimizer.param_groups:
         group["lr"] = 0.0  # as a scheduler would
     optimizer.step()
     later = [round(weight.item(), 4) for weight in layers]
     expect(
-        later == ends, f"A scheduler has set the lr of each group to 0: the weights should stay, they go to {later}."
+        later == ends,
+        "A scheduler has set the lr of each group to 0: the weights should stay, "
+        f"they go to {later}.",
     )
 
 
@@ -139,21 +190,36 @@ def one_schedule(ratios):
 def verify_one_schedule(answer):
     rng = np.random.default_rng(0)
     ratios = np.exp(rng.normal(size=(3, 8, 2)) + np.linspace(0, 2, 8)[:, None])
-    factors = _numbers(untouched(answer)(ratios.copy()), "3 trainings of 8 steps and 2 layers", length=8)
-    expect(np.isclose(factors.max(), 1), f"The largest factor should be 1, it is {factors.max():.4g}: divide by it.")
+    factors = _numbers(
+        untouched(answer)(ratios.copy()), "3 trainings of 8 steps and 2 layers", length=8
+    )
+    expect(
+        np.isclose(factors.max(), 1),
+        f"The largest factor should be 1, it is {factors.max():.4g}: divide by it.",
+    )
     cosine = (1 + np.cos(np.pi * np.arange(8) / 8)) / 2
     plain_mean = ratios.mean(axis=(0, 2)) * cosine
     expect(
         not np.allclose(factors, plain_mean / plain_mean.max()),
-        "This is the plain mean, in which one layer with a large ratio decides. Take the geometric mean, "
+        "This is the plain mean, in which one layer with a large ratio decides. Take the "
+        "geometric mean, "
         "exp(mean(log(ratios))).",
     )
     expected = one_schedule(ratios)
-    told = f"The factors should begin {np.round(expected[:4], 3)}, they begin {np.round(factors[:4], 3)}."
-    expect(np.allclose(factors, expected, rtol=1e-5), f"{told} One mean over trainings and layers, times the cosine.")
+    told = (
+        f"The factors should begin {np.round(expected[:4], 3)}, they begin "
+        f"{np.round(factors[:4], 3)}."
+    )
+    expect(
+        np.allclose(factors, expected, rtol=1e-5),
+        f"{told} One mean over trainings and layers, times the cosine.",
+    )
     long = np.exp(rng.normal(size=(2, 20, 3)))
     found = _numbers(answer(long), "2 trainings of 20 steps and 3 layers", length=20)
-    expect(np.allclose(found, one_schedule(long), rtol=1e-5), "20 steps: is the cosine as long as the training?")
+    expect(
+        np.allclose(found, one_schedule(long), rtol=1e-5),
+        "20 steps: is the cosine as long as the training?",
+    )
 
 
 def my_schedule(step, steps):
@@ -168,13 +234,21 @@ def my_schedule(step, steps):
 def verify_my_schedule(answer):
     """An open task: any schedule that a training can use passes."""
     for steps in (16, 32, 64, 512):
-        factors = [_number(answer(step, steps), f"step {step} of {steps}") for step in range(steps + 1)]
+        factors = [
+            _number(answer(step, steps), f"step {step} of {steps}") for step in range(steps + 1)
+        ]
         low, high = min(factors), max(factors)
         told = f"with {steps} steps they lie between {low:.3g} and {high:.3g}"
         expect(low >= 0, f"A learning rate is never below 0: {told}.")
-        expect(high <= 1 + 1e-6, f"Factors lie between 0 and 1, the learning rate stands outside: {told}.")
+        expect(
+            high <= 1 + 1e-6,
+            f"Factors lie between 0 and 1, the learning rate stands outside: {told}.",
+        )
         expect(high >= 0.5, f"The learning rate is never used in full: {told}.")
-        expect(sum(factors[:steps]) > 0.05 * steps, f"On average nothing is left of the learning rate: {told}.")
+        expect(
+            sum(factors[:steps]) > 0.05 * steps,
+            f"On average nothing is left of the learning rate: {told}.",
+        )
 
 
 def _number(found, case):
@@ -212,7 +286,8 @@ EXERCISES = (
         task="Start at what a rule says, double or halve, and stop where both are worse.",
         difficulty=2,
         minutes=8,
-        hint="Two while loops, one with the factor 2 and one with 1/2. Each goes on while the next rate is better.",
+        hint="Two while loops, one with the factor 2 and one with 1/2. Each goes on while the "
+        "next rate is better.",
         reference=find_peak,
         verify=verify_find_peak,
     ),
@@ -233,7 +308,8 @@ EXERCISES = (
         task="The optimizer for batches of 32,000: each layer's step as long as its weights allow.",
         difficulty=3,
         minutes=15,
-        hint="Two loops: groups, weights. weight.ndim tells a matrix from a vector. Change weights in place, with -=.",
+        hint="Two loops: groups, weights. weight.ndim tells a matrix from a vector. Change "
+        "weights in place, with -=.",
         reference=LARS,
         verify=verify_lars,
         imports="import torch",
@@ -241,10 +317,12 @@ EXERCISES = (
     Exercise(
         id="one-schedule",
         importance=3,
-        task="The control that decides: one learning rate for all layers, as LARS has it on average at each step.",
+        task="The control that decides: one learning rate for all layers, as LARS has it on "
+        "average at each step.",
         difficulty=2,
         minutes=7,
-        hint="np.log(ratios).mean(axis=(0, 2)) has one number per step. The cosine is (1 + cos(pi step / steps)) / 2.",
+        hint="np.log(ratios).mean(axis=(0, 2)) has one number per step. The cosine is (1 + cos(pi "
+        "step / steps)) / 2.",
         reference=one_schedule,
         verify=verify_one_schedule,
         imports="import numpy as np",
@@ -255,7 +333,8 @@ EXERCISES = (
         task="A schedule of your own, for plain SGD. There is no right answer: the ladder judges.",
         difficulty=2,
         minutes=10,
-        hint="Work with progress = step / steps, and an if each for the beginning, the middle and the end.",
+        hint="Work with progress = step / steps, and an if each for the beginning, "
+        "the middle and the end.",
         reference=my_schedule,
         verify=verify_my_schedule,
     ),

@@ -1,4 +1,6 @@
-"""Exercises of the lesson on compiling and half precision: a control, a crossing, a break, a scaler, an AMP step."""
+"""Exercises of the lesson on compiling and half precision: a control, a crossing, a break, a
+scaler, an AMP step.
+"""
 
 import copy
 import math
@@ -25,20 +27,36 @@ def verify_sixteen_bits(answer):
     dtypes, expected = [], copy.deepcopy(network).bfloat16()
     twin = answer(network)
     for layer in (layer for layer in twin.modules() if isinstance(layer, nn.Linear)):
-        layer.register_forward_hook(lambda layer, inputs, output: dtypes.append((inputs[0].dtype, output.dtype)))
+        layer.register_forward_hook(
+            lambda layer, inputs, output: dtypes.append((inputs[0].dtype, output.dtype))
+        )
     x = torch.randn(4, 6, generator=random)
     before = x.clone()
     scores = twin(x)
     kind = f"{shorten(scores)}, {getattr(scores, 'dtype', type(scores).__name__)}"
-    expect(isinstance(scores, torch.Tensor) and scores.dtype == torch.float32, f"Scores in fp32, found {kind}.")
+    expect(
+        isinstance(scores, torch.Tensor) and scores.dtype == torch.float32,
+        f"Scores in fp32, found {kind}.",
+    )
     expect(torch.equal(x, before), "The images were changed; convert a copy.")
-    expect(next(network.parameters()).dtype == torch.float32, "The network that was handed in changed its weights.")
+    expect(
+        next(network.parameters()).dtype == torch.float32,
+        "The network that was handed in changed its weights.",
+    )
     weights = [str(weight.dtype) for weight in twin.parameters()]
-    told = f"Three weights of the copy, all in torch.bfloat16; found {weights}. Is the copy a field of the module?"
+    told = (
+        f"Three weights of the copy, all in torch.bfloat16; found {weights}. Is the copy a field "
+        "of the module?"
+    )
     expect(weights == ["torch.bfloat16"] * 3, told)
-    expect(len(dtypes) == 2, f"Both linear layers run once for a batch; {len(dtypes)} calls were seen.")
+    expect(
+        len(dtypes) == 2, f"Both linear layers run once for a batch; {len(dtypes)} calls were seen."
+    )
     shown = [str(dtype) for pair in dtypes for dtype in pair]
-    expect(set(shown) == {"torch.bfloat16"}, f"Between the layers all numbers have 16 bits; found {shown}.")
+    expect(
+        set(shown) == {"torch.bfloat16"},
+        f"Between the layers all numbers have 16 bits; found {shown}.",
+    )
     distance = (scores - expected(x.bfloat16()).float()).abs().max().item()
     expect(distance < 1e-2, f"The scores of four images are off by up to {distance:.3g}.")
     scores.sum().backward()
@@ -61,21 +79,31 @@ def verify_break_even(answer):
         "between two whole numbers": ((3, 1.5), (11, 0.25), 7),
         "just after a whole number": ((2, 0.75), (12.0003, 0.25), 21),
         "dearer to begin, and for each": ((2, 0.5), (12, 0.75), None),
-        "cheaper to begin, but dearer for each: it wins first and loses in the end": ((12, 0.25), (2, 0.75), None),
+        "cheaper to begin, but dearer for each: it wins first and loses in the end": (
+            (12, 0.25),
+            (2, 0.75),
+            None,
+        ),
         "cheaper in both": ((12, 0.75), (2, 0.25), 1),
         "the same to begin, cheaper for each": ((5, 0.75), (5, 0.5), 1),
         "dearer to begin, the same for each": ((2, 0.5), (12, 0.5), None),
         "the same in both": ((7, 0.5), (7, 0.5), 1),
         "paid within the first": ((0, 45), (30, 10), 1),
         "won only after ten thousand": ((1.3, 0.75), (431.7, 0.71), 10760),
-        "won only after a million": ((0, 0.5 + 2**-12), (300.1, 0.5), 1229210),  # 300.1 * 2**12 = 1229209.6
+        # 300.1 * 2**12 = 1229209.6
+        "won only after a million": ((0, 0.5 + 2**-12), (300.1, 0.5), 1229210),
     }
     for case, (first, second, wanted) in cases.items():
         found = answer(first, second)
         if wanted is None:
-            expect(found is None, f"{case}, {first} and {second}: expected None, found {shorten(found)}.")
+            expect(
+                found is None,
+                f"{case}, {first} and {second}: expected None, found {shorten(found)}.",
+            )
         else:
-            expect(found is not None, f"{case}, {first} and {second}: expected {wanted}, found None.")
+            expect(
+                found is not None, f"{case}, {first} and {second}: expected {wanted}, found None."
+            )
             expect_close(found, wanted, f"{case}, {first} and {second}")
 
 
@@ -114,14 +142,24 @@ def verify_mended(answer):
             x = torch.tensor(values, dtype=dtype)
             expected, found = checked(x.clone()), untouched(answer)(x.clone())
             kind = f"{tuple(expected.shape)}, {dtype}"
-            right = isinstance(found, torch.Tensor) and (found.shape, found.dtype) == (expected.shape, dtype)
-            shown = f"{tuple(found.shape)}, {found.dtype}" if isinstance(found, torch.Tensor) else shorten(found)
+            right = isinstance(found, torch.Tensor) and (found.shape, found.dtype) == (
+                expected.shape,
+                dtype,
+            )
+            shown = (
+                f"{tuple(found.shape)}, {found.dtype}"
+                if isinstance(found, torch.Tensor)
+                else shorten(found)
+            )
             expect(right, f"{case}: expected a torch tensor of shape {kind}; found {shown}.")
             told = f"{case}, x = {values}: expected {expected.tolist()}, found {found.tolist()}."
             expect(torch.equal(found, expected), told)
     graphs = torch._dynamo.explain(answer)(torch.ones(2, 3)).graph_count
     torch._dynamo.reset()
-    why = "Something in it needs the value of a tensor, as `if`, `float(...)` and `.item()` do, or leaves torch."
+    why = (
+        "Something in it needs the value of a tensor, as `if`, `float(...)` and `.item()` do, or "
+        "leaves torch."
+    )
     expect(graphs == 1, f"One graph is wanted; yours has {graphs}. {why}")
 
 
@@ -169,8 +207,13 @@ def verify_loss_scaler(answer):
     scaler.step(optimizer)
     for old, weight, slope in zip(before, weights, (3.0, 0.5), strict=True):
         moved = (old - weight.detach()).flatten()[0].item()
-        expect_close(moved, slope, f"how far a step of learning rate 1 moves a weight of slope {slope:g}")
-    for steps, interval in (("good good good bad good good bad good good good good", 3), ("good bad good", 1)):
+        expect_close(
+            moved, slope, f"how far a step of learning rate 1 moves a weight of slope {slope:g}"
+        )
+    for steps, interval in (
+        ("good good good bad good good bad good good good good", 3),
+        ("good bad good", 1),
+    ):
         _check_factors(answer, steps.split(), interval)
     for slopes in ((math.inf, 0.3), (0.3, -math.inf), (0.3, math.nan)):
         _check_overflow(answer, slopes)
@@ -178,9 +221,13 @@ def verify_loss_scaler(answer):
 
 
 def _scaler_of(answer, *, factor, interval, momentum=0.0):
-    """An answer's scaler, two weights in two groups, and their optimizer with a learning rate of 1."""
+    """An answer's scaler, two weights in two groups, and their optimizer with a learning rate of
+    1.
+    """
     weights = [nn.Parameter(torch.ones(shape)) for shape in ((1,), (2, 2))]
-    optimizer = torch.optim.SGD([{"params": [weight]} for weight in weights], lr=1.0, momentum=momentum)
+    optimizer = torch.optim.SGD(
+        [{"params": [weight]} for weight in weights], lr=1.0, momentum=momentum
+    )
     return answer(factor, interval), weights, optimizer
 
 
@@ -210,16 +257,25 @@ def _check_factors(answer, steps, interval):
 
 
 def _check_overflow(answer, slopes):
-    """No weight moves after an overflow, not even by the optimizer's momentum; the next step is taken."""
+    """No weight moves after an overflow, not even by the optimizer's momentum; the next step is
+    taken.
+    """
     scaler, weights, optimizer = _scaler_of(answer, factor=64.0, interval=100, momentum=0.9)
     _take_step(scaler, weights, optimizer, (1.0, 1.0))
     before = [weight.detach().clone() for weight in weights]
     _take_step(scaler, weights, optimizer, slopes)
     stayed = all(torch.equal(old, weight) for old, weight in zip(before, weights, strict=True))
-    expect(stayed, f"Gradients of {slopes[0]:g} and {slopes[1]:g}: the step must be skipped, and the weights moved.")
+    expect(
+        stayed,
+        f"Gradients of {slopes[0]:g} and {slopes[1]:g}: the step must be skipped, "
+        "and the weights moved.",
+    )
     _take_step(scaler, weights, optimizer, (1.0, 1.0))
     moved = not any(torch.equal(old, weight) for old, weight in zip(before, weights, strict=True))
-    expect(moved, "The step after an overflow has good gradients, and must be taken: forget the overflow.")
+    expect(
+        moved,
+        "The step after an overflow has good gradients, and must be taken: forget the overflow.",
+    )
 
 
 def _check_frozen(answer):
@@ -228,9 +284,14 @@ def _check_frozen(answer):
     try:
         scaler.unscale_(optimizer)
     except (AttributeError, TypeError) as error:
-        raise Wrong(f"A weight whose gradient is None (a frozen layer) has to be skipped: {error}") from None
+        raise Wrong(
+            f"A weight whose gradient is None (a frozen layer) has to be skipped: {error}"
+        ) from None
     scaler.step(optimizer)
-    expect(float(weights[0].detach()) == 1.0, "A weight whose gradient is None (a frozen layer) stays as it is.")
+    expect(
+        float(weights[0].detach()) == 1.0,
+        "A weight whose gradient is None (a frozen layer) stays as it is.",
+    )
 
 
 def amp_step(network, optimizer, scaler, images, labels, max_norm=1.0):
@@ -248,16 +309,36 @@ def amp_step(network, optimizer, scaler, images, labels, max_norm=1.0):
 def verify_amp_step(answer):
     for max_norm, case in ((1e6, "nothing to clip"), (0.05, "gradients longer than max_norm")):
         expected, found = (_trained(step, max_norm=max_norm) for step in (amp_step, answer))
-        expect(found.dtypes == {torch.float16}, f"{case}: autocast should compute in fp16, found {_names(found)}.")
+        expect(
+            found.dtypes == {torch.float16},
+            f"{case}: autocast should compute in fp16, found {_names(found)}.",
+        )
         told = f"{case}: after three steps"
         expect_close(
-            found.losses[0], expected.losses[0], f"{case}: the loss that is returned, not scaled", tolerance=1e-2
+            found.losses[0],
+            expected.losses[0],
+            f"{case}: the loss that is returned, not scaled",
+            tolerance=1e-2,
         )
-        expect_close(found.moved, expected.moved, f"{told} the distance from the first weights", tolerance=1e-2)
-        expect(found.factor == expected.factor, f"{told} the scale is {expected.factor:g}, found {found.factor:g}.")
+        expect_close(
+            found.moved,
+            expected.moved,
+            f"{told} the distance from the first weights",
+            tolerance=1e-2,
+        )
+        expect(
+            found.factor == expected.factor,
+            f"{told} the scale is {expected.factor:g}, found {found.factor:g}.",
+        )
     found = _trained(answer, max_norm=1.0, size=1e30)
-    expect(found.moved == 0, f"Gradients overflow: no weight may move, they moved by {found.moved:.3g}.")
-    expect(found.factor < 1024, "Gradients overflow: the scaler's update() should have lowered the scale.")
+    expect(
+        found.moved == 0,
+        f"Gradients overflow: no weight may move, they moved by {found.moved:.3g}.",
+    )
+    expect(
+        found.factor < 1024,
+        "Gradients overflow: the scaler's update() should have lowered the scale.",
+    )
 
 
 class _Trained:
@@ -272,7 +353,9 @@ def _names(trained):
 
 
 def _trained(step, *, max_norm, size=1.0):
-    """`_Trained` of three steps with torch's own scaler, gradients of an earlier step still in place."""
+    """`_Trained` of three steps with torch's own scaler, gradients of an earlier step still in
+    place.
+    """
     random = torch.Generator().manual_seed(0)
     network = nn.Linear(6, 3)
     for weight in network.parameters():
@@ -302,10 +385,12 @@ EXERCISES = (
     Exercise(
         id="SixteenBits",
         importance=2,
-        task="The control that decides: a copy of a network in 16 bits throughout, so that nothing is converted.",
+        task="The control that decides: a copy of a network in 16 bits throughout, so that "
+        "nothing is converted.",
         difficulty=1,
         minutes=4,
-        hint="copy.deepcopy(network).bfloat16() in __init__; images.bfloat16() and .float() in forward.",
+        hint="copy.deepcopy(network).bfloat16() in __init__; images.bfloat16() and "
+        ".float() in forward.",
         reference=SixteenBits,
         verify=verify_sixteen_bits,
         imports="import copy\n\nfrom torch import nn",
@@ -316,7 +401,8 @@ EXERCISES = (
         task="Write from how many on the way that is dearer to begin is the cheaper one.",
         difficulty=2,
         minutes=7,
-        hint="Each row wins the difference of the two `each`. After how many do these reach that of the two prices?",
+        hint="Each row wins the difference of the two `each`. After how many do these reach that "
+        "of the two prices?",
         reference=break_even,
         verify=verify_break_even,
         imports="import math",
@@ -324,10 +410,12 @@ EXERCISES = (
     Exercise(
         id="mended",
         importance=3,
-        task="Find what breaks the graph, and write the function as one graph with the same results.",
+        task="Find what breaks the graph, and write the function as one graph with "
+        "the same results.",
         difficulty=2,
         minutes=8,
-        hint="Which `if` asks for the value of a tensor? Clamp always; let torch.where choose between two tensors.",
+        hint="Which `if` asks for the value of a tensor? Clamp always; let torch.where choose "
+        "between two tensors.",
         reference=mended,
         verify=verify_mended,
         imports="import torch",
@@ -338,7 +426,8 @@ EXERCISES = (
         task="Write a gradient scaler: divide, look for overflow, skip the step, find the factor.",
         difficulty=3,
         minutes=15,
-        hint="unscale_: two loops, groups and weights; skip weights whose .grad is None. update: halve, or count.",
+        hint="unscale_: two loops, groups and weights; skip weights whose .grad is None. update: "
+        "halve, or count.",
         reference=LossScaler,
         verify=verify_loss_scaler,
     ),
@@ -348,7 +437,8 @@ EXERCISES = (
         task="One training step in fp16, with loss scaling and gradient clipping.",
         difficulty=2,
         minutes=8,
-        hint="zero_grad, autocast around network and loss, scale and backward, unscale_, clip, step, update.",
+        hint="zero_grad, autocast around network and loss, scale and backward, unscale_, clip, "
+        "step, update.",
         reference=amp_step,
         verify=verify_amp_step,
         imports="import torch\nfrom torch import nn\nfrom torch.nn import functional as F",

@@ -1,4 +1,6 @@
-"""Exercises of lesson 09: operators without arithmetic, bytes kept, a backward pass, a kernel, one's own."""
+"""Exercises of lesson 09: operators without arithmetic, bytes kept, a backward pass, a kernel,
+one's own.
+"""
 
 from __future__ import annotations  # `tl.constexpr` is not looked up where Triton is missing
 
@@ -32,17 +34,27 @@ def verify_additions(answer):
         with operators:
             y = answer(x, count)
         expect(isinstance(y, torch.Tensor), f"Expected a torch tensor like x; found {shorten(y)}.")
-        expect(y.shape == x.shape, f"Expected a torch tensor of shape {tuple(x.shape)}; found {tuple(y.shape)}.")
+        expect(
+            y.shape == x.shape,
+            f"Expected a torch tensor of shape {tuple(x.shape)}; found {tuple(y.shape)}.",
+        )
         expect(torch.equal(x, torch.arange(6.0).reshape(2, 3)), "Your function changes x in place.")
         off = (y - x - count).abs().max().item()
-        expect(off == 0, f"With count={count} every number should be {count} more; yours is off by {off:g}.")
+        expect(
+            off == 0,
+            f"With count={count} every number should be {count} more; yours is off by {off:g}.",
+        )
         names = operators.names
-        told = f"With count={count} torch should run {count} operators; it ran {len(names)}: {shorten(names)}."
+        told = (
+            f"With count={count} torch should run {count} operators; it ran {len(names)}: "
+            f"{shorten(names)}."
+        )
         expect(len(names) == count, told)
         written = len(operators.written)
         expect(
             written == count,
-            f"Each operator should write a new tensor, as those of FastSwish do; your {count} write {written}.",
+            f"Each operator should write a new tensor, as those of FastSwish do; your {count} "
+            f"write {written}.",
         )
 
 
@@ -110,17 +122,29 @@ def verify_kept_bytes(answer):
         "ReLU keeps its output": (nn.ReLU(), 192),
         "x * x keeps x for both factors: one tensor, counted once": (_Square(), 192),
         "a linear layer keeps its input; its weight is there anyway": (first, 192),
-        "GELU keeps x, and the linear layer behind it GELU's output": (nn.Sequential(nn.GELU(), first), 384),
+        "GELU keeps x, and the linear layer behind it GELU's output": (
+            nn.Sequential(nn.GELU(), first),
+            384,
+        ),
         "ReLU's output serves the linear layer, too": (nn.Sequential(nn.ReLU(), second), 192),
         "a choice keeps its mask, of one byte per number": (_Choice(), 48),
-        "views of x keep the memory of x; the exponential and the sine are 96 bytes each": (_OfAView(), 384),
+        "views of x keep the memory of x; the exponential and the sine are 96 bytes each": (
+            _OfAView(),
+            384,
+        ),
     }
     for words, (layer, wanted) in cases.items():
         found = answer(layer, torch.linspace(-2, 2, 48).reshape(8, 6).requires_grad_())
-        expect(isinstance(found, int), f"{words}: expected a whole number of bytes, found {shorten(found)}.")
+        expect(
+            isinstance(found, int),
+            f"{words}: expected a whole number of bytes, found {shorten(found)}.",
+        )
         expect(found == wanted, f"{words}: {wanted} bytes; yours are {found}.")
     inner = torch.linspace(-2, 2, 48).reshape(8, 6).requires_grad_() * 1
-    expect(answer(nn.Tanh(), inner) == 192, "An x that other layers computed is kept no otherwise: 192 bytes for tanh.")
+    expect(
+        answer(nn.Tanh(), inner) == 192,
+        "An x that other layers computed is kept no otherwise: 192 bytes for tanh.",
+    )
 
 
 class LeanFastSwish(torch.autograd.Function):
@@ -147,20 +171,38 @@ def verify_LeanFastSwish(cls):
     own = inspect.isclass(cls) and issubclass(cls, torch.autograd.Function)
     expect(own, f"Expected a class derived from torch.autograd.Function; found {shorten(cls)}.")
     answer_to, points = untouched(cls.apply), torch.tensor(POINTS, dtype=torch.float64)
-    for x in (points, points.reshape(2, 5), points.float().reshape(5, 1, 2), points.reshape(2, 5).T):
+    for x in (
+        points,
+        points.reshape(2, 5),
+        points.float().reshape(5, 1, 2),
+        points.reshape(2, 5).T,
+    ):
         with in_pieces("x of shape (5, 2), transposed", x):
             y = answer_to(x.clone().requires_grad_())
         like = isinstance(y, torch.Tensor) and (y.shape, y.dtype) == (x.shape, x.dtype)
-        expect(like, f"Expected a torch tensor like x, of shape {tuple(x.shape)} and {x.dtype}; found {shorten(y)}.")
+        expect(
+            like,
+            f"Expected a torch tensor like x, of shape {tuple(x.shape)} and {x.dtype}; found "
+            f"{shorten(y)}.",
+        )
         error = (y.detach() - naive(x)).abs().flatten()
-        at, wanted, found = (float(part.flatten()[error.argmax()]) for part in (x, naive(x), y.detach()))
+        at, wanted, found = (
+            float(part.flatten()[error.argmax()]) for part in (x, naive(x), y.detach())
+        )
         close = error.max() <= (1e-12 if x.dtype == torch.float64 else 1e-5)
-        expect(close, f"In {x.dtype}, the value at {at:g} should be {wanted:.10g}; yours is {found:.10g}.")
+        expect(
+            close,
+            f"In {x.dtype}, the value at {at:g} should be {wanted:.10g}; yours is {found:.10g}.",
+        )
     check_gradient(cls.apply, points.reshape(2, 5).requires_grad_())
     inner = torch.randn(4096, requires_grad=True) * 2  # kept by nobody else
     saved, relu = (saved_for_backward(fn, inner) for fn in (cls.apply, torch.relu))
     saved += _bytes_on_ctx(_functions_behind(cls.apply(inner)), inner) if saved else 0
-    expect(saved > 0, "Nothing was saved by ctx.save_for_backward: what else hangs on ctx is not counted, nor freed.")
+    expect(
+        saved > 0,
+        "Nothing was saved by ctx.save_for_backward: what else hangs on ctx is not "
+        "counted, nor freed.",
+    )
     told = f"You keep {saved / relu:.3g} times the bytes that ReLU keeps; 1.07 times is the limit."
     expect(saved <= 1.07 * relu, told)
 
@@ -197,7 +239,9 @@ def check_gradient(function, x):
         if torch.autograd.gradcheck(function, x, raise_exception=False):
             if float((found - exact).abs().max()) > 1e-9:
                 _expect_slopes(
-                    found, exact, "Your slopes have fewer digits than x, which is float64. The most is missing"
+                    found,
+                    exact,
+                    "Your slopes have fewer digits than x, which is float64. The most is missing",
                 )
             return
         (doubled,) = torch.autograd.grad(2 * function(x).sum(), x)
@@ -205,9 +249,12 @@ def check_gradient(function, x):
         raise Wrong(f"The backward pass raised: {error}") from None
     above, below = (function(x.detach() + step).detach() for step in (1e-6, -1e-6))
     wanted = (above - below) / 2e-6
-    if torch.allclose(found, wanted, atol=1e-4) and not torch.allclose(doubled, 2 * wanted, atol=1e-4):
+    if torch.allclose(found, wanted, atol=1e-4) and not torch.allclose(
+        doubled, 2 * wanted, atol=1e-4
+    ):
         raise Wrong(
-            "The slopes are right, but your backward ignores the gradient that comes in: twice that gradient must give "
+            "The slopes are right, but your backward ignores the gradient that comes in: twice "
+            "that gradient must give "
             "twice the result. Multiply the slope by `grad`."
         )
     _expect_slopes(found, wanted, "gradcheck fails, most")
@@ -233,7 +280,9 @@ def fused_kernel(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.
 
 
 def jitted(kernel):
-    """A kernel with @triton.jit, whether it has it already or not; interpreted where there is no GPU for it."""
+    """A kernel with @triton.jit, whether it has it already or not; interpreted where there is no
+    GPU for it.
+    """
     import os
 
     import triton
@@ -246,23 +295,34 @@ def jitted(kernel):
         written = getattr(kernel, "fn", kernel)  # one that was compiled could not be interpreted
         return triton.jit(written) if inspect.isfunction(written) else kernel
     finally:
-        os.environ.pop("TRITON_INTERPRET") if before is None else os.environ.update(TRITON_INTERPRET=before)
+        os.environ.pop("TRITON_INTERPRET") if before is None else os.environ.update(
+            TRITON_INTERPRET=before
+        )
 
 
 def verify_fused_kernel(answer):
     from labkit.device import pick, runs_triton
     from labkit.methods.fastswish import naive
 
-    expect(tl is not None, "Triton is not installed here, so no kernel can be checked. Read the solution instead.")
+    expect(
+        tl is not None,
+        "Triton is not installed here, so no kernel can be checked. Read the solution instead.",
+    )
     kernel, device = jitted(answer), pick() if runs_triton() else "cpu"
     dice = torch.Generator().manual_seed(0)
     for rows, channels, block in ((8, 16, 32), (5, 24, 64), (3, 7, 16), (37, 61, 2048)):
         count = rows * channels
         programs = -(-count // block)
-        x, bias = 4 * torch.randn(rows, channels, generator=dice), 2 * torch.randn(channels, generator=dice)
+        x, bias = (
+            4 * torch.randn(rows, channels, generator=dice),
+            2 * torch.randn(channels, generator=dice),
+        )
         x, bias = x.to(device), bias.to(device)
         y = torch.full((programs * block + 64,), UNTOUCHED, device=device)
-        given, longer = (torch.cat([part.flatten(), torch.full((block,), 1e3, device=device)]) for part in (x, bias))
+        given, longer = (
+            torch.cat([part.flatten(), torch.full((block,), 1e3, device=device)])
+            for part in (x, bias)
+        )
         moves, read = _memory_accesses(kernel, programs, (given, longer, y, count, channels), block)
         found, wanted = y[:count].view(rows, channels), naive(x + bias)
         case = f"{rows} rows of {channels} channels in {programs} blocks of {block}"
@@ -271,9 +331,13 @@ def verify_fused_kernel(answer):
         numbers = [float(part.flatten()[worst]) for part in (x + bias, wanted, found)]
         expect(
             torch.allclose(found, wanted, atol=1e-5),
-            f"{case}: where x + bias is {numbers[0]:.4g}, y should be {numbers[1]:.4g}; yours is {numbers[2]:.4g}.",
+            f"{case}: where x + bias is {numbers[0]:.4g}, y should be {numbers[1]:.4g}; yours is "
+            f"{numbers[2]:.4g}.",
         )
-        expect((y[count:] == UNTOUCHED).all(), f"{case}: you also write beyond the end. What does the mask forbid?")
+        expect(
+            (y[count:] == UNTOUCHED).all(),
+            f"{case}: you also write beyond the end. What does the mask forbid?",
+        )
         kept = torch.equal(given[:count], x.flatten()) and torch.equal(longer[:channels], bias)
         expect(kept, f"{case}: the kernel writes into its inputs.")
         expect(
@@ -281,8 +345,14 @@ def verify_fused_kernel(answer):
             f"{case}: one load of x, one of the bias and one store are wanted; "
             f"your kernel has {moves[0]} loads and {moves[1]} stores per program.",
         )
-        words = f"{case}: x and the bias have {2 * count} numbers to be read, and your loads read {read}. Each program"
-        words += " reads BLOCK places, and every load wants the mask: behind the end lies memory of others."
+        words = (
+            f"{case}: x and the bias have {2 * count} numbers to be read, and your loads read "
+            f"{read}. Each program"
+        )
+        words += (
+            " reads BLOCK places, and every load wants the mask: behind the end "
+            "lies memory of others."
+        )
         expect(read is None or read == 2 * count, words)
 
 
@@ -326,14 +396,24 @@ def verify_my_activation(answer):
     x = torch.linspace(-8, 8, 33, requires_grad=True)
     y = untouched(answer)(x)
     like = isinstance(y, torch.Tensor) and y.shape == x.shape and y.dtype == x.dtype
-    expect(like, f"Expected a float32 tensor of the shape of x, {tuple(x.shape)}; found {shorten(y)}.")
+    expect(
+        like, f"Expected a float32 tensor of the shape of x, {tuple(x.shape)}; found {shorten(y)}."
+    )
     expect(bool(y.isfinite().all()), "Between -8 and 8 every value should be a finite number.")
     expect(y.requires_grad, "The result has no gradient, so nothing before it could learn.")
     (slope,) = torch.autograd.grad(y.sum(), x)
-    expect(bool(slope.isfinite().all()), "Between -8 and 8 every slope should be a finite number; NaN spreads.")
-    expect(float(slope.std()) > 0.01, "It is a straight line: with it a network of many layers is one layer.")
+    expect(
+        bool(slope.isfinite().all()),
+        "Between -8 and 8 every slope should be a finite number; NaN spreads.",
+    )
+    expect(
+        float(slope.std()) > 0.01,
+        "It is a straight line: with it a network of many layers is one layer.",
+    )
     alone = torch.cat([answer(part.detach()) for part in x.split(1)])
-    expect(bool((alone - y.detach()).abs().max() <= 1e-5), "It has to work on each number by itself.")
+    expect(
+        bool((alone - y.detach()).abs().max() <= 1e-5), "It has to work on each number by itself."
+    )
 
 
 EXERCISES = (
@@ -353,7 +433,8 @@ EXERCISES = (
         importance=3,
         minutes=10,
         hint=(
-            "A dictionary {address: bytes} counts each memory once. In `pack` take tensor.untyped_storage(): it has "
+            "A dictionary {address: bytes} counts each memory once. In `pack` take "
+            "tensor.untyped_storage(): it has "
             ".data_ptr() and .nbytes(). Leave out the addresses of layer.parameters()."
         ),
         reference=kept_bytes,
@@ -361,12 +442,14 @@ EXERCISES = (
     ),
     Exercise(
         id="lean-fastswish",
-        task="Write FastSwish as an autograd.Function whose backward pass keeps no more than ReLU's.",
+        task="Write FastSwish as an autograd.Function whose backward pass keeps no "
+        "more than ReLU's.",
         difficulty=3,
         importance=3,
         minutes=15,
         hint=(
-            "One tensor from which everything follows is enough: x. Differentiate the three pieces on paper, choose "
+            "One tensor from which everything follows is enough: x. Differentiate the three "
+            "pieces on paper, choose "
             "among them with torch.where, and multiply by the gradient that comes in."
         ),
         reference=LeanFastSwish,
@@ -375,11 +458,13 @@ EXERCISES = (
     ),
     Exercise(
         id="fused-kernel",
-        task="Write a Triton kernel that adds a bias to each channel and applies FastSwish, in one pass over memory.",
+        task="Write a Triton kernel that adds a bias to each channel and applies FastSwish, in "
+        "one pass over memory.",
         difficulty=3,
         minutes=15,
         hint=(
-            "Begin with the kernel of HardSwish. One more load, at `positions % channels`, gives the bias; FastSwish "
+            "Begin with the kernel of HardSwish. One more load, at `positions % channels`, gives "
+            "the bias; FastSwish "
             "is two tl.where, as in the formula. Every load and the store want the mask."
         ),
         reference=fused_kernel,

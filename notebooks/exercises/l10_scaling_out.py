@@ -1,4 +1,6 @@
-"""Exercises of lesson 10: ring, accumulation, synchronised batch norm, a DDP script, a pipeline's schedule."""
+"""Exercises of lesson 10: ring, accumulation, synchronised batch norm, a DDP script, a
+pipeline's schedule.
+"""
 
 import math
 import os
@@ -34,7 +36,9 @@ def ring_all_reduce(arrays, send):
 
 
 class _Post:
-    """Carries pieces between workers, and keeps account of them; `adds` to each number that it carries."""
+    """Carries pieces between workers, and keeps account of them; `adds` to each number that it
+    carries.
+    """
 
     def __init__(self, workers, adds=0.0):
         self.workers, self.sent, self.adds = workers, [0] * workers, adds
@@ -43,7 +47,8 @@ class _Post:
     def __call__(self, sender, receiver, piece):
         expect(
             sender in range(self.workers) and receiver in range(self.workers),
-            f"send({shorten(sender)}, {shorten(receiver)}, ...): there are the workers 0 to {self.workers - 1}.",
+            f"send({shorten(sender)}, {shorten(receiver)}, ...): there are the workers 0 to "
+            f"{self.workers - 1}.",
         )
         self.steps.add((receiver - sender) % self.workers)
         self.sent[sender] += np.size(piece)
@@ -58,10 +63,15 @@ def verify_ring_all_reduce(answer):
         before, post = [array.copy() for array in arrays], _Post(workers)
         found, case = answer(arrays, post), f"{workers} workers, {length} numbers each"
         unchanged = all(np.array_equal(old, new) for old, new in zip(before, arrays, strict=True))
-        expect(unchanged, f"{case}: your answer changed the arrays that it was given. Work on copies.")
+        expect(
+            unchanged, f"{case}: your answer changed the arrays that it was given. Work on copies."
+        )
         _expect_sums(found, sum(before), workers, case)
         new = not any(np.shares_memory(mine, given) for mine in found for given in arrays)
-        expect(new, f"{case}: expected new arrays, and one of yours is one of those given. Return a copy.")
+        expect(
+            new,
+            f"{case}: expected new arrays, and one of yours is one of those given. Return a copy.",
+        )
         _expect_ring(post, workers, length, case)
         _expect_carried(answer(arrays, _Post(workers, adds=1.0)), sum(before), case)
 
@@ -74,10 +84,14 @@ def _expect_sums(found, wanted, workers, case):
     for worker, each in enumerate(found):
         kind = np.asarray(each).dtype
         kept = kind.kind != "f" or kind.itemsize >= 8
-        expect(kept and kind.kind not in "iu", f"{case}: expected numbers in {wanted.dtype}, as given, found {kind}.")
+        expect(
+            kept and kind.kind not in "iu",
+            f"{case}: expected numbers in {wanted.dtype}, as given, found {kind}.",
+        )
         expect(
             np.shape(each) == wanted.shape and np.allclose(each, wanted, rtol=1e-12, atol=1e-12),
-            f"{case}: worker {worker} should end with {shorten(wanted.tolist())}, and has {shorten(each)}.",
+            f"{case}: worker {worker} should end with {shorten(wanted.tolist())}, and has "
+            f"{shorten(each)}.",
         )
 
 
@@ -89,20 +103,28 @@ def _expect_ring(post, workers, length, case):
     for worker, count in enumerate(post.sent):
         expect(
             least <= count <= most,
-            f"{case}: worker {worker} has sent {count} numbers; 2 n (k - 1) / k would be {least} to {most} here.",
+            f"{case}: worker {worker} has sent {count} numbers; 2 n (k - 1) / k would be {least} "
+            f"to {most} here.",
         )
 
 
 def _expect_carried(found, exact, case):
-    """What arrives is used: where each way adds 1, the workers hold k - 1 to 2 k - 2 more than the sum, by their place.
+    """What arrives is used: where each way adds 1, the workers hold k - 1 to 2 k - 2 more than the
+    sum, by their place.
 
     A finished sum has come k - 1 ways, and goes one further to each worker.
     """
     workers = len(found)
     more = np.sort(np.array(found) - exact, axis=0)
     wanted = np.arange(workers - 1, 2 * workers - 1.0)[:, None]
-    words = "in this try `send` adds 1 to each number, and your result does not show it in the way of a ring. Use what"
-    expect(np.array_equal(more, wanted + 0 * more), f"{case}: {words} it returns: for the sums, and to pass them on.")
+    words = (
+        "in this try `send` adds 1 to each number, and your result does not show it in the way of "
+        "a ring. Use what"
+    )
+    expect(
+        np.array_equal(more, wanted + 0 * more),
+        f"{case}: {words} it returns: for the sums, and to pass them on.",
+    )
 
 
 # --- the control: one worker, part after part ---
@@ -130,7 +152,9 @@ def _network(norm=nn.BatchNorm1d):
 
 
 def _gradient_in_parts(network, images, labels, parts, loss=F.cross_entropy):
-    """The mean of the parts' gradients, each weighted by its images, written another way than the reference."""
+    """The mean of the parts' gradients, each weighted by its images, written another way than
+    the reference.
+    """
     total = 0
     for rows in torch.arange(len(images)).tensor_split(parts):
         own = loss(network(images[rows]), labels[rows])
@@ -140,7 +164,11 @@ def _gradient_in_parts(network, images, labels, parts, loss=F.cross_entropy):
 
 
 def verify_in_parts(answer):
-    for count, parts, norm in ((24, 3, nn.Identity), (24, 2, nn.BatchNorm1d), (63, 4, nn.BatchNorm1d)):
+    for count, parts, norm in (
+        (24, 3, nn.Identity),
+        (24, 2, nn.BatchNorm1d),
+        (63, 4, nn.BatchNorm1d),
+    ):
         case = f"{count} images in {parts} parts"
         images, labels = _batch(count)
         expected = _gradient_in_parts(_network(norm), images, labels, parts)
@@ -149,18 +177,22 @@ def verify_in_parts(answer):
             weight.grad = torch.ones_like(weight)  # left from an earlier step
         before = [weight.detach().clone() for weight in network.parameters()]
         sizes = []
-        network.register_forward_pre_hook(lambda _, inputs, sizes=sizes: sizes.append(len(inputs[0])))
+        network.register_forward_pre_hook(
+            lambda _, inputs, sizes=sizes: sizes.append(len(inputs[0]))
+        )
         gradient = answer(network, images, labels, parts)
 
         same = all(map(torch.equal, before, network.parameters()))
         expect(same, f"{case}: your answer changed the weights. It takes no step.")
         expect(
             torch.is_tensor(gradient) and gradient.shape == expected.shape,
-            f"{case}: expected a torch tensor, one vector of {len(expected)} numbers, found {shorten(gradient)}.",
+            f"{case}: expected a torch tensor, one vector of {len(expected)} numbers, found "
+            f"{shorten(gradient)}.",
         )
         parts_sizes = [len(part) for part in images.tensor_split(parts)]
         expect(
-            sizes == parts_sizes, f"{case}: the network should see batches of {parts_sizes}, and it saw {sizes} images."
+            sizes == parts_sizes,
+            f"{case}: the network should see batches of {parts_sizes}, and it saw {sizes} images.",
         )
         _expect_gradient(gradient, expected, case)
     _expect_other_loss(answer)
@@ -173,7 +205,11 @@ def _expect_other_loss(answer):
     expected = _gradient_in_parts(_network(), images, targets, 3, F.mse_loss)
     gradient = answer(_network(), images, targets, 3, F.mse_loss)
     same = torch.allclose(gradient, expected, rtol=1e-9, atol=1e-12)
-    expect(same, "With loss=F.mse_loss the gradient is not that of this loss. Call the `loss` that is given.")
+    expect(
+        same,
+        "With loss=F.mse_loss the gradient is not that of this loss. Call the "
+        "`loss` that is given.",
+    )
 
 
 def _expect_gradient(gradient, expected, case):
@@ -197,7 +233,9 @@ def synced_norm(x, mean_over_workers):
 
 
 class _Workers:
-    """Threads that stand for worker processes: each has a share, and may ask for the mean of what all have."""
+    """Threads that stand for worker processes: each has a share, and may ask for the mean of
+    what all have.
+    """
 
     def __init__(self, count):
         self.count = count
@@ -231,7 +269,9 @@ class _Workers:
         with ThreadPoolExecutor(self.count) as pool:
             results = [pool.submit(work, rank) for rank in range(self.count)]
         problems = [result.exception() for result in results if result.exception()]
-        for problem in sorted(problems, key=lambda problem: isinstance(problem, threading.BrokenBarrierError)):
+        for problem in sorted(
+            problems, key=lambda problem: isinstance(problem, threading.BrokenBarrierError)
+        ):
             raise problem
         return [result.result() for result in results]
 
@@ -251,7 +291,8 @@ def verify_synced_norm(answer):
         _expect_normalised(outputs, shares, f"{workers} workers")
         expect(
             team.largest <= 2 * 5,
-            f"a message has {team.largest} numbers, and x has 5 channels: send a mean for each channel, not pixels.",
+            f"a message has {team.largest} numbers, and x has 5 channels: send a mean for each "
+            "channel, not pixels.",
         )
 
 
@@ -259,22 +300,29 @@ def _expect_normalised(outputs, shares, case):
     for output in outputs:
         expect(
             torch.is_tensor(output) and output.shape == shares[0].shape,
-            f"{case}: expected a torch tensor of the shape {tuple(shares[0].shape)}, found {shorten(output)}.",
+            f"{case}: expected a torch tensor of the shape {tuple(shares[0].shape)}, found "
+            f"{shorten(output)}.",
         )
     expected = F.batch_norm(torch.cat(shares), None, None, training=True)
     output = torch.cat(outputs)
     if not torch.allclose(output, expected, rtol=1e-7, atol=1e-9):
         mean, deviation = output.mean().item(), output.std(correction=0).item()
         raise Wrong(
-            f"{case}: expected what batch norm gives for all images together. Yours has a mean of {mean:.3g} and a "
-            f"deviation of {deviation:.3g} over all images, and differs by {(output - expected).abs().max():.3g}. "
+            f"{case}: expected what batch norm gives for all images together. Yours has a mean of "
+            f"{mean:.3g} and a "
+            f"deviation of {deviation:.3g} over all images, and differs by "
+            f"{(output - expected).abs().max():.3g}. "
             "Does the variance count distances from the mean of all?"
         )
     weights = torch.linspace(-1, 1, output.numel(), dtype=torch.double).view_as(output)
     slopes = torch.autograd.grad((output * weights).sum(), shares)
     expected_slopes = torch.autograd.grad((expected * weights).sum(), shares)
     close = torch.allclose(torch.cat(slopes), torch.cat(expected_slopes), rtol=1e-6, atol=1e-9)
-    expect(close, f"{case}: the values are right, and the gradient is not: it must pass through mean and variance.")
+    expect(
+        close,
+        f"{case}: the values are right, and the gradient is not: it must pass "
+        "through mean and variance.",
+    )
 
 
 # --- a script for torchrun ---
@@ -335,7 +383,9 @@ LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 def _trained_by_one_worker(*, batch=BATCH, epochs=EPOCHS, shuffled_anew=True):
-    """The weights of the script's training in this process, one vector; the orders are those of DistributedSampler."""
+    """The weights of the script's training in this process, one vector; the orders are those of
+    DistributedSampler.
+    """
     task = {}
     with torch.random.fork_rng(devices=[]):
         exec(TASK, task)
@@ -358,12 +408,16 @@ def verify_ddp_script(script):
         arguments = str(task), str(BATCH), str(EPOCHS), str(result)
         with mock.patch.dict(os.environ, loopback()):
             printed = script.run(*arguments, launcher=LAUNCHER, seconds=150)
-        expect(result.is_file(), "Your script wrote no weights: its last lines, which were given, do that.")
+        expect(
+            result.is_file(),
+            "Your script wrote no weights: its last lines, which were given, do that.",
+        )
         state = torch.load(result, weights_only=True)
     epochs = re.findall(r"epoch (\d+): [\d.]+ s", printed)
     expect(
         epochs == [str(epoch) for epoch in range(EPOCHS)],
-        f"Two workers, {EPOCHS} epochs: expected one line for each epoch, epoch 0: 1.234 s and so on, from worker 0 "
+        f"Two workers, {EPOCHS} epochs: expected one line for each epoch, epoch 0: 1.234 s and so "
+        "on, from worker 0 "
         f"alone, found {shorten(printed)}.",
     )
     _expect_weights(torch.cat([weight.flatten() for weight in state.values()]).cpu())
@@ -374,12 +428,10 @@ def _expect_weights(weights):
     if torch.allclose(weights, _trained_by_one_worker(), atol=1e-5):
         return
     others = {
-        "that sees the images of every epoch in the same order. Tell the sampler which epoch it is.": {
-            "shuffled_anew": False
-        },
-        f"with batches of {2 * BATCH}. `batch` is for all workers together: each loads its part of it.": {
-            "batch": 2 * BATCH
-        },
+        "that sees the images of every epoch in the same order. Tell the sampler "
+        "which epoch it is.": {"shuffled_anew": False},
+        f"with batches of {2 * BATCH}. `batch` is for all workers together: each "
+        "loads its part of it.": {"batch": 2 * BATCH},
         f"after {EPOCHS - 1} of {EPOCHS} epochs.": {"epochs": EPOCHS - 1},
     }
     for training, settings in others.items():
@@ -387,8 +439,10 @@ def _expect_weights(weights):
             raise Wrong(f"Your two workers end where one worker does {training}")
     off = (weights - _trained_by_one_worker()).abs().max().item()
     raise Wrong(
-        f"Two workers end with other weights than one: they differ by up to {off:.2g}. Has each worker its own share "
-        "of the images, are the gradients averaged, and do learning rate and momentum have the values asked for?"
+        f"Two workers end with other weights than one: they differ by up to {off:.2g}. Has each "
+        "worker its own share "
+        "of the images, are the gradients averaged, and do learning rate and momentum have the "
+        "values asked for?"
     )
 
 
@@ -430,7 +484,9 @@ def _finished(lists, case):
                 if needs in ends or (kind == "F" and stage == 0):
                     ready.append((stage, max(free[stage], ends.get(needs, 0))))
         expect(
-            ready, f"{case}: every stage waits for another one: {shorten([each[:1] for each in waiting])} come next."
+            ready,
+            f"{case}: every stage waits for another one: "
+            f"{shorten([each[:1] for each in waiting])} come next.",
         )
         for stage, begin in ready:
             kind, i = waiting[stage].pop(0)
@@ -449,21 +505,29 @@ def verify_pipeline_schedule(answer):
             _expect_pieces(pieces, stages - stage, micro, f"{case}, stage {stage}")
         least, found = 3 * (micro + stages - 1), _finished(lists, case)
         expect(
-            found == least, f"{case}: done after {found} units, and {least} are possible. Which stage waits, and why?"
+            found == least,
+            f"{case}: done after {found} units, and {least} are possible. Which "
+            "stage waits, and why?",
         )
 
 
 def _expect_pieces(pieces, most, micro, case):
     found = [tuple(piece) for piece in pieces]
     wanted = sorted((kind, i) for kind in "FB" for i in range(micro))
-    expect(sorted(found) == wanted, f"{case}: every F and every B is to be there once, found {shorten(found)}.")
+    expect(
+        sorted(found) == wanted,
+        f"{case}: every F and every B is to be there once, found {shorten(found)}.",
+    )
     held = 0
     for place, (kind, i) in enumerate(found):
         expect(
-            kind == "F" or ("F", i) in found[:place], f"{case}: micro-batch {i} goes back before it has gone forward."
+            kind == "F" or ("F", i) in found[:place],
+            f"{case}: micro-batch {i} goes back before it has gone forward.",
         )
         held += 1 if kind == "F" else -1
-        expect(held <= most, f"{case}: {held} micro-batches went forward and not back, and {most} may.")
+        expect(
+            held <= most, f"{case}: {held} micro-batches went forward and not back, and {most} may."
+        )
 
 
 EXERCISES = (
@@ -472,8 +536,10 @@ EXERCISES = (
         task="Give every worker the sum of all arrays; each sends pieces to its neighbour only.",
         difficulty=2,
         minutes=10,
-        hint="Cut each array into k pieces. In step s worker w sends piece (w - s) % k to the right. In the first "
-        "k - 1 steps the receiver adds it to its own, in the next k - 1 steps it takes the place of its own.",
+        hint="Cut each array into k pieces. In step s worker w sends piece (w - s) % k to the "
+        "right. In the first "
+        "k - 1 steps the receiver adds it to its own, in the next k - 1 steps it takes the place "
+        "of its own.",
         reference=ring_all_reduce,
         verify=verify_ring_all_reduce,
         imports="import numpy as np",
@@ -484,7 +550,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=6,
-        hint="backward adds to .grad, so clear it first. `loss` is a part's mean: times the part's share of all, "
+        hint="backward adds to .grad, so clear it first. `loss` is a part's mean: times the "
+        "part's share of all, "
         "it lets each image count 1/n.",
         reference=in_parts,
         verify=verify_in_parts,
@@ -492,31 +559,39 @@ EXERCISES = (
     ),
     Exercise(
         id="synced-norm",
-        task="Normalise this worker's images by the mean and the variance of the images of all workers.",
+        task="Normalise this worker's images by the mean and the variance of the "
+        "images of all workers.",
         difficulty=2,
         minutes=8,
-        hint="Two messages, one after the other: the mean, then the mean of the squared distances from that mean.",
+        hint="Two messages, one after the other: the mean, then the mean of the squared distances "
+        "from that mean.",
         reference=synced_norm,
         verify=verify_synced_norm,
     ),
     Exercise(
         id="ddp-script",
-        task="Write the training of a script that torchrun starts: sampler, loader, DDP, optimizer, loop.",
+        task="Write the training of a script that torchrun starts: sampler, loader, DDP, "
+        "optimizer, loop.",
         difficulty=3,
         importance=3,
         minutes=15,
-        hint="Five objects, then two loops. The sampler deals the images out, and the loader takes it as sampler=. "
-        "Call the DDP object, not the network. At the start of each epoch: sampler.set_epoch(epoch).",
+        hint="Five objects, then two loops. The sampler deals the images out, and the loader "
+        "takes it as sampler=. "
+        "Call the DDP object, not the network. At the start of each epoch: "
+        "sampler.set_epoch(epoch).",
         reference=DDP_SCRIPT,
         verify=verify_ddp_script,
     ),
     Exercise(
         id="pipeline-schedule",
-        task="Order the forward and backward passes of each stage: as early as possible, with little memory.",
+        task="Order the forward and backward passes of each stage: as early as possible, with "
+        "little memory.",
         difficulty=2,
         minutes=10,
-        hint="Stage s begins with as many forward passes as it may hold, stages - s. From then on it takes turns: one "
-        "backward pass, which frees a place, then the next forward pass. At the end only backward passes are left.",
+        hint="Stage s begins with as many forward passes as it may hold, stages - s. From then on "
+        "it takes turns: one "
+        "backward pass, which frees a place, then the next forward pass. At the end only backward "
+        "passes are left.",
         reference=pipeline_schedule,
         verify=verify_pipeline_schedule,
     ),

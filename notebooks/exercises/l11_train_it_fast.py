@@ -1,4 +1,6 @@
-"""Exercises of lesson 11: two recipes, an average of weights, statistics counted anew, and a length that is safe."""
+"""Exercises of lesson 11: two recipes, an average of weights, statistics counted anew, and a
+length that is safe.
+"""
 
 import copy
 import math
@@ -54,13 +56,16 @@ def verify_fast_recipe(answer):
     share = _tried(_work, recipe) / _work(against.reference)
     expect(
         share <= SHARE,
-        f"Its multiply-adds, over all images, are {share:.2f} of the reference's; at most {SHARE:g} are allowed. Which "
-        "fields say how many images pass through the network, how large they are, and how wide the network is?",
+        f"Its multiply-adds, over all images, are {share:.2f} of the reference's; at most "
+        f"{SHARE:g} are allowed. Which "
+        "fields say how many images pass through the network, how large they are, and how wide "
+        "the network is?",
     )
     right = _tried(_one_training, recipe)
     expect(
         right >= against.accuracy - LEEWAY,
-        f"One training got {100 * right:.1f} % right, {100 * against.accuracy:g} % are asked for. Few images have to "
+        f"One training got {100 * right:.1f} % right, {100 * against.accuracy:g} % are asked for. "
+        "Few images have to "
         "teach much: look at the number of steps, and at the rate.",
     )
 
@@ -70,7 +75,9 @@ def _recipe_of(answer):
     from labkit.capstone.recipe import recipe_of
     from labkit.errors import LabError
 
-    expect(isinstance(answer, dict), f"Expected a dict of fields and values, found {shorten(answer)}.")
+    expect(
+        isinstance(answer, dict), f"Expected a dict of fields and values, found {shorten(answer)}."
+    )
     try:
         return recipe_of({"name": "yours", **answer})
     except LabError as error:
@@ -107,7 +114,9 @@ def _require_trainable(recipe):
 
 
 def _one_training(recipe):
-    """The accuracy after one training on public images; compile and 16 bits, which change the time, are left out."""
+    """The accuracy after one training on public images; compile and 16 bits, which change the
+    time, are left out.
+    """
     from dataclasses import replace
 
     from labkit import models
@@ -142,7 +151,9 @@ def recounted(network, batches):
 
 
 def verify_recounted(answer):
-    """On small networks with batch norm of one and of two dimensions, whose statistics are far off."""
+    """On small networks with batch norm of one and of two dimensions, whose statistics are far
+    off.
+    """
     random = torch.Generator().manual_seed(0)
     flat = [3 + 2 * torch.randn(40, 5, generator=random) for _ in range(3)]
     square = [torch.randn(16, 2, 6, 6, generator=random) - 1 for _ in range(2)]
@@ -154,12 +165,20 @@ def verify_recounted(answer):
         before = copy.deepcopy(network.state_dict())
         found = answer(network, list(batches))
         expect(isinstance(found, nn.Module), f"{case}: return the network; found {shorten(found)}.")
-        expect(found is not network, f"{case}: return a copy: the network that was given has to stay as it is.")
+        expect(
+            found is not network,
+            f"{case}: return a copy: the network that was given has to stay as it is.",
+        )
         same = all(torch.equal(before[name], value) for name, value in network.state_dict().items())
         expect(same, f"{case}: the network that was given was changed; work on a copy.")
-        expect(not found.training, f"{case}: the copy is still in training mode; return it in .eval().")
+        expect(
+            not found.training, f"{case}: the copy is still in training mode; return it in .eval()."
+        )
         weights = zip(found.parameters(), network.parameters(), strict=True)
-        expect(all(map(torch.equal, *zip(*weights, strict=True))), f"{case}: the weights should stay as they are.")
+        expect(
+            all(map(torch.equal, *zip(*weights, strict=True))),
+            f"{case}: the weights should stay as they are.",
+        )
         expected = recounted(network, batches)
         for name, statistics in expected.named_buffers():
             if "running" in name:
@@ -170,7 +189,8 @@ def _expect_statistics(found, expected, case):
     apart = float((found - expected).abs().max())
     expect(
         apart < 1e-4,
-        f"{case} is off by {apart:.3g}. It should be the plain mean over all batches: forget the old statistics, and "
+        f"{case} is off by {apart:.3g}. It should be the plain mean over all batches: forget the "
+        "old statistics, and "
         "give every batch the same share (momentum None, not 0.1).",
     )
 
@@ -184,7 +204,13 @@ def _flat_network():
 def _square_network():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Dropout(0.0), nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2)
+        layers = (
+            nn.Conv2d(2, 3, 3),
+            nn.BatchNorm2d(3),
+            nn.Dropout(0.0),
+            nn.Conv2d(3, 2, 3),
+            nn.BatchNorm2d(2),
+        )
         return nn.Sequential(*layers).eval()
 
 
@@ -211,7 +237,13 @@ def verify_ema(answer):
             _set_all(network, value)
             average.update(network)
             expected += (1 - decay) * (value - expected)
-            _expect_average(average, network, expected, value, f"decay {decay:g}, weights 1, then ..., {value:g}")
+            _expect_average(
+                average,
+                network,
+                expected,
+                value,
+                f"decay {decay:g}, weights 1, then ..., {value:g}",
+            )
 
 
 def _set_all(network, value):
@@ -226,16 +258,25 @@ def _set_all(network, value):
 def _expect_average(average, network, expected, value, case):
     held = getattr(average, "network", None)
     expect(isinstance(held, nn.Module), "Keep the copy with the averaged weights in self.network.")
-    expect(held is not network, "self.network has to be a copy: it would move with the network that is trained.")
+    expect(
+        held is not network,
+        "self.network has to be a copy: it would move with the network that is trained.",
+    )
     for name, weight in held.named_parameters():
         found = float(weight.detach().flatten()[0])
         expect_close(found, expected, f"{case}: the averaged {name}", tolerance=1e-5)
     for name, weight in network.named_parameters():
-        expect(bool((weight == value).all()), f"{case}: update changed {name} of the network that is trained.")
+        expect(
+            bool((weight == value).all()),
+            f"{case}: update changed {name} of the network that is trained.",
+        )
     for name, statistics in held.named_buffers():
         if "running" in name:
             found = float(statistics.flatten()[0])
-            expect(found == value, f"{case}: {name} should be copied as it is, {value:g}; found {found:g}.")
+            expect(
+                found == value,
+                f"{case}: {name} should be copied as it is, {value:g}; found {found:g}.",
+            )
     needs_no_gradient = all(weight.grad_fn is None for weight in held.parameters())
     expect(needs_no_gradient, "The average should not be part of a graph: use torch.no_grad().")
 
@@ -277,20 +318,24 @@ EXERCISES = (
         id="first-recipe",
         importance=2,
         judged_by="the judge of the last section",
-        task="A recipe from what you know so far. There is no right answer: the judge at the end decides.",
+        task="A recipe from what you know so far. There is no right answer: the "
+        "judge at the end decides.",
         difficulty=1,
         minutes=5,
-        hint="Take the reference, and change what you would change: fewer images, another optimizer, a schedule.",
+        hint="Take the reference, and change what you would change: fewer images, another "
+        "optimizer, a schedule.",
         reference=first_recipe,
         verify=verify_first_recipe,
     ),
     Exercise(
         id="recounted",
         importance=3,
-        task="The control that decides: the same weights, with batch norm's statistics counted anew.",
+        task="The control that decides: the same weights, with batch norm's "
+        "statistics counted anew.",
         difficulty=2,
         minutes=8,
-        hint="deepcopy, then a loop over .modules(): reset_running_stats(), momentum = None. In .train() mode a call "
+        hint="deepcopy, then a loop over .modules(): reset_running_stats(), momentum = None. In "
+        ".train() mode a call "
         "counts; in .eval() mode it does not.",
         reference=recounted,
         verify=verify_recounted,
@@ -302,7 +347,8 @@ EXERCISES = (
         task="An exponential moving average of the weights.",
         difficulty=2,
         minutes=7,
-        hint="Two loops with zip, over .parameters() and .buffers(). average.lerp_(weight, 1 - decay), and "
+        hint="Two loops with zip, over .parameters() and .buffers(). average.lerp_(weight, 1 - "
+        "decay), and "
         "kept.copy_(last).",
         reference=EMA,
         verify=verify_ema,
@@ -311,11 +357,14 @@ EXERCISES = (
     Exercise(
         id="safe-length",
         importance=3,
-        task="How many images a recipe needs, so that a judge of a few trainings refuses it once in twenty times.",
+        task="How many images a recipe needs, so that a judge of a few trainings refuses it once "
+        "in twenty times.",
         difficulty=3,
         minutes=12,
-        hint="np.polyfit(np.log2(lengths), accuracies, 1) is the line. The margin is 1.645 times the spread of the "
-        "dots around it, over the root of the judge's trainings; divide points by the slope to get doublings.",
+        hint="np.polyfit(np.log2(lengths), accuracies, 1) is the line. The margin is 1.645 times "
+        "the spread of the "
+        "dots around it, over the root of the judge's trainings; divide points by the slope to "
+        "get doublings.",
         reference=safe_length,
         verify=verify_safe_length,
         imports="import math\n\nimport numpy as np",
@@ -326,7 +375,8 @@ EXERCISES = (
         task="A recipe that reaches the target with at most 40 % of the reference's work.",
         difficulty=2,
         minutes=12,
-        hint="Begin with what paid on top in section 5: `size` makes each image cheaper, `norm_momentum` lets fewer "
+        hint="Begin with what paid on top in section 5: `size` makes each image cheaper, "
+        "`norm_momentum` lets fewer "
         "do. Then set `images` to the length that is safe.",
         reference=fast_recipe,
         verify=verify_fast_recipe,

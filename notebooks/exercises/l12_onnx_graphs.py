@@ -27,7 +27,8 @@ def parity(reference, program, batches):
     return worst
 
 
-PARITY_CASES = {  # {name: ([outputs of the reference, for each batch], [those of the program], parity)}
+# {name: ([outputs of the reference, for each batch], [those of the program], parity)}
+PARITY_CASES = {
     "equal answers": ([[[1.0, -4.0]]], [[[1.0, -4.0]]], 0.0),
     "one number off by 0.5, the largest output -4": ([[[1.0, -4.0]]], [[[1.5, -4.0]]], 0.125),
     "one number too small by 0.5": ([[[1.0, -4.0]]], [[[0.5, -4.0]]], 0.125),
@@ -69,7 +70,16 @@ def by_shape(error_at, batches, tolerance=1e-4):
 
 
 def verify_by_shape(answer):
-    errors = {1: 0.3, 2: 1e-4, 3: np.nan, 4: np.inf, 5: 0.0, 6: ValueError, 7: RuntimeError, 8: 2e-7}
+    errors = {
+        1: 0.3,
+        2: 1e-4,
+        3: np.nan,
+        4: np.inf,
+        5: 0.0,
+        6: ValueError,
+        7: RuntimeError,
+        8: 2e-7,
+    }
 
     def error_at(batch):
         error = errors[len(batch)]
@@ -77,15 +87,35 @@ def verify_by_shape(answer):
             raise error("Got: 6 Expected: 8")
         return error
 
-    verdicts = {1: "wrong", 2: "right", 3: "wrong", 4: "wrong", 5: "right", 6: "refused", 7: "refused", 8: "right"}
+    verdicts = {
+        1: "wrong",
+        2: "right",
+        3: "wrong",
+        4: "wrong",
+        5: "right",
+        6: "refused",
+        7: "refused",
+        8: "right",
+    }
     found = answer(error_at, [np.zeros((count, 3)) for count in errors])
     expect(isinstance(found, dict), f"Expected a dictionary, found {shorten(found)}.")
     for count, verdict in verdicts.items():
-        expect((count, 3) in found, f"Expected the shape {(count, 3)} as a key, found {shorten(list(found))}.")
-        error = "an error" if isinstance(errors[count], type) else f"a difference of {errors[count]:g}"
-        expect(found[count, 3] == verdict, f"{error}: expected {verdict!r}, found {shorten(found[count, 3])}.")
+        expect(
+            (count, 3) in found,
+            f"Expected the shape {(count, 3)} as a key, found {shorten(list(found))}.",
+        )
+        error = (
+            "an error" if isinstance(errors[count], type) else f"a difference of {errors[count]:g}"
+        )
+        expect(
+            found[count, 3] == verdict,
+            f"{error}: expected {verdict!r}, found {shorten(found[count, 3])}.",
+        )
     strict = answer(error_at, [np.zeros((8, 3))], 1e-7)
-    expect(strict == {(8, 3): "wrong"}, f"A difference of 2e-7, tolerance 1e-7: expected 'wrong', found {strict}.")
+    expect(
+        strict == {(8, 3): "wrong"},
+        f"A difference of 2e-7, tolerance 1e-7: expected 'wrong', found {strict}.",
+    )
 
 
 # --- constants ------------------------------------------------------------------------------------
@@ -111,9 +141,17 @@ def verify_is_constant(answer):
         "Add of the image and a stored tensor": ("Add", ["image", "weight"], False),
         "Add of a stored tensor and the image": ("Add", ["weight", "image"], False),
         "Shape of the image": ("Shape", ["image"], False),
-        "CastLike of a stored tensor, to the type of the image": ("CastLike", ["zero", "image"], True),
+        "CastLike of a stored tensor, to the type of the image": (
+            "CastLike",
+            ["zero", "image"],
+            True,
+        ),
         "CastLike of two stored tensors": ("CastLike", ["zero", "weight"], True),
-        "CastLike of the image, to the type of a stored tensor": ("CastLike", ["image", "weight"], False),
+        "CastLike of the image, to the type of a stored tensor": (
+            "CastLike",
+            ["image", "weight"],
+            False,
+        ),
         "RandomNormal, without any input": ("RandomNormal", [], False),
         "RandomUniformLike of a stored tensor": ("RandomUniformLike", ["weight"], False),
         "Bernoulli of a stored tensor": ("Bernoulli", ["weight"], False),
@@ -144,17 +182,26 @@ def verify_fold_batch_norm(answer):
     }
     for name, traits in cases.items():
         case, x, expected = batch_norm_case(**traits)
-        found = answer(**{key: np.copy(value) if key != "eps" else value for key, value in case.items()})
+        found = answer(
+            **{key: np.copy(value) if key != "eps" else value for key, value in case.items()}
+        )
         expect(
             isinstance(found, (tuple, list)) and len(found) == 2,
             f"Expected a weight and a bias, found {shorten(found)}.",
         )
         weight, bias = (np.asarray(array, np.float64) for array in found)
-        expect(weight.shape == case["weight"].shape, f"{name}: the weight has the shape {weight.shape}.")
+        expect(
+            weight.shape == case["weight"].shape,
+            f"{name}: the weight has the shape {weight.shape}.",
+        )
         expect(bias.shape == case["bias"].shape, f"{name}: the bias has the shape {bias.shape}.")
         error = np.abs(convolve(x, weight, bias) - expected).max()
-        right = [np.allclose(*pair) for pair in zip((weight, bias), fold_batch_norm(**case), strict=True)]
-        half = {(False, True): " The bias is right.", (True, False): " The weight is right."}.get(tuple(right), "")
+        right = [
+            np.allclose(*pair) for pair in zip((weight, bias), fold_batch_norm(**case), strict=True)
+        ]
+        half = {(False, True): " The bias is right.", (True, False): " The weight is right."}.get(
+            tuple(right), ""
+        )
         expect(error < 1e-8, f"{name}: the folded convolution is off by {error:.3g}.{half}")
 
 
@@ -172,7 +219,9 @@ def batch_norm_case(*, channels=(4, 4), bias=0.0, eps=1e-5):
         "eps": eps,
     }
     x = rng.standard_normal((2, inner, 5, 6))
-    gamma, beta, mean, var = (case[key][None, :, None, None] for key in ("gamma", "beta", "mean", "var"))
+    gamma, beta, mean, var = (
+        case[key][None, :, None, None] for key in ("gamma", "beta", "mean", "var")
+    )
     y = convolve(x, case["weight"], case["bias"])
     return case, x, (y - mean) / np.sqrt(var + eps) * gamma + beta
 
@@ -205,7 +254,11 @@ def fuse_padding(model):
 
 
 def padded_model(
-    pads: list[int], *, own: tuple[int, ...] = (0, 0, 0, 0), value: float = 0.0, read_twice: bool = False
+    pads: list[int],
+    *,
+    own: tuple[int, ...] = (0, 0, 0, 0),
+    value: float = 0.0,
+    read_twice: bool = False,
 ) -> "onnx.ModelProto":
     """A graph: Relu, Pad, Conv, Relu, and a mean over the image; every tensor is stored.
 
@@ -217,12 +270,26 @@ def padded_model(
     from onnx import TensorProto, helper
 
     weight = np.random.default_rng(1).standard_normal((2, 2, 3, 3)).astype(np.float32)
-    arrays = {"pads": np.array(pads), "value": np.float32(value), "weight": weight, "sides": np.array([2, 3])}
+    arrays = {
+        "pads": np.array(pads),
+        "value": np.float32(value),
+        "weight": weight,
+        "sides": np.array([2, 3]),
+    }
     nodes = [
         helper.make_node("Relu", ["images"], ["rectified"]),
         helper.make_node("Pad", ["rectified", "pads", "value"], ["padded"], mode="constant"),
-        helper.make_node("Conv", ["padded", "weight"], ["convolved"], kernel_shape=[3, 3], pads=own, strides=[1, 1]),
-        helper.make_node("ReduceMean", ["convolved", "sides"], ["first" if read_twice else "scores"], keepdims=0),
+        helper.make_node(
+            "Conv",
+            ["padded", "weight"],
+            ["convolved"],
+            kernel_shape=[3, 3],
+            pads=own,
+            strides=[1, 1],
+        ),
+        helper.make_node(
+            "ReduceMean", ["convolved", "sides"], ["first" if read_twice else "scores"], keepdims=0
+        ),
     ]
     if read_twice:
         nodes.append(helper.make_node("ReduceMax", ["padded", "sides"], ["second"], keepdims=0))
@@ -241,9 +308,18 @@ def verify_fuse_padding(answer):
     cases = {
         "one row below and one column to the right": ({"pads": [0, 0, 0, 0, 0, 0, 1, 1]}, 0),
         "four different sides": ({"pads": [0, 0, 1, 2, 0, 0, 3, 0]}, 0),
-        "a convolution that pads by itself, too": ({"pads": [0, 0, 1, 0, 0, 0, 0, 2], "own": (1, 2, 0, 1)}, 0),
-        "padding with ones, which a convolution cannot do": ({"pads": [0, 0, 1, 1, 0, 0, 1, 1], "value": 1.0}, 1),
-        "a padded image that another node reads, too": ({"pads": [0, 0, 1, 1, 0, 0, 1, 1], "read_twice": True}, 1),
+        "a convolution that pads by itself, too": (
+            {"pads": [0, 0, 1, 0, 0, 0, 0, 2], "own": (1, 2, 0, 1)},
+            0,
+        ),
+        "padding with ones, which a convolution cannot do": (
+            {"pads": [0, 0, 1, 1, 0, 0, 1, 1], "value": 1.0},
+            1,
+        ),
+        "a padded image that another node reads, too": (
+            {"pads": [0, 0, 1, 1, 0, 0, 1, 1], "read_twice": True},
+            1,
+        ),
     }
     for name, (traits, left) in cases.items():
         found = answer(padded_model(**traits))
@@ -255,7 +331,10 @@ def verify_fuse_padding(answer):
         expect(pads == left, f"{name}: expected Pad nodes in the graph: {left}, found {pads}.")
     found = answer(without(padded_model([0] * 8), "Pad"))
     kinds = [node.op_type for node in found.graph.node]
-    expect(kinds == ["Relu", "Conv", "ReduceMean"], f"A graph without any Pad should stay as it is, found {kinds}.")
+    expect(
+        kinds == ["Relu", "Conv", "ReduceMean"],
+        f"A graph without any Pad should stay as it is, found {kinds}.",
+    )
 
 
 def without(model, kind):
@@ -277,10 +356,14 @@ def run(name, model, images):
     options.log_severity_level = 4  # what it logs it also raises
     try:
         onnx.checker.check_model(model)
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
         (output,) = session.run(None, {"images": images})
     except Exception as error:  # both libraries raise errors of many kinds
-        raise Wrong(f"{name}: the graph cannot be run. {' '.join(str(error).split())[:200]}") from None
+        raise Wrong(
+            f"{name}: the graph cannot be run. {' '.join(str(error).split())[:200]}"
+        ) from None
     return output
 
 
@@ -291,7 +374,8 @@ EXERCISES = (
         difficulty=1,
         importance=3,
         minutes=7,
-        hint="A comparison with NaN is never true, so neither max nor > finds one: ask np.isnan. Arrays (n, 1) "
+        hint="A comparison with NaN is never true, so neither max nor > finds one: ask np.isnan. "
+        "Arrays (n, 1) "
         "and (n,) can be subtracted, and the result is no difference: compare the shapes first.",
         reference=parity,
         verify=verify_parity,
@@ -302,7 +386,8 @@ EXERCISES = (
         task="Find the shapes for which a file answers wrongly, or not at all.",
         difficulty=1,
         minutes=6,
-        hint="One try in a loop: an exception means refused. NaN <= 0.0001 is False, NaN > 0.0001 is, too.",
+        hint="One try in a loop: an exception means refused. NaN <= 0.0001 is "
+        "False, NaN > 0.0001 is, too.",
         reference=by_shape,
         verify=verify_by_shape,
     ),
@@ -312,7 +397,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=7,
-        hint="Three rules, from the special to the general: operators that draw, CastLike, all others. An input that "
+        hint="Three rules, from the special to the general: operators that draw, CastLike, all "
+        "others. An input that "
         "is left out has the name ''.",
         reference=is_constant,
         verify=verify_is_constant,
@@ -323,7 +409,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=10,
-        hint="Batch norm at inference multiplies each output channel by one number and adds another. "
+        hint="Batch norm at inference multiplies each output channel by one number "
+        "and adds another. "
         "Which factor does the channel's weight need, and what becomes of the old bias?",
         reference=fold_batch_norm,
         verify=verify_fold_batch_norm,
@@ -335,8 +422,10 @@ EXERCISES = (
         difficulty=3,
         importance=3,
         minutes=15,
-        hint="For each Conv: which node writes its first input? If that is a Pad that may go, take places 2, 3, 6 and "
-        "7 of its numbers, add them to the attribute pads, let the Conv read what the Pad read, and remove the Pad.",
+        hint="For each Conv: which node writes its first input? If that is a Pad that may go, "
+        "take places 2, 3, 6 and "
+        "7 of its numbers, add them to the attribute pads, let the Conv read what the Pad read, "
+        "and remove the Pad.",
         reference=fuse_padding,
         verify=verify_fuse_padding,
         imports=GRAPH,

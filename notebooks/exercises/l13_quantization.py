@@ -22,8 +22,14 @@ def verify_points_lost(answer):
     many = rng.random(2000) < 0.9
     fewer = many & (rng.random(2000) < 0.99)
     cases = {
-        "four images, one answer lost": (np.array([1, 1, 1, 0], bool), np.array([1, 0, 1, 0], bool)),
-        "an answer lost, and another won": (np.array([1, 1, 0, 0], bool), np.array([0, 1, 1, 0], bool)),
+        "four images, one answer lost": (
+            np.array([1, 1, 1, 0], bool),
+            np.array([1, 0, 1, 0], bool),
+        ),
+        "an answer lost, and another won": (
+            np.array([1, 1, 0, 0], bool),
+            np.array([0, 1, 1, 0], bool),
+        ),
         "2,000 images": (many, fewer),
         "2,000 images, the other way round": (fewer, many),
         "nothing lost": (many, many),
@@ -32,7 +38,9 @@ def verify_points_lost(answer):
         found = answer(before.copy(), after.copy())
         triple = isinstance(found, (tuple, list, np.ndarray)) and len(found) == 3
         expect(triple, f"{name}: expected (low, mean, high), found {shorten(found)}.")
-        for part, number, right in zip(("low", "mean", "high"), found, points_lost(before, after), strict=True):
+        for part, number, right in zip(
+            ("low", "mean", "high"), found, points_lost(before, after), strict=True
+        ):
             expect_close(number, right, f"{name}: {part}")
 
 
@@ -60,12 +68,22 @@ def verify_scale_zero_point(answer):
         pair = isinstance(found, (tuple, list)) and len(found) == 2
         expect(pair, f"{name}: expected (scale, zero point), found {shorten(found)}.")
         scale, zero_point = scale_zero_point(low, high)
-        hint = "0.0 must lie on the grid: widen the range until it contains 0.0, then take a 255th of it"
-        close = isinstance(found[0], (int, float, np.number)) and np.isclose(found[0], scale, rtol=1e-5)
-        expect(
-            close, f"{name}, {low:g} to {high:g}: expected the scale {scale:.6g}, found {shorten(found[0])}. {hint}."
+        hint = (
+            "0.0 must lie on the grid: widen the range until it contains 0.0, then "
+            "take a 255th of it"
         )
-        told = f"{name}, {low:g} to {high:g}: expected the zero point {zero_point}, found {shorten(found[1])}"
+        close = isinstance(found[0], (int, float, np.number)) and np.isclose(
+            found[0], scale, rtol=1e-5
+        )
+        expect(
+            close,
+            f"{name}, {low:g} to {high:g}: expected the scale {scale:.6g}, found "
+            f"{shorten(found[0])}. {hint}.",
+        )
+        told = (
+            f"{name}, {low:g} to {high:g}: expected the zero point {zero_point}, found "
+            f"{shorten(found[1])}"
+        )
         expect(isinstance(found[1], (int, float, np.number, np.ndarray)), f"{told}.")
         expect(float(found[1]) == zero_point, f"{told}. It is the integer at which 0.0 lies.")
 
@@ -86,15 +104,25 @@ def verify_quantize(answer):
     for name, (x, scale, zero_point) in cases.items():
         found = answer(x.copy(), scale, zero_point)
         right = quantize(x, scale, zero_point)
-        expect(isinstance(found, np.ndarray), f"{name}: expected a NumPy array, found {shorten(found)}.")
-        expect(found.shape == x.shape, f"{name}: expected the shape {x.shape}, found {found.shape}.")
-        expect(found.dtype == np.uint8, f"{name}: expected numbers of the type uint8, found {found.dtype}.")
+        expect(
+            isinstance(found, np.ndarray),
+            f"{name}: expected a NumPy array, found {shorten(found)}.",
+        )
+        expect(
+            found.shape == x.shape, f"{name}: expected the shape {x.shape}, found {found.shape}."
+        )
+        expect(
+            found.dtype == np.uint8,
+            f"{name}: expected numbers of the type uint8, found {found.dtype}.",
+        )
         wrong = np.flatnonzero(found.ravel() != right.ravel())
         if len(wrong):
             first = wrong[0]
             raise Wrong(
-                f"{name}: {x.flat[first]:.4g} should become {right.flat[first]}, found {found.flat[first]} "
-                f"({len(wrong)} of {x.size} differ). Round first, then add the zero point; what lies beyond an end "
+                f"{name}: {x.flat[first]:.4g} should become {right.flat[first]}, found "
+                f"{found.flat[first]} "
+                f"({len(wrong)} of {x.size} differ). Round first, then add the zero point; what "
+                "lies beyond an end "
                 f"becomes the end."
             )
 
@@ -130,22 +158,31 @@ def verify_closest_scale(answer):
     for name, (w, bits) in cases.items():
         found, top = answer(w.copy(), bits), 2 ** (bits - 1) - 1
         number = isinstance(found, (int, float, np.number)) and np.isfinite(found)
-        expect(number and found > 0, f"On {name}: expected a number above 0, found {shorten(found)}.")
+        expect(
+            number and found > 0, f"On {name}: expected a number above 0, found {shorten(found)}."
+        )
 
         def error(scale, w=w, top=top):
             return float(((np.clip(np.round(w / scale), -top, top) * scale - w) ** 2).sum())
 
         best = closest_scale(w, bits)
         if error(found) > 1.01 * error(best):
-            why = "wide, and coarser than it need be" if found > best else "narrow, and more saturates than need be"
+            why = (
+                "wide, and coarser than it need be"
+                if found > best
+                else "narrow, and more saturates than need be"
+            )
             raise Wrong(
                 f"On {name}: expected a step near {best:.4g}, found {found:.4g}. It is too {why}: "
-                f"the squared error is {error(found) / error(best):.2f} times the least.{_other_top(w, top, found)}"
+                f"the squared error is {error(found) / error(best):.2f} times the "
+                f"least.{_other_top(w, top, found)}"
             )
 
 
 def _other_top(w, top, scale):
-    """A sentence where the step is the best one for another top, as a slip in top = 2**(bits - 1) - 1 gives it."""
+    """A sentence where the step is the best one for another top, as a slip in top = 2**(bits -
+    1) - 1 gives it.
+    """
     for other in (top + 1, 2 * top + 1, 127):
 
         def error(step, other=other):
@@ -153,7 +190,10 @@ def _other_top(w, top, scale):
 
         steps = np.linspace(0.05, 1, 191) * np.abs(w).max() / other
         if error(scale) <= 1.003 * min(map(error, steps)):
-            return f" It would be a good step for a grid from {-other} to {other}; here the top is {top}."
+            return (
+                f" It would be a good step for a grid from {-other} to {other}; "
+                f"here the top is {top}."
+            )
     return ""
 
 
@@ -173,21 +213,34 @@ def verify_stretch(answer):
     rounded = np.clip(np.rint(weights), -3, 3)
     cases = {
         "the row worked by hand": (np.array([[4.0, -1.0, 1.0]]), np.array([[3.0, -1.0, 1.0]])),
-        "two rows, of which one keeps more": (np.array([[4.0, -1, 1], [2, 2, 0]]), np.array([[3.0, -1, 1], [3, 3, 0]])),
-        "a row that became all zeros": (np.array([[0.1, -0.2], [3.0, 1.0]]), np.array([[0.0, 0.0], [2.0, 1.0]])),
+        "two rows, of which one keeps more": (
+            np.array([[4.0, -1, 1], [2, 2, 0]]),
+            np.array([[3.0, -1, 1], [3, 3, 0]]),
+        ),
+        "a row that became all zeros": (
+            np.array([[0.1, -0.2], [3.0, 1.0]]),
+            np.array([[0.0, 0.0], [2.0, 1.0]]),
+        ),
         "rows of very different size": (weights, rounded),
     }
     for name, (exact, copy) in cases.items():
         with np.errstate(all="ignore"):
             found = np.asarray(answer(exact.copy(), copy.copy()))
         right = stretch(exact, copy)
-        expect(found.shape == right.shape, f"{name}: expected the shape {right.shape}, found {found.shape}.")
-        expect(np.isfinite(found).all(), f"{name}: a row of zeros has nothing to stretch; found {shorten(found)}.")
+        expect(
+            found.shape == right.shape,
+            f"{name}: expected the shape {right.shape}, found {found.shape}.",
+        )
+        expect(
+            np.isfinite(found).all(),
+            f"{name}: a row of zeros has nothing to stretch; found {shorten(found)}.",
+        )
         if not np.allclose(found, right, rtol=1e-6, atol=1e-12):
             row = int(np.abs(found - right).max(axis=1).argmax())
             share = (exact[row] * found[row]).sum() / (exact[row] * exact[row]).sum()
             raise Wrong(
-                f"{name}: of row {row} your copy keeps the share {share:.3f}, sum of w q / sum of w w; expected 1, "
+                f"{name}: of row {row} your copy keeps the share {share:.3f}, sum of w q / sum of "
+                "w w; expected 1, "
                 f"by one factor for the whole row."
             )
 
@@ -199,7 +252,8 @@ EXERCISES = (
         difficulty=1,
         importance=3,
         minutes=6,
-        hint="Per image 100 * (before - after) is 100, 0 or -100; True - True is no number in NumPy, so make floats "
+        hint="Per image 100 * (before - after) is 100, 0 or -100; True - True is no number in "
+        "NumPy, so make floats "
         "first. The reach is 1.96 standard deviations (ddof=1) divided by the root of the count.",
         reference=points_lost,
         verify=verify_points_lost,
@@ -207,11 +261,13 @@ EXERCISES = (
     ),
     Exercise(
         id="scale-zero-point",
-        task="Find scale and zero point of the grid of 256 integers that covers a range and contains 0.0.",
+        task="Find scale and zero point of the grid of 256 integers that covers a range and "
+        "contains 0.0.",
         difficulty=2,
         importance=3,
         minutes=7,
-        hint="Three steps: move low or high until 0.0 lies between them; the scale is a 255th of the range; how many "
+        hint="Three steps: move low or high until 0.0 lies between them; the scale is a 255th of "
+        "the range; how many "
         "steps above low does 0.0 lie?",
         reference=scale_zero_point,
         verify=verify_scale_zero_point,
@@ -222,17 +278,20 @@ EXERCISES = (
         difficulty=1,
         importance=3,
         minutes=5,
-        hint="uint8 wraps around: 256 becomes 0. So clip while the numbers are floats still, and cast last.",
+        hint="uint8 wraps around: 256 becomes 0. So clip while the numbers are "
+        "floats still, and cast last.",
         reference=quantize,
         verify=verify_quantize,
         imports=NUMPY,
     ),
     Exercise(
         id="closest-scale",
-        task="Find the step of a symmetric grid whose copy of the weights has the least squared error.",
+        task="Find the step of a symmetric grid whose copy of the weights has the "
+        "least squared error.",
         difficulty=2,
         minutes=10,
-        hint="For many shares: scale = share * largest / top; round, clip, sum the squared errors; keep the best.",
+        hint="For many shares: scale = share * largest / top; round, clip, sum the squared "
+        "errors; keep the best.",
         reference=closest_scale,
         verify=verify_closest_scale,
         imports=NUMPY,
@@ -243,7 +302,8 @@ EXERCISES = (
         difficulty=3,
         importance=3,
         minutes=10,
-        hint="Two sums along axis 1, with keepdims=True; their quotient is the factor of each row. np.where keeps a "
+        hint="Two sums along axis 1, with keepdims=True; their quotient is the factor of each "
+        "row. np.where keeps a "
         "row of zeros from dividing by 0.",
         reference=stretch,
         verify=verify_stretch,

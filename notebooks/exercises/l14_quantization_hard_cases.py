@@ -1,4 +1,6 @@
-"""Exercises of lesson 14: which layer, which channel, rounding in groups, the straight-through gradient."""
+"""Exercises of lesson 14: which layer, which channel, rounding in groups, the straight-through
+gradient.
+"""
 
 import copy
 import itertools
@@ -27,7 +29,9 @@ def _small_network():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         head = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16, 5))
-        network = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3), head)
+        network = nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3), head
+        )
         nn.init.uniform_(network[1].weight, 0.5, 2.0)
     return network.eval().requires_grad_(False)
 
@@ -43,21 +47,35 @@ def verify_noise_by_layer(answer):
     found = answer(network, _rounded, images)
     expect(isinstance(found, dict), f"Expected a dictionary, found {shorten(found)}.")
     names = ["0", "3", "4.1"]
-    expect(list(found) == names, f"Expected the convolutions and linear layers {names}, found {shorten(list(found))}.")
-    same = all(torch.equal(old, new) for old, new in zip(before.values(), network.state_dict().values(), strict=True))
+    expect(
+        list(found) == names,
+        f"Expected the convolutions and linear layers {names}, found {shorten(list(found))}.",
+    )
+    same = all(
+        torch.equal(old, new)
+        for old, new in zip(before.values(), network.state_dict().values(), strict=True)
+    )
     expect(same, "The network was changed: give each layer a copy of the whole network.")
     expected = noise_by_layer(network, _rounded, images)
     for name in names:
         close = abs(float(found[name]) - expected[name]) <= 1e-3 * expected[name]
-        expect(close, f"Layer {name}: {expected[name]:.4g} % of the outputs' power, found {float(found[name]):.4g}.")
+        expect(
+            close,
+            f"Layer {name}: {expected[name]:.4g} % of the outputs' power, found "
+            f"{float(found[name]):.4g}.",
+        )
     nothing = answer(network, lambda weights: weights, images)
     expect(not any(nothing.values()), f"Weights that stay make no noise, found {shorten(nothing)}.")
 
 
 def outliers(w, gap=4):
     largest = w.flatten(1).abs().amax(1)
-    order = [channel for channel in largest.argsort(descending=True).tolist() if largest[channel] > 0]
-    ratios = [float(largest[a] / largest[b]) for a, b in itertools.pairwise(order)][: len(order) // 2]
+    order = [
+        channel for channel in largest.argsort(descending=True).tolist() if largest[channel] > 0
+    ]
+    ratios = [float(largest[a] / largest[b]) for a, b in itertools.pairwise(order)][
+        : len(order) // 2
+    ]
     if not ratios or max(ratios) < gap:
         return []
     return sorted(order[: ratios.index(max(ratios)) + 1])
@@ -81,15 +99,23 @@ def verify_outliers(answer):
     }
     for name, (largest, expected) in cases.items():
         found = answer(_filters(largest))
-        expect(isinstance(found, list), f"{name}: expected a list of channel numbers, found {shorten(found)}.")
+        expect(
+            isinstance(found, list),
+            f"{name}: expected a list of channel numbers, found {shorten(found)}.",
+        )
         numbers = sorted(int(channel) for channel in found)
-        expect(numbers == sorted(expected), f"{name}: the outliers are {sorted(expected)}, found {shorten(numbers)}.")
+        expect(
+            numbers == sorted(expected),
+            f"{name}: the outliers are {sorted(expected)}, found {shorten(numbers)}.",
+        )
     wide = answer(_filters([1.0, 30.0]), 40)
     expect(wide == [], f"The argument gap: 30 is below 40, found {shorten(wide)}.")
 
 
 def _filters(largest):
-    """(channels, 2, 3, 3): each channel's largest weight in size is negative, its others are far smaller."""
+    """(channels, 2, 3, 3): each channel's largest weight in size is negative, its others are far
+    smaller.
+    """
     filters = 0.01 * (torch.tensor(largest) > 0).float().view(-1, 1, 1, 1).repeat(1, 2, 3, 3)
     filters[:, 1, 2, 0] = -torch.tensor(largest)
     return filters
@@ -109,7 +135,10 @@ def verify_in_groups(answer):
     by_hand = torch.tensor([[7.0, 3.2, 70.0, 8.0]])
     found = answer(by_hand.clone(), 2, 4)
     _expect_like(found, by_hand, "[7, 3.2 | 70, 8], groups of 2")
-    off = f"[7, 3.2 | 70, 8], groups of 2, 4 bits: expected [7, 3 | 70, 10], found {shorten(found.tolist()[0])}."
+    off = (
+        "[7, 3.2 | 70, 8], groups of 2, 4 bits: expected [7, 3 | 70, 10], found "
+        f"{shorten(found.tolist()[0])}."
+    )
     expect(torch.allclose(found, torch.tensor([[7.0, 3.0, 70.0, 10.0]])), off)
     random = torch.Generator().manual_seed(5)
     cases = {
@@ -126,11 +155,16 @@ def verify_in_groups(answer):
         expect(error < 1e-4, f"{name}: a weight is off by {error:.3g}.")
     zeros = torch.tensor([[0.0, 0.0, 1.0, -0.5]])
     found = answer(zeros.clone(), 2, 4)
-    expect(bool(torch.isfinite(found).all()), f"A group of zeros stays zeros, found {shorten(found.tolist()[0])}.")
+    expect(
+        bool(torch.isfinite(found).all()),
+        f"A group of zeros stays zeros, found {shorten(found.tolist()[0])}.",
+    )
 
 
 def _expect_like(found, like, case):
-    expect(isinstance(found, torch.Tensor), f"{case}: expected a torch tensor, found {shorten(found)}.")
+    expect(
+        isinstance(found, torch.Tensor), f"{case}: expected a torch tensor, found {shorten(found)}."
+    )
     shapes = f"{case}: expected the shape {tuple(like.shape)}, found {tuple(found.shape)}."
     expect(found.shape == like.shape, shapes)
 
@@ -143,12 +177,29 @@ def straight_through(x, scale, low, high):
 def verify_straight_through(answer):
     answer = untouched(answer)
     channels = torch.tensor([0.1, 2.0]).reshape(2, 1, 1)
-    cases = {  # values in steps keep away from the ends: which gradient belongs to an end itself is a convention
+    # values in steps keep away from the ends: which gradient belongs to an end itself is a
+    # convention
+    cases = {
         "the numbers worked by hand": (torch.tensor([0.35, -1.2, 5.1]), 1.0, -1, 1),
         "a grid of 8 bits": (torch.linspace(-120.3, 120.4, 50), 0.013, -127, 127),
-        "beyond both ends": (torch.tensor([-9.2, -3.7, -3.3, -2.9, 0.4, 2.8, 3.2, 3.6, 7.7]), 0.25, -3, 3),
-        "an activation, -10 to 245": (torch.tensor([-30.2, -9.8, 0.3, 100.4, 244.7, 300.2]), 0.02, -10, 245),
-        "weights with a scale per channel": (torch.linspace(-9.3, 9.4, 24).reshape(2, 3, 4), channels, -7, 7),
+        "beyond both ends": (
+            torch.tensor([-9.2, -3.7, -3.3, -2.9, 0.4, 2.8, 3.2, 3.6, 7.7]),
+            0.25,
+            -3,
+            3,
+        ),
+        "an activation, -10 to 245": (
+            torch.tensor([-30.2, -9.8, 0.3, 100.4, 244.7, 300.2]),
+            0.02,
+            -10,
+            245,
+        ),
+        "weights with a scale per channel": (
+            torch.linspace(-9.3, 9.4, 24).reshape(2, 3, 4),
+            channels,
+            -7,
+            7,
+        ),
         "float64": (torch.linspace(-5.3, 5.4, 7, dtype=torch.float64), 0.37, -4, 4),
     }
     for name, (steps, scale, low, high) in cases.items():
@@ -164,11 +215,17 @@ def verify_straight_through(answer):
 
 def _expect_gradient(name, found, x, inside):
     """Expect the gradient 1 where `inside` is true, and 0 elsewhere."""
-    expect(found.requires_grad, f"{name}: no gradient goes through your result: something is detached.")
-    slope = torch.linspace(1, 2, x.numel(), dtype=x.dtype).reshape(x.shape)  # what a loss would hand back
+    expect(
+        found.requires_grad, f"{name}: no gradient goes through your result: something is detached."
+    )
+    # what a loss would hand back
+    slope = torch.linspace(1, 2, x.numel(), dtype=x.dtype).reshape(x.shape)
     (gradient,) = torch.autograd.grad(found, x, slope, allow_unused=True)
     expect(gradient is not None, f"{name}: your result does not depend on x.")
-    for text, mask, factor in (("on the range of the grid", inside, 1.0), ("beyond its ends", ~inside, 0.0)):
+    for text, mask, factor in (
+        ("on the range of the grid", inside, 1.0),
+        ("beyond its ends", ~inside, 0.0),
+    ):
         share = (gradient / slope)[mask]
         numbers = shorten([round(float(number), 3) for number in share.flatten()[:4]])
         right = torch.allclose(share, torch.full_like(share, factor), atol=1e-4)
@@ -182,7 +239,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=8,
-        hint="network.named_modules() gives (name, layer) of all layers, also of those inside others; "
+        hint="network.named_modules() gives (name, layer) of all layers, also of "
+        "those inside others; "
         "copy.deepcopy(network).get_submodule(name) is the same layer of a copy.",
         reference=noise_by_layer,
         verify=verify_noise_by_layer,
@@ -193,7 +251,8 @@ EXERCISES = (
         task="Find the channels that set the step of a layer's grid.",
         difficulty=2,
         minutes=7,
-        hint="Sort the channels by their largest weight, leave out those of zeros, divide each by the next: "
+        hint="Sort the channels by their largest weight, leave out those of zeros, "
+        "divide each by the next: "
         "where, in the upper half, is the largest ratio?",
         reference=outliers,
         verify=verify_outliers,
@@ -215,7 +274,8 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=6,
-        hint="Count in steps: x / scale. Clamp, then round with a + (b - a).detach(), then multiply by the scale.",
+        hint="Count in steps: x / scale. Clamp, then round with a + (b - a).detach(), then "
+        "multiply by the scale.",
         reference=straight_through,
         verify=verify_straight_through,
         imports="import torch",

@@ -1,11 +1,21 @@
-"""Exercises of lesson 15: points lost, a magnitude mask, gradual pruning, k-means, decoding a Huffman stream."""
+"""Exercises of lesson 15: points lost, a magnitude mask, gradual pruning, k-means, decoding a
+Huffman stream.
+"""
 
 import random
 
 import numpy as np
 import torch
 
-from labkit.lesson.exercises import Exercise, Wrong, expect, expect_close, in_pieces, shorten, untouched
+from labkit.lesson.exercises import (
+    Exercise,
+    Wrong,
+    expect,
+    expect_close,
+    in_pieces,
+    shorten,
+    untouched,
+)
 
 TORCH = "import torch"
 NUMPY = "import numpy as np"
@@ -57,7 +67,10 @@ def magnitude_mask(weights, sparsity):
 
 def verify_magnitude_mask(answer):
     answer, chance = untouched(answer), torch.Generator().manual_seed(0)
-    layers = [size * torch.randn(shape, generator=chance) for size, shape in ((1, (8, 3, 3, 3)), (0.1, (20, 5)))]
+    layers = [
+        size * torch.randn(shape, generator=chance)
+        for size, shape in ((1, (8, 3, 3, 3)), (0.1, (20, 5)))
+    ]
     ties = [torch.tensor([[0.5, -0.5], [0.5, -0.5]]), torch.tensor([0.5, 0.5, 2.0, -0.1])]
     cases = {
         "two layers, one with weights ten times as large": (layers, (0.5, 0.9, 0.25, 0.35, 0.33)),
@@ -84,25 +97,33 @@ def verify_magnitude_mask(answer):
 def check_masks(case, weights, sparsity, masks):
     expect(
         isinstance(masks, (list, tuple)) and len(masks) == len(weights),
-        f"{case}: expected a list of {len(weights)} mask{'s' * (len(weights) != 1)}, found {shorten(masks)}.",
+        f"{case}: expected a list of {len(weights)} mask{'s' * (len(weights) != 1)}, found "
+        f"{shorten(masks)}.",
     )
     for mask, weight in zip(masks, weights, strict=True):
         right = isinstance(mask, torch.Tensor) and mask.shape == weight.shape
         expect(
-            right, f"{case}: expected a mask as a torch tensor of shape {tuple(weight.shape)}, found {shorten(mask)}."
+            right,
+            f"{case}: expected a mask as a torch tensor of shape {tuple(weight.shape)}, found "
+            f"{shorten(mask)}.",
         )
         expect(
-            mask.dtype == torch.bool, f"{case}: a mask holds True and False: expected torch.bool, found {mask.dtype}."
+            mask.dtype == torch.bool,
+            f"{case}: a mask holds True and False: expected torch.bool, found {mask.dtype}.",
         )
     keep, sizes = (torch.cat([each.flatten() for each in several]) for several in (masks, weights))
     sizes = sizes.abs()
     gone, wanted = int((~keep).sum()), round(sparsity * len(sizes))
-    expect(gone == wanted, f"{case}: {wanted} of the {len(sizes)} weights should go, your masks remove {gone}.")
+    expect(
+        gone == wanted,
+        f"{case}: {wanted} of the {len(sizes)} weights should go, your masks remove {gone}.",
+    )
     if 0 < gone < len(sizes):
         largest, smallest = float(sizes[~keep].max()), float(sizes[keep].min())
         expect(
             largest <= smallest,
-            f"{case}: your masks remove a weight of magnitude {largest:.3g} and keep one of {smallest:.3g}.",
+            f"{case}: your masks remove a weight of magnitude {largest:.3g} and keep one of "
+            f"{smallest:.3g}.",
         )
 
 
@@ -138,11 +159,13 @@ GRADUAL_CASES = {  # {name: (optimizer, steps, final sparsity, share that is zer
 def verify_prune_gradually(answer):
     for name, (maker, steps, final, zeros) in GRADUAL_CASES.items():
         expected, found = (
-            watched(function, MAKERS[maker], steps, final, zeros) for function in (prune_gradually, answer)
+            watched(function, MAKERS[maker], steps, final, zeros)
+            for function in (prune_gradually, answer)
         )
         case = f"{name}, {steps} steps to a sparsity of {final:g}"
         expect(
-            len(found) == len(expected), f"{case}: {steps} losses expected, one for each batch, found {len(found) - 1}."
+            len(found) == len(expected),
+            f"{case}: {steps} losses expected, one for each batch, found {len(found) - 1}.",
         )
         for step, (right, yours) in enumerate(zip(expected, found, strict=True)):
             compare_weights(f"{case}, after {step} step{'s' * (step != 1)}", right, yours)
@@ -154,9 +177,13 @@ def magnitudes(weights, sparsity):
 
 
 def small_problem(zeros=0.0):
-    """(weights, loss, batches): two layers of 30 and 12 weights, of which a share is zero, and batches of 16."""
+    """(weights, loss, batches): two layers of 30 and 12 weights, of which a share is zero, and
+    batches of 16.
+    """
     chance = torch.Generator().manual_seed(3)
-    weights = [torch.nn.Parameter(torch.randn(shape, generator=chance)) for shape in ((3, 10), (4, 3))]
+    weights = [
+        torch.nn.Parameter(torch.randn(shape, generator=chance)) for shape in ((3, 10), (4, 3))
+    ]
     for weight, mask in zip(weights, magnitudes(weights, zeros), strict=True):
         weight.data *= mask
     images = torch.randn(12, 16, 10, generator=chance)
@@ -173,13 +200,18 @@ def joined(weights):
 
 
 def watched(function, make_optimizer, steps, final, zeros):
-    """The weights at each call of the loss and at the end, (42,) each, as `function` trains them."""
+    """The weights at each call of the loss and at the end, (42,) each, as `function` trains
+    them.
+    """
     weights, loss, batches = small_problem(zeros)
     seen = []
 
     def noting_loss(images, labels):
         seen.append(joined(weights))
-        expect(len(seen) <= 2 * steps, f"Your function still asks for a loss after {2 * steps} of {steps} steps.")
+        expect(
+            len(seen) <= 2 * steps,
+            f"Your function still asks for a loss after {2 * steps} of {steps} steps.",
+        )
         return loss(images, labels)
 
     function(weights, make_optimizer(weights), noting_loss, batches[:steps], magnitudes, final)
@@ -188,21 +220,31 @@ def watched(function, make_optimizer, steps, final, zeros):
 
 def compare_weights(case, right, yours):
     counts = [int((numbers == 0).sum()) for numbers in (right, yours)]
-    expect(counts[0] == counts[1], f"{case}: {counts[0]} of the 42 weights should be zero, found {counts[1]}.")
+    expect(
+        counts[0] == counts[1],
+        f"{case}: {counts[0]} of the 42 weights should be zero, found {counts[1]}.",
+    )
     apart = (right - yours).abs() * ((right != 0) & (yours != 0))  # weights that stay in both
     worst, place = float(apart.max()), apart.argmax()
     expect(
         worst <= 1e-4,
-        f"{case}: the number of zeros is right, but a weight that stays should be {right[place]:.4g}, found "
-        f"{yours[place]:.4g}. Look at the training step: zero_grad, loss(images, labels).backward(), optimizer.step(), "
+        f"{case}: the number of zeros is right, but a weight that stays should be "
+        f"{right[place]:.4g}, found "
+        f"{yours[place]:.4g}. Look at the training step: zero_grad, loss(images, "
+        "labels).backward(), optimizer.step(), "
         "once each, in this order, with the next batch each time.",
     )
     same = bool(((right == 0) == (yours == 0)).all())
-    expect(same, f"{case}: the number of zeros is right, but they are not where the smallest weights were.")
+    expect(
+        same,
+        f"{case}: the number of zeros is right, but they are not where the smallest weights were.",
+    )
 
 
 def check_choose(answer):
-    """It is `choose` that decides: one that takes the largest first, and finds the gradients of the step."""
+    """It is `choose` that decides: one that takes the largest first, and finds the gradients of
+    the step.
+    """
     weights, loss, batches = small_problem()
     start, sparsities = joined(weights), []
 
@@ -222,8 +264,14 @@ def check_choose(answer):
         f"4 steps to 0.5: choose should be called with {expected}, found {sparsities}.",
     )
     gone = joined(weights) == 0
-    right = int(gone.sum()) == 21 and float(start[gone].abs().min()) >= float(start[~gone].abs().max())
-    expect(right, "With a `choose` that takes the largest weights first, others went: use the masks that it returns.")
+    right = int(gone.sum()) == 21 and float(start[gone].abs().min()) >= float(
+        start[~gone].abs().max()
+    )
+    expect(
+        right,
+        "With a `choose` that takes the largest weights first, others went: use the "
+        "masks that it returns.",
+    )
 
 
 # --- k-means --------------------------------------------------------------------------------------
@@ -241,10 +289,13 @@ def k_means(numbers, count, rounds=30):
 
 def verify_k_means(answer):
     answer, chance = untouched(answer), torch.Generator().manual_seed(2)
-    clusters = torch.cat([middle + 0.1 * torch.randn(40, generator=chance) for middle in (-2.0, -1.0, 0.5, 3.0)])
+    clusters = torch.cat(
+        [middle + 0.1 * torch.randn(40, generator=chance) for middle in (-2.0, -1.0, 0.5, 3.0)]
+    )
     cases = {
         "0, 1, 2, 10, 11 and two centroids": (torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0]), 2),
-        "160 numbers in four clusters, four centroids": (clusters[torch.randperm(160, generator=chance)], 4),
+        "160 numbers in four clusters, four "
+        "centroids": (clusters[torch.randperm(160, generator=chance)], 4),
         "two clusters far apart and five centroids, some of which get no number": (
             torch.tensor([-1.0, -1.1, -0.9, 9.0, 9.2]), 5,
         ),
@@ -262,21 +313,34 @@ def verify_k_means(answer):
 
 
 def check_clusters(case, numbers, count, centroids, nearest):
-    for name, tensor, length in (("centroids", centroids, count), ("indices", nearest, len(numbers))):
+    for name, tensor, length in (
+        ("centroids", centroids, count),
+        ("indices", nearest, len(numbers)),
+    ):
         right = isinstance(tensor, torch.Tensor) and tensor.shape == (length,)
         expect(right, f"{case}: expected {length} {name}, found {shorten(tensor)}.")
     whole = not nearest.is_floating_point() and bool(((nearest >= 0) & (nearest < count)).all())
-    expect(whole, f"{case}: an index is a whole number from 0 to {count - 1}, found {shorten(nearest)}.")
-    expect(bool(centroids.isfinite().all()), f"{case}: a centroid is {centroids}. What is the mean of no number?")
+    expect(
+        whole,
+        f"{case}: an index is a whole number from 0 to {count - 1}, found {shorten(nearest)}.",
+    )
+    expect(
+        bool(centroids.isfinite().all()),
+        f"{case}: a centroid is {centroids}. What is the mean of no number?",
+    )
     expected, _ = k_means(numbers, count, rounds=200)
     off = float((centroids - expected).abs().max())
-    expect(off <= 1e-3, f"{case}: expected the centroids {rounded(expected)}, found {rounded(centroids)}.")
+    expect(
+        off <= 1e-3,
+        f"{case}: expected the centroids {rounded(expected)}, found {rounded(centroids)}.",
+    )
     distances = (numbers[:, None] - centroids).abs()
     too_far = distances.gather(1, nearest[:, None].long())[:, 0] - distances.min(1).values
     worst = int(too_far.argmax())
     expect(
         float(too_far[worst]) <= 1e-3,
-        f"{case}: {numbers[worst]:.3g} was given the centroid {centroids[nearest[worst]]:.3g}; another one is nearer.",
+        f"{case}: {numbers[worst]:.3g} was given the centroid {centroids[nearest[worst]]:.3g}; "
+        "another one is nearer.",
     )
 
 
@@ -317,15 +381,24 @@ def verify_decode_huffman(answer):
                 found = answer(padded, dict(codes), count)
             except RecursionError:
                 raise Wrong(
-                    f"{case}, {count} symbols: your function calls itself too often. Python allows about 1,000 calls "
+                    f"{case}, {count} symbols: your function calls itself too often. Python "
+                    "allows about 1,000 calls "
                     "inside each other; a file has many more symbols. Use a loop."
                 ) from None
-            expect(isinstance(found, list), f"{case}: expected a list of symbols, found {shorten(found)}.")
-            what = f"{case}, {count} symbols in {len(padded)} bits (the last {len(padded) - len(bits)} fill a byte)"
+            expect(
+                isinstance(found, list),
+                f"{case}: expected a list of symbols, found {shorten(found)}.",
+            )
+            what = (
+                f"{case}, {count} symbols in {len(padded)} bits (the last "
+                f"{len(padded) - len(bits)} fill a byte)"
+            )
             expect(len(found) == count, f"{what}: you found {len(found)} symbols.")
             first = next((place for place in range(count) if found[place] != symbols[place]), None)
             if first is not None:
-                raise Wrong(f"{what}: symbol {first} is {symbols[first]!r}, you found {found[first]!r}.")
+                raise Wrong(
+                    f"{what}: symbol {first} is {symbols[first]!r}, you found {found[first]!r}."
+                )
 
 
 EXERCISES = (
@@ -334,28 +407,34 @@ EXERCISES = (
         task="Say how many points of accuracy were lost, with an interval for other images.",
         difficulty=1,
         minutes=5,
-        hint="With arrays of True and False, `before & ~after` is where a right answer was lost. Count with .sum().",
+        hint="With arrays of True and False, `before & ~after` is where a right answer was lost. "
+        "Count with .sum().",
         reference=points_lost,
         verify=verify_points_lost,
         imports=NUMPY,
     ),
     Exercise(
         id="magnitude-mask",
-        task="Mark which weights of several layers stay when a share of all of them goes, the smallest first.",
+        task="Mark which weights of several layers stay when a share of all of them goes, the "
+        "smallest first.",
         difficulty=2,
         minutes=7,
-        hint="Join the magnitudes of all layers, sort them, remove the first so many; then split them again.",
+        hint="Join the magnitudes of all layers, sort them, remove the first so many; then split "
+        "them again.",
         reference=magnitude_mask,
         verify=verify_magnitude_mask,
         imports=TORCH,
     ),
     Exercise(
         id="prune-gradually",
-        task="Train a network while its sparsity rises by the cubic schedule; what has gone stays zero.",
+        task="Train a network while its sparsity rises by the cubic schedule; what "
+        "has gone stays zero.",
         difficulty=3,
         minutes=15,
-        hint="Begin with the masks `weight != 0`. After optimizer.step(), multiply each weight by its mask, for "
-        "momentum has moved the zeros; then call choose, join old and new masks by `&`, and multiply again. To "
+        hint="Begin with the masks `weight != 0`. After optimizer.step(), multiply each weight by "
+        "its mask, for "
+        "momentum has moved the zeros; then call choose, join old and new masks by `&`, and "
+        "multiply again. To "
         "change a weight in place: `weight.data *= mask`.",
         reference=prune_gradually,
         verify=verify_prune_gradually,
@@ -365,8 +444,10 @@ EXERCISES = (
         task="Find the few values that stand best for many numbers.",
         difficulty=2,
         minutes=9,
-        hint="The border between two neighbouring centroids is their middle: torch.bucketize(numbers, middles) finds "
-        "the nearest one. Then move each centroid to the mean of its numbers; one without numbers stays.",
+        hint="The border between two neighbouring centroids is their middle: "
+        "torch.bucketize(numbers, middles) finds "
+        "the nearest one. Then move each centroid to the mean of its numbers; one "
+        "without numbers stays.",
         reference=k_means,
         verify=verify_k_means,
         imports=TORCH,
@@ -376,7 +457,8 @@ EXERCISES = (
         task="Turn a stream of bits back into the symbols it stands for.",
         difficulty=2,
         minutes=8,
-        hint="Collect bits until they are a code; note its symbol, and begin again with no bits. Stop after `count`.",
+        hint="Collect bits until they are a code; note its symbol, and begin again with no bits. "
+        "Stop after `count`.",
         reference=decode_huffman,
         verify=verify_decode_huffman,
     ),

@@ -1,4 +1,6 @@
-"""Exercises of lesson 18: neighbours, hooks, a grid of its own for one token, smoothing, a layer of integers."""
+"""Exercises of lesson 18: neighbours, hooks, a grid of its own for one token, smoothing, a layer
+of integers.
+"""
 
 import copy
 
@@ -11,9 +13,14 @@ from labkit.lesson.exercises import Exercise, Wrong, expect, shorten, untouched
 
 def _expect_equal(found, expected, quantity):
     """Raise `Wrong` unless two tensors are equal up to rounding."""
-    expect(found.shape == expected.shape, f"{quantity}: expected the shape {tuple(expected.shape)}.")
+    expect(
+        found.shape == expected.shape, f"{quantity}: expected the shape {tuple(expected.shape)}."
+    )
     off = float((found - expected).detach().abs().max())
-    expect(torch.allclose(found, expected, rtol=1e-4, atol=1e-5), f"{quantity}: off by up to {off:.3g}.")
+    expect(
+        torch.allclose(found, expected, rtol=1e-4, atol=1e-5),
+        f"{quantity}: off by up to {off:.3g}.",
+    )
 
 
 # --- neighbours -----------------------------------------------------------------------------------
@@ -39,9 +46,15 @@ def verify_nearest(answer):
     for name, (vectors, expected) in NEIGHBOURS.items():
         found = answer(torch.tensor(vectors))
         expect(torch.is_tensor(found), f"{name}: expected a torch tensor, found {shorten(found)}.")
-        expect(found.tolist() == expected, f"{name}: expected {expected}, found {shorten(found.tolist())}.")
+        expect(
+            found.tolist() == expected,
+            f"{name}: expected {expected}, found {shorten(found.tolist())}.",
+        )
     vectors = torch.randn(40, 9, generator=torch.Generator().manual_seed(0))
-    expect(answer(vectors).tolist() == nearest(vectors).tolist(), "40 random vectors: another neighbour is nearest.")
+    expect(
+        answer(vectors).tolist() == nearest(vectors).tolist(),
+        "40 random vectors: another neighbour is nearest.",
+    )
 
 
 # --- what enters the layers -----------------------------------------------------------------------
@@ -66,7 +79,9 @@ def layer_inputs(network, batch, kinds=nn.Linear):
 
 
 class _Small(nn.Module):
-    """A convolution, two linear layers, the second one inside another module; with `fails` it raises an error."""
+    """A convolution, two linear layers, the second one inside another module; with `fails` it
+    raises an error.
+    """
 
     def __init__(self):
         super().__init__()
@@ -91,12 +106,24 @@ def verify_layer_inputs(answer):
     expected = {"first": flat, "inside.1": network.first(flat).relu()}
     found = answer(network, batch)
     expect(isinstance(found, dict), f"Expected a dictionary, found {shorten(found)}.")
-    expect(list(found) == list(expected), f"Expected the layers {list(expected)}, found {shorten(list(found))}.")
+    expect(
+        list(found) == list(expected),
+        f"Expected the layers {list(expected)}, found {shorten(list(found))}.",
+    )
     for name, x in expected.items():
-        expect(torch.is_tensor(found[name]), f"{name}: expected a torch tensor, found {shorten(found[name])}.")
+        expect(
+            torch.is_tensor(found[name]),
+            f"{name}: expected a torch tensor, found {shorten(found[name])}.",
+        )
         _expect_equal(found[name], x.detach(), f"What enters {name}")
-        expect(not found[name].requires_grad, f"{name}: the graph for gradients hangs on it. Use inference_mode.")
-    expect(list(answer(network, batch, nn.Conv1d)) == ["image"], "With kinds=nn.Conv1d only that layer is meant.")
+        expect(
+            not found[name].requires_grad,
+            f"{name}: the graph for gradients hangs on it. Use inference_mode.",
+        )
+    expect(
+        list(answer(network, batch, nn.Conv1d)) == ["image"],
+        "With kinds=nn.Conv1d only that layer is meant.",
+    )
     _expect_no_hooks(network, "after a call")
     network.fails = True
     try:
@@ -105,11 +132,17 @@ def verify_layer_inputs(answer):
         pass
     else:
         raise Wrong("The network failed, and your function said nothing.")
-    _expect_no_hooks(network, "after a network that failed: `try: ... finally:` removes them in any case")
+    _expect_no_hooks(
+        network, "after a network that failed: `try: ... finally:` removes them in any case"
+    )
 
 
 def _expect_no_hooks(network, occasion):
-    left = [name for name, layer in network.named_modules() if layer._forward_pre_hooks or layer._forward_hooks]
+    left = [
+        name
+        for name, layer in network.named_modules()
+        if layer._forward_pre_hooks or layer._forward_hooks
+    ]
     expect(not left, f"A hook is left on {shorten(left)} {occasion}.")
 
 
@@ -136,11 +169,20 @@ def verify_own_grid(answer):
     for token in (2, 0, 5):
         found = answer(x, token, _on_grid)
         expect(torch.is_tensor(found), f"Expected a torch tensor, found {shorten(found)}.")
-        expect(found.shape == x.shape, f"Expected the shape {tuple(x.shape)}, found {tuple(found.shape)}.")
+        expect(
+            found.shape == x.shape,
+            f"Expected the shape {tuple(x.shape)}, found {tuple(found.shape)}.",
+        )
         wanted = own_grid(x, token, _on_grid)
-        _expect_equal(found[:, token], wanted[:, token], f"Token {token}, which has a grid of its own")
+        _expect_equal(
+            found[:, token], wanted[:, token], f"Token {token}, which has a grid of its own"
+        )
         others = torch.arange(6) != token
-        _expect_equal(found[:, others], wanted[:, others], f"The tokens other than {token}, which share a grid")
+        _expect_equal(
+            found[:, others],
+            wanted[:, others],
+            f"The tokens other than {token}, which share a grid",
+        )
 
 
 # --- smoothing ------------------------------------------------------------------------------------
@@ -163,9 +205,15 @@ def verify_smooth(answer):
     largest = torch.tensor([16.0, 1.0])
     before = copy.deepcopy(layer.state_dict())
     factors, smoothed = _pair(answer, layer, largest, 0.5)
-    _expect_equal(factors, torch.tensor([4.0, 0.5]), "The factors of the example worked by hand, alpha 0.5")
-    _expect_equal(smoothed.weight, torch.tensor([[4.0, -2.0], [2.0, 1.0]]), "The weights of that example")
-    _expect_equal(layer.weight, before["weight"], "The weights of the layer that was given, which must stay")
+    _expect_equal(
+        factors, torch.tensor([4.0, 0.5]), "The factors of the example worked by hand, alpha 0.5"
+    )
+    _expect_equal(
+        smoothed.weight, torch.tensor([[4.0, -2.0], [2.0, 1.0]]), "The weights of that example"
+    )
+    _expect_equal(
+        layer.weight, before["weight"], "The weights of the layer that was given, which must stay"
+    )
     expect(smoothed is not layer, "Return a new layer: the one that was given must stay as it is.")
     _expect_equal(smoothed.bias, before["bias"], "The bias, which stays")
 
@@ -174,8 +222,15 @@ def verify_smooth(answer):
         layer, x = nn.Linear(5, 3), torch.randn(20, 5) * torch.tensor([1.0, 30.0, 0.1, 1.0, 0.0])
     for alpha in (0.5, 0.8):
         factors, smoothed = _pair(answer, layer, x.abs().amax(0), alpha)
-        expect(torch.isfinite(factors).all() and (factors > 0).all(), "A channel of zeros: its factor is not above 0.")
-        _expect_equal(smoothed(x / factors), layer(x), f"alpha {alpha}: what the smoothed layer answers to x / factors")
+        expect(
+            torch.isfinite(factors).all() and (factors > 0).all(),
+            "A channel of zeros: its factor is not above 0.",
+        )
+        _expect_equal(
+            smoothed(x / factors),
+            layer(x),
+            f"alpha {alpha}: what the smoothed layer answers to x / factors",
+        )
         wanted, _ = smooth(layer, x.abs().amax(0), alpha)
         _expect_equal(factors[:4], wanted[:4], f"alpha {alpha}: the factors")
 
@@ -185,8 +240,14 @@ def _pair(answer, layer, largest, alpha):
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise Wrong(f"Expected a pair (factors, layer), found {shorten(found)}.")
     factors, smoothed = found
-    expect(torch.is_tensor(factors), f"Expected the factors as a torch tensor, found {shorten(factors)}.")
-    expect(factors.shape == largest.shape, f"Expected a factor for each input channel, found {tuple(factors.shape)}.")
+    expect(
+        torch.is_tensor(factors),
+        f"Expected the factors as a torch tensor, found {shorten(factors)}.",
+    )
+    expect(
+        factors.shape == largest.shape,
+        f"Expected a factor for each input channel, found {tuple(factors.shape)}.",
+    )
     expect(isinstance(smoothed, nn.Linear), f"Expected a linear layer, found {shorten(smoothed)}.")
     return factors, smoothed
 
@@ -234,12 +295,22 @@ def verify_block_linear(answer):
             found = answer(*given)
             _expect_integers(answer, given)
         wanted = block_linear(*given)
-        expect(isinstance(found, np.ndarray), f"{case}: expected a NumPy array, found {shorten(found)}.")
+        expect(
+            isinstance(found, np.ndarray),
+            f"{case}: expected a NumPy array, found {shorten(found)}.",
+        )
         expect(found.dtype == np.float32, f"{case}: expected float32, found {found.dtype}.")
-        expect(found.shape == wanted.shape, f"{case}: expected the shape {wanted.shape}, found {found.shape}.")
+        expect(
+            found.shape == wanted.shape,
+            f"{case}: expected the shape {wanted.shape}, found {found.shape}.",
+        )
         expect(np.isfinite(found).all(), f"{case}: the result holds NaN or infinity.")
         off = float((np.abs(found - wanted) / _steps_of(*given[:3])).max())
-        expect(off < 1.2, f"{case}: a result is {off:.2f} steps of its coarsest block away from the sum of products.")
+        expect(
+            off < 1.2,
+            f"{case}: a result is {off:.2f} steps of its coarsest block away from "
+            "the sum of products.",
+        )
 
 
 def _steps_of(x, weight, scales):
@@ -260,14 +331,20 @@ def _expect_integers(answer, given):
 
         def __array_function__(self, function, types, inputs, named):
             _refuse_floats(each for each in inputs if isinstance(each, np.ndarray))
-            return function(*(np.asarray(each) if isinstance(each, Watched) else each for each in inputs), **named)
+            return function(
+                *(np.asarray(each) if isinstance(each, Watched) else each for each in inputs),
+                **named,
+            )
 
     answer(given[0], given[1].copy().view(Watched), *given[2:])
 
 
 def _refuse_floats(inputs):
     kinds = {np.asarray(each).dtype.kind for each in inputs}
-    expect("f" not in kinds, "The weights are multiplied as floats. Multiply and add integers; the scales come after.")
+    expect(
+        "f" not in kinds,
+        "The weights are multiplied as floats. Multiply and add integers; the scales come after.",
+    )
 
 
 EXERCISES = (
@@ -276,7 +353,8 @@ EXERCISES = (
         task="Find for each vector the other one whose direction is nearest.",
         difficulty=1,
         minutes=6,
-        hint="Divide each vector by its length; the product of two is then their cosine. Nobody is his own neighbour.",
+        hint="Divide each vector by its length; the product of two is then their cosine. Nobody "
+        "is his own neighbour.",
         reference=nearest,
         verify=verify_nearest,
     ),
@@ -286,14 +364,16 @@ EXERCISES = (
         difficulty=2,
         importance=3,
         minutes=12,
-        hint="named_modules, isinstance, register_forward_pre_hook; a hook keeps its name by a default argument.",
+        hint="named_modules, isinstance, register_forward_pre_hook; a hook keeps its name by a "
+        "default argument.",
         reference=layer_inputs,
         verify=verify_layer_inputs,
         imports="import torch\nfrom torch import nn",
     ),
     Exercise(
         id="own-grid",
-        task="Round all tokens; one of them on a grid of its own, the others on one that they share.",
+        task="Round all tokens; one of them on a grid of its own, the others on one "
+        "that they share.",
         difficulty=1,
         minutes=6,
         hint="Which tokens are others? x[:, others] takes them out; call on_grid twice.",
@@ -303,21 +383,25 @@ EXERCISES = (
     ),
     Exercise(
         id="smooth",
-        task="Smooth a linear layer: factors for its input channels, and a layer with the weights that fit them.",
+        task="Smooth a linear layer: factors for its input channels, and a layer with the weights "
+        "that fit them.",
         difficulty=2,
         importance=3,
         minutes=10,
-        hint="The largest weight of an input channel is that of a column: abs().amax(0). Keep zeros out by clamp.",
+        hint="The largest weight of an input channel is that of a column: abs().amax(0). Keep "
+        "zeros out by clamp.",
         reference=smooth,
         verify=verify_smooth,
         imports="import copy",
     ),
     Exercise(
         id="block-linear",
-        task="Compute a linear layer in integers, with a grid for each block of its input and of its weights.",
+        task="Compute a linear layer in integers, with a grid for each block of its input and of "
+        "its weights.",
         difficulty=3,
         minutes=20,
-        hint="Give x and the weights a dimension of blocks; round; add up inside the blocks in int32; scale; add up.",
+        hint="Give x and the weights a dimension of blocks; round; add up inside the blocks in "
+        "int32; scale; add up.",
         reference=block_linear,
         verify=verify_block_linear,
         imports="import numpy as np",

@@ -35,17 +35,31 @@ class Recorder:
 
     def write(self, users):
         names = [user.name for user in users]
-        expect(names, "machine.write was called with nobody to write for. Ask first whether anybody is writing.")
+        expect(
+            names,
+            "machine.write was called with nobody to write for. Ask first whether "
+            "anybody is writing.",
+        )
         for user in users:
-            expect(not user.unread, f"{user.name} was written for before the prompt was read to its end.")
-            expect(user.left, f"{user.name} was written for and has no token left to get: let those go who have all.")
+            expect(
+                not user.unread,
+                f"{user.name} was written for before the prompt was read to its end.",
+            )
+            expect(
+                user.left,
+                f"{user.name} was written for and has no token left to get: let "
+                "those go who have all.",
+            )
             user.left -= 1
         self.calls += 1
         self.written += names
 
     def read(self, user, tokens):
         expect(tokens > 0, f"machine.read({user.name}, {tokens}): read at least one token.")
-        expect(tokens <= user.unread, f"machine.read({user.name}, {tokens}): only {user.unread} tokens are unread.")
+        expect(
+            tokens <= user.unread,
+            f"machine.read({user.name}, {tokens}): only {user.unread} tokens are unread.",
+        )
         user.unread -= tokens
         self.read_tokens[user.name] = self.read_tokens.get(user.name, 0) + tokens
         if not user.unread:
@@ -66,7 +80,10 @@ CASES = {
 
 
 def _made(users):
-    return [(at, User(f"user {place}", prompt, count)) for place, (at, prompt, count) in enumerate(users)]
+    return [
+        (at, User(f"user {place}", prompt, count))
+        for place, (at, prompt, count) in enumerate(users)
+    ]
 
 
 def _one_turn(call, waiting, writing, *, rows, chunk):
@@ -88,10 +105,15 @@ def verify_turn(answer):
             except Wrong as error:
                 raise Wrong(f"{where}: {error}") from None
             ours, waits_ours, writes_ours = _one_turn(turn, *states[1][1:], rows=rows, chunk=chunk)
-            expect(mine.calls <= 1, f"{where}: machine.write was called {mine.calls} times; one call writes for all.")
+            expect(
+                mine.calls <= 1,
+                f"{where}: machine.write was called {mine.calls} times; one call writes for all.",
+            )
             _compare(where, sorted(mine.written), sorted(ours.written), "a token is written for")
             total = sum(mine.read_tokens.values())
-            expect(total <= chunk, f"{where}: {total} tokens of prompts were read, more than a chunk.")
+            expect(
+                total <= chunk, f"{where}: {total} tokens of prompts were read, more than a chunk."
+            )
             _compare(where, mine.read_tokens, ours.read_tokens, "tokens of prompts are read for")
             _compare(where, waits, waits_ours, "`waiting` then holds")
             _compare(where, writes, writes_ours, "`writing` then holds")
@@ -108,25 +130,36 @@ def speculative_speed(share, ahead, draft, check):
 
 def verify_speculative_speed(answer):
     answer = untouched(answer)
-    cases = ((0.7, 4, 0.3, 1.4), (0.9, 1, 0.13, 1.1), (0.45, 7, 0.0, 2.5), (0.0, 3, 0.2, 1.3), (1.0, 5, 0.11, 1.7))
+    cases = (
+        (0.7, 4, 0.3, 1.4),
+        (0.9, 1, 0.13, 1.1),
+        (0.45, 7, 0.0, 2.5),
+        (0.0, 3, 0.2, 1.3),
+        (1.0, 5, 0.11, 1.7),
+    )
     for share, ahead, draft, check in cases:
         what = f"speculative_speed(share={share}, ahead={ahead}, draft={draft}, check={check})"
         try:
             found = answer(share, ahead, draft, check)
         except ZeroDivisionError:
-            raise Wrong(f"{what}: yours divides by 0. Where every guess is right, a round gives ahead + 1.") from None
+            raise Wrong(
+                f"{what}: yours divides by 0. Where every guess is right, a round gives ahead + 1."
+            ) from None
         expect_close(found, speculative_speed(share, ahead, draft, check), what)
 
 
 EXERCISES = (
     Exercise(
         id="turn",
-        task="Write one turn of continuous batching: a token for all who are written for, then a chunk of prompts.",
+        task="Write one turn of continuous batching: a token for all who are written for, then a "
+        "chunk of prompts.",
         difficulty=3,
         minutes=15,
         hint=(
-            "Four steps in order. One call of machine.write for all in `writing`; keep those with tokens left, by "
-            "writing[:] = [...]; then, while the chunk has tokens left, somebody waits and a row is free, read from "
+            "Four steps in order. One call of machine.write for all in `writing`; keep those with "
+            "tokens left, by "
+            "writing[:] = [...]; then, while the chunk has tokens left, somebody waits and a row "
+            "is free, read from "
             "waiting[0]; a prompt read to its end moves its user from `waiting` to `writing`."
         ),
         reference=turn,
@@ -138,7 +171,8 @@ EXERCISES = (
         difficulty=2,
         minutes=8,
         hint=(
-            "Guess k counts only when all before it were right, too: with chance share^k. Add the token that the large "
+            "Guess k counts only when all before it were right, too: with chance share^k. Add the "
+            "token that the large "
             "decoder gives in any case. Divide by what a round costs."
         ),
         reference=speculative_speed,

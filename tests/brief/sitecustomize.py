@@ -1,8 +1,9 @@
-"""Every Python with this folder on PYTHONPATH runs this first: measurements and epochs of labkit then are brief.
+"""Every Python with this folder on PYTHONPATH runs this first: measurements and epochs of labkit
+then are brief.
 
-For runs that only have to show that every path works, whose numbers nobody reads: a measurement has 0.02 s, a shuffled
-pass takes 256 images or 32 texts. It reaches the kernels and the children that a test starts. The course has no such
-switch: the fixture `brief` of tests/conftest.py sets the path.
+For runs that only have to show that every path works, whose numbers nobody reads: a measurement has
+0.02 s, a shuffled pass takes 256 images or 32 texts. It reaches the kernels and the children that a
+test starts. The course has no such switch: the fixture `brief` of tests/conftest.py sets the path.
 """
 
 import functools
@@ -24,7 +25,9 @@ def _brief_plans(module):
 
 
 def _few(kind, most):
-    """A change of a module: a shuffled pass through its sets of this class ends when it has reached so many items."""
+    """A change of a module: a shuffled pass through its sets of this class ends when it has
+    reached so many items.
+    """
 
     def change(module):
         whole = getattr(module, kind).batches

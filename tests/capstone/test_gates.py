@@ -44,7 +44,9 @@ def test_another_answer_to_the_same_picture_is_refused(meant):
 
 
 def exam_of(count, seed=0):
-    """An exam of `count` pictures and their copies, in random order; only what the gates look at."""
+    """An exam of `count` pictures and their copies, in random order; only what the gates look
+    at.
+    """
     order = np.random.default_rng(seed).permutation(2 * count)
     return Exam(None, None, order)
 
@@ -57,7 +59,9 @@ def test_a_network_that_errs_on_its_own_pictures_passes():
 
 def test_one_that_knows_what_the_reference_gets_wrong_is_refused():
     with pytest.raises(LabError, match="labels of test images"):
-        gates.require_unseen(np.ones(1000, bool), np.random.default_rng(1).random(1000) < 0.93, exam_of(500))
+        gates.require_unseen(
+            np.ones(1000, bool), np.random.default_rng(1).random(1000) < 0.93, exam_of(500)
+        )
 
 
 def test_one_that_knows_the_originals_only_is_refused():

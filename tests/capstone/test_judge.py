@@ -1,4 +1,6 @@
-"""Scoring for real: an honest file, every cheat and every hostile file, each in a process of its own."""
+"""Scoring for real: an honest file, every cheat and every hostile file, each in a process of its
+own.
+"""
 
 import os
 import re
@@ -17,12 +19,22 @@ import torch
 from labkit import compress
 from labkit.capstone import answering, gates, judge, order
 from labkit.capstone.judge import score
-from labkit.capstone.order import MEDALS, ExamSize, Submission, draw_exam, medal_and_reasons, one_line, ratio_of_p95
+from labkit.capstone.order import (
+    MEDALS,
+    ExamSize,
+    Submission,
+    draw_exam,
+    medal_and_reasons,
+    one_line,
+    ratio_of_p95,
+)
 from labkit.errors import LabError
 
-pytestmark = pytest.mark.timeout(1200)  # each file has a process that imports torch: minutes on a busy machine
+# each file has a process that imports torch: minutes on a busy machine
+pytestmark = pytest.mark.timeout(1200)
 SMALL = ExamSize(images=250, rounds=140)
-SEED = 1  # so few pictures are, about once in 250 draws, so easy that a memory of them shows in nothing
+# so few pictures are, about once in 250 draws, so easy that a memory of them shows in nothing
+SEED = 1
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +80,9 @@ def test_a_cheat_and_a_hostile_file_are_refused_with_the_reason(scores, name):
 
 @pytest.mark.kills
 def test_a_file_that_recognises_some_of_the_judges_pictures_scores_less_than_an_honest_one(scores):
-    """A file of 200 kB has room for few memories; that of all test images is refused, see `CHEATS`."""
+    """A file of 200 kB has room for few memories; that of all test images is refused, see
+    `CHEATS`.
+    """
     [found] = [scores[name] for name in ship_cheats.HARMLESS]
     assert np.mean(found.facts["right_before"]) > np.mean(scores["honest"].facts["right_before"])
     assert found.points.high < scores["honest"].points.low
@@ -82,7 +96,9 @@ def test_an_engine_that_is_none_is_refused(scores):
 @pytest.mark.kills
 def test_the_medal_counts_the_changed_copies_alone(scores):
     facts = scores["honest"].facts
-    assert scores["honest"].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
+    assert (
+        scores["honest"].accuracy.median == np.mean(facts["right"]) < np.mean(facts["right_before"])
+    )
     assert len(facts["right"]) == SMALL.images
 
 
@@ -129,7 +145,9 @@ def test_the_exam_is_drawn_when_all_files_have_been_read_and_what_changes_afterw
 
 
 class Played:
-    """A session that waits, and that computes in a thread of its own, as an engine does, before it answers."""
+    """A session that waits, and that computes in a thread of its own, as an engine does, before
+    it answers.
+    """
 
     def __init__(self, waits=0.0, computes=0.0):
         self.waits, self.computes = waits, computes
@@ -147,7 +165,9 @@ class Played:
             pass
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not tell of single threads")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="this system does not tell of single threads"
+)
 def test_what_counts_is_computing_in_any_thread_and_no_waiting_for_a_core(monkeypatch):
     monkeypatch.setattr(answering, "WARM_UP_CALLS", 0)
     sessions = {"submission": Played(computes=0.05), "reference": Played(waits=0.3)}
@@ -210,7 +230,12 @@ def test_a_file_below_the_floor_is_at_zero_and_a_reference_below_it_is_too_noisy
 
 def test_a_medal_counts_p95_without_the_floor_and_the_points_count_whole_calls():
     facts = {"right": [True] * 20, "size_bytes": 100, "reference_bytes": 400}
-    facts |= {"times": [1.5] * 20, "reference": [2.0] * 20, "again": [2.0] * 20, "floor": [1.0] * 20}
+    facts |= {
+        "times": [1.5] * 20,
+        "reference": [2.0] * 20,
+        "again": [2.0] * 20,
+        "floor": [1.0] * 20,
+    }
     judged = judge._score_of("file", facts)
     assert judged.latency.median == pytest.approx(0.5)
     assert judged.points.median == pytest.approx((4 * 2.0 / 1.5) ** 0.5)
@@ -222,7 +247,9 @@ def test_the_empty_network_has_the_form_of_a_submission_and_reads_the_picture():
     assert {node.op_type for node in model.graph.node} == {"Flatten", "Slice"}
     session = onnxruntime.InferenceSession(model.SerializeToString())
     pictures = np.arange(2 * 784, dtype=np.float32).reshape(2, 1, 28, 28)
-    assert np.array_equal(session.run(None, {"picture": pictures})[0], pictures.reshape(2, 784)[:, :10])
+    assert np.array_equal(
+        session.run(None, {"picture": pictures})[0], pictures.reshape(2, 784)[:, :10]
+    )
 
 
 def test_a_medal_takes_every_limit_and_the_reason_names_the_one_that_is_missed():
@@ -248,7 +275,15 @@ def test_where_noise_could_decide_it_says_too_noisy():
 
 
 @pytest.mark.parametrize(
-    "text", ["<script>alert(1)</script>", "'; DROP TABLE submissions; --", "x" * 10_000_000, "\n\x00\x1b[31m", "", "é‮"]
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "'; DROP TABLE submissions; --",
+        "x" * 10_000_000,
+        "\n\x00\x1b[31m",
+        "",
+        "é‮",
+    ],
 )
 def test_any_name_becomes_one_short_line(text):
     found = one_line(text)

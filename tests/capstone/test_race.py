@@ -1,4 +1,6 @@
-"""Recipes to train fast with: what is none is refused, what harms stops nobody else, what is forged counts nowhere."""
+"""Recipes to train fast with: what is none is refused, what harms stops nobody else, what is
+forged counts nowhere.
+"""
 
 import json
 import re
@@ -21,15 +23,29 @@ from labkit.ledger.merge import merge, pack
 from labkit.ledger.rows import RaceScore
 from labkit.report import leaderboard
 
-pytestmark = pytest.mark.timeout(1200)  # each training has a process that imports torch: minutes on a busy machine
-SMALL = {"network": "cnn-small", "images": 512, "batch": 64, "learning_rate": 0.05, "optimizer": "sgd"}
+# each training has a process that imports torch: minutes on a busy machine
+pytestmark = pytest.mark.timeout(1200)
+SMALL = {
+    "network": "cnn-small",
+    "images": 512,
+    "batch": 64,
+    "learning_rate": 0.05,
+    "optimizer": "sgd",
+}
 NAN, INFINITE = float("nan"), float("inf")
 
 
 def small_race(**others):
     """A race of seconds: three of ten images right."""
     reference = recipe_of({"name": "reference", **SMALL, "epochs": 6, "schedule": "constant"})
-    usual = {"name": "small", "dataset": "fashion-mnist", "accuracy": 0.3, "seeds": 3, "tested": 1000, "seconds": 60}
+    usual = {
+        "name": "small",
+        "dataset": "fashion-mnist",
+        "accuracy": 0.3,
+        "seeds": 3,
+        "tested": 1000,
+        "seconds": 60,
+    }
     return Race(reference=reference, **usual | others)
 
 
@@ -48,7 +64,10 @@ REFUSED = {
     "no epoch": ({"epochs": 0}, "epochs is 0"),
     "a huge batch": ({"batch": 2**40}, "batch is"),
     "huge images": ({"size": 100_000}, "size is 100000"),
-    "images that grow from huge ones": ({"first_size": 100_000, "epochs": 2}, "first_size is 100000"),
+    "images that grow from huge ones": (
+        {"first_size": 100_000, "epochs": 2},
+        "first_size is 100000",
+    ),
     "more images than there are": ({"images": 10**12}, "images is"),
     "fewer images than a batch": ({"images": 100}, "not one batch"),
     "a rate that is no number": ({"learning_rate": NAN}, "learning_rate is nan"),
@@ -94,11 +113,24 @@ def test_a_path_that_is_that_of_no_recipe_is_refused(name, tmp_path):
 
 
 def test_a_recipe_is_read_as_it_was_written(tmp_path):
-    (tmp_path / "mine.toml").write_text('network = "vgg-small"\nimages = 3000\nepochs = 2\nfirst_size = 20\nclip = 1\n')
+    (tmp_path / "mine.toml").write_text(
+        'network = "vgg-small"\nimages = 3000\nepochs = 2\nfirst_size = 20\nclip = 1\n'
+    )
     found = read_recipe(tmp_path / "mine.toml")
-    assert (found.name, found.network, found.images, found.config.epochs) == ("mine", "vgg-small", 3000, 2)
+    assert (found.name, found.network, found.images, found.config.epochs) == (
+        "mine",
+        "vgg-small",
+        3000,
+        2,
+    )
     told = json.loads(found.as_json())
-    assert told == {"network": "vgg-small", "images": 3000, "epochs": 2, "first_size": 20, "clip": 1}
+    assert told == {
+        "network": "vgg-small",
+        "images": 3000,
+        "epochs": 2,
+        "first_size": 20,
+        "clip": 1,
+    }
     assert recipe_of({"name": "mine"} | told) == found
 
 
@@ -112,7 +144,9 @@ def test_the_reference_of_a_race_is_itself_a_recipe_that_can_be_handed_in(each):
 
 
 def splits_of(seeds, monkeypatch):
-    """(images trained on, images tested on) for each seed, as sets of bytes, without training anything."""
+    """(images trained on, images tested on) for each seed, as sets of bytes, without training
+    anything.
+    """
     from labkit import train
 
     seen, fit = [], train.fit
@@ -127,7 +161,9 @@ def splits_of(seeds, monkeypatch):
     splits = []
     for seed in seeds:
         seen.clear()
-        racing.train_once(recipe_of({"name": "a", **SMALL, "images": 6_000}), "fashion-mnist", 2_000, seed)
+        racing.train_once(
+            recipe_of({"name": "a", **SMALL, "images": 6_000}), "fashion-mnist", 2_000, seed
+        )
         _warm_up, *split = [{image.numpy().tobytes() for image in data.images} for data in seen]
         splits.append(split)
     return splits
@@ -147,7 +183,9 @@ def test_the_judges_splits_are_others_than_the_public_one_and_other_for_each_see
 
 @pytest.fixture(scope="module")
 def raced():
-    """{name: `Raced`} of an honest recipe and of some that do harm, judged side by side; and the race."""
+    """{name: `Raced`} of an honest recipe and of some that do harm, judged side by side; and the
+    race.
+    """
     against = small_race(seconds=20)
     entries = {
         "honest": {"epochs": 6, "schedule": "onecycle", "learning_rate": 0.1},
@@ -159,7 +197,8 @@ def raced():
     }
     recipes = [recipe_of({"name": name} | SMALL | given) for name, given in entries.items()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(racing, "START_S", 60)  # nobody waits two minutes more for what takes too long
+        # nobody waits two minutes more for what takes too long
+        patch.setattr(racing, "START_S", 60)
         return {each.name: each for each in race(recipes, against, seeds=[5, 6, 7])}, against
 
 
@@ -201,7 +240,9 @@ def test_without_seeds_the_judge_draws_them():
 def test_a_recipe_that_reaches_the_target_only_now_and_then_has_no_score():
     against = small_race(accuracy=0.8)
     recipe = against.reference
-    found = racing._scored(recipe, against, [(1.0, 0.81), (1.0, 0.82), (1.0, 0.7)], 3 * [(2.0, 0.9)])
+    found = racing._scored(
+        recipe, against, [(1.0, 0.81), (1.0, 0.82), (1.0, 0.7)], 3 * [(2.0, 0.9)]
+    )
     assert found.points is None
     assert "2 of 3 trainings reach it" in found.reason
 
@@ -217,7 +258,13 @@ def machine(own_artifacts):
 
 
 def row_of(name, points, **others):
-    usual = {"run_key": f"race-{name}", "race": "lab", "dataset": "fashion-mnist", "target": 0.9, "device": "cpu"}
+    usual = {
+        "run_key": f"race-{name}",
+        "race": "lab",
+        "dataset": "fashion-mnist",
+        "target": 0.9,
+        "device": "cpu",
+    }
     usual |= {
         "points": points,
         "points_low": points,
@@ -232,7 +279,10 @@ def row_of(name, points, **others):
 def test_what_was_judged_is_a_row_of_the_board(machine):
     against = RACES["quick"]
     recipe = replace(against.reference, name="Ada")
-    trained, reference = [(1.0, 0.81), (1.1, 0.82), (0.9, 0.83)], [(2.2, 0.8), (2.4, 0.8), (2.1, 0.8)]
+    trained, reference = (
+        [(1.0, 0.81), (1.1, 0.82), (0.9, 0.83)],
+        [(2.2, 0.8), (2.4, 0.8), (2.1, 0.8)],
+    )
     keep_race(racing._scored(recipe, against, trained, reference), against)
     [(kind, [standing])] = leaderboard.board(RaceScore).items()
     assert kind.startswith(f"{100 * against.accuracy:g} % on fashion-mnist")
@@ -257,7 +307,9 @@ def test_a_forged_row_stands_below_what_was_judged_here_and_its_medal_is_what_it
     assert [each.row.reported_by for each in standings] == [None, "class.zip", "class.zip"]
 
 
-@pytest.mark.parametrize("forged", ["points = 9e999", "points = 'gold'", "recipe = x'00'", "seconds = -9e999"])
+@pytest.mark.parametrize(
+    "forged", ["points = 9e999", "points = 'gold'", "recipe = x'00'", "seconds = -9e999"]
+)
 def test_a_forged_row_with_what_is_no_number_is_not_taken(machine, tmp_path, monkeypatch, forged):
     ledger.add(row_of("Eve", 2.0))
     with closing(sqlite3.connect(artifacts() / "ledger.sqlite")) as stored, stored:

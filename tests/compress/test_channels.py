@@ -16,11 +16,15 @@ PRUNABLE = ("cnn-small", "vgg-medium", "mobilenet-mini", "resnet18")
 
 
 def norms(model):
-    return [layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))]
+    return [
+        layer for layer in model.modules() if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d))
+    ]
 
 
 def lived_in(name):
-    """A network in eval mode whose batch norms have scales, shifts and statistics that all differ."""
+    """A network in eval mode whose batch norms have scales, shifts and statistics that all
+    differ.
+    """
     torch.manual_seed(0)
     network = build(name)[0].eval()
     for norm in norms(network):
@@ -38,7 +42,8 @@ def widths(model):
 @pytest.mark.parametrize("name", PRUNABLE)
 def test_removing_channels_that_are_silent_keeps_the_function(name):
     network, x = lived_in(name), example(name, 2)
-    for norm in norms(network):  # the same channels everywhere, so that those added up are silent together
+    # the same channels everywhere, so that those added up are silent together
+    for norm in norms(network):
         with torch.no_grad():
             norm.weight[1::2], norm.bias[1::2] = 0, 0
     smaller = without_channels(network, x, 0.5, scope="layer", multiple=1)
@@ -66,7 +71,9 @@ def test_what_is_left_is_rounded_up_to_whole_blocks_of_channels():
     network, x = lived_in("vgg-small"), example("vgg-small", 2)
     assert widths(without_channels(network, x, 0.7, scope="layer", multiple=8)) == [8, 16, 24, 40]
     assert widths(without_channels(network, x, 1.0, multiple=8)) == [8, 8, 8, 8]
-    assert widths(without_channels(network, x, 0.5, scope="layer", multiple=1000)) == widths(network)
+    assert widths(without_channels(network, x, 0.5, scope="layer", multiple=1000)) == widths(
+        network
+    )
 
 
 def test_scales_that_are_all_equal_are_no_obstacle():

@@ -1,4 +1,6 @@
-"""The coded file: every bit comes back, it is as small as zeros and shared values allow, damage is refused in words."""
+"""The coded file: every bit comes back, it is as small as zeros and shared values allow, damage
+is refused in words.
+"""
 
 import gzip
 import random
@@ -69,7 +71,9 @@ def test_a_whole_model_comes_back_and_is_the_model_that_went_in(tmp_path):
 
 
 def test_the_file_takes_little_more_than_shannons_bound_says(tmp_path):
-    """Of each number one bit whether it is 0, of probability 0.1; of each other one, which of 16 equally frequent."""
+    """Of each number one bit whether it is 0, of probability 0.1; of each other one, which of 16
+    equally frequent.
+    """
     numbers = shared((1000, 1000), 0.9, 16)
     onnx.save(model_of(weight=numbers), tmp_path / "net.onnx")
     save(tmp_path / "net.onnx.gz", tmp_path / "net.onnx")
@@ -111,7 +115,8 @@ def test_a_flipped_bit_changes_no_network_unnoticed(good, tmp_path):
         damaged[position // 8] ^= 1 << position % 8
         (tmp_path / "x.onnx.gz").write_bytes(bytes(damaged))
         try:
-            assert load(tmp_path / "x.onnx.gz") == model  # a bit of gzip's header that no reader looks at
+            # a bit of gzip's header that no reader looks at
+            assert load(tmp_path / "x.onnx.gz") == model
         except LabError:
             refusals += 1
     assert refusals > 80
@@ -121,7 +126,9 @@ FORGED = {
     "no bytes": {"raw_data": b""},
     "a codebook that ends early": {"raw_data": b"\xff" + bytes(10)},
     "an index beyond the codebook": {"raw_data": b"\x00" + b"\xff" * 400 + bytes(3200)},
-    "fewer indices than ones in the mask": {"raw_data": b"\x01" + bytes(4) + b"\xff" * 400 + bytes(7)},
+    "fewer indices than ones in the mask": {
+        "raw_data": b"\x01" + bytes(4) + b"\xff" * 400 + bytes(7)
+    },
     "more numbers than anybody stores": {"dims": [10**6, 10**6]},
     "negative numbers of numbers": {"dims": [-1, 300]},
     "numbers of no such type": {"data_type": 99},
@@ -130,9 +137,16 @@ FORGED = {
 
 @pytest.mark.parametrize("case", FORGED)
 def test_a_forged_tensor_is_refused(case, tmp_path):
-    parts = {"name": "weight", "data_type": TensorProto.FLOAT, "dims": [64, 50], "doc_string": "coded"}
+    parts = {
+        "name": "weight",
+        "data_type": TensorProto.FLOAT,
+        "dims": [64, 50],
+        "doc_string": "coded",
+    }
     model = model_of(weight=np.zeros((64, 50), np.float32))
-    model.graph.initializer[0].CopyFrom(TensorProto(**parts | {"raw_data": bytes(1000)} | FORGED[case]))
+    model.graph.initializer[0].CopyFrom(
+        TensorProto(**parts | {"raw_data": bytes(1000)} | FORGED[case])
+    )
     refused(tmp_path / "x.onnx.gz", gzip.compress(model.SerializeToString()))
 
 

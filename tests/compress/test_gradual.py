@@ -35,9 +35,22 @@ class Watch(Hooks):
 
 
 def trained(hook, images=None, seed=0, **settings):
-    config = {"epochs": 4, "batch": 20, "learning_rate": 0.02, "optimizer": "sgd", "weight_decay": 0.05, **settings}
+    config = {
+        "epochs": 4,
+        "batch": 20,
+        "learning_rate": 0.02,
+        "optimizer": "sgd",
+        "weight_decay": 0.05,
+        **settings,
+    }
     model, watch = network(seed), Watch(None)
-    fit(model, images or shapes(), TrainConfig(**config), device="cpu", hooks={"prune": hook, "watch": watch})
+    fit(
+        model,
+        images or shapes(),
+        TrainConfig(**config),
+        device="cpu",
+        hooks={"prune": hook, "watch": watch},
+    )
     return model, watch
 
 

@@ -40,7 +40,8 @@ def test_lamp_compares_a_weight_with_the_larger_ones_of_its_layer_by_hand():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_lamp_scores_are_those_of_the_sum_over_all_that_are_no_smaller(dtype):
     weight = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
-    squares = weight.float().flatten().double().square()  # no two are equal, or the order among them would matter
+    # no two are equal, or the order among them would matter
+    squares = weight.float().flatten().double().square()
     assert len(squares.unique()) == len(squares)
     wanted = squares / (squares * (squares >= squares[:, None])).sum(1)
     torch.testing.assert_close(_lamp_scores(weight).flatten(), wanted, rtol=1e-12, atol=0)
@@ -69,12 +70,17 @@ def test_masks_set_the_rest_to_zero_and_touches_neither_biases_nor_norms():
 
 @pytest.mark.parametrize("sparsity", [0, 0.001, 0.37, 0.9, 0.999, 1])
 def test_the_number_that_goes_is_exact_even_among_equals(sparsity):
-    scores = {"many": torch.randn(40, 50).abs(), "equal": torch.ones(10, 3, 3), "none": torch.zeros(7)}
+    scores = {
+        "many": torch.randn(40, 50).abs(),
+        "equal": torch.ones(10, 3, 3),
+        "none": torch.zeros(7),
+    }
     kept = sum(int(mask.sum()) for mask in top_masks(scores, sparsity).values())
     assert kept == 2097 - round(sparsity * 2097)
     per_layer = top_masks(scores, sparsity, scope="layer")
     assert all(
-        int(per_layer[key].sum()) == each.numel() - round(sparsity * each.numel()) for key, each in scores.items()
+        int(per_layer[key].sum()) == each.numel() - round(sparsity * each.numel())
+        for key, each in scores.items()
     )
 
 
@@ -91,7 +97,9 @@ def test_the_masks_of_a_pruned_network_are_found_again():
     assert all(torch.equal(masks[name], found[name]) for name in masks)
 
 
-@pytest.mark.parametrize("settings", [{"sparsity": 1.5}, {"sparsity": -0.1}, {"sparsity": 0.5, "scope": "row"}])
+@pytest.mark.parametrize(
+    "settings", [{"sparsity": 1.5}, {"sparsity": -0.1}, {"sparsity": 0.5, "scope": "row"}]
+)
 def test_what_means_nothing_is_refused(settings):
     with pytest.raises(LabError, match=r"means nothing|no scope"):
         magnitude_masks(two_layers(), **settings)

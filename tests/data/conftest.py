@@ -17,7 +17,9 @@ def sets_here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def publish(sets_here, monkeypatch):
-    """`publish(name, folder)` makes a small set there, by default where `load` looks; returns what is in it."""
+    """`publish(name, folder)` makes a small set there, by default where `load` looks; returns
+    what is in it.
+    """
 
     with ExitStack() as accepted:
 

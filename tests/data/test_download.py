@@ -16,7 +16,9 @@ from labkit.errors import DataError
 from labkit.files import root
 
 # pooch leaves the connections of failed tries to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 
 @pytest.fixture
@@ -106,7 +108,9 @@ def test_three_faults_are_an_error_and_leave_nothing(publisher, sets_here, fault
 @pytest.mark.usefixtures("connections_closed")
 def test_without_a_network_the_error_says_what_to_bring_and_where(sets_here, monkeypatch):
     monkeypatch.setattr(pooch.core.time, "sleep", lambda _: None)
-    monkeypatch.setitem(SETS, "cifar100", replace(SETS["cifar100"], url="http://127.0.0.1:9/closed"))
+    monkeypatch.setitem(
+        SETS, "cifar100", replace(SETS["cifar100"], url="http://127.0.0.1:9/closed")
+    )
     with pytest.raises(DataError) as caught:
         data.fetch("cifar100")
     for part in (

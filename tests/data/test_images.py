@@ -28,13 +28,20 @@ def test_labels_follow_the_lists_of_the_tree(publish):
     files = publish("tiny-imagenet")
     notes = files["tiny-imagenet-200/val/val_annotations.txt"].decode().splitlines()
     validated = dict(line.split("\t")[:2] for line in notes)
-    wnid = {"train": lambda name: name.split("/")[2], "test": lambda name: validated[Path(name).name]}
+    wnid = {
+        "train": lambda name: name.split("/")[2],
+        "test": lambda name: validated[Path(name).name],
+    }
     for split, folder in (("train", "/train/"), ("test", "/val/")):
-        pictures = {name: data for name, data in files.items() if folder in name and name.endswith(".JPEG")}
+        pictures = {
+            name: data for name, data in files.items() if folder in name and name.endswith(".JPEG")
+        }
         of = {pixels(data).numpy().tobytes(): wnid[split](name) for name, data in pictures.items()}
         assert len(of) == len(pictures)
         read = data.load("tiny-imagenet", split)
-        assert [of[image.numpy().tobytes()] for image in read.images] == [sample.WNIDS[label] for label in read.labels]
+        assert [of[image.numpy().tobytes()] for image in read.images] == [
+            sample.WNIDS[label] for label in read.labels
+        ]
 
 
 def test_decoded_images_are_kept_and_a_damaged_copy_is_made_anew(publish, sets_here, monkeypatch):
@@ -42,7 +49,13 @@ def test_decoded_images_are_kept_and_a_damaged_copy_is_made_anew(publish, sets_h
     first = data.load("tiny-imagenet")
     kept = sets_here / "tiny-imagenet/decoded-train.safetensors"
     good = kept.read_bytes()
-    for damaged in (b"", b"something else", good[:100], good[: len(good) // 2], bytes([good[0] ^ 1]) + good[1:]):
+    for damaged in (
+        b"",
+        b"something else",
+        good[:100],
+        good[: len(good) // 2],
+        bytes([good[0] ^ 1]) + good[1:],
+    ):
         kept.write_bytes(damaged)
         again = data.load("tiny-imagenet")
         assert torch.equal(first.images, again.images) and torch.equal(first.labels, again.labels)
@@ -73,7 +86,9 @@ def test_a_class_may_be_a_link_and_a_change_behind_it_is_seen(tmp_path):
     (tmp_path / "set/bee").symlink_to(tmp_path / "elsewhere/bee")
     assert len(data.load(f"folder:{tmp_path}/set")) == 6
     (tmp_path / "elsewhere/bee/0.png").write_bytes(sample.picture(77, 20, "PNG") + b"\0")
-    assert torch.equal(data.load(f"folder:{tmp_path}/set").images[3], pixels(sample.picture(77, 20, "PNG")))
+    assert torch.equal(
+        data.load(f"folder:{tmp_path}/set").images[3], pixels(sample.picture(77, 20, "PNG"))
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file names are text here")
@@ -147,7 +162,9 @@ def test_large_files_are_decoded_side_by_side_in_the_same_order(tmp_path, monkey
 def test_the_real_tiny_imagenet_is_read_whole(sets_here, monkeypatch):
     (sets_here / "tiny-imagenet").mkdir(parents=True)
     (sets_here / "tiny-imagenet/tiny-imagenet-200.zip").symlink_to(REAL)
-    monkeypatch.setitem(SETS, "tiny-imagenet", sample.pinned("tiny-imagenet", sets_here / "tiny-imagenet"))
+    monkeypatch.setitem(
+        SETS, "tiny-imagenet", sample.pinned("tiny-imagenet", sets_here / "tiny-imagenet")
+    )
     test = data.load("tiny-imagenet", "test")
     assert len(test.classes) == 200 and test.images.shape[1:] == (3, 64, 64)
     assert test.classes[test.labels[0]] != test.classes[test.labels[-1]]

@@ -27,7 +27,9 @@ def some(count=50, classes=5, side=16, seed=0):
 
 def test_normalising_is_that_of_torchvision():
     images = some().images
-    assert torch.allclose(normalise(images, MEAN, STD), functional.normalize(images / 255, MEAN, STD), atol=1e-5)
+    assert torch.allclose(
+        normalise(images, MEAN, STD), functional.normalize(images / 255, MEAN, STD), atol=1e-5
+    )
 
 
 def test_normalising_leaves_the_callers_floats_alone():
@@ -93,14 +95,18 @@ def test_in_order_the_batches_are_the_set():
     got = list(one.batches(16))
     assert [len(labels) for _, labels in got] == [16, 16, 16, 2]
     assert torch.equal(torch.cat([labels for _, labels in got]), one.labels)
-    assert torch.allclose(torch.cat([images for images, _ in got]), normalise(one.images, MEAN, STD))
+    assert torch.allclose(
+        torch.cat([images for images, _ in got]), normalise(one.images, MEAN, STD)
+    )
 
 
 def test_a_shuffled_epoch_has_every_image_once_with_its_label():
     one = some()
     images, labels = (torch.cat(parts) for parts in zip(*one.batches(16, seed=3), strict=True))
     assert not torch.equal(labels, one.labels)
-    places = {image.numpy().tobytes(): i for i, image in enumerate(normalise(one.images, MEAN, STD))}
+    places = {
+        image.numpy().tobytes(): i for i, image in enumerate(normalise(one.images, MEAN, STD))
+    }
     found = [places[image.numpy().tobytes()] for image in images]
     assert sorted(found) == list(range(50))
     assert torch.equal(one.labels[found], labels)
@@ -120,8 +126,14 @@ def test_the_last_batch_may_be_smaller_or_is_left_out(drop_last, count):
 
 
 def test_batches_are_made_where_and_as_they_are_wanted():
-    (images, labels), *_ = some().batches(4, device="cpu", size=32, channels_last=True, augment=True)
-    assert images.shape == (4, 3, 32, 32) and images.dtype == torch.float32 and labels.dtype == torch.int64
+    (images, labels), *_ = some().batches(
+        4, device="cpu", size=32, channels_last=True, augment=True
+    )
+    assert (
+        images.shape == (4, 3, 32, 32)
+        and images.dtype == torch.float32
+        and labels.dtype == torch.int64
+    )
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 

@@ -31,9 +31,13 @@ def test_a_limit_takes_each_class_in_proportion():
 
 def test_importing_the_data_words_imports_nothing_heavy():
     code = (
-        "import sys, labkit.data; print([name for name in ('torch', 'numpy', 'PIL', 'pooch') if name in sys.modules])"
+        "import sys, labkit.data; print([name for name in ('torch', 'numpy', 'PIL', 'pooch') if "
+        "name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "[]\n"
+    )
 
 
 @pytest.mark.parametrize("change", ["flip", "cut", "delete"])
@@ -45,7 +49,9 @@ def test_a_changed_file_of_fashion_mnist_is_found_on_load(tmp_path, monkeypatch,
     if change == "delete":
         path.unlink()
     else:
-        path.write_bytes(good[:-1] if change == "cut" else good[:999] + bytes([good[999] ^ 16]) + good[1000:])
+        path.write_bytes(
+            good[:-1] if change == "cut" else good[:999] + bytes([good[999] ^ 16]) + good[1000:]
+        )
     with pytest.raises(DataError, match="t10k-images") as caught:
         data.load("fashion-mnist", "test")
     assert caught.value.fix == "git restore data/fashion-mnist"

@@ -1,4 +1,6 @@
-"""A folder of pictures from real life: each mode as a viewer shows it, odd files left out and named."""
+"""A folder of pictures from real life: each mode as a viewer shows it, odd files left out and
+named.
+"""
 
 import io
 import struct
@@ -31,7 +33,9 @@ def read(image, kind="PNG", **settings):
 
 
 def half_clear(mode, colour, hidden):
-    """Two pixels of a mode with an alpha channel: the left one opaque, the right one fully transparent."""
+    """Two pixels of a mode with an alpha channel: the left one opaque, the right one fully
+    transparent.
+    """
     image = Image.new(mode, (2, 1), (*colour, 255))
     image.putpixel((1, 0), (*hidden, 0))
     return image
@@ -56,10 +60,22 @@ def test_16_bit_grey_of_either_byte_order_is_the_same():
 def tiff(bits, photometric, data, shape):
     """A little-endian TIFF of one strip of grey."""
     height, width = shape
-    entries = [(256, 4, width), (257, 4, height), (258, 3, bits), (259, 3, 1), (262, 3, photometric)]
+    entries = [
+        (256, 4, width),
+        (257, 4, height),
+        (258, 3, bits),
+        (259, 3, 1),
+        (262, 3, photometric),
+    ]
     entries += [(273, 4, 8), (277, 3, 1), (278, 4, height), (279, 4, len(data))]
     table = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in entries)
-    return struct.pack("<2sHI", b"II", 42, 8 + len(data)) + data + struct.pack("<H", len(entries)) + table + bytes(4)
+    return (
+        struct.pack("<2sHI", b"II", 42, 8 + len(data))
+        + data
+        + struct.pack("<H", len(entries))
+        + table
+        + bytes(4)
+    )
 
 
 def test_12_bit_grey_is_scaled_by_12_bits():
@@ -90,7 +106,9 @@ def test_signed_16_bits_are_refused_by_their_mode():
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-@pytest.mark.parametrize(("mode", "colour", "hidden"), [("RGBA", RED, (0, 0, 0)), ("LA", (90,), (0,))])
+@pytest.mark.parametrize(
+    ("mode", "colour", "hidden"), [("RGBA", RED, (0, 0, 0)), ("LA", (90,), (0,))]
+)
 def test_what_is_transparent_lies_on_white_whatever_colour_it_hides(kind, mode, colour, hidden):
     shown = colour if len(colour) == 3 else colour * 3
     assert read(half_clear(mode, colour, hidden), kind).tolist() == [[list(shown), list(WHITE)]]
@@ -98,11 +116,15 @@ def test_what_is_transparent_lies_on_white_whatever_colour_it_hides(kind, mode, 
 
 def test_half_transparent_is_mixed_with_white():
     (pixel,) = read(Image.new("RGBA", (1, 1), (0, 100, 200, 51)))[0]
-    assert pixel.tolist() == pytest.approx([255 * 0.8, 255 * 0.8 + 100 * 0.2, 255 * 0.8 + 200 * 0.2], abs=1)
+    assert pixel.tolist() == pytest.approx(
+        [255 * 0.8, 255 * 0.8 + 100 * 0.2, 255 * 0.8 + 200 * 0.2], abs=1
+    )
 
 
 def test_webp_and_gif_lie_on_white_too():
-    assert read(half_clear("RGBA", RED, (0, 0, 0)), "WEBP", lossless=True).tolist() == [[list(RED), list(WHITE)]]
+    assert read(half_clear("RGBA", RED, (0, 0, 0)), "WEBP", lossless=True).tolist() == [
+        [list(RED), list(WHITE)]
+    ]
     palette = Image.new("P", (2, 1))
     palette.putpalette([*RED, 0, 0, 0])
     palette.putpixel((1, 0), 1)
@@ -117,7 +139,9 @@ def test_a_colour_of_a_palette_may_be_half_transparent():
     assert read(palette, transparency=bytes([102])).tolist() == [[[153, 153, 153]]]
 
 
-@pytest.mark.parametrize(("mode", "colour", "clear"), [("L", 7, 7), ("RGB", (1, 2, 3), (1, 2, 3)), ("1", 0, 0)])
+@pytest.mark.parametrize(
+    ("mode", "colour", "clear"), [("L", 7, 7), ("RGB", (1, 2, 3), (1, 2, 3)), ("1", 0, 0)]
+)
 def test_a_colour_that_stands_for_transparent_becomes_white(mode, colour, clear):
     assert read(Image.new(mode, (1, 1), colour), transparency=clear).tolist() == [[list(WHITE)]]
 
@@ -131,15 +155,28 @@ def png(depth, kind, width, row, transparency):
     """A PNG of one row, as Pillow cannot write them: colours of 16 bits."""
 
     def chunk(name, content):
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        return (
+            struct.pack(">I", len(content))
+            + name
+            + content
+            + struct.pack(">I", zlib.crc32(name + content))
+        )
 
     head = struct.pack(">IIBBBBB", width, 1, depth, kind, 0, 0, 0)
-    chunks = [(b"IHDR", head), (b"tRNS", transparency), (b"IDAT", zlib.compress(b"\0" + row)), (b"IEND", b"")]
+    chunks = [
+        (b"IHDR", head),
+        (b"tRNS", transparency),
+        (b"IDAT", zlib.compress(b"\0" + row)),
+        (b"IEND", b""),
+    ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in chunks)
 
 
 def test_colours_of_16_bits_keep_their_upper_8_and_their_transparency():
-    clear, other = struct.pack(">HHH", 0x8001, 0x2002, 0x1003), struct.pack(">HHH", 0x4001, 0x2002, 0x1003)
+    clear, other = (
+        struct.pack(">HHH", 0x8001, 0x2002, 0x1003),
+        struct.pack(">HHH", 0x4001, 0x2002, 0x1003),
+    )
     pixels = pixels_of(png(16, 2, 2, clear + other, clear), None)
     assert pixels.permute(1, 2, 0).tolist() == [[list(WHITE), [0x40, 0x20, 0x10]]]
 
@@ -169,7 +206,9 @@ def test_one_bit_is_black_and_white(kind):
 
 def test_the_first_picture_of_an_animation_counts():
     frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, WHITE)]
-    assert read(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)[0, 0].tolist() == list(RED)
+    assert read(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)[
+        0, 0
+    ].tolist() == list(RED)
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
@@ -190,7 +229,11 @@ def test_exif_data_that_nobody_can_read_turns_nothing():
     exif[0x0112] = 6
     exif.get_ifd(0x8825)[2] = (zero, zero, zero)  # a place on earth of 0/0 degrees
     assert read(Image.new("RGB", (4, 2)), "JPEG", exif=exif).shape == (4, 2, 3)
-    for broken in (b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\xff\xff" + bytes(40)):
+    for broken in (
+        b"Exif\0\0",
+        b"Exif\0\0MM\0*\xff\xff\xff\xff",
+        b"Exif\0\0II*\0\x08\0\0\0\xff\xff" + bytes(40),
+    ):
         assert read(Image.new("RGB", (4, 2)), "JPEG", exif=broken).shape == (2, 4, 3)
 
 
@@ -212,9 +255,9 @@ def test_a_large_jpeg_is_decoded_smaller_and_shows_the_same(monkeypatch):
 
 @pytest.mark.slow
 def test_a_photograph_of_108_megapixels_is_read():
-    assert pixels_of(encoded(Image.new("RGB", (12000, 9000), RED), "JPEG"), 8).float().mean((1, 2)).tolist() == [
-        pytest.approx(value, abs=3) for value in RED
-    ]
+    assert pixels_of(encoded(Image.new("RGB", (12000, 9000), RED), "JPEG"), 8).float().mean(
+        (1, 2)
+    ).tolist() == [pytest.approx(value, abs=3) for value in RED]
 
 
 @pytest.mark.parametrize("side", [30_000, 100_000])
@@ -250,14 +293,20 @@ def folder(tmp_path):
 
 def test_odd_files_are_left_out_counted_and_named_with_the_reason(folder, capsys):
     (folder / "Thumbs.db").write_bytes(b"\xd0\xcf\x11\xe0")
-    (folder / "depth.tif").write_bytes(encoded(Image.fromarray(np.zeros((20, 20), np.float32)), "TIFF"))
+    (folder / "depth.tif").write_bytes(
+        encoded(Image.fromarray(np.zeros((20, 20), np.float32)), "TIFF")
+    )
     (folder / "cut.png").write_bytes((folder / "00.png").read_bytes()[:60])
     (folder / "gone.jpg").symlink_to("nowhere")
     whole = data.load(f"folder:{folder}", size=16)
     assert len(whole) == len(whole.labels) == 12
     said = capsys.readouterr().err
     assert "4 of 16 files left out" in said
-    for name, reason in {"Thumbs.db": "none of JPEG", "depth.tif": "the mode F", "cut.png": "damaged"}.items():
+    for name, reason in {
+        "Thumbs.db": "none of JPEG",
+        "depth.tif": "the mode F",
+        "cut.png": "damaged",
+    }.items():
         (line,) = [line for line in said.splitlines() if name in line]
         assert reason in line
     again = data.load(f"folder:{folder}", size=16)  # as it was kept
@@ -266,7 +315,12 @@ def test_odd_files_are_left_out_counted_and_named_with_the_reason(folder, capsys
 
 def test_pictures_are_known_by_what_they_hold_not_by_their_names(folder):
     image = Image.fromarray(np.zeros((20, 20, 3), np.uint8))
-    for kind, name in {"WEBP": "photo.jpg", "BMP": "photo.bmp", "TIFF": "photo", "GIF": "photo.dat"}.items():
+    for kind, name in {
+        "WEBP": "photo.jpg",
+        "BMP": "photo.bmp",
+        "TIFF": "photo",
+        "GIF": "photo.dat",
+    }.items():
         (folder / name).write_bytes(encoded(image, kind))
     assert len(data.load(f"folder:{folder}")) == 16
 
@@ -294,7 +348,9 @@ def test_a_folder_of_which_too_much_would_be_left_out_is_refused(folder):
 
 
 def test_a_folder_without_a_single_picture_is_refused_with_the_reasons(tmp_path):
-    (tmp_path / "depth.tif").write_bytes(encoded(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF"))
+    (tmp_path / "depth.tif").write_bytes(
+        encoded(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF")
+    )
     with pytest.raises(DataError, match="the mode F"):
         data.load(f"folder:{tmp_path}")
 

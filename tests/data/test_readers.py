@@ -23,7 +23,9 @@ def test_a_set_comes_back_pixel_for_pixel(publish, name, split):
     images, labels = publish(name)[split]
     for _ in range(2):  # decoded, then as it was kept
         read = data.load(name, split)
-        assert np.array_equal(read.images.numpy(), images) and np.array_equal(read.labels.numpy(), labels)
+        assert np.array_equal(read.images.numpy(), images) and np.array_equal(
+            read.labels.numpy(), labels
+        )
         assert read.images.dtype == torch.uint8 and read.labels.dtype == torch.int64
         assert len(read.classes) == {"fashion-mnist": 10, "cifar10": 10, "cifar100": 100}[name]
     assert read.classes[9] == {"fashion-mnist": "ankle boot"}.get(name, "class 9")
@@ -36,7 +38,9 @@ def test_the_archives_of_cifar_are_those_that_torchvision_knows(name, dataset_cl
 
 
 def test_fashion_mnist_is_what_its_format_says():
-    """The idx format, read here by hand: 0, 0, type, number of dimensions; the dimensions; the bytes."""
+    """The idx format, read here by hand: 0, 0, type, number of dimensions; the dimensions; the
+    bytes.
+    """
     folder = root() / "data" / "fashion-mnist"
     images = gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes())
     labels = gzip.decompress((folder / "t10k-labels-idx1-ubyte.gz").read_bytes())
@@ -58,7 +62,9 @@ def test_unpacked_files_are_gone_when_a_set_is_read(publish, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["fashion-mnist", "cifar10"])
-def test_a_disk_without_room_for_the_unpacked_files_is_named_with_what_to_do(publish, tmp_path, monkeypatch, name):
+def test_a_disk_without_room_for_the_unpacked_files_is_named_with_what_to_do(
+    publish, tmp_path, monkeypatch, name
+):
     def refuse(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -87,7 +93,9 @@ def test_a_disk_without_room_for_the_unpacked_files_is_named_with_what_to_do(pub
 def test_a_pickle_that_is_not_the_published_one_is_not_opened_even_in_an_archive_with_the_right_hash(
     sets_here, tmp_path, monkeypatch, program
 ):
-    sample.write_tar(sets_here / "cifar10/cifar-10-python.tar.gz", {"cifar-10-batches-py/test_batch": program})
+    sample.write_tar(
+        sets_here / "cifar10/cifar-10-python.tar.gz", {"cifar-10-batches-py/test_batch": program}
+    )
     monkeypatch.setitem(SETS, "cifar10", sample.pinned("cifar10", sets_here / "cifar10"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="is not the published archive") as refused:
@@ -103,7 +111,9 @@ def test_an_archive_that_lacks_one_of_its_files_is_refused(publish, sets_here, m
     files, _ = sample.cifar_files()
     del files[name]
     archive = sets_here / "cifar10/cifar-10-python.tar.gz"
-    sample.write_tar(archive, {f"cifar-10-batches-py/{file}": content for file, content in files.items()})
+    sample.write_tar(
+        archive, {f"cifar-10-batches-py/{file}": content for file, content in files.items()}
+    )
     monkeypatch.setitem(SETS, "cifar10", sample.pinned("cifar10", sets_here / "cifar10"))
     with pytest.raises(DataError, match="is not the published archive"):
         data.load("cifar10")

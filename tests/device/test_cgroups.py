@@ -1,4 +1,6 @@
-"""The quota of a container: read from files as Linux has them, in both versions, and said where it matters."""
+"""The quota of a container: read from files as Linux has them, in both versions, and said where
+it matters.
+"""
 
 import os
 from pathlib import Path
@@ -25,7 +27,12 @@ def version_2(folder, most, name=""):
 
 
 def version_1(folder, most, name="", mount="cpu,cpuacct"):
-    write(folder / mount / name, cpu__cfs_quota_us=f"{most}\n", cpu__cfs_period_us="100000\n", cpu__stat=OLD_STAT)
+    write(
+        folder / mount / name,
+        cpu__cfs_quota_us=f"{most}\n",
+        cpu__cfs_period_us="100000\n",
+        cpu__stat=OLD_STAT,
+    )
 
 
 def quota_of(folder, own):
@@ -63,7 +70,9 @@ def test_without_a_quota_there_is_none(tmp_path, most):
     assert quota(Path("/nowhere"), Path("/nowhere/own")) is None
 
 
-@pytest.mark.parametrize(("cores", "usable"), [(2.0, 2), (1.5, 2), (0.4, 1), (128.0, 64), (None, 64)])
+@pytest.mark.parametrize(
+    ("cores", "usable"), [(2.0, 2), (1.5, 2), (0.4, 1), (128.0, 64), (None, 64)]
+)
 def test_the_usable_cores_are_those_of_the_quota_rounded_up(monkeypatch, cores, usable):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
     monkeypatch.setattr(machine, "quota", lambda: None if cores is None else Quota(cores, 0, 0))

@@ -1,4 +1,6 @@
-"""A function in a process of its own: its result, its errors, its limits, and nothing of it that stays."""
+"""A function in a process of its own: its result, its errors, its limits, and nothing of it that
+stays.
+"""
 
 import os
 import signal
@@ -18,7 +20,10 @@ from labkit.errors import LabError, LessonError
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 # A process that hides: a session of its own, and the process that started it has ended.
-HIDES = f"import subprocess; print(subprocess.Popen({SLEEP!r}, start_new_session=True, stdout=-3, stderr=-3).pid)"
+HIDES = (
+    f"import subprocess; print(subprocess.Popen({SLEEP!r}, start_new_session=True, stdout=-3, "
+    "stderr=-3).pid)"
+)
 
 
 def process_id_and_sum(*numbers):
@@ -52,8 +57,12 @@ def allocate(gibibytes):
 
 
 def start_a_process(file, then):
-    """Start a process, one that hides, and write their numbers and the folder of this process into a file."""
-    hidden = subprocess.run([sys.executable, "-c", HIDES], capture_output=True, text=True, check=True).stdout
+    """Start a process, one that hides, and write their numbers and the folder of this process
+    into a file.
+    """
+    hidden = subprocess.run(
+        [sys.executable, "-c", HIDES], capture_output=True, text=True, check=True
+    ).stdout
     started = subprocess.Popen(SLEEP, stdout=subprocess.DEVNULL).pid
     own_folder().joinpath("mine").write_text("x")
     write_whole(file, f"{started} {hidden.strip()} {own_folder()}")
@@ -71,7 +80,10 @@ def run_a_child_that_starts_processes(file):
 
 
 def is_alive(process_id):
-    return psutil.pid_exists(process_id) and psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    return (
+        psutil.pid_exists(process_id)
+        and psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    )
 
 
 def wait_for(condition, seconds=60):
@@ -90,7 +102,10 @@ def test_the_result_comes_from_another_process():
 def test_the_functions_own_error_arrives_as_it_was_raised():
     with pytest.raises(LessonError) as caught:
         run_in_child(raise_lesson_error, seconds=60)
-    assert str(caught.value) == "A word is missing.\n  expected: recap()\n  found: nothing\n  next: call it"
+    assert (
+        str(caught.value)
+        == "A word is missing.\n  expected: recap()\n  found: nothing\n  next: call it"
+    )
 
 
 def test_another_exception_becomes_an_error_with_its_type_and_text():
@@ -224,7 +239,8 @@ def test_the_process_and_all_that_it_started_end_when_its_caller_is_killed(tmp_p
 def assert_nothing_is_left(file):
     started, hidden, folder = file.read_text().split()
     wait_for(lambda: not is_alive(int(started)))
-    if sys.platform == "linux":  # only Linux hands a child whose parent has ended to its grandparent
+    # only Linux hands a child whose parent has ended to its grandparent
+    if sys.platform == "linux":
         wait_for(lambda: not is_alive(int(hidden)))
     wait_for(lambda: not Path(folder).exists())
 

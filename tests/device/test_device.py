@@ -55,7 +55,9 @@ def test_a_cpu_multiplies_bf16_when_it_has_one_of_the_instruction_sets(monkeypat
 @pytest.mark.parametrize("able", [True, False])
 def test_a_gpu_multiplies_bf16_when_torch_says_so_without_emulation(monkeypatch, able):
     monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda including_emulation=True: able and not including_emulation
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: able and not including_emulation,
     )
     assert device.multiplies_bf16("cuda:0") is able
 
@@ -76,53 +78,87 @@ def test_a_toolkit_without_a_gpu_is_no_news_on_a_cpu_and_other_warnings_are(monk
     device.require_compiler("cpu")
     logger = logging.getLogger("torch.utils.cpp_extension")
     words = "No CUDA runtime is found"
-    assert f'logger.warning("{words}' in Path(importlib.util.find_spec(logger.name).origin).read_text(encoding="utf-8")
-    for text, told in ((f"{words}, using CUDA_HOME='%s'", False), ("Something else about %s", True)):
-        assert bool(logger.filter(logger.makeRecord(logger.name, logging.WARNING, "", 0, text, ("x",), None))) == told
+    assert f'logger.warning("{words}' in Path(
+        importlib.util.find_spec(logger.name).origin
+    ).read_text(encoding="utf-8")
+    for text, told in (
+        (f"{words}, using CUDA_HOME='%s'", False),
+        ("Something else about %s", True),
+    ):
+        assert (
+            bool(
+                logger.filter(
+                    logger.makeRecord(logger.name, logging.WARNING, "", 0, text, ("x",), None)
+                )
+            )
+            == told
+        )
 
 
-def test_torch_does_not_advise_tf32_where_fp32_means_fp32_and_other_warnings_stay(monkeypatch, recwarn):
+def test_torch_does_not_advise_tf32_where_fp32_means_fp32_and_other_warnings_stay(
+    monkeypatch, recwarn
+):
     monkeypatch.setattr(packages.shutil, "which", lambda name: name)
     device.require_compiler("cpu")
     words = "TensorFloat32 tensor cores"
-    assert words in Path(importlib.util.find_spec("torch._inductor.compile_fx").origin).read_text(encoding="utf-8")
-    for text in (f"{words} for float32 matrix multiplication available but not enabled.", "Something else"):
+    assert words in Path(importlib.util.find_spec("torch._inductor.compile_fx").origin).read_text(
+        encoding="utf-8"
+    )
+    for text in (
+        f"{words} for float32 matrix multiplication available but not enabled.",
+        "Something else",
+    ):
         warnings.warn(text, stacklevel=1)
     assert [str(each.message) for each in recwarn] == ["Something else"]
 
 
-@pytest.mark.parametrize(("named", "counted"), [(480 * 2**20, 128 * 2**20), (32 * 2**20, 32 * 2**20), (None, 2**25)])
-def test_a_cpu_s_last_cache_is_counted_up_to_what_one_program_may_hold_of_it(named, counted, monkeypatch):
+@pytest.mark.parametrize(
+    ("named", "counted"), [(480 * 2**20, 128 * 2**20), (32 * 2**20, 32 * 2**20), (None, 2**25)]
+)
+def test_a_cpu_s_last_cache_is_counted_up_to_what_one_program_may_hold_of_it(
+    named, counted, monkeypatch
+):
     monkeypatch.setattr(device, "last_level_cache_bytes", lambda: named)
     assert device.cache_bytes(torch.device("cpu")) == counted
 
 
 @pytest.mark.parametrize("name", ["TMPDIR", "TORCHINDUCTOR_CACHE_DIR"])
-def test_a_folder_with_a_space_where_torch_would_compile_is_refused_by_name(name, tmp_path, monkeypatch):
+def test_a_folder_with_a_space_where_torch_would_compile_is_refused_by_name(
+    name, tmp_path, monkeypatch
+):
     monkeypatch.setattr(packages.shutil, "which", lambda name: name)
     device.require_compiler("cpu")
     (tmp_path / "a b").mkdir()
     monkeypatch.setenv(name, str(tmp_path / "a b"))
     monkeypatch.setattr(packages.tempfile, "tempdir", None)  # what an earlier call found
-    with pytest.raises(Unavailable, match=rf"has a space[\s\S]*found: {tmp_path}/a b[\s\S]*next: set {name} to"):
+    with pytest.raises(
+        Unavailable, match=rf"has a space[\s\S]*found: {tmp_path}/a b[\s\S]*next: set {name} to"
+    ):
         device.require_compiler("cpu")
 
 
-def test_a_folder_that_may_hold_no_programs_is_refused_as_the_cache_of_kernels(tmp_path, monkeypatch):
+def test_a_folder_that_may_hold_no_programs_is_refused_as_the_cache_of_kernels(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(packages.shutil, "which", lambda name: name)
     flags = {tmp_path / "noexec": os.ST_NOEXEC | os.ST_NOSUID, tmp_path / "open": os.ST_NOSUID}
-    monkeypatch.setattr(packages.os, "statvfs", lambda folder: SimpleNamespace(f_flag=flags.get(folder, 0)))
+    monkeypatch.setattr(
+        packages.os, "statvfs", lambda folder: SimpleNamespace(f_flag=flags.get(folder, 0))
+    )
     for folder in flags:
         folder.mkdir()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "noexec" / "made" / "later"))
-    with pytest.raises(Unavailable, match=r"noexec[\s\S]*next: set TORCHINDUCTOR_CACHE_DIR to another folder"):
+    with pytest.raises(
+        Unavailable, match=r"noexec[\s\S]*next: set TORCHINDUCTOR_CACHE_DIR to another folder"
+    ):
         device.require_compiler("cpu")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "open"))
     device.require_compiler("cpu")
 
 
 @pytest.mark.parametrize(
-    ("gpus", "backend"), [(0, "gloo"), (1, "gloo"), (2, "cpu:gloo,cuda:nccl"), (8, "cpu:gloo,cuda:nccl")]
+    ("gpus", "backend"),
+    [(0, "gloo"), (1, "gloo"), (2, "cpu:gloo,cuda:nccl"), (8, "cpu:gloo,cuda:nccl")],
 )
 def test_nccl_is_used_where_each_of_two_processes_can_have_a_gpu(gpus, backend, monkeypatch):
     chosen = []

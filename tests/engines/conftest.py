@@ -1,4 +1,6 @@
-"""Networks of the course as ONNX files: an export takes seconds, so each is made once for all tests that want it."""
+"""Networks of the course as ONNX files: an export takes seconds, so each is made once for all
+tests that want it.
+"""
 
 import pytest
 import torch
@@ -8,7 +10,9 @@ from labkit import export, models
 
 @pytest.fixture(scope="session")
 def exported(once):
-    """name -> the ONNX file of a network with the weights of seed 0, made by the first test process that asks."""
+    """name -> the ONNX file of a network with the weights of seed 0, made by the first test
+    process that asks.
+    """
 
     def file(name):
         def make(folder):

@@ -1,9 +1,11 @@
-"""Writes tensorrt_api.txt: every name the real TensorRT bindings offer, by version. Run it when a new version matters:
+"""Writes tensorrt_api.txt: every name the real TensorRT bindings offer, by version. Run it when a
+new version matters:
 
     python tests/engines/list_tensorrt_api.py 10.16.1.11 11.4.0.106
 
-It downloads the wheels of the bindings (2 MB each), compiles an empty stand-in for the libraries they link (nine C
-symbols), imports the bindings on it, and lists their classes, members and signatures. No GPU and no library is needed.
+It downloads the wheels of the bindings (2 MB each), compiles an empty stand-in for the libraries
+they link (nine C symbols), imports the bindings on it, and lists their classes, members and
+signatures. No GPU and no library is needed.
 """
 
 import os
@@ -15,7 +17,11 @@ from pathlib import Path
 
 SYMBOLS = (
     *("createInferBuilder_INTERNAL", "createInferRefitter_INTERNAL", "createInferRuntime_INTERNAL"),
-    *("createNvOnnxParserRefitter_INTERNAL", "createNvOnnxParser_INTERNAL", "getNvOnnxParserVersion"),
+    *(
+        "createNvOnnxParserRefitter_INTERNAL",
+        "createNvOnnxParser_INTERNAL",
+        "getNvOnnxParserVersion",
+    ),
     *("getBuilderPluginRegistry", "getPluginRegistry", "initLibNvInferPlugins"),
 )
 LIBRARIES = ("nvinfer", "nvinfer_plugin", "nvonnxparser")
@@ -41,11 +47,25 @@ def names(version, folder):
     code = "".join(f"void {symbol}(void) {{}}\n" for symbol in SYMBOLS)
     for library in LIBRARIES:
         file = f"lib{library}.so.{version.split('.')[0]}"
-        compiler = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / file), f"-Wl,-soname,{file}"]
+        compiler = [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-x",
+            "c",
+            "-",
+            "-o",
+            str(folder / file),
+            f"-Wl,-soname,{file}",
+        ]
         subprocess.run(compiler, input=code, text=True, check=True)
     places = {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", LISTING], env={**os.environ, **places}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", LISTING],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return sorted({line for line in done.stdout.split() if line})
 
@@ -63,7 +83,9 @@ def main(versions):
 
 
 def lines(having, versions):
-    """`Class: member member@version ...`, a line a class; a name that some versions lack says which have it."""
+    """`Class: member member@version ...`, a line a class; a name that some versions lack says
+    which have it.
+    """
     classes = {}
     for name, found in sorted(having.items()):
         where = "" if found == list(versions) else "@" + ",".join(found)

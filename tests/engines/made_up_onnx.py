@@ -1,4 +1,6 @@
-"""Small ONNX models made by hand, for what needs no trained network: fast, and every name is known."""
+"""Small ONNX models made by hand, for what needs no trained network: fast, and every name is
+known.
+"""
 
 import numpy as np
 import onnx
@@ -33,7 +35,9 @@ def save(made, folder, name="made_up.onnx"):
 
 
 def residual(*, seed=0):
-    """Two convolutions with a shortcut around the second, then a classifier: (N, 3, 8, 8) -> (N, 10)."""
+    """Two convolutions with a shortcut around the second, then a classifier: (N, 3, 8, 8) -> (N,
+    10).
+    """
     nodes = [
         helper.make_node("Conv", ["input", "w1"], ["c1"], name="conv1", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c1"], ["r1"], name="relu1"),
@@ -44,7 +48,10 @@ def residual(*, seed=0):
         helper.make_node("Flatten", ["mean"], ["flat"], name="flatten"),
         helper.make_node("Gemm", ["flat", "w3"], ["logits"], name="head"),
     ]
-    weights = [initializer("w1", 16, 3, 3, 3, seed=seed), initializer("w2", 16, 16, 3, 3, seed=seed + 1)]
+    weights = [
+        initializer("w1", 16, 3, 3, 3, seed=seed),
+        initializer("w2", 16, 16, 3, 3, seed=seed + 1),
+    ]
     return model(nodes, [*weights, initializer("w3", 16, 10, seed=seed + 2)], output=("batch", 10))
 
 
@@ -67,8 +74,13 @@ def int32_bias():
         helper.make_node("Conv", ["input", "w", "bias"], ["logits"], name="conv"),
     ]
     bias = numpy_helper.from_array(np.arange(8, dtype=np.int32), "b")
-    scale, zero = numpy_helper.from_array(np.float32(0.05), "scale"), numpy_helper.from_array(np.int32(0), "zero")
-    return model(nodes, [initializer("w", 8, 3, 3, 3), bias, scale, zero], output=("batch", 8, 6, 6))
+    scale, zero = (
+        numpy_helper.from_array(np.float32(0.05), "scale"),
+        numpy_helper.from_array(np.int32(0), "zero"),
+    )
+    return model(
+        nodes, [initializer("w", 8, 3, 3, 3), bias, scale, zero], output=("batch", 8, 6, 6)
+    )
 
 
 def mixed_types():
@@ -82,5 +94,7 @@ def mixed_types():
 
 def one_node(operator, domain="", *, kind=FLOAT, output=SHAPE, **attributes):
     """A model of a single node on the input."""
-    node = helper.make_node(operator, ["input"], ["logits"], name="the_node", domain=domain, **attributes)
+    node = helper.make_node(
+        operator, ["input"], ["logits"], name="the_node", domain=domain, **attributes
+    )
     return model([node], output=output, kind=kind, domains=[domain] if domain else ())

@@ -60,7 +60,9 @@ def test_the_command_prints_progress_and_a_line_a_batch():
 def test_several_engines_race_beside_a_second_session_of_the_first(monkeypatch):
     loaded, load = [], engines.load
     monkeypatch.setattr(
-        engines, "load", lambda name, *rest, **more: loaded.append(name) or load("eager", *rest, **more)
+        engines,
+        "load",
+        lambda name, *rest, **more: loaded.append(name) or load("eager", *rest, **more),
     )
     words = ["bench", "cnn-small", "--engine", "eager", "--engine", "inductor", "--seconds", "0.2"]
     result = CliRunner().invoke(cli.app, words)
@@ -76,9 +78,19 @@ def test_each_file_is_opened_once_for_its_own_rows_and_for_the_race(tmp_path, mo
     path = to_onnx(torch.nn.Linear(12, 3), torch.randn(2, 12), tmp_path / "net.onnx")
     seen = []
     monkeypatch.setattr(
-        "labkit.engines.bench.opened", lambda name, *rest, **more: seen.append(name) or opened(name, *rest, **more)
+        "labkit.engines.bench.opened",
+        lambda name, *rest, **more: seen.append(name) or opened(name, *rest, **more),
     )
-    words = ["bench", str(path), "--engine", "onnxruntime", "--engine", "openvino", "--seconds", "0.1"]
+    words = [
+        "bench",
+        str(path),
+        "--engine",
+        "onnxruntime",
+        "--engine",
+        "openvino",
+        "--seconds",
+        "0.1",
+    ]
     result = CliRunner().invoke(cli.app, words)
     assert "in turn, batch 1" in result.output
     assert seen == [str(path)]
@@ -91,11 +103,15 @@ def test_files_of_one_network_race_and_files_of_two_are_refused(tmp_path):
     weight = next(each for each in model.graph.initializer if len(each.dims) == 2)
     weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
     onnx.save(model, tmp_path / "other.onnx")
-    first, same, other = ((opened(tmp_path / name), "onnxruntime") for name in ("net.onnx", "same.onnx", "other.onnx"))
+    first, same, other = (
+        (opened(tmp_path / name), "onnxruntime") for name in ("net.onnx", "same.onnx", "other.onnx")
+    )
     (found,) = race([first, same], [1], plan=Plan(seconds=0.2))
     assert "same onnxruntime against net onnxruntime" in found.summary()
     assert [row.arm for row in found.rows] == ["same onnxruntime", "a second session"]
-    with pytest.raises(MeasureError, match=r"other onnxruntime(?s:.*)are these files of one network"):
+    with pytest.raises(
+        MeasureError, match=r"other onnxruntime(?s:.*)are these files of one network"
+    ):
         list(race([first, other], [1], plan=Plan(seconds=0.2)))
 
 
@@ -106,7 +122,9 @@ def test_two_files_of_one_name_in_two_folders_race_under_their_paths(tmp_path):
         (tmp_path / folder).mkdir()
         path = to_onnx(network, torch.randn(2, 3, 2, 2), tmp_path / folder / "net.onnx")
         networks.append(opened(str(path)))
-    (comparison,) = race([(network, "onnxruntime") for network in networks], [1], plan=Plan(seconds=0.2))
+    (comparison,) = race(
+        [(network, "onnxruntime") for network in networks], [1], plan=Plan(seconds=0.2)
+    )
     arms = [row.arm for row in comparison.rows]
     assert arms == [f"{tmp_path / 'second' / 'net.onnx'} onnxruntime", "a second session"]
     assert comparison.rows[0].baseline == f"{tmp_path / 'first' / 'net.onnx'} onnxruntime"
@@ -117,20 +135,28 @@ def test_an_engine_that_is_missing_takes_no_part_in_the_race(monkeypatch):
         raise Unavailable("There is no compiler.")
 
     monkeypatch.setattr(engines, "load", load)
-    result = CliRunner().invoke(cli.app, ["bench", "cnn-small", "--engine", "eager", "--engine", "inductor"])
+    result = CliRunner().invoke(
+        cli.app, ["bench", "cnn-small", "--engine", "eager", "--engine", "inductor"]
+    )
     assert result.exit_code == 0
     assert "in turn" not in result.output
 
 
-@pytest.mark.parametrize(("words", "known"), [(["nothing"], "cnn-small"), (["cnn-small", "--engine", "no"], "eager")])
-def test_what_does_not_exist_is_refused_with_what_there_is_before_any_progress_is_printed(words, known):
+@pytest.mark.parametrize(
+    ("words", "known"), [(["nothing"], "cnn-small"), (["cnn-small", "--engine", "no"], "eager")]
+)
+def test_what_does_not_exist_is_refused_with_what_there_is_before_any_progress_is_printed(
+    words, known
+):
     result = CliRunner().invoke(cli.app, ["bench", *words])
     assert isinstance(result.exception, LabError)
     assert known in str(result.exception)
     assert "1/1" not in result.output
 
 
-@pytest.mark.parametrize("words", [["--batch", "0"], ["--batch", "99999999999"], ["--threads", "0"]])
+@pytest.mark.parametrize(
+    "words", [["--batch", "0"], ["--batch", "99999999999"], ["--threads", "0"]]
+)
 def test_impossible_numbers_are_refused_at_the_command_line(words):
     result = CliRunner().invoke(cli.app, ["bench", "cnn-small", *words])
     assert result.exit_code == 2
@@ -166,7 +192,9 @@ def test_a_file_in_int8_is_told_its_recipe_by_engines_that_run_files_only(tmp_pa
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) {y = Relu(x)}'
     graph = onnx.parser.parse_model(text)
     onnx.helper.set_model_props(graph, {"quantized": "recipe onnxruntime"})
-    assert [len(list(misfits(graph, name))) for name in ("onnxruntime", "openvino", "eager", "inductor")] == [
+    assert [
+        len(list(misfits(graph, name))) for name in ("onnxruntime", "openvino", "eager", "inductor")
+    ] == [
         0,
         1,
         0,

@@ -1,4 +1,6 @@
-"""Compiled files are programs: which file is used again, when a new one is built, and what is never loaded."""
+"""Compiled files are programs: which file is used again, when a new one is built, and what is
+never loaded.
+"""
 
 import hashlib
 import multiprocessing
@@ -33,8 +35,12 @@ def never():
     pytest.fail("it was built again")
 
 
-def find_or_build(build=build_anew, *, model=MODEL, settings=SETTINGS, versions=VERSIONS, suffix=".engine"):
-    return cache.find_or_build("net", model, build, settings=settings, versions=versions, suffix=suffix)
+def find_or_build(
+    build=build_anew, *, model=MODEL, settings=SETTINGS, versions=VERSIONS, suffix=".engine"
+):
+    return cache.find_or_build(
+        "net", model, build, settings=settings, versions=versions, suffix=suffix
+    )
 
 
 def test_a_file_is_built_once_and_then_used_again_byte_for_byte():
@@ -96,14 +102,23 @@ def test_the_order_of_settings_and_what_else_a_machine_runs_do_not_matter(monkey
 
 def test_the_key_is_the_hash_of_what_the_page_says(monkeypatch):
     monkeypatch.setattr(cache, "processor", lambda: {"cpu": "c"})
-    text = '{"model": "m", "processor": {"cpu": "c"}, "settings": {"a": [1, 2]}, "versions": {"torch": "2"}}'
+    text = (
+        '{"model": "m", "processor": {"cpu": "c"}, "settings": {"a": [1, 2]}, "versions": '
+        '{"torch": "2"}}'
+    )
     key = cache.cache_key("m", settings={"a": (1, 2)}, versions={"torch": "2"})
     assert key == hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def test_other_weights_in_a_file_beside_the_model_are_another_model(tmp_path):
     path = tmp_path / "outside.onnx"
-    onnx.save(made_up.residual(), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    onnx.save(
+        made_up.residual(),
+        path,
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
     digest = Source.read(path).sha256
     assert Source.read(path).sha256 == digest
     weights = bytearray((tmp_path / "weights.bin").read_bytes())
@@ -160,7 +175,9 @@ def test_what_is_no_file_under_the_name_is_not_read():
 
 
 class TestGivenByAUser:
-    """A compiled file that somebody hands over is refused, whatever it holds and wherever it lies."""
+    """A compiled file that somebody hands over is refused, whatever it holds and wherever it
+    lies.
+    """
 
     @pytest.fixture(params=["theirs.engine", "theirs.plan", "theirs.TRT", "theirs.pt2"])
     def theirs(self, request, tmp_path):

@@ -1,4 +1,6 @@
-"""No time for an engine that answers something else than the file means; its operator is named; the others go on."""
+"""No time for an engine that answers something else than the file means; its operator is named;
+the others go on.
+"""
 
 import pytest
 import torch
@@ -14,7 +16,20 @@ from labkit.measure import Plan
 
 PLAN = Plan(seconds=0.05)
 SIDES = ("batch", 3, 12, 12)
-TYPES = ["INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "BOOL", "DOUBLE", "FLOAT16", "FLOAT"]
+TYPES = [
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "BOOL",
+    "DOUBLE",
+    "FLOAT16",
+    "FLOAT",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -54,15 +69,23 @@ def row_of(path, engine):
     return row
 
 
-@pytest.mark.parametrize(("made", "operator"), [(shrunk, "Resize (node shrink)"), (pooled, "AveragePool (node pool)")])
-def test_an_engine_that_ignores_an_attribute_in_fp32_gets_no_time_and_the_operator_is_named(made, operator, tmp_path):
+@pytest.mark.parametrize(
+    ("made", "operator"), [(shrunk, "Resize (node shrink)"), (pooled, "AveragePool (node pool)")]
+)
+def test_an_engine_that_ignores_an_attribute_in_fp32_gets_no_time_and_the_operator_is_named(
+    made, operator, tmp_path
+):
     path = save(made(), tmp_path)
     right, wrong = row_of(path, "onnxruntime"), row_of(path, "openvino")
     assert right.p50_ms > 0
     assert wrong.p50_ms is None
     assert f"The first operator that differs is {operator}" in wrong.reason
     with pytest.raises(MeasureError, match=r"Resize|AveragePool"):
-        list(race([(opened(str(path)), name) for name in ("onnxruntime", "openvino")], [2], plan=PLAN))
+        list(
+            race(
+                [(opened(str(path)), name) for name in ("onnxruntime", "openvino")], [2], plan=PLAN
+            )
+        )
 
 
 def changed(monkeypatch, change):
@@ -103,24 +126,38 @@ def test_rounding_in_fp32_is_no_difference(tmp_path, monkeypatch):
 def beside_a_right_answer():
     """A network whose first output is a convolution, and whose second one is shrunk."""
     made = shrunk()
-    made.graph.output.insert(0, helper.make_tensor_value_info("before", FLOAT, ("batch", 3, None, None)))
+    made.graph.output.insert(
+        0, helper.make_tensor_value_info("before", FLOAT, ("batch", 3, None, None))
+    )
     return made
 
 
 def in_small_channels():
-    """A network of three channels of a convolution, and three that vary by a ten-thousandth of them."""
+    """A network of three channels of a convolution, and three that vary by a ten-thousandth of
+    them.
+    """
     made = shrunk()
-    numbers = {"small": torch.tensor([1e-4]), "begin": torch.tensor([0, 0]), "end": torch.tensor([4, 4])}
+    numbers = {
+        "small": torch.tensor([1e-4]),
+        "begin": torch.tensor([0, 0]),
+        "end": torch.tensor([4, 4]),
+    }
     numbers["sides"] = torch.tensor([2, 3])
-    made.graph.initializer.extend(numpy_helper.from_array(value.numpy(), name) for name, value in numbers.items())
+    made.graph.initializer.extend(
+        numpy_helper.from_array(value.numpy(), name) for name, value in numbers.items()
+    )
     made.graph.node.extend(
         [
-            helper.make_node("Slice", ["before", "begin", "end", "sides"], ["right"], name="corner"),
+            helper.make_node(
+                "Slice", ["before", "begin", "end", "sides"], ["right"], name="corner"
+            ),
             helper.make_node("Mul", ["logits", "small"], ["tiny"], name="tiny"),
             helper.make_node("Concat", ["right", "tiny"], ["answers"], name="together", axis=1),
         ]
     )
-    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("answers", FLOAT, ("batch", 6, 4, 4)))
+    made.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info("answers", FLOAT, ("batch", 6, 4, 4))
+    )
     return made
 
 
@@ -135,12 +172,17 @@ def test_a_further_output_and_small_channels_that_differ_are_seen_too(made, tmp_
 
 
 def blind():
-    """A network whose answers are the same whatever it is given: its input is multiplied by zeros."""
+    """A network whose answers are the same whatever it is given: its input is multiplied by
+    zeros.
+    """
     nodes = [
         helper.make_node("Mul", ["input", "zero"], ["nothing"]),
         helper.make_node("Conv", ["nothing", "w"], ["logits"], pads=[1, 1, 1, 1]),
     ]
-    weights = [initializer("w", 3, 3, 3, 3), numpy_helper.from_array(torch.zeros(1).numpy(), "zero")]
+    weights = [
+        initializer("w", 3, 3, 3, 3),
+        numpy_helper.from_array(torch.zeros(1).numpy(), "zero"),
+    ]
     return model(nodes, weights, output=("batch", 3, None, None), shape=SIDES)
 
 
@@ -162,7 +204,9 @@ def test_where_only_one_of_two_outputs_varies_the_file_is_timed(tmp_path):
 
 
 def test_an_engine_that_takes_others_of_equal_numbers_is_seen_where_many_are_equal(tmp_path):
-    """Of bright pictures the 20 largest differ; of dark ones most are zeros, of which the standard takes the first."""
+    """Of bright pictures the 20 largest differ; of dark ones most are zeros, of which the
+    standard takes the first.
+    """
     count = numpy_helper.from_array(torch.tensor([20]).numpy(), "count")
     nodes = [
         helper.make_node("Flatten", ["input"], ["flat"], name="flat"),
@@ -173,14 +217,22 @@ def test_an_engine_that_takes_others_of_equal_numbers_is_seen_where_many_are_equ
     assert "TopK (node largest)" in row_of(save(made, tmp_path), "openvino").reason
 
 
-def test_a_branch_that_agrees_is_not_named_and_the_search_ends_in_a_network_of_hundreds_of_nodes(tmp_path):
+def test_a_branch_that_agrees_is_not_named_and_the_search_ends_in_a_network_of_hundreds_of_nodes(
+    tmp_path,
+):
     nodes = [helper.make_node("Relu", ["input"], ["x0"], name="start")]
     for place in range(200):
         nodes.append(helper.make_node("Sin", [f"x{place}"], [f"y{place}"], name=f"sin{place}"))
-        nodes.append(helper.make_node("Add", [f"x{place}", f"y{place}"], [f"x{place + 1}"], name=f"add{place}"))
+        nodes.append(
+            helper.make_node(
+                "Add", [f"x{place}", f"y{place}"], [f"x{place + 1}"], name=f"add{place}"
+            )
+        )
     scales = numpy_helper.from_array(torch.tensor([1, 1, 0.5, 0.5]).numpy(), "scales")
     shrink = {"mode": "linear", "antialias": 1}
-    nodes[201:201] = [helper.make_node("Resize", ["x100", "", "scales"], ["small"], name="shrink", **shrink)]
+    nodes[201:201] = [
+        helper.make_node("Resize", ["x100", "", "scales"], ["small"], name="shrink", **shrink)
+    ]
     nodes += [
         helper.make_node("ReduceMean", ["x200"], ["mean"], name="mean"),
         helper.make_node("Add", ["small", "mean"], ["logits"], name="join"),
@@ -199,7 +251,9 @@ def test_a_file_is_compared_once_for_each_engine_and_shape(tmp_path, monkeypatch
     compared = []
     compare = _disagreement._compare
     monkeypatch.setattr(
-        _disagreement, "_compare", lambda served, *rest: compared.append(served.engine) or compare(served, *rest)
+        _disagreement,
+        "_compare",
+        lambda served, *rest: compared.append(served.engine) or compare(served, *rest),
     )
     path = save(shrunk(), tmp_path)
     for _ in range(2):
@@ -209,7 +263,9 @@ def test_a_file_is_compared_once_for_each_engine_and_shape(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
-def test_whatever_an_engine_raises_when_it_loads_a_file_is_a_row_with_the_reason(engine, tmp_path, monkeypatch):
+def test_whatever_an_engine_raises_when_it_loads_a_file_is_a_row_with_the_reason(
+    engine, tmp_path, monkeypatch
+):
     def fail(*args, **settings):
         raise RuntimeError("Convert_28449 contains empty child edge")
 
@@ -243,11 +299,15 @@ def test_an_answer_that_is_no_tensor_of_numbers_is_a_row_with_a_reason(tmp_path)
 
 def test_all_engines_are_tried_on_a_file_and_those_of_modules_are_rows_with_a_reason(tmp_path):
     path = save(pooled(), tmp_path)
-    result = CliRunner().invoke(cli.app, ["bench", str(path), "--engine", "all", "--batch", "2", "--seconds", "0.05"])
+    result = CliRunner().invoke(
+        cli.app, ["bench", str(path), "--engine", "all", "--batch", "2", "--seconds", "0.05"]
+    )
     assert result.exit_code == 0, result.output
     for name in engines.names():
         assert f"{name}, batch 2 ..." in result.output
-    assert result.output.count("runs torch modules, not ONNX files") == len(engines.names(runs="torch"))
+    assert result.output.count("runs torch modules, not ONNX files") == len(
+        engines.names(runs="torch")
+    )
     assert "\n    median " in result.output
     alone = CliRunner().invoke(cli.app, ["bench", str(path)])
     assert isinstance(alone.exception, LabError)

@@ -1,4 +1,6 @@
-"""Engines: the same answers from each, what they really use, and a clear word about what is not here."""
+"""Engines: the same answers from each, what they really use, and a clear word about what is not
+here.
+"""
 
 import os
 import shutil
@@ -20,12 +22,16 @@ TORCH_ENGINES, GRAPH_ENGINES = (engines.names(runs=kind) for kind in ("torch", "
 SKIP = "not on this machine: {}"
 
 
-SMALL = ("cnn-small", "encoder-small", "vgg-small")  # the others take seconds each, to export and in every engine
+# the others take seconds each, to export and in every engine
+SMALL = ("cnn-small", "encoder-small", "vgg-small")
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[] if name in SMALL else [pytest.mark.slow]) for name in models.names()],
+    params=[
+        pytest.param(name, marks=[] if name in SMALL else [pytest.mark.slow])
+        for name in models.names()
+    ],
 )
 def network(request, exported):
     """(the ONNX file of a network, [(a batch, its answers)] at two batch sizes)"""
@@ -33,7 +39,10 @@ def network(request, exported):
     torch.manual_seed(0)
     model = models.build(name)[0].eval()
     with torch.inference_mode():
-        pairs = [(batch, model(batch)) for batch in (models.example(name, 2), models.example(name, 1, seed=1))]
+        pairs = [
+            (batch, model(batch))
+            for batch in (models.example(name, 2), models.example(name, 1, seed=1))
+        ]
     return exported(name), pairs
 
 
@@ -57,7 +66,9 @@ def load_or_skip(*args, **settings):
 
 def check(served, images, wanted, tolerance):
     found = served(images)
-    assert found.dtype == torch.float32 and found.device == images.device and not found.requires_grad
+    assert (
+        found.dtype == torch.float32 and found.device == images.device and not found.requires_grad
+    )
     assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
 
 
@@ -131,7 +142,9 @@ subprocess.run(["true"], check=True)
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_network_in_openvino_let_go_in_another_thread_leaves_the_process_able_to_take_a_signal():
     pytest.importorskip("openvino")
-    done = subprocess.run([sys.executable, "-c", DROPPED_IN_A_THREAD], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPED_IN_A_THREAD], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -152,7 +165,9 @@ def test_an_onnx_file_is_served_like_the_network_it_came_from(name, small, small
 @pytest.mark.parametrize("name", GRAPH_ENGINES)
 def test_tokens_go_in_as_they_are(name):
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Flatten(), torch.nn.Linear(12, 3)).eval()
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(10, 4), torch.nn.Flatten(), torch.nn.Linear(12, 3)
+    ).eval()
     tokens = torch.randint(0, 10, (4, 3))
     served = load_or_skip(name, model, tokens)
     torch.testing.assert_close(served(tokens), model(tokens).detach(), atol=1e-5, rtol=1e-4)
@@ -182,7 +197,9 @@ def test_a_broken_file_is_refused_before_the_engine_sees_it(name, small_file, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPH_ENGINES)
 def test_a_machine_without_the_engine_says_what_to_install(name, small, monkeypatch):
-    for module in [module for module in (*sys.modules, name, *MODULES) if module.split(".")[0].startswith(name)]:
+    for module in [
+        module for module in (*sys.modules, name, *MODULES) if module.split(".")[0].startswith(name)
+    ]:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(Unavailable) as caught:
         engines.load(name, small, torch.zeros(1, 1, 28, 28))
@@ -190,9 +207,15 @@ def test_a_machine_without_the_engine_says_what_to_install(name, small, monkeypa
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "eager"])
-def test_inputs_that_do_not_fit_are_refused_in_a_sentence_that_names_engine_and_shape(name, small, small_file):
+def test_inputs_that_do_not_fit_are_refused_in_a_sentence_that_names_engine_and_shape(
+    name, small, small_file
+):
     served = load_or_skip(name, small if name == "eager" else small_file, torch.zeros(2, 1, 28, 28))
-    wrong = {"(2, 1, 20, 20)": [torch.zeros(2, 1, 20, 20)], "(2, 2, 28, 28)": [torch.zeros(2, 2, 28, 28)], "none": []}
+    wrong = {
+        "(2, 1, 20, 20)": [torch.zeros(2, 1, 20, 20)],
+        "(2, 2, 28, 28)": [torch.zeros(2, 2, 28, 28)],
+        "none": [],
+    }
     wrong["(1, 1, 28, 28), (1, 1, 28, 28)"] = [torch.zeros(1, 1, 28, 28)] * 2
     for shapes, batch in wrong.items():
         if name == "eager" and shapes == "(2, 1, 20, 20)":  # it takes images of any size

@@ -1,4 +1,6 @@
-"""An INT8 file is compared with the network, and an engine with the file, before a number is believed."""
+"""An INT8 file is compared with the network, and an engine with the file, before a number is
+believed.
+"""
 
 from dataclasses import replace
 
@@ -23,7 +25,9 @@ from labkit.quantize import Calibration, static, to_fp16
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """(fp32, int8) files of a small network after some steps: the answers of an untrained one hardly vary."""
+    """(fp32, int8) files of a small network after some steps: the answers of an untrained one
+    hardly vary.
+    """
     torch.manual_seed(0)
     network = models.build("cnn-small")[0]
     train = load("fashion-mnist", "train", limit=1000)
@@ -40,7 +44,8 @@ def files(tmp_path_factory):
 
 def test_decibels_and_equal_answers_by_hand():
     found = fidelity.between(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.9, 0.0], [1.0, 0.0]]))
-    assert found.db == pytest.approx(10 * np.log10(1 / 2.01))  # four numbers are 1/2 away from their mean 1/2
+    # four numbers are 1/2 away from their mean 1/2
+    assert found.db == pytest.approx(10 * np.log10(1 / 2.01))
     assert found.same == 0.5
     assert fidelity.between(np.eye(2), np.eye(2)) == fidelity.Fidelity(float("inf"), 1.0)
 
@@ -78,21 +83,28 @@ def test_a_file_in_small_numbers_is_not_quantized_again(files, tmp_path):
         assert "is in INT8 already" in str(done.exception)
     half = to_fp16(files[0], tmp_path / "half.onnx")
     for words in ((), ("--precision", "fp16")):
-        assert "is in FP16 already" in str(quantize((half,), tmp_path / "again.onnx", *words).exception)
+        assert "is in FP16 already" in str(
+            quantize((half,), tmp_path / "again.onnx", *words).exception
+        )
     assert not (tmp_path / "again.onnx").exists()
     assert to_fp16(files[1], tmp_path / "both.onnx").exists()
 
 
-def test_too_few_images_to_find_the_layers_in_float_are_said_with_both_counts_before_any_work(files, tmp_path):
+def test_too_few_images_to_find_the_layers_in_float_are_said_with_both_counts_before_any_work(
+    files, tmp_path
+):
     images = load("fashion-mnist", "train", limit=120).images
     for place, pixels in enumerate(images.squeeze().numpy()):
         folder = tmp_path / "grey" / f"class{place % 2}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / f"{place}.png")
-    done = quantize(files, tmp_path / "q.onnx", "--keep", "auto", data=f"folder:{tmp_path / 'grey'}")
+    done = quantize(
+        files, tmp_path / "q.onnx", "--keep", "auto", data=f"folder:{tmp_path / 'grey'}"
+    )
     assert "128: 64 for the ranges (--count), and 64 others" in str(done.exception)
     assert "120 in folder:" in str(done.exception)
-    plain = quantize(files, tmp_path / "q.onnx", data=f"folder:{tmp_path / 'grey'}")  # grey files, a grey network
+    # grey files, a grey network
+    plain = quantize(files, tmp_path / "q.onnx", data=f"folder:{tmp_path / 'grey'}")
     assert plain.exit_code == 0, plain.output
 
 
@@ -136,22 +148,38 @@ def test_an_engine_that_answers_something_else_gets_a_reason_and_no_number(files
 
 
 @pytest.mark.parametrize(("isa", "overflows"), [("avx2", True), ("avx512_vnni", False)])
-def test_bench_says_before_it_measures_where_a_file_does_not_fit(isa, overflows, files, tmp_path, monkeypatch):
+def test_bench_says_before_it_measures_where_a_file_does_not_fit(
+    isa, overflows, files, tmp_path, monkeypatch
+):
     monkeypatch.setattr("labkit.device.cpu_isa", lambda: [isa])
     images = Calibration.of(load("fashion-mnist", "train", limit=64))
     for_gpu = static(files[0], tmp_path / "gpu.onnx", images, recipe="tensorrt")
-    here = static(files[0], tmp_path / "here.onnx", images, recipe="onnxruntime", weight_bits="auto")
+    here = static(
+        files[0], tmp_path / "here.onnx", images, recipe="onnxruntime", weight_bits="auto"
+    )
     words = ["--engine", "onnxruntime", "--threads", "1", "--seconds", "0.1"]
-    said = CliRunner().invoke(cli.app, ["bench", str(for_gpu), str(here), str(files[0]), *words]).output
-    assert ("gpu.onnx does not fit onnxruntime: its weights have 8 bits, and this CPU has no VNNI" in said) == overflows
-    assert "gpu.onnx does not fit onnxruntime: it was made for tensorrt (--recipe onnxruntime makes one" in said
+    said = (
+        CliRunner()
+        .invoke(cli.app, ["bench", str(for_gpu), str(here), str(files[0]), *words])
+        .output
+    )
+    assert (
+        "gpu.onnx does not fit onnxruntime: its weights have 8 bits, and this CPU has no VNNI"
+        in said
+    ) == overflows
+    assert (
+        "gpu.onnx does not fit onnxruntime: it was made for tensorrt (--recipe "
+        "onnxruntime makes one" in said
+    )
     assert "here.onnx does not fit" not in said
     assert f"{files[0].name} does not fit" not in said
     assert list(fidelity.misfits(onnx.load(for_gpu), "tensorrt")) == []
 
 
 @pytest.mark.parametrize(("name", "warned"), [("mobilenet-mini", True), ("cnn-small", False)])
-def test_a_network_of_depthwise_convolutions_is_said_to_be_slow_in_small_integers(name, warned, tmp_path):
+def test_a_network_of_depthwise_convolutions_is_said_to_be_slow_in_small_integers(
+    name, warned, tmp_path
+):
     to_onnx(models.build(name)[0].eval(), models.example(name, 2), tmp_path / "plain.onnx")
     said = quantize([tmp_path / "plain.onnx"], tmp_path / "small.onnx", "--min-sqnr", -100).output
     assert ("convolutions are depthwise or in groups, which INT8 may slow down" in said) == warned
@@ -186,7 +214,9 @@ def test_a_file_below_the_limit_is_an_error_and_is_kept_under_another_name(files
     assert [path.name for path in tmp_path.iterdir()] == ["q.rejected.onnx"]
 
 
-def test_a_folder_without_test_images_still_quantizes_and_it_is_said_that_nothing_was_compared(files, tmp_path):
+def test_a_folder_without_test_images_still_quantizes_and_it_is_said_that_nothing_was_compared(
+    files, tmp_path
+):
     images = load("fashion-mnist", "train", limit=80).images
     for place, pixels in enumerate(images.squeeze().numpy()):
         folder = tmp_path / "mine" / f"class{place % 2}"
@@ -222,20 +252,30 @@ def test_an_engine_that_ends_its_process_gets_a_row_with_the_reason(files, monke
     def crashing(function, seconds):
         names = function.args[4:]  # none of them: all engines in one process
         if not names or "onnxruntime" in names[0]:
-            raise ChildEnded("The process ended.", found="ended by the system: Segmentation fault (signal 11)")
+            raise ChildEnded(
+                "The process ended.", found="ended by the system: Segmentation fault (signal 11)"
+            )
         return in_child(function, seconds)
 
     monkeypatch.setattr(fidelity, "run_in_child", crashing)
     images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)
     rows = {who: (alike, meant) for who, alike, meant in fidelity.quantized_apart(*files, images)}
     assert rows["the file as written"][0].same == 1
-    assert rows["onnxruntime"] == (None, "its process ended by the system: Segmentation fault (signal 11)")
+    assert rows["onnxruntime"] == (
+        None,
+        "its process ended by the system: Segmentation fault (signal 11)",
+    )
     assert rows["openvino"][1].lowest_db > fidelity.ENGINE_DB
 
 
-def test_a_file_that_nothing_here_runs_is_said_not_to_be_compared_and_is_kept(files, tmp_path, monkeypatch):
+def test_a_file_that_nothing_here_runs_is_said_not_to_be_compared_and_is_kept(
+    files, tmp_path, monkeypatch
+):
     reason = "ONNX Runtime has no kernels for it: NotImplemented"
-    rows = [("the file as written", None, reason), ("tensorrt", None, "TensorRT cannot run an engine here.")]
+    rows = [
+        ("the file as written", None, reason),
+        ("tensorrt", None, "TensorRT cannot run an engine here."),
+    ]
     monkeypatch.setattr(fidelity, "quantized_apart", lambda *args, **settings: rows)
     done = quantize(files, tmp_path / "q.onnx")
     assert done.exit_code == 0, done.output

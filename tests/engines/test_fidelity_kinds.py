@@ -12,14 +12,30 @@ from labkit.export import to_onnx
 
 
 def quantize(source, to, *more):
-    words = ["quantize", source, to, "--data", "fashion-mnist", "--count", 64, "--recipe", "onnxruntime", *more]
+    words = [
+        "quantize",
+        source,
+        to,
+        "--data",
+        "fashion-mnist",
+        "--count",
+        64,
+        "--recipe",
+        "onnxruntime",
+        *more,
+    ]
     return CliRunner().invoke(cli.app, list(map(str, words)))
 
 
 def small_onnx(last, folder, *, seed=0):
     """A small network of a convolution and what `last` makes of its 8 averages, as an ONNX file."""
     torch.manual_seed(seed)
-    body = (torch.nn.Conv2d(1, 8, 5, stride=3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    body = (
+        torch.nn.Conv2d(1, 8, 5, stride=3),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+    )
     network = torch.nn.Sequential(*body, last).eval()
     return to_onnx(network, torch.randn(2, 1, 28, 28), folder / "net.onnx")
 
@@ -36,14 +52,18 @@ class NearlyConstant(torch.nn.Module):
 
 
 class BoxesAndScores(torch.nn.Module):
-    """Four sides of 0 to 640 and a score of 0 to 1 in one tensor (N, 5), whose grid is that of the sides."""
+    """Four sides of 0 to 640 and a score of 0 to 1 in one tensor (N, 5), whose grid is that of
+    the sides.
+    """
 
     def __init__(self):
         super().__init__()
         self.boxes, self.score = torch.nn.Linear(8, 4), torch.nn.Linear(8, 1)
 
     def forward(self, x):
-        return torch.cat([320 + 320 * torch.tanh(self.boxes(x)), torch.sigmoid(self.score(x))], 1).view(-1, 5)
+        return torch.cat(
+            [320 + 320 * torch.tanh(self.boxes(x)), torch.sigmoid(self.score(x))], 1
+        ).view(-1, 5)
 
 
 class AlwaysTheSame(torch.nn.Module):
@@ -66,7 +86,10 @@ def test_beside_boxes_the_channel_that_answers_worst_is_named_and_decides(tmp_pa
     source = small_onnx(BoxesAndScores(), tmp_path)
     passed = quantize(source, tmp_path / "q.onnx")
     whole, weakest = map(
-        float, re.search(r"written: ([\d.]+) dB \(channel \d of 5 on axis 1: ([\d.]+) dB", passed.output).groups()
+        float,
+        re.search(
+            r"written: ([\d.]+) dB \(channel \d of 5 on axis 1: ([\d.]+) dB", passed.output
+        ).groups(),
     )
     assert 15 <= weakest < whole
     refused = quantize(source, tmp_path / "r.onnx", "--min-sqnr", (weakest + whole) / 2)
@@ -74,7 +97,9 @@ def test_beside_boxes_the_channel_that_answers_worst_is_named_and_decides(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("last", [torch.nn.Linear(8, 1), AlwaysTheSame()], ids=["one column", "a constant answer"])
+@pytest.mark.parametrize(
+    "last", [torch.nn.Linear(8, 1), AlwaysTheSame()], ids=["one column", "a constant answer"]
+)
 def test_one_column_and_a_constant_beside_others_pass_in_eight_bits(last, tmp_path):
     done = quantize(small_onnx(last, tmp_path), tmp_path / "q.onnx")
     assert done.exit_code == 0, done.output

@@ -44,9 +44,17 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_engines_stand_in_the_order_of_their_names(folder):
     found = {name: engines.get(name) for name in engines.names()}
-    assert list(found) == sorted({"eager", "onnxruntime", "openvino", "tensorrt", "toy"} | set(found))
-    assert engines.names(runs="torch") == tuple(name for name, engine in found.items() if engine.RUNS == "torch")
-    small = [name for name, engine in found.items() if engine.RUNS == "onnx" and "int8" in engine.PRECISIONS]
+    assert list(found) == sorted(
+        {"eager", "onnxruntime", "openvino", "tensorrt", "toy"} | set(found)
+    )
+    assert engines.names(runs="torch") == tuple(
+        name for name, engine in found.items() if engine.RUNS == "torch"
+    )
+    small = [
+        name
+        for name, engine in found.items()
+        if engine.RUNS == "onnx" and "int8" in engine.PRECISIONS
+    ]
     assert engines.names(runs="onnx", precision="int8") == tuple(small)
     assert "toy" in engines.names(runs="torch")
     assert "toy" not in small
@@ -92,7 +100,9 @@ def test_the_doctor_and_the_help_of_the_command_line_name_it(folder):
     code = f"import sys, labkit.engines; labkit.engines.__path__.append({str(folder)!r}); "
     code += "from labkit.cli import main; sys.argv[1:] = {}; main()"
     doctor, helped = (
-        subprocess.run([sys.executable, "-c", code.format(words)], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code.format(words)], capture_output=True, text=True, check=True
+        ).stdout
         for words in (["doctor"], ["bench", "--help"])
     )
     assert "ok  engine toy             runs torch modules in fp32\n" in doctor

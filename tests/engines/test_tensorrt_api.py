@@ -1,4 +1,6 @@
-"""Every TensorRT name the code uses is in the bindings of TensorRT 10.16 and 11 and in the installed TensorRT-RTX."""
+"""Every TensorRT name the code uses is in the bindings of TensorRT 10.16 and 11 and in the
+installed TensorRT-RTX.
+"""
 
 import ast
 from pathlib import Path
@@ -23,13 +25,19 @@ OBJECTS = {
     "context": "IExecutionContext",
 }
 RTX_ONLY = {
-    *("ComputeCapability", "IBuilderConfig.num_compute_capabilities", "IBuilderConfig.set_compute_capability"),
+    *(
+        "ComputeCapability",
+        "IBuilderConfig.num_compute_capabilities",
+        "IBuilderConfig.set_compute_capability",
+    ),
 }
 FILES = {"builder.py": set(OBJECTS), "run.py": {"engine", "context", "runtime"}}
 
 
 def names_used(source, objects):
-    """TensorRT names in a source text, such as "IBuilderConfig.set_flag" or "MemoryPoolType.WORKSPACE"."""
+    """TensorRT names in a source text, such as "IBuilderConfig.set_flag" or
+    "MemoryPoolType.WORKSPACE".
+    """
     for node in ast.walk(ast.parse(source)):
         parts = dotted(node)
         parts = parts[1:] if parts[:1] in (["self"], ["tensorrt"]) else parts
@@ -79,7 +87,9 @@ def test_the_check_sees_the_calls():
 
 @pytest.mark.parametrize(("file", "name"), sorted(USED))
 def test_a_name_exists_in_tensorrt_10_16_and_11(file, name):
-    assert offered().get(name) or name in RTX_ONLY or name.split(".")[0] in RTX_ONLY, f"{name} in {file}"
+    assert offered().get(name) or name in RTX_ONLY or name.split(".")[0] in RTX_ONLY, (
+        f"{name} in {file}"
+    )
 
 
 @pytest.mark.parametrize("name", sorted({name for _, name in USED}))

@@ -1,4 +1,6 @@
-"""Building engines: what is asked of the library, what it refuses, and the words that say what to do."""
+"""Building engines: what is asked of the library, what it refuses, and the words that say what
+to do.
+"""
 
 import hashlib
 import sys
@@ -14,7 +16,8 @@ from labkit.engines.tensorrt.libraries import MODULES, failed
 from labkit.errors import LabError, Unavailable
 
 pytestmark = pytest.mark.skipif(
-    pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError) is None, reason="needs TensorRT-RTX"
+    pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError) is None,
+    reason="needs TensorRT-RTX",
 )
 
 
@@ -41,16 +44,20 @@ def test_a_shortcut_and_its_relu_are_fused_into_the_convolution_before_them(buil
 
 
 def test_the_weights_take_the_memory_they_have_as_numbers(built):
-    weights = sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in built.source.model.graph.initializer)
+    weights = sum(
+        onnx.numpy_helper.to_array(tensor).nbytes for tensor in built.source.model.graph.initializer
+    )
     assert weights <= built.memory["weights"] <= 2 * weights
     assert built.memory["activations"] >= 64 * 16 * 8 * 8 * 4
 
 
 def test_each_image_more_in_the_largest_batch_takes_two_feature_maps_more(tmp_path):
     few, many = (
-        attempt(made_up.residual(), tmp_path, batch=(1, 8, batch)).memory["activations"] for batch in (64, 1024)
+        attempt(made_up.residual(), tmp_path, batch=(1, 8, batch)).memory["activations"]
+        for batch in (64, 1024)
     )
-    assert (many - few) / (1024 - 64) == 2 * 16 * 8 * 8 * 4  # at any time two maps of 16 channels are alive
+    # at any time two maps of 16 channels are alive
+    assert (many - few) / (1024 - 64) == 2 * 16 * 8 * 8 * 4
 
 
 def test_one_plan_can_hold_code_for_several_gpu_generations(tmp_path):
@@ -93,8 +100,14 @@ REJECTED = {
     ),
     "an int32 bias": (made_up.int32_bias(), ["'bias_dq'", "biases in float", "QuantizeBias"]),
     "mixed types": (made_up.mixed_types(), ["'mixed_add'", "strongly typed", "model.half()"]),
-    "another runtime's operator": (made_up.one_node("QuickGelu", "com.microsoft"), ["(QuickGelu)", "plugin"]),
-    "a custom operator": (made_up.one_node("FastSwish", "lab"), ["'the_node' (FastSwish)", "plugin"]),
+    "another runtime's operator": (
+        made_up.one_node("QuickGelu", "com.microsoft"),
+        ["(QuickGelu)", "plugin"],
+    ),
+    "a custom operator": (
+        made_up.one_node("FastSwish", "lab"),
+        ["'the_node' (FastSwish)", "plugin"],
+    ),
     "an operator it lacks": (made_up.one_node("Det", output=("batch", 3)), ["(Det)", "plugin"]),
 }
 
@@ -103,7 +116,8 @@ REJECTED = {
 def test_a_graph_that_tensorrt_rejects_is_answered_with_the_node_and_the_way_out(name):
     made, words = REJECTED[name]
     with pytest.raises(LabError, match="TensorRT rejects made_up") as caught:
-        build(Source("made_up.onnx", made, ""))  # past the gate, which refuses some of these by itself
+        # past the gate, which refuses some of these by itself
+        build(Source("made_up.onnx", made, ""))
     for word in words:
         assert word in str(caught.value)
     assert "checkMacros" not in str(caught.value)
@@ -143,7 +157,9 @@ def test_an_image_size_that_may_vary_is_refused(tmp_path):
 def test_a_damaged_file_never_reaches_tensorrt(tmp_path, monkeypatch):
     path = made_up.save(made_up.residual(), tmp_path)
     path.write_bytes(path.read_bytes()[:-200])
-    monkeypatch.setattr("labkit.engines.tensorrt.builder.library", lambda: pytest.fail("the library was asked"))
+    monkeypatch.setattr(
+        "labkit.engines.tensorrt.builder.library", lambda: pytest.fail("the library was asked")
+    )
     with pytest.raises(LabError, match="made_up"):
         build(path)
 
@@ -156,7 +172,9 @@ def test_without_any_tensorrt_the_reason_and_the_fix_are_given(tmp_path, monkeyp
     assert caught.value.fix
 
 
-def test_a_library_that_cannot_make_a_builder_is_unavailable_with_its_own_words(tmp_path, monkeypatch):
+def test_a_library_that_cannot_make_a_builder_is_unavailable_with_its_own_words(
+    tmp_path, monkeypatch
+):
     def refuse(log):
         log.log(library().trt.ILogger.ERROR, "CUDA initialization failure with error: 35")
         raise TypeError("factory function returned nullptr")
@@ -169,11 +187,25 @@ def test_a_library_that_cannot_make_a_builder_is_unavailable_with_its_own_words(
 @pytest.mark.parametrize(
     ("message", "word"),
     [
-        ("Network has dynamic or shape inputs, but no optimization profile has been defined.", "largest batch"),
+        (
+            "Network has dynamic or shape inputs, but no optimization profile has been defined.",
+            "largest batch",
+        ),
         ("Dynamic input tensor input is missing dimensions in profile 0.", "largest batch"),
-        ("Invalid optimization profiles for input tensors input, please ensure MIN<=OPT<=MAX", "order"),
-        ("Dimension mismatch for tensor input and profile 0. At dimension axis 2, profile has min=9", "only the batch"),
-        ("Cannot compile for target(s) sm80, because the model contains HW-specific datatypes: fp8_e4m3.", "SM80"),
+        (
+            "Invalid optimization profiles for input tensors input, please ensure MIN<=OPT<=MAX",
+            "order",
+        ),
+        (
+            "Dimension mismatch for tensor input and profile 0. At dimension axis "
+            "2, profile has min=9",
+            "only the batch",
+        ),
+        (
+            "Cannot compile for target(s) sm80, because the model contains "
+            "HW-specific datatypes: fp8_e4m3.",
+            "SM80",
+        ),
         ("Failed to convert ONNX date type to TensorRT data type.", "Python"),
     ],
 )
@@ -182,6 +214,9 @@ def test_a_known_message_has_a_way_out(message, word):
 
 
 def test_an_unknown_message_is_shown_without_source_lines():
-    text = "thing: Error Code 4: API Usage Error (Something odd. In validate at /_src/optimizer/api/network.cpp:4023)"
+    text = (
+        "thing: Error Code 4: API Usage Error (Something odd. In validate at "
+        "/_src/optimizer/api/network.cpp:4023)"
+    )
     assert "network.cpp" not in failed("net.onnx", [text]).found
     assert "Something odd" in failed("net.onnx", [text]).found

@@ -25,7 +25,9 @@ def test_the_command_builds_and_says_what_is_computed_in_what(tmp_path, own_arti
     assert len(list((own_artifacts / "engines").glob("*.engine"))) == 1
 
 
-@pytest.mark.parametrize("text", ["8", "1:8", "a:b:c", "8:1:64", "1:1:99999999999", "0:1:2", "-1:1:2", "1:1:٤"])
+@pytest.mark.parametrize(
+    "text", ["8", "1:8", "a:b:c", "8:1:64", "1:1:99999999999", "0:1:2", "-1:1:2", "1:1:٤"]
+)
 def test_batches_that_are_no_range_are_refused(text, tmp_path):
     result = call(str(made_up.save(made_up.residual(), tmp_path)), "--batch", text)
     assert result.exit_code != 0
@@ -38,8 +40,18 @@ def test_a_refused_build_advises_one_command_that_can_be_copied(tmp_path):
     assert isinstance(error, LabError)
     program, verb, *rest = shlex.split(error.fix)
     assert (program, verb) == ("labkit", "quantize")
-    assert rest == ["FLOAT32.onnx", "small u8-tensorrt.onnx", "--data", "DATA_SET", "--recipe", "tensorrt"]
+    assert rest == [
+        "FLOAT32.onnx",
+        "small u8-tensorrt.onnx",
+        "--data",
+        "DATA_SET",
+        "--recipe",
+        "tensorrt",
+    ]
 
 
 def test_a_small_int8_engine_that_is_mostly_code_says_so(tmp_path):
-    assert "Most of the file is code, not weights" in call(str(made_up.save(made_up.residual(), tmp_path))).output
+    assert (
+        "Most of the file is code, not weights"
+        in call(str(made_up.save(made_up.residual(), tmp_path))).output
+    )

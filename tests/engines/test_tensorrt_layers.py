@@ -1,4 +1,6 @@
-"""What an engine consists of: the builder's listing and the inspector's JSON, and what became of each ONNX node."""
+"""What an engine consists of: the builder's listing and the inspector's JSON, and what became of
+each ONNX node.
+"""
 
 from types import SimpleNamespace
 
@@ -11,7 +13,8 @@ from labkit.engines.tensorrt import build, compared, layers
 from labkit.engines.tensorrt.layers import Kernel
 
 TENSOR = (
-    "{{ Name: {}, Dimensions: [-1,4,28,28], Strides: [1], StrideOrder: [0], Datatype: {}, Format: (NHWC) Channel }}"
+    "{{ Name: {}, Dimensions: [-1,4,28,28], Strides: [1], StrideOrder: [0], Datatype: {}, Format: "
+    "(NHWC) Channel }}"
 )
 # Two kernels as TensorRT-RTX 1.7 lists them, shortened.
 LISTING = f"""Layers:
@@ -27,13 +30,24 @@ I/O Tensors:
 
 
 def kernel(**changes):
-    fields = {"name": "k", "kind": "correlation", "inputs": ("fp32",), "constants": (), "outputs": ("fp32",)}
+    fields = {
+        "name": "k",
+        "kind": "correlation",
+        "inputs": ("fp32",),
+        "constants": (),
+        "outputs": ("fp32",),
+    }
     return Kernel(**{**fields, "nodes": (), **changes})
 
 
 def test_the_listing_of_a_log_becomes_kernels():
     first, second = map(layers.kernel, layers.listing(["something else", LISTING]))
-    assert (first.kind, first.inputs, first.outputs, first.nodes) == ("kgen", ("fp32",), ("int8",), ("q", "conv"))
+    assert (first.kind, first.inputs, first.outputs, first.nodes) == (
+        "kgen",
+        ("fp32",),
+        ("int8",),
+        ("q", "conv"),
+    )
     assert second == Kernel(
         name="conv_myl0_2",
         kind="correlation",
@@ -46,10 +60,16 @@ def test_the_listing_of_a_log_becomes_kernels():
 
 def test_the_listing_says_how_many_bytes_of_one_image_a_step_reads_holds_and_writes():
     lines = layers.listing([LISTING])
-    first, second = layers.flow(SimpleNamespace(listing=lines, kernels=tuple(map(layers.kernel, lines))))
+    first, second = layers.flow(
+        SimpleNamespace(listing=lines, kernels=tuple(map(layers.kernel, lines)))
+    )
     numbers = 4 * 28 * 28
     assert first == ("Quant", {"input": 4 * numbers}, {}, {"q, odd": numbers})
-    read, held, written = {"q": numbers, "r": 4 * numbers}, {"w": numbers, "s": 4 * numbers}, {"o": 2 * numbers}
+    read, held, written = (
+        {"q": numbers, "r": 4 * numbers},
+        {"w": numbers, "s": 4 * numbers},
+        {"o": 2 * numbers},
+    )
     assert second == ("conv", read, held, written)
 
 
@@ -73,9 +93,15 @@ def test_the_precision_is_that_of_data_and_weights_together(inputs, constants, w
 
 def test_a_node_that_several_kernels_name_is_computed_by_the_one_that_does_arithmetic():
     made = made_up.residual()
-    quantize, wait = kernel(name="q", kind="kgen", nodes=("conv1",)), kernel(name="w", kind="wait", nodes=("conv1",))
+    quantize, wait = (
+        kernel(name="q", kind="kgen", nodes=("conv1",)),
+        kernel(name="w", kind="wait", nodes=("conv1",)),
+    )
     convolve = kernel(name="c", nodes=("conv1", "relu1"))
-    assert compared(made, [wait, quantize, convolve], None)["kernel"].dropna().tolist() == ["c", "c"]
+    assert compared(made, [wait, quantize, convolve], None)["kernel"].dropna().tolist() == [
+        "c",
+        "c",
+    ]
     assert compared(made, [wait, quantize], None)["kernel"].dropna().tolist() == ["q"]
 
 
@@ -115,12 +141,17 @@ def test_a_recurrent_layer_is_listed_and_computed_by_the_products_of_its_loop(ki
     pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
     gates = {"GRU": 3, "LSTM": 4}[kind]
     nodes = [
-        onnx.helper.make_node(kind, ["input", "w", "r"], ["", "last"], name="memory", hidden_size=8),
+        onnx.helper.make_node(
+            kind, ["input", "w", "r"], ["", "last"], name="memory", hidden_size=8
+        ),
         onnx.helper.make_node("Squeeze", ["last", "zero"], ["state"], name="squeeze"),
         onnx.helper.make_node("Gemm", ["state", "w3"], ["logits"], name="head"),
     ]
     weights = [made_up.initializer("w", 1, 8 * gates, 5), made_up.initializer("r", 1, 8 * gates, 8)]
-    weights += [made_up.initializer("w3", 8, 10), onnx.numpy_helper.from_array(np.array([0]), "zero")]
+    weights += [
+        made_up.initializer("w3", 8, 10),
+        onnx.numpy_helper.from_array(np.array([0]), "zero"),
+    ]
     made = made_up.model(nodes, weights, output=(4, 10), shape=(6, 4, 5))
     built = build(made_up.save(made, tmp_path))
     table = compared(built.source.model, built.kernels).set_index("node")

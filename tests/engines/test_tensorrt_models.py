@@ -1,4 +1,6 @@
-"""The networks of the course as engines: each precision that the ONNX file asks for is what the engine computes in."""
+"""The networks of the course as engines: each precision that the ONNX file asks for is what the
+engine computes in.
+"""
 
 from functools import cache
 
@@ -10,7 +12,8 @@ from labkit.data import load
 from labkit.engines.tensorrt import build, compared
 
 pytest.importorskip("tensorrt_rtx_bindings", exc_type=ImportError)
-# One network of each family, the small ones; `benchmarks/deploy.py --only tensorrt` builds all networks of the course.
+# One network of each family, the small ones; `benchmarks/deploy.py --only tensorrt` builds all
+# networks of the course.
 NETWORKS = ("cnn-small", "vgg-small", "convnext-mini", "encoder-small")
 PRECISIONS = ("fp32", "fp16", "int8", "int8+fp16")
 
@@ -50,11 +53,15 @@ def test_every_heavy_node_is_computed_in_the_precision_the_file_asks_for(name, p
     wanted = precision.partition("+")[0]
     assert list(table["actual"]) == list(table["requested"])
     assert set(table["requested"]) == {wanted}
-    convolutions = sum(isinstance(module, torch.nn.Conv2d) for module in models.build(name)[0].modules())
+    convolutions = sum(
+        isinstance(module, torch.nn.Conv2d) for module in models.build(name)[0].modules()
+    )
     assert (table["operator"] == "Conv").sum() == convolutions
     assert len(built.plan) > built.memory["weights"]
 
 
 def test_int8_weights_take_little_more_than_a_quarter_of_the_memory(files):
-    fp32, int8 = (build(files("convnext-mini", precision)).memory["weights"] for precision in ("fp32", "int8"))
+    fp32, int8 = (
+        build(files("convnext-mini", precision)).memory["weights"] for precision in ("fp32", "int8")
+    )
     assert 3 < fp32 / int8 <= 4  # the scales and what stays float weigh a little

@@ -1,4 +1,6 @@
-"""Running engines: on tensors and on pycuda's memory, against a stand-in that computes; on a GPU where there is one."""
+"""Running engines: on tensors and on pycuda's memory, against a stand-in that computes; on a GPU
+where there is one.
+"""
 
 import sys
 import types
@@ -16,7 +18,14 @@ from labkit.errors import LabError, Unavailable
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CLASSIC_STEPS = [
-    *("set_input_shape", "mem_alloc", "mem_alloc", "memcpy_htod", "set_tensor_address", "set_tensor_address"),
+    *(
+        "set_input_shape",
+        "mem_alloc",
+        "mem_alloc",
+        "memcpy_htod",
+        "set_tensor_address",
+        "set_tensor_address",
+    ),
     *("execute_async_v3", "synchronize", "memcpy_dtoh"),
 ]
 
@@ -40,7 +49,9 @@ def wanted(onnx_path, images):
 
 
 def script(context, cuda, images):
-    """The steps of the lesson's script: one batch through an execution context, in memory by hand."""
+    """The steps of the lesson's script: one batch through an execution context, in memory by
+    hand.
+    """
     context.set_input_shape("input", images.shape)
     logits = np.empty(tuple(context.get_tensor_shape("logits")), np.float32)
     device_input, device_logits = cuda.mem_alloc(images.nbytes), cuda.mem_alloc(logits.nbytes)
@@ -64,7 +75,9 @@ def test_the_script_gives_the_networks_answers_in_rehearsal(onnx_path, images, w
 
 
 class Host(Rehearsal):
-    """A device whose memory is the CPU's, and whose queue does not wait: torch tensors on the CPU will do."""
+    """A device whose memory is the CPU's, and whose queue does not wait: torch tensors on the
+    CPU will do.
+    """
 
     def checked_address(self, address, size):
         return address
@@ -126,7 +139,11 @@ def fake_library(engine):
             return engine
 
     trt = types.ModuleType("fake_tensorrt")
-    trt.ILogger, trt.Runtime, trt.TensorIOMode = ILogger, Runtime, types.SimpleNamespace(INPUT="INPUT")
+    trt.ILogger, trt.Runtime, trt.TensorIOMode = (
+        ILogger,
+        Runtime,
+        types.SimpleNamespace(INPUT="INPUT"),
+    )
     return Library(trt, "tensorrt", "0.0")
 
 
@@ -177,7 +194,9 @@ def test_all_outputs_of_a_session_can_be_had_by_name(onnx_path, images, wanted, 
     np.testing.assert_allclose(session(torch.from_numpy(images)).numpy(), wanted, atol=1e-4)
 
 
-def test_a_tensor_of_another_type_or_layout_is_converted_first(onnx_path, images, wanted, on_fake_gpu):
+def test_a_tensor_of_another_type_or_layout_is_converted_first(
+    onnx_path, images, wanted, on_fake_gpu
+):
     session = run.Session(fake_library(FakeEngine(onnx_path)), b"plan")
     odd = torch.from_numpy(images).double().to(memory_format=torch.channels_last)
     np.testing.assert_allclose(session(odd).numpy(), wanted, atol=1e-4)
@@ -205,10 +224,16 @@ def test_a_plan_that_does_not_load_is_an_error_with_tensorrts_words(on_fake_gpu)
         run.Session(fake_library(None), b"plan")
 
 
-def test_the_rehearsal_keeps_results_back_until_the_stream_was_waited_for(onnx_path, images, wanted):
+def test_the_rehearsal_keeps_results_back_until_the_stream_was_waited_for(
+    onnx_path, images, wanted
+):
     gpu = Rehearsal()
     context, outputs = Context(gpu, onnx_path), np.zeros((5, 10), np.float32)
-    source, target, stream = gpu.mem_alloc(images.nbytes), gpu.mem_alloc(outputs.nbytes), gpu.Stream()
+    source, target, stream = (
+        gpu.mem_alloc(images.nbytes),
+        gpu.mem_alloc(outputs.nbytes),
+        gpu.Stream(),
+    )
     assert context.set_input_shape("input", images.shape)
     gpu.memcpy_htod(source, images)
     context.set_tensor_address("input", int(source))
@@ -254,10 +279,14 @@ def test_the_rehearsal_refuses_what_would_crash_a_gpu_program(onnx_path, images)
         context.engine.get_tensor_profile_shape("input", 1)
 
 
-def test_two_calls_in_one_stream_keep_the_shape_and_the_addresses_that_each_was_given(onnx_path, images, wanted):
+def test_two_calls_in_one_stream_keep_the_shape_and_the_addresses_that_each_was_given(
+    onnx_path, images, wanted
+):
     gpu = Rehearsal()
     context, stream, held = Context(gpu, onnx_path, (1, 2, 3)), gpu.Stream(), []
-    assert context.engine.get_tensor_profile_shape("input", 0) == [(batch, 3, 8, 8) for batch in (1, 2, 3)]
+    assert context.engine.get_tensor_profile_shape("input", 0) == [
+        (batch, 3, 8, 8) for batch in (1, 2, 3)
+    ]
     assert not context.set_input_shape("input", images.shape) and context.refused == images.shape
     for part in (images[:3], images[3:]):
         assert context.set_input_shape("input", part.shape) and context.refused is None
@@ -292,7 +321,10 @@ def fake_pycuda(monkeypatch, problem=None, *, at="pycuda.autoprimaryctx"):
                 raise problem(driver)
 
     monkeypatch.setitem(sys.modules, "pycuda", package)
-    for name, module in (("driver", driver), ("autoprimaryctx", types.ModuleType("pycuda.autoprimaryctx"))):
+    for name, module in (
+        ("driver", driver),
+        ("autoprimaryctx", types.ModuleType("pycuda.autoprimaryctx")),
+    ):
         if not (problem and at == f"pycuda.{name}"):
             monkeypatch.setitem(sys.modules, f"pycuda.{name}", module)
             setattr(package, name, module)
@@ -308,7 +340,10 @@ def test_pycuda_without_a_driver_is_unavailable_with_the_missing_library(monkeyp
 
 
 def test_pycuda_without_a_gpu_is_unavailable(monkeypatch):
-    fake_pycuda(monkeypatch, lambda driver: driver.Error("cuInit failed: no CUDA-capable device is detected"))
+    fake_pycuda(
+        monkeypatch,
+        lambda driver: driver.Error("cuInit failed: no CUDA-capable device is detected"),
+    )
     with pytest.raises(Unavailable, match="no CUDA-capable device"):
         driver()
 

@@ -19,12 +19,18 @@ def test_every_published_activation_is_trained_plainly_and_compiled():
     pairs = {(name, compiled) for name, compiled in plan}
     for name in published.table("activations")["activation"].unique():
         assert {(name, False), (name, True)} <= pairs
-    assert {name for name, compiled in pairs if not compiled} == set(activation_accuracy.ACTIVATIONS)
+    assert {name for name, compiled in pairs if not compiled} == set(
+        activation_accuracy.ACTIVATIONS
+    )
 
 
 def test_each_setting_gives_a_row_with_what_it_got_right(monkeypatch):
-    monkeypatch.setattr(activation_accuracy, "_plan", lambda scale: [("ReLU", False), ("FastSwish", False)])
-    rows = list(activation_accuracy.measure(Scale(quick=True, seconds=1.0, device=torch.device("cpu"))))
+    monkeypatch.setattr(
+        activation_accuracy, "_plan", lambda scale: [("ReLU", False), ("FastSwish", False)]
+    )
+    rows = list(
+        activation_accuracy.measure(Scale(quick=True, seconds=1.0, device=torch.device("cpu")))
+    )
     assert [row.variant for row in rows] == ["ReLU, seed 0", "FastSwish, seed 0"]
     assert all(0.15 < row.accuracy < 1 for row in rows)
     assert rows[0].images == 640

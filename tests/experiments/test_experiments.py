@@ -54,13 +54,17 @@ def two_rows(scale):
     yield Memory(name="b", device="cpu", network="net", saved_bytes=3)
 
 
-def test_rows_say_run_experiment_machine_and_time_and_a_whole_run_is_recorded_by_experiment(monkeypatch, tmp_path):
+def test_rows_say_run_experiment_machine_and_time_and_a_whole_run_is_recorded_by_experiment(
+    monkeypatch, tmp_path
+):
     pretend(monkeypatch, two_rows)
     rows = list(experiments.run("activations", quick=True))
     (run,) = ledger.find(Run)
     assert (run.notebook, run.profile, run.commit) == ("activations", "quick", "abc")
     assert {row.run_key for row in rows} == {run.run_key}
-    assert {(row.experiment, row.machine_key) for row in rows} == {("activations", device.describe().machine_key)}
+    assert {(row.experiment, row.machine_key) for row in rows} == {
+        ("activations", device.describe().machine_key)
+    }
     assert all(row.measured_utc for row in rows)
     (path,) = ledger.record("Box", profile="quick", folder=tmp_path, experiment="activations")
     assert path.name == "activations.json"
@@ -94,7 +98,9 @@ def call(*words, expect=0):
     return result.output
 
 
-def test_the_command_shows_each_row_records_them_and_lists_what_is_on_record(monkeypatch, own_artifacts):
+def test_the_command_shows_each_row_records_them_and_lists_what_is_on_record(
+    monkeypatch, own_artifacts
+):
     with monkeypatch.context() as patched:
         pretend(patched, two_rows)
         output = call("activations", "--quick", "--record", "Ada's box")
@@ -105,7 +111,9 @@ def test_the_command_shows_each_row_records_them_and_lists_what_is_on_record(mon
     listed = call("--list")
     assert "convnext-training" in listed.partition("On record")[0]
     line = next(line for line in listed.splitlines() if "Ada's box" in line)
-    assert line.split()[0] == "activations" and "quick, edition" in line and line.endswith(": 2 rows")
+    assert (
+        line.split()[0] == "activations" and "quick, edition" in line and line.endswith(": 2 rows")
+    )
 
 
 def test_the_command_without_a_name_says_which_there_are():
@@ -146,7 +154,8 @@ def test_the_ways_do_the_same_step_and_the_first_network_is_left_alone():
     nn.functional.cross_entropy(by_hand(x), y).backward()
     optimizer.step()
     assert torch.allclose(arms[False][0].weight, by_hand.weight, atol=1e-6)
-    assert torch.allclose(arms[True][0].weight, by_hand.weight, atol=3e-3)  # Adam's first step is 1e-3 in size
+    # Adam's first step is 1e-3 in size
+    assert torch.allclose(arms[True][0].weight, by_hand.weight, atol=3e-3)
 
 
 def test_without_enough_memory_or_without_a_compiler_there_is_a_reason_and_no_time(monkeypatch):
@@ -156,7 +165,10 @@ def test_without_enough_memory_or_without_a_compiler_there_is_a_reason_and_no_ti
     assert [row.total_s for row in rows] == [None] * 4
     assert all("GiB are free" in row.reason for row in rows)
     monkeypatch.setattr("labkit.device.packages.shutil.which", lambda name: None)
-    rows = {row.variant: row for row in convnext_training.measure(Scale(quick=True, seconds=0.1, device=CPU))}
+    rows = {
+        row.variant: row
+        for row in convnext_training.measure(Scale(quick=True, seconds=0.1, device=CPU))
+    }
     assert {way: row.total_s is None for way, row in rows.items()} == {
         "vanilla": False,
         "compile": True,
@@ -201,20 +213,29 @@ def timed(monkeypatch, seconds_of_a_call):
     monkeypatch.setattr(_timed, "_seconds_of_a_call", lambda served, x: seconds_of_a_call * len(x))
     inputs = [torch.zeros(batch, 2) for batch in (1, 4, 16)]
     row_fields = {"name": "n", "network": "net", "device": "cpu"}
-    return list(_timed.timed_batches("eager", nn.Linear(2, 2).eval(), inputs, seconds=0.2, row_fields=row_fields))
+    return list(
+        _timed.timed_batches(
+            "eager", nn.Linear(2, 2).eval(), inputs, seconds=0.2, row_fields=row_fields
+        )
+    )
 
 
 def test_a_batch_that_takes_too_long_has_a_reason_and_so_have_larger_ones(monkeypatch):
     one, four, sixteen = timed(monkeypatch, 0.01)  # 8 calls: 0.08, 0.32 and 1.28 s
     assert one.p50_ms > 0 and one.reason is None
-    assert four.p50_ms is None and four.reason == "one call with batch 4 takes 0.04 s, too long for 8 in 0.2 s"
+    assert (
+        four.p50_ms is None
+        and four.reason == "one call with batch 4 takes 0.04 s, too long for 8 in 0.2 s"
+    )
     assert (sixteen.batch, sixteen.p50_ms, sixteen.reason) == (16, None, four.reason)
 
 
 def test_what_an_engine_does_not_serve_and_what_memory_does_not_hold_are_reasons(monkeypatch):
     inputs = [torch.zeros(1, 2), torch.zeros(4, 2)]
     settings = {"seconds": 0.1, "row_fields": {"name": "n", "network": "net", "device": "cpu"}}
-    rows = list(_timed.timed_batches("eager", nn.Linear(2, 2), inputs, precision="int8", **settings))
+    rows = list(
+        _timed.timed_batches("eager", nn.Linear(2, 2), inputs, precision="int8", **settings)
+    )
     assert [row.reason for row in rows] == ["eager has no int8. int8"] * 2
     rows = list(_timed.timed_batches("eager", nn.Linear(3, 2).eval(), inputs, **settings))
     assert all(row.p50_ms is None and row.reason for row in rows)
@@ -230,15 +251,22 @@ def test_what_an_engine_does_not_serve_and_what_memory_does_not_hold_are_reasons
         ("activations", 8, "convnext-mini"),
     ],
 )
-def test_a_real_experiment_runs_in_a_tiny_form_and_is_found_by_its_name(name, count, network, tmp_path):
+def test_a_real_experiment_runs_in_a_tiny_form_and_is_found_by_its_name(
+    name, count, network, tmp_path
+):
     rows = list(experiments.run(name, quick=True, minutes=0.02))
     assert len(rows) == count
     assert {row.network for row in rows} == {network}
     seconds = [row.total_s if isinstance(row, Training) else row.p50_ms for row in rows]
-    assert all((number and number > 0) or row.reason for number, row in zip(seconds, rows, strict=True))
+    assert all(
+        (number and number > 0) or row.reason for number, row in zip(seconds, rows, strict=True)
+    )
     assert any(seconds)
     ledger.record("Box", profile="quick", folder=tmp_path)
     found = ledger.recorded(rows[0].TABLE, experiment=name, folder=tmp_path)
     assert len(found) == count and set(found["network"]) == {network}
     if name == "convnext-training":
-        assert all("random images" in dataset or "Tiny-ImageNet at" in dataset for dataset in found["dataset"])
+        assert all(
+            "random images" in dataset or "Tiny-ImageNet at" in dataset
+            for dataset in found["dataset"]
+        )

@@ -1,4 +1,6 @@
-"""From a name or a checkpoint to an ONNX file and its measurement: what `labkit export` and `labkit bench` do."""
+"""From a name or a checkpoint to an ONNX file and its measurement: what `labkit export` and
+`labkit bench` do.
+"""
 
 import pytest
 import torch
@@ -14,13 +16,20 @@ from labkit.train import CheckpointError, save_checkpoint
 def checkpoint(tmp_path):
     torch.manual_seed(1)
     network, _ = models.build("cnn-small", classes=10)
-    return save_checkpoint(tmp_path / "fashion-mnist-cnn-small.pt", {"model": network.state_dict()}, {}), network
+    return save_checkpoint(
+        tmp_path / "fashion-mnist-cnn-small.pt", {"model": network.state_dict()}, {}
+    ), network
 
 
 def test_a_checkpoint_comes_back_as_the_network_it_was(checkpoint):
     path, network = checkpoint
     found, name, dataset, shape = train.restored(path)
-    assert (name, dataset, shape, found.training) == ("cnn-small", "fashion-mnist", (1, 28, 28), False)
+    assert (name, dataset, shape, found.training) == (
+        "cnn-small",
+        "fashion-mnist",
+        (1, 28, 28),
+        False,
+    )
     batch = models.example("cnn-small", 3)
     assert torch.equal(found(batch), network.eval()(batch))
 
@@ -51,15 +60,34 @@ def test_the_commands_export_a_network_and_measure_the_file(tmp_path):
     assert done.exit_code == 0, done.output
     assert "net.onnx" in done.output and "same answer 100.00% of 10" in done.output
     done = CliRunner().invoke(
-        cli.app, ["bench", file, "--engine", "onnxruntime", "--threads", "1", "--batch", "2", "--seconds", "0.2"]
+        cli.app,
+        [
+            "bench",
+            file,
+            "--engine",
+            "onnxruntime",
+            "--threads",
+            "1",
+            "--batch",
+            "2",
+            "--seconds",
+            "0.2",
+        ],
     )
     assert done.exit_code == 0, done.output
     row = ledger.load("latencies").iloc[0]
-    assert (row["name"], row["batch"], row["threads"], row["device"]) == ("net.onnx onnxruntime fp32", 2, 1, "cpu")
+    assert (row["name"], row["batch"], row["threads"], row["device"]) == (
+        "net.onnx onnxruntime fp32",
+        2,
+        1,
+        "cpu",
+    )
     assert row["p50_ms"] > 0
 
 
 def test_a_hostile_file_is_not_measured(tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"bad")
-    done = CliRunner().invoke(cli.app, ["bench", str(tmp_path / "bad.onnx"), "--engine", "onnxruntime"])
+    done = CliRunner().invoke(
+        cli.app, ["bench", str(tmp_path / "bad.onnx"), "--engine", "onnxruntime"]
+    )
     assert isinstance(done.exception, LabError) and "refused" in done.exception.what

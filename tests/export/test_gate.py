@@ -32,7 +32,9 @@ def test_a_hostile_file_is_refused_with_its_name_and_the_reason(name, tmp_path, 
     assert caught.value.fix
 
 
-def test_when_the_process_that_opens_a_file_dies_the_file_is_refused_and_the_next_one_is_read(tmp_path, monkeypatch):
+def test_when_the_process_that_opens_a_file_dies_the_file_is_refused_and_the_next_one_is_read(
+    tmp_path, monkeypatch
+):
     path = save(good_model(), tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr(sys, "executable", shutil.which("false"))
@@ -80,7 +82,9 @@ COUNTS_PROCESSES = "import os\nwith open({log!r}, 'a') as log:\n    log.write('o
 
 
 @pytest.mark.slow
-def test_quantizing_starts_three_processes_one_for_each_file_and_one_that_compares(tmp_path, monkeypatch):
+def test_quantizing_starts_three_processes_one_for_each_file_and_one_that_compares(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(gate, "_made_here", set())  # another test wrote the same model
     source, log = save(good_model(), tmp_path), tmp_path / "started.txt"
     (tmp_path / "watch").mkdir()
@@ -118,11 +122,16 @@ def test_the_refusal_says_whether_the_data_lies_outside_the_folder(name, tmp_pat
 
 
 def with_large_weights(rows=256, claimed=128):
-    """x (n, 256) @ w (rows, 128), reshaped to a constant shape; the output claims `claimed` numbers per row."""
+    """x (n, 256) @ w (rows, 128), reshaped to a constant shape; the output claims `claimed`
+    numbers per row.
+    """
     ports = (("x", 1, ["n", 256]), ("y", 1, ["n", claimed]))
     values = [helper.make_tensor_value_info(*port) for port in ports]
     stored = {"w": np.ones((rows, 128), np.float32), "shape": np.array([-1, 128])}
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["xw"]), helper.make_node("Reshape", ["xw", "shape"], ["y"])]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["xw"]),
+        helper.make_node("Reshape", ["xw", "shape"], ["y"]),
+    ]
     weights = [numpy_helper.from_array(value, name) for name, value in stored.items()]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
@@ -145,7 +154,10 @@ def test_large_weights_with_fewer_bytes_than_their_shape_are_refused(tmp_path):
 
 def grouped_by_nothing(folder):
     """A convolution of 0 groups."""
-    values = [helper.make_tensor_value_info(*port) for port in (("input", 1, ["n", 3, 8, 8]), ("y", 1, ["n", 4, 6, 6]))]
+    values = [
+        helper.make_tensor_value_info(*port)
+        for port in (("input", 1, ["n", 3, 8, 8]), ("y", 1, ["n", 4, 6, 6]))
+    ]
     weights = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
     node = helper.make_node("Conv", ["input", "w"], ["y"], group=0)
     model = helper.make_model(
@@ -164,7 +176,9 @@ def odd_length(folder):
     return save(model, folder)
 
 
-@pytest.mark.parametrize(("make", "shape"), [(grouped_by_nothing, (1, 3, 8, 8)), (odd_length, (1, 4))])
+@pytest.mark.parametrize(
+    ("make", "shape"), [(grouped_by_nothing, (1, 3, 8, 8)), (odd_length, (1, 4))]
+)
 def test_what_passes_the_gate_and_cannot_run_is_a_lab_error_with_the_reason(make, shape, tmp_path):
     with pytest.raises(LabError) as caught:
         as_written(make(tmp_path), level="all")(torch.ones(shape))
@@ -202,7 +216,9 @@ def test_operators_of_onnx_runtime_and_functions_of_the_model_itself_pass(tmp_pa
     model.graph.node[2].CopyFrom(onnx.helper.make_node("twice", ["sum"], ["logits"], domain="own"))
     steps = [onnx.helper.make_node("FastGelu", ["a"], ["b"], domain="com.microsoft")]
     model.functions.append(
-        onnx.helper.make_function("own", "twice", ["a"], ["b"], steps, [onnx.helper.make_opsetid("com.microsoft", 1)])
+        onnx.helper.make_function(
+            "own", "twice", ["a"], ["b"], steps, [onnx.helper.make_opsetid("com.microsoft", 1)]
+        )
     )
     assert checked(save(model, tmp_path)).functions[0].name == "twice"
 

@@ -1,4 +1,6 @@
-"""Networks that labkit has never seen, by command: with a class token, several inputs, or code that no graph holds."""
+"""Networks that labkit has never seen, by command: with a class token, several inputs, or code
+that no graph holds.
+"""
 
 import numpy as np
 import onnx
@@ -131,7 +133,9 @@ def refusal(function, *words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", ["with_token", "normed"])
-def test_a_network_of_ones_own_is_exported_with_the_weights_that_its_function_gives_it(folder, function):
+def test_a_network_of_ones_own_is_exported_with_the_weights_that_its_function_gives_it(
+    folder, function
+):
     done = exported(function, "--size", "16")
     assert done.exit_code == 0, done.output
     assert "same answer 100.00% of 10" in done.output
@@ -162,7 +166,9 @@ def test_inputs_from_a_file_go_where_their_names_say_and_the_batch_stays_open(fo
     assert all(value.type.tensor_type.shape.dim[0].dim_param for value in inputs)
 
 
-def test_inputs_of_other_names_go_in_their_order_and_double_becomes_float_where_no_weight_is_double(folder):
+def test_inputs_of_other_names_go_in_their_order_and_double_becomes_float_where_no_weight_is_double(
+    folder,
+):
     functions = functions_of_others()
     np.savez("two.npz", z=np.ones((2, 4)), a=np.zeros((2, 4)))
     tensors = export.inputs_from("two.npz", functions["total"]())

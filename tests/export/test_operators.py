@@ -18,7 +18,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def network():
     torch.manual_seed(0)
-    layers = nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)
+    layers = (
+        nn.Conv2d(1, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(144, 3),
+    )
     net = nn.Sequential(*layers).eval()
     with torch.no_grad():
         net[1].running_mean.uniform_(-1, 1)
@@ -48,7 +54,9 @@ def test_operators_are_counted_most_frequent_first():
 def test_nodes_inside_branches_count_too():
     model = good_model()
     inner = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["sum"], ["x"])], "inner", [], [])
-    model.graph.node.append(onnx.helper.make_node("If", ["yes"], ["z"], then_branch=inner, else_branch=inner))
+    model.graph.node.append(
+        onnx.helper.make_node("If", ["yes"], ["z"], then_branch=inner, else_branch=inner)
+    )
     assert export.operators(model)["Neg"] == 2
 
 
@@ -61,8 +69,12 @@ def test_shares_of_time_add_up_and_follow_the_level(traced):
     plain = export.operator_times(traced, 2, level="none", calls=5)
     assert plain["share"].sum() == pytest.approx(1)
     assert list(plain["ms"]) == sorted(plain["ms"], reverse=True)
-    counted = {op: n for op, n in export.operators(traced).items() if op not in ("Constant", "CastLike")}
-    assert {op: n for op, n in zip(plain["operator"], plain["nodes"], strict=True) if op in counted} == counted
+    counted = {
+        op: n for op, n in export.operators(traced).items() if op not in ("Constant", "CastLike")
+    }
+    assert {
+        op: n for op, n in zip(plain["operator"], plain["nodes"], strict=True) if op in counted
+    } == counted
     assert "BatchNormalization" in set(plain["operator"])
 
 

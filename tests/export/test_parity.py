@@ -20,7 +20,9 @@ def network():
 
 @pytest.fixture(scope="module")
 def path(network, tmp_path_factory):
-    return export.to_onnx(network, models.example("cnn-small", 1), tmp_path_factory.mktemp("export") / "net.onnx")
+    return export.to_onnx(
+        network, models.example("cnn-small", 1), tmp_path_factory.mktemp("export") / "net.onnx"
+    )
 
 
 def test_parity_by_hand():
@@ -42,7 +44,14 @@ def test_only_an_output_of_one_row_per_item_has_answers_to_count():
 
 def test_of_several_outputs_the_one_that_differs_most_counts():
     wanted = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    row = agreement([((wanted, {"more": torch.ones(2, 3)}), [wanted, torch.ones(2, 3) * torch.tensor([1, 1, 0.5])])])
+    row = agreement(
+        [
+            (
+                (wanted, {"more": torch.ones(2, 3)}),
+                [wanted, torch.ones(2, 3) * torch.tensor([1, 1, 0.5])],
+            )
+        ]
+    )
     assert (row.outputs, row.top1, row.max_error) == (2, 1.0, 0.5)
     assert row.cosine == pytest.approx(2.5 / (3 * 2.25) ** 0.5)
     with pytest.raises(LabError, match="another shape"):
@@ -68,7 +77,10 @@ def test_a_network_of_two_outputs_is_compared_in_both(tmp_path):
 
 def test_an_export_has_stated_names_opset_and_an_open_batch(path):
     model = export.checked(path)
-    assert [value.name for value in (*model.graph.input, *model.graph.output)] == ["input", "logits"]
+    assert [value.name for value in (*model.graph.input, *model.graph.output)] == [
+        "input",
+        "logits",
+    ]
     assert model.opset_import[0].version == OPSET
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
@@ -91,7 +103,9 @@ def test_the_network_is_left_as_it_was(tmp_path):
 @pytest.mark.slow
 def test_a_network_laid_out_as_nhwc_becomes_the_same_graph(tmp_path):
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    )
     plain = export.to_onnx(network, torch.zeros(2, 1, 8, 8), tmp_path / "nchw.onnx")
     network.to(memory_format=torch.channels_last)
     other = export.to_onnx(network, torch.zeros(2, 1, 8, 8), tmp_path / "nhwc.onnx")
@@ -117,15 +131,24 @@ def test_a_small_epsilon_and_a_factor_near_one_stay_in_the_graph(tmp_path):
 
 
 def test_another_opset_is_written_when_asked_for(network, tmp_path):
-    found = export.to_onnx(network, models.example("cnn-small", 2), tmp_path / "old.onnx", opset_version=18)
+    found = export.to_onnx(
+        network, models.example("cnn-small", 2), tmp_path / "old.onnx", opset_version=18
+    )
     assert onnx.load(found).opset_import[0].version == 18
 
 
 @pytest.mark.slow
 def test_sides_beside_the_batch_vary_when_asked_for(tmp_path):
-    network = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    path = export.to_onnx(network, torch.zeros(1, 1, 12, 10), tmp_path / "any.onnx", dynamic_shapes={2: 64, 3: 64})
-    sizes = [torch.randn(n, 1, height, width) for n, height, width in ((1, 12, 10), (3, 40, 52), (2, 5, 64))]
+    network = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    path = export.to_onnx(
+        network, torch.zeros(1, 1, 12, 10), tmp_path / "any.onnx", dynamic_shapes={2: 64, 3: 64}
+    )
+    sizes = [
+        torch.randn(n, 1, height, width)
+        for n, height, width in ((1, 12, 10), (3, 40, 52), (2, 5, 64))
+    ]
     assert export.parity(network, path, sizes).max_error < 1e-5
 
 
@@ -136,9 +159,16 @@ def test_a_decoder_takes_a_past_of_any_length(tmp_path):
             keys = torch.cat([past, step], 1)
             return torch.softmax(step @ keys.mT, -1) @ keys, keys
 
-    sizes = [(torch.randn(n, 1, 8), torch.randn(n, length, 8)) for n, length in ((2, 5), (1, 12), (3, 2))]
+    sizes = [
+        (torch.randn(n, 1, 8), torch.randn(n, length, 8)) for n, length in ((2, 5), (1, 12), (3, 2))
+    ]
     batch, past = torch.export.Dim("batch"), torch.export.Dim("past")
-    path = export.to_onnx(Attends(), sizes[0], tmp_path / "past.onnx", dynamic_shapes=({0: batch}, {0: batch, 1: past}))
+    path = export.to_onnx(
+        Attends(),
+        sizes[0],
+        tmp_path / "past.onnx",
+        dynamic_shapes=({0: batch}, {0: batch, 1: past}),
+    )
     assert [dims(value)[1:] for value in onnx.load(path).graph.input] == [(1, 8), ("past", 8)]
     assert export.parity(Attends(), path, sizes).max_error < 1e-5
 
@@ -153,7 +183,9 @@ class TwoInputs(nn.Module):
 
 
 def test_tokens_beyond_the_vocabulary_are_refused_with_that_as_the_next_thing_to_look_at(tmp_path):
-    path = export.to_onnx(nn.Embedding(10, 4), torch.zeros(2, 5, dtype=torch.int64), tmp_path / "words.onnx")
+    path = export.to_onnx(
+        nn.Embedding(10, 4), torch.zeros(2, 5, dtype=torch.int64), tmp_path / "words.onnx"
+    )
     with pytest.raises(LabError, match="refuses a batch of shape") as caught:
         export.as_written(path)(torch.full((2, 5), 10))
     assert "tokens below the size of its vocabulary" in caught.value.fix
@@ -206,7 +238,9 @@ def test_a_graph_whose_batch_was_frozen_is_not_written(tmp_path):
 
 @pytest.mark.parametrize("examples", [1, 8])
 def test_a_graph_that_holds_one_branch_is_not_written(examples, tmp_path):
-    """With x.shape[0] instead of len(x) torch.export narrows the batch, and the exporter to ONNX says nothing."""
+    """With x.shape[0] instead of len(x) torch.export narrows the batch, and the exporter to ONNX
+    says nothing.
+    """
 
     class Narrowed(nn.Module):
         def forward(self, x):

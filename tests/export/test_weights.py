@@ -1,4 +1,6 @@
-"""Weights from elsewhere: read as tensors alone, fitted to the network they belong to, exported and compared."""
+"""Weights from elsewhere: read as tensors alone, fitted to the network they belong to, exported
+and compared.
+"""
 
 import argparse
 import json
@@ -39,7 +41,9 @@ def test_a_state_dict_is_found_in_each_form_that_people_save(small, tmp_path):
     state = small.state_dict()
     forms = [
         saved(state, tmp_path / "plain.pth"),
-        saved({"epoch": 3, "state_dict": state, "optimizer": {"state": {}}}, tmp_path / "inside.pt"),
+        saved(
+            {"epoch": 3, "state_dict": state, "optimizer": {"state": {}}}, tmp_path / "inside.pt"
+        ),
         saved({f"module.{key}": value for key, value in state.items()}, tmp_path / "parallel.pth"),
         tmp_path / "same.safetensors",
     ]
@@ -50,7 +54,9 @@ def test_a_state_dict_is_found_in_each_form_that_people_save(small, tmp_path):
         assert all(torch.equal(read[key], value) for key, value in state.items())
 
 
-def test_of_a_checkpoint_with_an_average_the_network_that_was_tested_is_taken_and_the_others_are_named(tmp_path):
+def test_of_a_checkpoint_with_an_average_the_network_that_was_tested_is_taken_and_the_others_are_named(
+    tmp_path,
+):
     torch.manual_seed(0)
     network = models.build("cnn-small", classes=4)[0]
     config, path = TrainConfig(batch=20, ema=0.8), tmp_path / "x-cnn-small.pt"
@@ -71,14 +77,20 @@ def test_an_average_of_torch_alone_is_read_without_its_count(small, tmp_path):
 
 def test_of_two_networks_in_a_foreign_file_the_first_is_taken_and_the_other_named(small, tmp_path):
     average = {name: value + 1 for name, value in small.state_dict().items()}
-    path = saved({"state_dict": small.state_dict(), "state_dict_ema": average}, tmp_path / "two.pth")
+    path = saved(
+        {"state_dict": small.state_dict(), "state_dict_ema": average}, tmp_path / "two.pth"
+    )
     read, told = _read_weights(path)
     assert all(torch.equal(read[name], value) for name, value in small.state_dict().items())
     assert told["weights"] == "state_dict; the file also holds state_dict_ema"
 
 
-def test_the_network_answers_as_the_one_that_was_saved_with_its_own_number_of_classes(small, tmp_path):
-    network, shape, _ = network_with("cnn-small", saved(small.state_dict(), tmp_path / "w.pth"), size=32)
+def test_the_network_answers_as_the_one_that_was_saved_with_its_own_number_of_classes(
+    small, tmp_path
+):
+    network, shape, _ = network_with(
+        "cnn-small", saved(small.state_dict(), tmp_path / "w.pth"), size=32
+    )
     batch = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
     assert shape == (1, 32, 32)
     assert torch.equal(network(batch), small(batch))
@@ -86,7 +98,8 @@ def test_the_network_answers_as_the_one_that_was_saved_with_its_own_number_of_cl
 
 def test_of_two_networks_of_one_name_the_one_that_fits_counts(tmp_path):
     torch.manual_seed(0)
-    theirs = torchvision.models.resnet18(num_classes=4).eval()  # the course has a resnet18 for small images
+    # the course has a resnet18 for small images
+    theirs = torchvision.models.resnet18(num_classes=4).eval()
     network, shape, _ = network_with("resnet18", saved(theirs.state_dict(), tmp_path / "w.pth"))
     assert shape == (3, 224, 224)
     batch = torch.randn(1, 3, 64, 64)
@@ -96,7 +109,9 @@ def test_of_two_networks_of_one_name_the_one_that_fits_counts(tmp_path):
 
 
 def test_weights_of_another_network_are_refused_with_the_names_that_differ(small, tmp_path):
-    with pytest.raises(LabError, match="holds the weights of another network than cnn-large") as caught:
+    with pytest.raises(
+        LabError, match="holds the weights of another network than cnn-large"
+    ) as caught:
         network_with("cnn-large", saved(small.state_dict(), tmp_path / "w.pth"))
     assert "0.0.weight (48, 1, 3, 3)" in caught.value.expected
     assert "0.0.weight (4, 1, 3, 3)" in caught.value.found
@@ -105,7 +120,11 @@ def test_weights_of_another_network_are_refused_with_the_names_that_differ(small
 
 @pytest.mark.parametrize(
     ("content", "part"),
-    [(nn.Linear(2, 2), "cannot be read as weights"), ({"epoch": 3}, "holds no weights"), (b"text", "cannot be read")],
+    [
+        (nn.Linear(2, 2), "cannot be read as weights"),
+        ({"epoch": 3}, "holds no weights"),
+        (b"text", "cannot be read"),
+    ],
 )
 def test_what_is_no_file_of_weights_is_refused_and_its_code_is_not_run(content, part, tmp_path):
     path = tmp_path / "w.pth"
@@ -114,9 +133,16 @@ def test_what_is_no_file_of_weights_is_refused_and_its_code_is_not_run(content, 
         _read_weights(path)
 
 
-CONFIG = {"input_size": (3, 160, 160), "mean": (0.485, 0.456, 0.406), "std": [0.5, 0.25, 0.125], "crop_pct": 0.9}
+CONFIG = {
+    "input_size": (3, 160, 160),
+    "mean": (0.485, 0.456, 0.406),
+    "std": [0.5, 0.25, 0.125],
+    "crop_pct": 0.9,
+}
 TOLD = {"mean": "0.485,0.456,0.406", "std": "0.5,0.25,0.125", "size": "160"}
-OPTIONS = argparse.Namespace(batch_size=32, img_size=160, mean=[0.485, 0.456, 0.406], std=(0.5, 0.25, 0.125))
+OPTIONS = argparse.Namespace(
+    batch_size=32, img_size=160, mean=[0.485, 0.456, 0.406], std=(0.5, 0.25, 0.125)
+)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +153,16 @@ OPTIONS = argparse.Namespace(batch_size=32, img_size=160, mean=[0.485, 0.456, 0.
         ({"mean": 0.5, "std": [0.25]}, {"mean": "0.5", "std": "0.25"}),
         ({"epoch": 3, "best_mean": 0.7, "sizes": 8}, {}),
     ],
-    ids=["timm's pretrained_cfg", "options of a training script", "numbers beside the weights", "none"],
+    ids=[
+        "timm's pretrained_cfg",
+        "options of a training script",
+        "numbers beside the weights",
+        "none",
+    ],
 )
-def test_how_pictures_were_scaled_is_read_from_what_stands_beside_the_weights(about, told, small, tmp_path):
+def test_how_pictures_were_scaled_is_read_from_what_stands_beside_the_weights(
+    about, told, small, tmp_path
+):
     state = small.state_dict()
     assert _read_weights(saved({"state_dict": state, **about}, tmp_path / "w.pth"))[1] == told
     if about.get("args") is None:  # the metadata of safetensors is text
@@ -145,7 +178,9 @@ def test_statistics_of_the_network_itself_are_not_taken_for_those_of_pictures(tm
 
 
 def test_the_exported_file_says_how_its_pictures_are_to_be_scaled(small, tmp_path):
-    path = saved({"model": small.state_dict(), "mean": 0.25, "std": 0.5, "img_size": 32}, tmp_path / "w.pth")
+    path = saved(
+        {"model": small.state_dict(), "mean": 0.25, "std": 0.5, "img_size": 32}, tmp_path / "w.pth"
+    )
     done = CliRunner().invoke(
         cli.app, ["export", "cnn-small", "--weights", str(path), "--out", str(tmp_path / "n.onnx")]
     )
@@ -156,8 +191,13 @@ def test_the_exported_file_says_how_its_pictures_are_to_be_scaled(small, tmp_pat
     found = next(iter(images_for(model, "fashion-mnist", 64).batches))
     assert found.shape == (32, 1, 32, 32)
     assert float(found.mean()) == pytest.approx((images.mean() - 0.25) / 0.5, abs=0.05)
-    assert images_for(model, "fashion-mnist", 64).source.endswith("the file notes (32 pixels, mean 0.25, std 0.5)")
-    assert "as typed (32 pixels, mean 0.5, std 0.5)" in images_for(model, "fashion-mnist", 64, mean=(0.5,)).source
+    assert images_for(model, "fashion-mnist", 64).source.endswith(
+        "the file notes (32 pixels, mean 0.25, std 0.5)"
+    )
+    assert (
+        "as typed (32 pixels, mean 0.5, std 0.5)"
+        in images_for(model, "fashion-mnist", 64, mean=(0.5,)).source
+    )
 
 
 def published(folder, digest):
@@ -174,7 +214,9 @@ def published(folder, digest):
     return lambda name: Weights
 
 
-def test_published_weights_are_fetched_when_asked_for_and_compared_with_their_hash(tmp_path, monkeypatch):
+def test_published_weights_are_fetched_when_asked_for_and_compared_with_their_hash(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "home"))
     torch.manual_seed(0)
     network = torchvision.models.squeezenet1_1(num_classes=3).eval()
@@ -188,7 +230,8 @@ def test_published_weights_are_fetched_when_asked_for_and_compared_with_their_ha
     assert shape == (3, 224, 224)
     assert notes["mean"] == "0.485,0.456,0.406"
     (tmp_path / f"squeezenet-{digest}.pth").rename(tmp_path / "squeezenet-00000000.pth")
-    for wrong, said in (("00000000", "invalid hash"), (digest, "squeezenet")):  # another content; nobody answers
+    # another content; nobody answers
+    for wrong, said in (("00000000", "invalid hash"), (digest, "squeezenet")):
         monkeypatch.setattr(torchvision.models, "get_model_weights", published(tmp_path, wrong))
         monkeypatch.setenv("TORCH_HOME", str(tmp_path / wrong))
         with pytest.raises(LabError, match="cannot be fetched") as caught:
@@ -205,16 +248,23 @@ def test_an_unknown_name_is_refused_with_the_way_to_bring_a_network_of_ones_own(
         network_with("no_such_file:net", path)
 
 
-def test_the_command_exports_a_network_of_ones_own_and_says_that_its_code_runs(tmp_path, monkeypatch):
+def test_the_command_exports_a_network_of_ones_own_and_says_that_its_code_runs(
+    tmp_path, monkeypatch
+):
     (tmp_path / "my_nets.py").write_text(
         "from torch import nn\n\n\ndef tiny():\n"
-        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), "
+        "nn.Linear(4, 5))\n"
     )
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+    )
     saved(network.state_dict(), tmp_path / "mine.pth")
-    done = CliRunner().invoke(cli.app, ["export", "my_nets:tiny", "--weights", "mine.pth", "--size", "20"])
+    done = CliRunner().invoke(
+        cli.app, ["export", "my_nets:tiny", "--weights", "mine.pth", "--size", "20"]
+    )
     assert done.exit_code == 0, done.output
     assert "Running your code: my_nets:tiny" in done.output
     assert "same answer 100.00% of 10" in done.output

@@ -1,4 +1,6 @@
-"""Every ONNX file is opened and called before it gets its name; a copy has to answer like what it was made from."""
+"""Every ONNX file is opened and called before it gets its name; a copy has to answer like what
+it was made from.
+"""
 
 import os
 from functools import partial
@@ -20,7 +22,9 @@ def scaled(factor):
     """The good model whose weights are `factor` times as large."""
     model = good_model()
     for tensor in model.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(factor * numpy_helper.to_array(tensor), tensor.name))
+        tensor.CopyFrom(
+            numpy_helper.from_array(factor * numpy_helper.to_array(tensor), tensor.name)
+        )
     return model
 
 
@@ -35,10 +39,14 @@ def original(tmp_path):
     return save(good_model(), tmp_path / "original")
 
 
-def test_a_copy_that_answers_something_else_is_not_written_and_the_earlier_file_stays(original, tmp_path):
+def test_a_copy_that_answers_something_else_is_not_written_and_the_earlier_file_stays(
+    original, tmp_path
+):
     path = tmp_path / "copy.onnx"
     path.write_bytes(b"earlier")
-    with pytest.raises(LabError, match=r"the output logits answers something else: .* dB") as caught:
+    with pytest.raises(
+        LabError, match=r"the output logits answers something else: .* dB"
+    ) as caught:
         write_model(scaled(1.5), path, original=original)
     assert caught.value.what == "copy.onnx is not written: it would be of no use."
     assert path.read_bytes() == b"earlier"
@@ -49,7 +57,9 @@ def test_a_copy_that_answers_something_else_is_not_written_and_the_earlier_file_
 def test_an_output_of_another_shape_is_told(original, tmp_path):
     model = good_model()
     model.graph.node.append(onnx.helper.make_node("Transpose", ["logits"], ["turned"], perm=[1, 0]))
-    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("turned", onnx.TensorProto.FLOAT, [3, "batch"]))
+    model.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info("turned", onnx.TensorProto.FLOAT, [3, "batch"])
+    )
     with pytest.raises(LabError, match="the output logits has another name or shape than before"):
         write_model(model, tmp_path / "copy.onnx", original=original)
     assert not (tmp_path / "copy.onnx").exists()
@@ -139,6 +149,8 @@ def test_a_bfloat16_file_that_nothing_here_runs_is_written_and_passes_the_gate(t
 
 
 def test_the_saver_decides_what_is_written(original, tmp_path):
-    path = write_checked(partial(onnx.save, good_model()), tmp_path / "same.onnx", original=original)
+    path = write_checked(
+        partial(onnx.save, good_model()), tmp_path / "same.onnx", original=original
+    )
     assert onnx.load(path) == good_model()
     assert np.isfinite(as_written(path)(torch.ones(1, 4)).numpy()).all()

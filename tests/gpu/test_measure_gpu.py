@@ -1,4 +1,6 @@
-"""`labkit gpu`, tried on a CPU with tiny sizes: with torch and NumPy alone, through kills, and as a record."""
+"""`labkit gpu`, tried on a CPU with tiny sizes: with torch and NumPy alone, through kills, and
+as a record.
+"""
 
 import json
 import os
@@ -44,9 +46,14 @@ sys.meta_path.insert(0, Refuse())
 
 
 def dependencies():
-    """The names under which the course's dependencies are imported, but those of torch and NumPy."""
+    """The names under which the course's dependencies are imported, but those of torch and
+    NumPy.
+    """
     project = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    lines = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
     names = {re.match(r"[\w-]+", line)[0].lower() for line in lines}
     return {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names} - TORCH_NEEDS
 
@@ -70,12 +77,18 @@ def rows(folder):
 
 
 @pytest.mark.slow
-def test_all_items_run_with_torch_and_numpy_alone_and_the_record_is_found_by_experiment(bare, tmp_path):
-    refused = subprocess.run([sys.executable, "-c", "import typer"], env=bare, capture_output=True, cwd=tmp_path)
+def test_all_items_run_with_torch_and_numpy_alone_and_the_record_is_found_by_experiment(
+    bare, tmp_path
+):
+    refused = subprocess.run(
+        [sys.executable, "-c", "import typer"], env=bare, capture_output=True, cwd=tmp_path
+    )
     assert refused.returncode != 0, "the environment of this test refuses other packages"
     out = tmp_path / "out"
     words = command(out, "--hardware", "A card, a CPU")
-    done = subprocess.run(words, env=bare, capture_output=True, text=True, cwd=tmp_path, timeout=280)
+    done = subprocess.run(
+        words, env=bare, capture_output=True, text=True, cwd=tmp_path, timeout=280
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert {row["item"] for row in rows(out)} == set(ITEMS)
     for experiment in {item.experiment for item in ITEMS.values()} - {"cuda-graph", "tensorrt"}:
@@ -89,19 +102,31 @@ def test_all_items_run_with_torch_and_numpy_alone_and_the_record_is_found_by_exp
 
 
 def test_a_bandwidth_stands_with_the_latencies():
-    row = {"experiment": "fastswish", "variant": "ReLU", "quantity": "forward, bandwidth", "unit": "GB/s", "value": 2.5}
+    row = {
+        "experiment": "fastswish",
+        "variant": "ReLU",
+        "quantity": "forward, bandwidth",
+        "unit": "GB/s",
+        "value": 2.5,
+    }
     arm = {"batch": 1, "image_size": None, "precision": "fp32", "compiled": False, "network": None}
     ((table, rows),) = tables_of([{**row, **arm, "device": "cuda", "samples": 11}]).items()
     assert table == "latencies"
     stored = row_of(Latency, rows[0])
-    assert (stored.name, stored.bytes_per_s, stored.p50_ms) == ("ReLU, forward, bandwidth", 2.5e9, None)
+    assert (stored.name, stored.bytes_per_s, stored.p50_ms) == (
+        "ReLU, forward, bandwidth",
+        2.5e9,
+        None,
+    )
 
 
 @pytest.mark.kills
 def test_a_kill_loses_no_row_and_the_same_command_goes_on(bare, tmp_path):
     out = tmp_path / "out"
     words = command(out, "--minutes", "3")
-    running = subprocess.Popen(words, env=bare, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        words, env=bare, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     end = time.monotonic() + 120
     while not (out.exists() and len(rows(out)) >= 3):
         assert time.monotonic() < end and running.poll() is None
@@ -110,7 +135,9 @@ def test_a_kill_loses_no_row_and_the_same_command_goes_on(bare, tmp_path):
     running.wait()
     before = rows(out)
     assert len(before) >= 3
-    again = subprocess.run(command(out, "--only", "ghost"), env=bare, cwd=tmp_path, capture_output=True, timeout=200)
+    again = subprocess.run(
+        command(out, "--only", "ghost"), env=bare, cwd=tmp_path, capture_output=True, timeout=200
+    )
     assert again.returncode == 0
     after = rows(out)
     assert after[: len(before)] == before
@@ -127,7 +154,13 @@ def test_a_piece_of_a_line_that_a_kill_left_is_left_out_and_the_next_line_is_who
 
 
 def test_an_arm_that_was_planned_and_not_measured_becomes_a_row_with_the_reason():
-    arm = {"experiment": "tensorrt", "variant": "fp16", "batch": 1, "image_size": None, "precision": "fp32"}
+    arm = {
+        "experiment": "tensorrt",
+        "variant": "fp16",
+        "batch": 1,
+        "image_size": None,
+        "precision": "fp32",
+    }
     arm |= {"compiled": False, "network": None}
     done = {**arm, "variant": "fp32"}
     lines = [{"kind": "plan", "arms": [done, arm]}, {"kind": "row", **done, "value": 1.0}]
@@ -138,7 +171,14 @@ def test_an_arm_that_was_planned_and_not_measured_becomes_a_row_with_the_reason(
 
 
 def test_a_measured_row_goes_before_one_with_a_reason_and_rows_of_other_machines_are_left_out():
-    same = {"kind": "row", "experiment": "e", "variant": "v", "quantity": "step", "batch": 1, "image_size": None}
+    same = {
+        "kind": "row",
+        "experiment": "e",
+        "variant": "v",
+        "quantity": "step",
+        "batch": 1,
+        "image_size": None,
+    }
     same |= {"precision": "fp32", "compiled": False}
     lines = [
         {"kind": "machine", "machine_key": "other"},

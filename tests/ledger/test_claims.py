@@ -17,19 +17,40 @@ from labkit.lesson.claims import as_markdown
 HERE = ("m", None)  # a machine of which no row says more, and no host
 
 
-def run(seed, verdicts, *, at, notebook="04_batch", profile="lab", complete=True, machine="m", host=None):
+def run(
+    seed, verdicts, *, at, notebook="04_batch", profile="lab", complete=True, machine="m", host=None
+):
     """One run of a lesson that made these claims."""
     key = f"{notebook}-{seed}-{at}"
     started = f"2026-01-01T10:00:{at:02}+00:00"
     ledger.add(
-        Run(run_key=key, notebook=notebook, profile=profile, seed=seed, started_utc=started, machine_key=machine)
+        Run(
+            run_key=key,
+            notebook=notebook,
+            profile=profile,
+            seed=seed,
+            started_utc=started,
+            machine_key=machine,
+        )
     )
-    about = {"run_key": key, "batch_key": "b", "notebook": notebook, "profile": profile, "started_utc": started}
+    about = {
+        "run_key": key,
+        "batch_key": "b",
+        "notebook": notebook,
+        "profile": profile,
+        "started_utc": started,
+    }
     ledger.add(Attempt(**about, status="passed", seed=seed, host=host))
     for claim, verdict in verdicts.items():
-        ledger.add(Claim(run_key=key, claim_id=claim, sentence=f"{claim} of run {at}", verdict=verdict))
+        ledger.add(
+            Claim(run_key=key, claim_id=claim, sentence=f"{claim} of run {at}", verdict=verdict)
+        )
     if complete:
-        ledger.add(Completion(run_key=key, notebook=notebook, cell_count=1, seconds=1.0, finished_utc=started))
+        ledger.add(
+            Completion(
+                run_key=key, notebook=notebook, cell_count=1, seconds=1.0, finished_utc=started
+            )
+        )
 
 
 def test_of_each_seed_the_newest_complete_run_of_the_profile_counts():
@@ -56,7 +77,10 @@ def test_the_page_counts_verdicts_and_a_bar_in_a_sentence_does_not_break_its_tab
     run(1, {"|w|": "holds"}, at=2)
     page = as_markdown("lab")
     assert "2 holds, 0 fails, 0 inconclusive" in page
-    assert page.splitlines()[-1] == "| 04 | \\|w\\| of run 2 | holds in 2 of 2 | seeds 0 and 1 on 1 machine |"
+    assert (
+        page.splitlines()[-1]
+        == "| 04 | \\|w\\| of run 2 | holds in 2 of 2 | seeds 0 and 1 on 1 machine |"
+    )
 
 
 def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
@@ -67,13 +91,20 @@ def test_a_claim_says_in_how_many_seeds_it_holds_and_on_how_many_machines():
     (tally,) = by_seed("lab").values()
     assert tally.outcome() == "holds in 4 of 6, fails in 1, open in 1"
     assert tally.extent() == "seeds 0, 1, 2, 3, 4 and 9 on 3 machines"
-    assert Tally("", {(seed, HERE, None): "holds" for seed in range(5)}).extent() == "seeds 0 to 4 on 1 machine"
+    assert (
+        Tally("", {(seed, HERE, None): "holds" for seed in range(5)}).extent()
+        == "seeds 0 to 4 on 1 machine"
+    )
     assert Tally("", {(3, HERE, None): "holds"}).extent() == "seed 3 on 1 machine"
 
 
 def test_two_machines_with_the_same_seeds_add_up_and_one_with_newer_software_does_not():
     one = Machine(machine_key="one", cpu="A", logical_cores=2)
-    ledger.add(one, replace(one, machine_key="updated", python="3.13"), replace(one, machine_key="two", cpu="B"))
+    ledger.add(
+        one,
+        replace(one, machine_key="updated", python="3.13"),
+        replace(one, machine_key="two", cpu="B"),
+    )
     run(0, {"gap": "fails"}, at=1, machine="one")
     run(0, {"gap": "holds"}, at=2, machine="updated")
     run(0, {"gap": "holds"}, at=3, machine="two")
@@ -106,7 +137,16 @@ def recorded_verdicts(folder, *claims, kind=None, seed=0, answer=(1.0, 2.0)):
     tables = {
         "machines": [machine],
         "runs": [
-            vars(Run(run_key="then", notebook="04_batch", profile="lab", seed=seed, started_utc="t", machine_key="m"))
+            vars(
+                Run(
+                    run_key="then",
+                    notebook="04_batch",
+                    profile="lab",
+                    seed=seed,
+                    started_utc="t",
+                    machine_key="m",
+                )
+            )
         ],
         "claims": [row | {"claim_id": name, "verdict": verdict} for name, verdict in claims],
         "lesson_answers": [row | LIMITS | {"value": 1.5, "low": answer[0], "high": answer[1]}],
@@ -118,7 +158,13 @@ def recorded_verdicts(folder, *claims, kind=None, seed=0, answer=(1.0, 2.0)):
 def run_with_answer(low, high, verdicts):
     run(0, verdicts, at=1)
     middle = None if low is None else (low + high) / 2
-    row = {"run_key": "04_batch-0-1", "sentence": "So it is", "value": middle, "low": low, "high": high}
+    row = {
+        "run_key": "04_batch-0-1",
+        "sentence": "So it is",
+        "value": middle,
+        "low": low,
+        "high": high,
+    }
     ledger.add(LessonAnswer(**row, **LIMITS))
 
 
@@ -126,12 +172,19 @@ def test_what_a_run_says_otherwise_than_the_recorded_one_is_listed(tmp_path):
     recorded_verdicts(tmp_path, ("gap", "holds"), ("same", "fails"), ("gone", "holds"))
     run_with_answer(2.5, 3.0, {"gap": "inconclusive", "same": "fails", "new": "holds"})
     flipped, compared = flips(["04_batch-0-1"], tmp_path)
-    assert flipped == ["batch answer: 1 to 2 -> 2.5 to 3: So it is", "batch gap: holds -> inconclusive: gap of run 1"]
+    assert flipped == [
+        "batch answer: 1 to 2 -> 2.5 to 3: So it is",
+        "batch gap: holds -> inconclusive: gap of run 1",
+    ]
     assert compared == 3
 
 
-@pytest.mark.parametrize(("low", "high", "flipped"), [(1.9, 3.0, 0), (0.1, 0.9, 1), (None, None, 1)])
-def test_an_answer_flips_where_its_interval_lies_apart_or_only_one_of_both_is_known(tmp_path, low, high, flipped):
+@pytest.mark.parametrize(
+    ("low", "high", "flipped"), [(1.9, 3.0, 0), (0.1, 0.9, 1), (None, None, 1)]
+)
+def test_an_answer_flips_where_its_interval_lies_apart_or_only_one_of_both_is_known(
+    tmp_path, low, high, flipped
+):
     recorded_verdicts(tmp_path)
     run_with_answer(low, high, {})
     assert len(flips(["04_batch-0-1"], tmp_path)[0]) == flipped
@@ -153,9 +206,12 @@ def test_only_the_seeds_that_are_asked_for_count_and_a_claim_that_changes_with_t
     for seed, verdict in enumerate(["fails", "fails", "holds", "holds"]):
         run(seed, {"gap": verdict, "sure": "holds"}, at=seed)
     page = as_markdown("lab", (1, 2))
-    assert "1 of 2 claims change with the seed; 1 of these hold with one and fail with another" in page
     assert (
-        "| gap of run 2 | holds in 1 of 2, fails in 1, **changes with the seed** | seeds 1 and 2 on 1 machine |" in page
+        "1 of 2 claims change with the seed; 1 of these hold with one and fail with another" in page
+    )
+    assert (
+        "| gap of run 2 | holds in 1 of 2, fails in 1, **changes with the seed** | seeds 1 and 2 "
+        "on 1 machine |" in page
     )
     assert "claims change" in page and "0 of 2 claims change" in as_markdown("lab", (2, 3))
 

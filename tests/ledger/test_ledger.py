@@ -59,11 +59,19 @@ def test_rows_come_back_as_they_were_written(path):
 
 
 def test_what_is_unknown_is_missing_and_never_zero(path):
-    ledger.add(Sample(name="full", count=0, seconds=0.0, noisy=False, values=()), Sample(name="empty"), path=path)
+    ledger.add(
+        Sample(name="full", count=0, seconds=0.0, noisy=False, values=()),
+        Sample(name="empty"),
+        path=path,
+    )
     frame = ledger.load("samples", path=path)
     assert frame.iloc[0][["count", "seconds", "noisy", "values"]].tolist() == [0, 0.0, False, ()]
     assert frame.iloc[1][["count", "seconds", "noisy", "values"]].isna().all()
-    assert [str(frame[name].dtype) for name in ("count", "seconds", "noisy")] == ["Int64", "float64", "boolean"]
+    assert [str(frame[name].dtype) for name in ("count", "seconds", "noisy")] == [
+        "Int64",
+        "float64",
+        "boolean",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +104,13 @@ def test_a_key_that_is_partly_unknown_is_still_one_key(path):
         TABLE, KEY = "pairs", ("name", "count")
 
     for seconds in (1.0, 2.0):
-        ledger.add(Pair(name="x", seconds=seconds), Pair(name="x", count=1, seconds=seconds), path=path)
-    assert [(row.count, row.seconds) for row in ledger.find(Pair, path=path)] == [(None, 2.0), (1, 2.0)]
+        ledger.add(
+            Pair(name="x", seconds=seconds), Pair(name="x", count=1, seconds=seconds), path=path
+        )
+    assert [(row.count, row.seconds) for row in ledger.find(Pair, path=path)] == [
+        (None, 2.0),
+        (1, 2.0),
+    ]
 
 
 def test_a_column_added_later_is_missing_in_older_rows_and_both_programs_go_on(path):
@@ -115,12 +128,19 @@ def age(path, edition):
         stored.execute(f"PRAGMA user_version={edition}")
 
 
-@pytest.mark.parametrize(("edition", "said"), [(0, "an edition before the third"), (2, "edition 2")])
-def test_a_ledger_of_another_edition_is_refused_in_a_sentence_and_stays_as_it_is(edition, said, path):
+@pytest.mark.parametrize(
+    ("edition", "said"), [(0, "an edition before the third"), (2, "edition 2")]
+)
+def test_a_ledger_of_another_edition_is_refused_in_a_sentence_and_stays_as_it_is(
+    edition, said, path
+):
     ledger.add(Sample(name="old"), path=path)
     age(path, edition)
     before = path.read_bytes()
-    for call in (lambda: ledger.find(Sample, path=path), lambda: ledger.add(Sample(name="new"), path=path)):
+    for call in (
+        lambda: ledger.find(Sample, path=path),
+        lambda: ledger.add(Sample(name="new"), path=path),
+    ):
         with pytest.raises(LedgerError, match="another edition") as caught:
             call()
         assert caught.value.found == said
@@ -132,7 +152,11 @@ def test_a_ledger_of_another_edition_is_refused_in_a_sentence_and_stays_as_it_is
 
 
 def test_a_run_says_of_which_edition_it_is():
-    ledger.add(rows.Run(run_key="r", notebook="04_x", profile="lab", seed=0, started_utc="", machine_key="m"))
+    ledger.add(
+        rows.Run(
+            run_key="r", notebook="04_x", profile="lab", seed=0, started_utc="", machine_key="m"
+        )
+    )
     assert ledger.load("runs")["edition"].tolist() == [rows.EDITION]
 
 
@@ -160,16 +184,22 @@ def test_an_unknown_table_is_refused(path):
 
 
 def test_every_row_class_says_its_table_its_key_and_its_types():
-    assert {"runs", "completions", "claims", "deployments", "batches", "attempts"} <= set(ledger.tables())
+    assert {"runs", "completions", "claims", "deployments", "batches", "attempts"} <= set(
+        ledger.tables()
+    )
     for kind in ledger.tables().values():
         names = [field.name for field in fields(kind)]
         assert set(kind.KEY) <= set(names) and kind.__doc__
         assert ledger.load(kind.TABLE).empty
 
 
-@pytest.mark.parametrize("damage", [b"this is no database, and long enough to be taken for one" * 99, None])
+@pytest.mark.parametrize(
+    "damage", [b"this is no database, and long enough to be taken for one" * 99, None]
+)
 def test_a_damaged_file_is_a_clear_error(path, damage):
-    ledger.add(*(Sample(name=f"row {number}", values=tuple(range(50))) for number in range(200)), path=path)
+    ledger.add(
+        *(Sample(name=f"row {number}", values=tuple(range(50))) for number in range(200)), path=path
+    )
     content = path.read_bytes()
     path.write_bytes(damage or content[: len(content) // 2])
     with pytest.raises(LedgerError) as caught:
@@ -191,7 +221,8 @@ def test_a_ledger_that_cannot_be_opened_is_a_clear_error(tmp_path):
         ledger.add(Sample(name="x"), path=tmp_path)
 
 
-# A file of at most 200 kB stands for a full disk: the kernel refuses the write, whoever runs the test.
+# A file of at most 200 kB stands for a full disk: the kernel refuses the write, whoever runs the
+# test.
 FULL_DISK = """
 import resource, sys
 from labkit import ledger
@@ -210,7 +241,9 @@ for number in range(1000):
 @pytest.mark.skipif(sys.platform == "win32", reason="no file size limits on Windows")
 def test_a_full_disk_is_a_clear_error_and_loses_no_acknowledged_row(tmp_path):
     path = tmp_path / "ledger.sqlite"
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True
+    )
     assert done.returncode == 3, done.stderr
     kept = [row.claim_id for row in ledger.find(rows.Claim, path=path)]
     assert kept == [str(number) for number in range(int(done.stdout))]
@@ -238,7 +271,9 @@ for row in range(os.read(handle, 1 << 20).count(b"\\n"), rows):
 
 @pytest.mark.slow
 def test_the_drill_of_the_writers_finds_one_that_acknowledges_too_early(tmp_path):
-    _, missing, _ = write_rows_with_kills(tmp_path, writers=2, rows=15, kills=4, rng=random.Random(2), source=HASTY)
+    _, missing, _ = write_rows_with_kills(
+        tmp_path, writers=2, rows=15, kills=4, rng=random.Random(2), source=HASTY
+    )
     assert missing > 0
 
 
@@ -266,7 +301,10 @@ def test_rows_are_synced_to_disk_before_add_returns(path):
     with _store.connect(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    ledger.add(Completion(run_key="r", notebook="n", cell_count=1, seconds=1.0, finished_utc="now"), path=path)
+    ledger.add(
+        Completion(run_key="r", notebook="n", cell_count=1, seconds=1.0, finished_utc="now"),
+        path=path,
+    )
     reader = sqlite3.connect(path)
     assert reader.execute("SELECT count(*) FROM completions").fetchone() == (1,)
     reader.close()

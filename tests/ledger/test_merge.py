@@ -1,4 +1,6 @@
-"""What other people's ledgers bring: once each, checked, marked as reported, whole or not at all."""
+"""What other people's ledgers bring: once each, checked, marked as reported, whole or not at
+all.
+"""
 
 import json
 import shutil
@@ -17,16 +19,35 @@ from labkit.files import artifacts
 from labkit.ledger import merge as merging
 from labkit.ledger.claims import by_seed
 from labkit.ledger.merge import merge, pack
-from labkit.ledger.rows import Attempt, Batch, Claim, Deployment, Latency, Machine, Memory, Run, Scored
+from labkit.ledger.rows import (
+    Attempt,
+    Batch,
+    Claim,
+    Deployment,
+    Latency,
+    Machine,
+    Memory,
+    Run,
+    Scored,
+)
 from labkit.lesson.claims import as_markdown
 
 OUTPUT = "executed/quick/03_what_limits_speed.ipynb"
-FIGURES = {"points": 5.0, "points_low": 4.0, "points_high": 6.0, "accuracy": 0.9, "latency": 0.5, "size_bytes": 100}
+FIGURES = {
+    "points": 5.0,
+    "points_low": 4.0,
+    "points_high": 6.0,
+    "accuracy": 0.9,
+    "latency": 0.5,
+    "size_bytes": 100,
+}
 
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """The artifacts folder of somebody else: `elsewhere(make)` calls make() there and returns the folder."""
+    """The artifacts folder of somebody else: `elsewhere(make)` calls make() there and returns
+    the folder.
+    """
 
     def made(make=write_lesson, name="ada"):
         with monkeypatch.context() as there:
@@ -55,12 +76,16 @@ def packed(tmp_path, monkeypatch, folder):
 def everything():
     """All that a merge could change: the rows of all tables, and the files."""
     rows = {name: ledger.find(kind) for name, kind in ledger.tables().items()}
-    files = sorted(path.name for path in artifacts().rglob("*") if "ledger" not in path.name and path.is_file())
+    files = sorted(
+        path.name for path in artifacts().rglob("*") if "ledger" not in path.name and path.is_file()
+    )
     return rows, files
 
 
 @pytest.mark.parametrize("form", ["folder", "zip", "zip of the folder"])
-def test_rows_notebooks_and_scores_come_once_and_are_marked_as_reported(form, elsewhere, tmp_path, monkeypatch):
+def test_rows_notebooks_and_scores_come_once_and_are_marked_as_reported(
+    form, elsewhere, tmp_path, monkeypatch
+):
     parcel = folder = elsewhere(one_lesson)
     if form == "zip":
         parcel = packed(tmp_path, monkeypatch, folder)
@@ -85,7 +110,9 @@ def parcel_name(parcel):
     return str(parcel).rpartition("/")[2]
 
 
-def test_a_parcel_of_another_name_brings_nothing_twice_and_one_s_own_rows_come_home_to_nothing(elsewhere, tmp_path):
+def test_a_parcel_of_another_name_brings_nothing_twice_and_one_s_own_rows_come_home_to_nothing(
+    elsewhere, tmp_path
+):
     folder = elsewhere(one_lesson)
     merge(folder)
     shutil.copytree(folder, tmp_path / "again")
@@ -129,8 +156,12 @@ ENGINE_FILES = """CREATE TABLE engine_files ("sha256" TEXT, "file" TEXT, "size_b
 def add_former_tables(path):
     with closing(sqlite3.connect(path)) as stored, stored:
         stored.execute(ENGINE_FILES)
-        stored.execute("INSERT INTO engine_files (sha256, file, size_bytes) VALUES ('0', 'x.engine', 1)")
-        stored.execute('CREATE TABLE ceilings ("run_key" TEXT, "bytes_per_s" REAL, UNIQUE (run_key))')
+        stored.execute(
+            "INSERT INTO engine_files (sha256, file, size_bytes) VALUES ('0', 'x.engine', 1)"
+        )
+        stored.execute(
+            'CREATE TABLE ceilings ("run_key" TEXT, "bytes_per_s" REAL, UNIQUE (run_key))'
+        )
         stored.execute("INSERT INTO ceilings VALUES ('r1', 1e9)")
 
 
@@ -145,7 +176,9 @@ def test_a_ledger_with_former_tables_opens_and_its_other_rows_count(tmp_path):
 
 
 def test_a_parcel_with_former_tables_is_taken_without_them(elsewhere):
-    folder = elsewhere(lambda: (write_lesson("r1"), add_former_tables(artifacts() / "ledger.sqlite")))
+    folder = elsewhere(
+        lambda: (write_lesson("r1"), add_former_tables(artifacts() / "ledger.sqlite"))
+    )
     merge(folder)
     assert [run.run_key for run in ledger.find(Run)] == ["reported/r1"]
     with closing(sqlite3.connect(artifacts() / "ledger.sqlite")) as stored:
@@ -156,7 +189,8 @@ def test_a_parcel_with_former_tables_is_taken_without_them(elsewhere):
 def test_rows_that_a_killed_process_left_in_the_log_beside_the_ledger_come_too(elsewhere, tmp_path):
     folder = elsewhere()
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as held:
-        held.execute("SELECT count(*) FROM runs").fetchone()  # the log is not folded in while somebody reads
+        # the log is not folded in while somebody reads
+        held.execute("SELECT count(*) FROM runs").fetchone()
         with closing(sqlite3.connect(folder / "ledger.sqlite")) as writer:
             writer.execute("UPDATE claims SET sentence = 'the newest'")
             writer.commit()
@@ -207,7 +241,9 @@ def test_words_of_a_stranger_are_text_on_every_page(elsewhere):
     assert "alert(1)" in page and "as reported by" in page
     assert not any(sign in page for sign in ("<script>", '" onload', 'href="javascript'))
     (profile,) = {row.profile for row in ledger.find(Run)} - {"quick"}
-    (line,) = [line for line in as_markdown(profile).splitlines() if "alert" in line and line[0] == "|"]
+    (line,) = [
+        line for line in as_markdown(profile).splitlines() if "alert" in line and line[0] == "|"
+    ]
     shown = markdown2html(f"| a | b | c | d |\n|---|---|---|---|\n{line}\n")
     assert shown.count("<td>") == 4
     assert not any(sign in shown for sign in ("<script", "<a", "<em>", "<code>"))
@@ -229,7 +265,8 @@ REFUSED = {
     'ALTER TABLE memories ADD COLUMN "later" TEXT': "later",
     "CREATE TABLE spy (name TEXT)": "spy",
     "DROP TABLE runs; CREATE VIRTUAL TABLE runs USING fts4(run_key, seed)": "runs",
-    'DROP TABLE runs; CREATE TABLE runs ("seed" INTEGER, "run_key" TEXT AS ("seed") STORED)': "runs",
+    'DROP TABLE runs; CREATE TABLE runs ("seed" INTEGER, "run_key" TEXT AS ("seed") '
+    'STORED)': "runs",
     "CREATE VIEW runs_too AS SELECT * FROM runs": "view",
     "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END": "trigger",
     "UPDATE memories SET peak_bytes = 'much'": "peak_bytes",
@@ -245,7 +282,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("change", "said"), REFUSED.items(), ids=REFUSED)
-def test_a_ledger_that_does_not_fit_is_refused_in_a_sentence_and_nothing_is_written(change, said, elsewhere):
+def test_a_ledger_that_does_not_fit_is_refused_in_a_sentence_and_nothing_is_written(
+    change, said, elsewhere
+):
     folder, before = elsewhere(damaged(change)), everything()
     with pytest.raises(LabError, match="is no parcel that this ledger can take") as caught:
         merge(folder)
@@ -253,7 +292,9 @@ def test_a_ledger_that_does_not_fit_is_refused_in_a_sentence_and_nothing_is_writ
     assert everything() == before
 
 
-@pytest.mark.parametrize("text", ["[NaN]", "[1e999]", "[" * 5000, '["x"]', "no list", '{"a": 1}', "3"])
+@pytest.mark.parametrize(
+    "text", ["[NaN]", "[1e999]", "[" * 5000, '["x"]', "no list", '{"a": 1}', "3"]
+)
 def test_samples_that_are_no_finite_numbers_are_refused(text, elsewhere):
     folder = elsewhere(lambda: ledger.add(Latency(run_key="r", name="n", device="cpu")))
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as stored:
@@ -284,7 +325,10 @@ def test_what_is_no_parcel_at_all_is_refused(elsewhere, tmp_path, monkeypatch):
     (tmp_path / "flipped.zip").write_bytes(flipped)
     zip_of(tmp_path / "nothing.zip", {"readme.txt": "x"})
     zip_of(tmp_path / "huge.zip", {"ledger.sqlite": rows + bytes(50 * 2**20)})
-    zip_of(tmp_path / "noise.zip", {"ledger.sqlite": b"no database, long enough to be taken for one" * 99})
+    zip_of(
+        tmp_path / "noise.zip",
+        {"ledger.sqlite": b"no database, long enough to be taken for one" * 99},
+    )
     names = ["cut.zip", "text.zip", "empty", "flipped.zip", "nothing.zip", "huge.zip"]
     for name in [*names, "noise.zip", "is not there"]:
         with pytest.raises(LabError, match=f"{name} is no parcel") as caught:
@@ -293,7 +337,9 @@ def test_what_is_no_parcel_at_all_is_refused(elsewhere, tmp_path, monkeypatch):
     assert everything() == before
 
 
-def test_a_damaged_byte_in_what_a_zip_compressed_is_refused_in_words(elsewhere, tmp_path, monkeypatch):
+def test_a_damaged_byte_in_what_a_zip_compressed_is_refused_in_words(
+    elsewhere, tmp_path, monkeypatch
+):
     whole, before = packed(tmp_path, monkeypatch, elsewhere(one_lesson)).read_bytes(), everything()
     with zipfile.ZipFile(tmp_path / "parcel.zip") as archive:
         size = archive.getinfo("ledger.sqlite").compress_size
@@ -356,5 +402,7 @@ def test_a_parcel_holds_what_the_ledger_says_and_no_other_file(tmp_path):
 
 def test_other_rows_of_a_run_count_as_rows_of_that_run(elsewhere):
     """A row without a `Run` is stored under a reported key, too."""
-    merge(elsewhere(lambda: ledger.add(Memory(run_key="alone", name="copy", device="cpu", threads=1))))
+    merge(
+        elsewhere(lambda: ledger.add(Memory(run_key="alone", name="copy", device="cpu", threads=1)))
+    )
     assert [row.run_key for row in ledger.find(Memory)] == ["reported/alone"]

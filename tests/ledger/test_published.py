@@ -21,7 +21,9 @@ def test_compile_and_amp_together_were_a_third_faster():
 
 
 def test_a_compiled_network_has_the_accuracy_that_its_source_gives():
-    frame = published.table("activations").set_index(["activation", "compiled", "batch"])["accuracy"]
+    frame = published.table("activations").set_index(["activation", "compiled", "batch"])[
+        "accuracy"
+    ]
     assert frame.xs((True, 64), level=("compiled", "batch")).to_dict() == {
         "GELU": 0.4616,
         "HardSwish": 0.4384,
@@ -42,13 +44,17 @@ def test_every_table_says_its_source_and_hardware_and_has_typed_columns(study):
 def test_a_source_is_a_paper_or_a_named_place_or_a_readme_without_date_and_author():
     for study in published._studies().values():
         if "README" in study["source"]:
-            assert re.search(r'README of .*"[^"]+" \(undated\b.*author not named\)', study["source"])
+            assert re.search(
+                r'README of .*"[^"]+" \(undated\b.*author not named\)', study["source"]
+            )
         else:
             assert re.search(r"arXiv:\d|ISSCC|data sheets", study["source"])
 
 
 TITLES = {
-    re.search('"(.+?)"', study["source"])[1] for study in published._studies().values() if "README" in study["source"]
+    re.search('"(.+?)"', study["source"])[1]
+    for study in published._studies().values()
+    if "README" in study["source"]
 }
 QUOTING = ("04", "05", "08", "09", "18")
 
@@ -62,7 +68,10 @@ def test_a_lesson_that_quotes_a_readme_names_it_and_says_that_it_has_no_date_and
 
 def test_no_page_calls_a_readme_a_study():
     pages = [prose_of(path.stem[:2]) for path in notebooks()]
-    pages += [path.read_text(encoding="utf-8") for path in [root() / "README.md", *root().glob("docs/**/*.md")]]
+    pages += [
+        path.read_text(encoding="utf-8")
+        for path in [root() / "README.md", *root().glob("docs/**/*.md")]
+    ]
     assert [page for page in pages if re.search(r"published study|study of 20\d\d", page)] == []
 
 
@@ -78,9 +87,14 @@ def test_the_numbers_that_lesson_05_quotes_are_those_of_the_tables():
         part = first[phase]
         assert f"at most {whole} / ({whole} - {part}) = {whole / (whole - part):.2f}" in prose
     assert f"together they gained {whole / both['total_s']:.2f}" in prose
-    fallen, risen = first["forward_s"] - script["forward_s"], script["backward_s"] - first["backward_s"]
+    fallen, risen = (
+        first["forward_s"] - script["forward_s"],
+        script["backward_s"] - first["backward_s"],
+    )
     assert f"forward falls by {fallen} s while backward *rises* by {risen}" in prose
-    assert "loading fell from {:g} to {:g} s".format(*loading[["baseline", "pinned memory"]]) in prose
+    assert (
+        "loading fell from {:g} to {:g} s".format(*loading[["baseline", "pinned memory"]]) in prose
+    )
     assert f"from {100 * before:.0f} % to about {100 * after:.0f} % right" in prose
 
 

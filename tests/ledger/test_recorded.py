@@ -15,12 +15,19 @@ from labkit.ledger.rows import Latency, LessonAnswer, Machine, Memory
 
 def page(**changes):
     row = {"run_key": "r", "name": "copy", "device": "cpu", "threads": 1, "peak_bytes": 10**10}
-    about = {"hardware": "a named machine", "date": "2026-01-01", "commit": "abc", "versions": {"torch": "2"}}
+    about = {
+        "hardware": "a named machine",
+        "date": "2026-01-01",
+        "commit": "abc",
+        "versions": {"torch": "2"},
+    }
     return {**about, "tables": {"memories": [row]}, **changes}
 
 
 def write(folder, name, content):
-    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    (folder / name).write_text(
+        content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +44,10 @@ def test_a_lesson_is_a_file_with_hardware_instructions_profile_date_commit_and_c
     write_lesson("r2", sentence="new", started="2026-01-02T10:00:00+00:00")
     write_lesson("r3", "01_deployment_fundamentals", sentence="another")
     paths = ledger.record("RTX 4090, Ryzen 7950X", profile="quick", folder=tmp_path)
-    assert [path.name for path in paths] == ["what-limits-speed.json", "deployment-fundamentals.json"]
+    assert [path.name for path in paths] == [
+        "what-limits-speed.json",
+        "deployment-fundamentals.json",
+    ]
     first = content(next(iter(paths)))
     assert {"hardware", "date", "commit", "instructions", "tables"} <= set(first)
     assert (first["hardware"], first["profile"]) == ("RTX 4090, Ryzen 7950X", "quick")
@@ -47,7 +57,13 @@ def test_a_lesson_is_a_file_with_hardware_instructions_profile_date_commit_and_c
 
 def test_the_picture_of_an_answer_and_its_words_stay_with_the_run_that_drew_it(tmp_path):
     write_lesson()
-    ledger.add(LessonAnswer(run_key="r1", sentence="Drawn", **ANSWER | {"picture": "a.png", "picture_words": "a line"}))
+    ledger.add(
+        LessonAnswer(
+            run_key="r1",
+            sentence="Drawn",
+            **ANSWER | {"picture": "a.png", "picture_words": "a line"},
+        )
+    )
     (path,) = ledger.record("Box", profile="quick", folder=tmp_path)
     drawn = content(path)["tables"]["lesson_answers"][-1]
     assert drawn["sentence"] == "Drawn" and drawn["because"]
@@ -58,7 +74,11 @@ def test_the_picture_of_an_answer_and_its_words_stay_with_the_run_that_drew_it(t
     ("hardware", "isa", "name"),
     [
         ("AMD EPYC, 2 cores", "avx2 fma avx512_bf16", "amd-epyc-2-cores-avx512_bf16"),
-        ("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz, 8 cores", "avx2 fma", "intel-core-i7-8550u-8-cores-avx2"),
+        (
+            "Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz, 8 cores",
+            "avx2 fma",
+            "intel-core-i7-8550u-8-cores-avx2",
+        ),
         ("../..", "", "machine"),
     ],
 )
@@ -74,7 +94,11 @@ def test_without_a_name_the_machine_names_itself(tmp_path):
 
 def test_two_machines_of_one_kind_are_kept_apart_by_their_names(tmp_path):
     write_lesson()
-    found = {path for name in ("Desk", "Shelf") for path in ledger.record(name, profile="quick", folder=tmp_path)}
+    found = {
+        path
+        for name in ("Desk", "Shelf")
+        for path in ledger.record(name, profile="quick", folder=tmp_path)
+    }
     assert len(found) == 2
     assert set(ledger.recorded("claims", folder=tmp_path)["hardware"]) == {"Desk", "Shelf"}
 
@@ -126,7 +150,12 @@ def test_what_is_unknown_stays_unknown_and_numbers_come_back_the_same(tmp_path):
 def test_samples_stay_at_home_and_no_table_is_left_out_however_large(tmp_path):
     write_lesson()
     names = [f"{'a long name ' * 20}{number}" for number in range(500)]
-    ledger.add(*(Latency(run_key="r1", name=name, device="cpu", p50_ms=1.0, samples_ms=(1.0,) * 9) for name in names))
+    ledger.add(
+        *(
+            Latency(run_key="r1", name=name, device="cpu", p50_ms=1.0, samples_ms=(1.0,) * 9)
+            for name in names
+        )
+    )
     (path,) = ledger.record(profile="quick", folder=tmp_path)
     assert "samples_ms" not in path.read_text(encoding="utf-8")
     assert len(ledger.recorded("latencies", folder=tmp_path)) == 500
@@ -175,19 +204,40 @@ def test_what_is_committed_can_be_read_and_is_small():
 
 # --- found by experiment ---
 
-TRAINING = {"run_key": "r", "study": "convnext-training-64", "variant": "AMP", "model": "m", "dataset": "d"}
+TRAINING = {
+    "run_key": "r",
+    "study": "convnext-training-64",
+    "variant": "AMP",
+    "model": "m",
+    "dataset": "d",
+}
 TRAINING |= {"device": "cpu"}
 LATENCY = {"run_key": "r", "name": "GELU", "device": "cuda:0", "batch": 64, "p50_ms": 1.5}
 
 
 def of_third_edition(folder, name, study="compile-amp"):
-    """A file as the third edition wrote it: a lesson's number in its name, and no word of an experiment."""
-    write(folder, name, page(profile="lab", tables={"trainings": [TRAINING | {"study": study, "total_s": 20.0}]}))
+    """A file as the third edition wrote it: a lesson's number in its name, and no word of an
+    experiment.
+    """
+    write(
+        folder,
+        name,
+        page(profile="lab", tables={"trainings": [TRAINING | {"study": study, "total_s": 20.0}]}),
+    )
 
 
 def of_today(folder, name="convnext-training.json"):
-    about = {"edition": 4, "experiment": "convnext-training", "network": "convnext-homebrew", "profile": "lab"}
-    write(folder, name, page(hardware="a GPU", tables={"trainings": [TRAINING | {"total_s": 10.0}]}, **about))
+    about = {
+        "edition": 4,
+        "experiment": "convnext-training",
+        "network": "convnext-homebrew",
+        "profile": "lab",
+    }
+    write(
+        folder,
+        name,
+        page(hardware="a GPU", tables={"trainings": [TRAINING | {"total_s": 10.0}]}, **about),
+    )
 
 
 def test_rows_of_an_experiment_are_found_in_files_of_the_third_edition_and_of_today(tmp_path):
@@ -196,10 +246,26 @@ def test_rows_of_an_experiment_are_found_in_files_of_the_third_edition_and_of_to
     of_third_edition(tmp_path, "04_where_training_time_goes.json", study="training-phases")
     of_today(tmp_path)
     found = ledger.recorded("trainings", experiment="convnext-training", folder=tmp_path)
-    columns = ["study", "total_s", "hardware", "recorded_edition", "profile", "experiment", "network"]
+    columns = [
+        "study",
+        "total_s",
+        "hardware",
+        "recorded_edition",
+        "profile",
+        "experiment",
+        "network",
+    ]
     assert found[columns].fillna({"network": "not said"}).values.tolist() == [
         ["compile-amp", 20.0, "a named machine", 3, "lab", "convnext-training", "not said"],
-        ["convnext-tiny-imagenet", 20.0, "a named machine", 3, "lab", "convnext-training", "not said"],
+        [
+            "convnext-tiny-imagenet",
+            20.0,
+            "a named machine",
+            3,
+            "lab",
+            "convnext-training",
+            "not said",
+        ],
         ["convnext-training-64", 10.0, "a GPU", 4, "lab", "convnext-training", "convnext-homebrew"],
     ]
 
@@ -211,8 +277,15 @@ def test_the_rows_of_a_lesson_are_found_by_its_slug_whatever_experiment_they_bel
 
 
 def test_one_file_holds_the_pages_of_several_experiments(tmp_path):
-    first = page(experiment="activations", tables={"latencies": [LATENCY, LATENCY | {"experiment": "fastswish"}]})
-    second = page(experiment="cuda-graph", edition=4, tables={"latencies": [LATENCY | {"network": "encoder-small"}]})
+    first = page(
+        experiment="activations",
+        tables={"latencies": [LATENCY, LATENCY | {"experiment": "fastswish"}]},
+    )
+    second = page(
+        experiment="cuda-graph",
+        edition=4,
+        tables={"latencies": [LATENCY | {"network": "encoder-small"}]},
+    )
     write(tmp_path, "gpu.json", [first, second])
     found = ledger.recorded("latencies", folder=tmp_path)
     assert found["experiment"].tolist() == ["activations", "fastswish", "cuda-graph"]
@@ -236,7 +309,9 @@ def test_a_lesson_keeps_its_slug_when_lessons_are_renumbered(name, edition, slug
     assert ledger.slug(name, edition) == slug
 
 
-def test_a_lesson_that_an_earlier_edition_recorded_is_not_recorded_beside_it_under_another_name(tmp_path):
+def test_a_lesson_that_an_earlier_edition_recorded_is_not_recorded_beside_it_under_another_name(
+    tmp_path,
+):
     write_lesson("r2", "01_deployment_fundamentals")
     (path,) = ledger.record("Box", profile="quick", folder=tmp_path)
     old = path.rename(path.with_name("01_deployment_fundamentals.json"))
@@ -252,7 +327,9 @@ def test_a_file_of_several_experiments_is_not_replaced_by_one(tmp_path):
         ledger.record("Box", profile="quick", folder=tmp_path)
 
 
-@pytest.mark.parametrize("damaged", ["no json", {"hardware": "h"}, [1], {"tables": {"ratios": [{"run_key": "r"}]}}])
+@pytest.mark.parametrize(
+    "damaged", ["no json", {"hardware": "h"}, [1], {"tables": {"ratios": [{"run_key": "r"}]}}]
+)
 def test_a_damaged_file_is_named_and_no_traceback(tmp_path, damaged):
     write(tmp_path, "ratios.json", damaged)
     with pytest.raises(LabError, match=r"ratios\.json cannot be read"):
@@ -263,6 +340,11 @@ def test_the_committed_files_are_named_by_their_experiment_and_say_their_edition
     paths = list((root() / "artifacts" / "recorded").rglob("*.json"))
     pages = {path: stored for path in paths for stored in _recorded.stored_pages(path)}
     assert len(pages) >= 60
-    assert all(isinstance(content(path), list) or content(path)["experiment"] == path.stem for path in paths)
+    assert all(
+        isinstance(content(path), list) or content(path)["experiment"] == path.stem
+        for path in paths
+    )
     assert {stored["edition"] for stored in pages.values()} >= {3}
-    assert set(ledger.recorded("trainings", experiment="convnext-training")["network"]) == {"convnext-homebrew"}
+    assert set(ledger.recorded("trainings", experiment="convnext-training")["network"]) == {
+        "convnext-homebrew"
+    }

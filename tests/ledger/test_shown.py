@@ -35,7 +35,9 @@ from labkit.format import shown
         (float("nan"), "s", "unknown"),
     ],
 )
-def test_a_number_has_three_digits_its_unit_and_a_prefix_where_the_unit_takes_one(value, unit, text):
+def test_a_number_has_three_digits_its_unit_and_a_prefix_where_the_unit_takes_one(
+    value, unit, text
+):
     assert shown(value, unit) == text
 
 

@@ -1,4 +1,6 @@
-"""What the lesson on activations prints and draws: the compiler's loop, the board, published beside own numbers."""
+"""What the lesson on activations prints and draws: the compiler's loop, the board, published
+beside own numbers.
+"""
 
 import numpy as np
 import pandas as pd
@@ -88,7 +90,10 @@ def test_a_tool_that_refuses_a_form_is_named_with_its_error():
 
 
 def test_the_board_shows_every_form_in_both_panels():
-    board = {"ReLU": (Interval(0.9, 1.1, 12, 1.0), 1.0), "as written": (Interval(10, 14, 12, 12.0), 4.75)}
+    board = {
+        "ReLU": (Interval(0.9, 1.1, 12, 1.0), 1.0),
+        "as written": (Interval(10, 14, 12, 12.0), 4.75),
+    }
     figure = study.draw_board(board)
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == list(board)
     assert [text.get_text() for text in figure.axes[1].texts] == ["1 x", "4.75 x"]
@@ -99,7 +104,9 @@ def test_the_goal_is_reached_where_the_whole_interval_and_the_bytes_are_within_i
     in_time = Interval(2.0, 3.0, 12, 2.6)
     assert "compiled (2.6 x" in study.goal(relu | {"compiled": (in_time, 1.0)})
     assert study.goal(relu | {"compiled": (in_time, 2.0)}).startswith("Goal not reached")
-    assert study.goal(relu | {"compiled": (Interval(2.0, 5.0, 12, 2.6), 1.0)}).startswith("Goal not reached")
+    assert study.goal(relu | {"compiled": (Interval(2.0, 5.0, 12, 2.6), 1.0)}).startswith(
+        "Goal not reached"
+    )
 
 
 def test_guards_are_said_to_cost_something_only_where_intervals_do_not_overlap():

@@ -61,7 +61,11 @@ def test_each_training_descends_to_its_own_end_over_epochs_and_over_steps(drawn)
 
 
 def test_rates_show_every_seed_the_means_and_the_goal_on_the_axis(drawn):
-    runs = {(16, 1): runs_with([70, 90]), (16, 1 / 4): runs_with([74, 76]), (256, 4): runs_with([20])}
+    runs = {
+        (16, 1): runs_with([70, 90]),
+        (16, 1 / 4): runs_with([74, 76]),
+        (256, 4): runs_with([20]),
+    }
     study.rates(runs, goal=25)
     (ax,) = drawn[0].axes
     assert points(line_of(ax, "batch 16")) == [(1 / 4, 25), (1, 20)]
@@ -88,13 +92,20 @@ def test_a_dot_of_the_map_is_the_geometric_mean_of_the_sharpness_and_the_mean_er
 
 def test_an_arrow_goes_from_each_network_to_the_same_in_other_weights_which_is_hollow(drawn):
     error = np.array([25.0, 25.0])
-    sharpness = {"batch 16, 1/16": 5.0, "batch 256, 1/16": 24.0, "batch 16, other": 45.0, "batch 256, other": 3.0}
+    sharpness = {
+        "batch 16, 1/16": 5.0,
+        "batch 256, 1/16": 24.0,
+        "batch 16, other": 45.0,
+        "batch 256, other": 3.0,
+    }
     spots = {name: (np.array([value, value]), error) for name, value in sharpness.items()}
     moved = {f"batch {batch}, 1/16": f"batch {batch}, other" for batch in (16, 256)}
     (ax,) = study.draw_map(spots, moved).axes
     arrows = [(text.xyann[0], text.xy[0]) for text in ax.texts if text.arrow_patch]
     assert arrows == [pytest.approx((5, 45)), pytest.approx((24, 3))]
-    fills = [line.get_markerfacecolor() == "white" for line in ax.lines if line.get_markersize() == 9]
+    fills = [
+        line.get_markerfacecolor() == "white" for line in ax.lines if line.get_markersize() == 9
+    ]
     assert fills == [False, False, True, True]
 
 

@@ -1,7 +1,8 @@
-"""Each claim of lessons 00 to 04, 06 to 08, 10, 11, 13, 14 and 20 was seen to fail: its cells run with one fault in.
+"""Each claim of lessons 00 to 04, 06 to 08, 10, 11, 13, 14 and 20 was seen to fail: its cells run
+with one fault in.
 
-Only the statements run that the claim rests on. A fault is a line of code that runs once the lesson has bound a name;
-what is given stands in place of what the lesson would measure first.
+Only the statements run that the claim rests on. A fault is a line of code that runs once the lesson
+has bound a name; what is given stands in place of what the lesson would measure first.
 """
 
 import ast
@@ -23,11 +24,15 @@ from labkit.lesson.claims import register
 pytestmark = pytest.mark.release
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LOADS = ("LOAD_NAME", "LOAD_GLOBAL")
-CHANGES = ("append", "extend", "update", "setdefault", "add")  # methods that change what they belong to
+# methods that change what they belong to
+CHANGES = ("append", "extend", "update", "setdefault", "add")
 
 # Less to measure: {lesson: {name: code that runs once the lesson has bound it}}.
 SHORT = {
-    "03_what_limits_speed": {"cache_bytes": "cache_bytes = lambda device: 2**22", "batches": "batches = 1, 128"},
+    "03_what_limits_speed": {
+        "cache_bytes": "cache_bytes = lambda device: 2**22",
+        "batches": "batches = 1, 128",
+    },
 }
 
 
@@ -129,7 +134,10 @@ FAULTS = {
     ),
     ("03_what_limits_speed", "nothing-beats-the-bound"): Fault(
         "limits measured at a tenth",
-        {"least_seconds": "lesson_s = least_seconds; least_seconds = lambda *task: (10 * lesson_s(*task)[0], '')"},
+        {
+            "least_seconds": "lesson_s = least_seconds; least_seconds = lambda *task: (10 * "
+            "lesson_s(*task)[0], '')"
+        },
     ),
     ("01_deployment_fundamentals", "arrivals-make-the-wait"): Fault(
         "one call of twenty takes ten times as long",
@@ -154,7 +162,8 @@ FAULTS = {
         "every call takes a millisecond, however many images",
         {},
         {
-            "compare": "compare = lambda calls, wait, rounds=40: np.full((rounds, len(calls)), 1e-3)",
+            "compare": "compare = lambda calls, wait, rounds=40: np.full((rounds, "
+            "len(calls)), 1e-3)",
             "same_answers": "same_answers = lambda network, suspect, inputs: False",
         },
     ),
@@ -198,7 +207,8 @@ FAULTS = {
         {},
         {
             "small": "small = repeat(train, range(3), batch=16, learning_rate=1 / 16, epochs=2)",
-            "sharp": "sharp = dict.fromkeys(('batch 16, 1/16', 'batch 256, 1/16'), sharpness(small))",
+            "sharp": "sharp = dict.fromkeys(('batch 16, 1/16', 'batch 256, 1/16'), "
+            "sharpness(small))",
         },
     ),
     ("06_batch_size_and_minima", "same-answers-sharper"): Fault(
@@ -233,13 +243,17 @@ FAULTS = {
     ),
     ("08_compile_and_amp", "three-bits"): Fault(
         "bf16 under the name of fp16",
-        {"gradient": "in_lesson = gradient; gradient = lambda d=None, s=1.0: in_lesson(d and torch.bfloat16, s)"},
+        {
+            "gradient": "in_lesson = gradient; gradient = lambda d=None, s=1.0: in_lesson(d and "
+            "torch.bfloat16, s)"
+        },
     ),
     ("10_scaling_out", "ghosts"): Fault(
         "the gradient of the whole batch under the name of two workers",
         {},
         {
-            "net": "torch.manual_seed(0); net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))",
+            "net": "torch.manual_seed(0); net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), "
+            "nn.Linear(8, 3))",
             "x": "x = torch.randn(64, 6)",
             "y": "y = torch.arange(64) % 3",
             "two": "two = in_parts(net, x, y, 1)",
@@ -249,7 +263,8 @@ FAULTS = {
     ("10_scaling_out", "small-slower"): Fault(
         "two workers take half the time, even with 16 images",
         {},
-        A_SECOND_A_STEP | {"times": "times = {(way, n): np.ones(12) / int(way[0]) for way in ways for n in sizes}"},
+        A_SECOND_A_STEP
+        | {"times": "times = {(way, n): np.ones(12) / int(way[0]) for way in ways for n in sizes}"},
     ),
     ("07_large_batch_tricks", "gap"): Fault(
         "both batches end alike",
@@ -259,12 +274,20 @@ FAULTS = {
     ("07_large_batch_tricks", "linear-from-low"): Fault(
         "linear scaling wins nothing back",
         {},
-        {"runs": RUNS + "runs = {(16, 1/16): runs_of(77, 3), (256, 1/16): runs_of(65, 2), (256, 1): runs_of(66, 2)}"},
+        {
+            "runs": RUNS
+            + "runs = {(16, 1/16): runs_of(77, 3), (256, 1/16): runs_of(65, 2), (256, 1): "
+            "runs_of(66, 2)}"
+        },
     ),
     ("07_large_batch_tricks", "warm-up-adam"): Fault(
         "with a warm-up and without one Adam ends alike",
         {},
-        {"adam": RUNS + "adam = {(0.9, 0.3, 'warm-up'): runs_of(70, 3), (0.9, 0.3, 'no warm-up'): runs_of(70, 2)}"},
+        {
+            "adam": RUNS
+            + "adam = {(0.9, 0.3, 'warm-up'): runs_of(70, 3), (0.9, 0.3, 'no warm-up'): "
+            "runs_of(70, 2)}"
+        },
     ),
     ("07_large_batch_tricks", "schedule-does-it"): Fault(
         "what LARS gains is lost without the layers",
@@ -307,14 +330,16 @@ FAULTS = {
         {},
         {
             "DECAYS": "DECAYS = [0.0, 0.9]",
-            "stayed": "stayed = np.array([[60.0, 62.0], [75.0, 76.0]]) + np.arange(6.0)[:, None, None] / 10",
+            "stayed": "stayed = np.array([[60.0, 62.0], [75.0, 76.0]]) + "
+            "np.arange(6.0)[:, None, None] / 10",
         },
     ),
     ("11_train_it_fast", "three-times"): Fault(
         "the recipe at the end needs as many images as the reference, and each costs as much",
         {},
         {
-            "rows": "rows = {'reference': support.Row({}, 3000 + np.arange(6.0), 1 + np.arange(6) / 100)}",
+            "rows": "rows = {'reference': support.Row({}, 3000 + np.arange(6.0), 1 "
+            "+ np.arange(6) / 100)}",
             "now": "now = support.Row({}, 3005 - np.arange(6.0), 1.05 - np.arange(6) / 100)",
         },
     ),
@@ -356,8 +381,8 @@ FAULTS = {
         {
             "best": "best = 'try 1'",
             "techniques": "techniques = ['thin', 'INT8']",
-            "worth": SCORE
-            + "worth = study.Worth({c: judged(size_bytes=4.0 ** -len(c)) for c in study.subsets(['thin', 'INT8'])})",
+            "worth": SCORE + "worth = study.Worth({c: judged(size_bytes=4.0 ** -len(c)) for c in "
+            "study.subsets(['thin', 'INT8'])})",
         },
     ),
     ("20_ship_it", "healing-is-needed"): Fault(
@@ -404,20 +429,30 @@ def changed(statement):
 
 def is_claim(statement, claim):
     calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(getattr(call.func, "id", None) == "claim" and call.args[0].value == claim for call in calls)
+    return any(
+        getattr(call.func, "id", None) == "claim" and call.args[0].value == claim for call in calls
+    )
 
 
 def what_it_rests_on(lesson, claim, given, added):
-    """The statements that the claim and the added code rest on, in their order, and the claim's own.
+    """The statements that the claim and the added code rest on, in their order, and the claim's
+    own.
 
     given  names that need no statement
     """
     statements = statements_of(lesson)
     place = next(place for place, each in enumerate(statements) if is_claim(each, claim))
-    changers = {each.name: set(changed(each)) for each in statements if isinstance(each, ast.FunctionDef)}
+    changers = {
+        each.name: set(changed(each)) for each in statements if isinstance(each, ast.FunctionDef)
+    }
     later, chosen = set().union(*(names(each, *LOADS) for each in added)), None
-    while True:  # a function may load what is bound after it: then everything is looked for once more
-        needed, before, chosen = later | names(compiled(statements[place]), *LOADS), chosen, [statements[place]]
+    # a function may load what is bound after it: then everything is looked for once more
+    while True:
+        needed, before, chosen = (
+            later | names(compiled(statements[place]), *LOADS),
+            chosen,
+            [statements[place]],
+        )
         for statement in reversed(statements[:place]):
             code, needed = compiled(statement), needed - given
             loads, binds = names(code, *LOADS), names(code, "STORE_NAME")
@@ -454,18 +489,30 @@ def said(monkeypatch, tmp_path):
     def exercise(name):
         return SimpleNamespace(check=lambda answer: exercises.find(name).reference)
 
-    stands_in = {"claim": claim, "start": start, "exercise": exercise, "keep": lambda *rows, **about: rows}
+    stands_in = {
+        "claim": claim,
+        "start": start,
+        "exercise": exercise,
+        "keep": lambda *rows, **about: rows,
+    }
     silent = dict.fromkeys(("predict", "reveal", "answer", "recap"), lambda *given, **how: None)
     for name, function in (stands_in | silent).items():
         monkeypatch.setattr(labkit.lesson, name, function)
-    monkeypatch.setattr(time, "perf_counter", time.thread_time)  # other tests may run beside this one
+    # other tests may run beside this one
+    monkeypatch.setattr(time, "perf_counter", time.thread_time)
     return found
 
 
 def run_with_fault(lesson, claim):
-    fault, space = FAULTS[lesson, claim], {"profile": "quick", "seed": 0, "with_call": with_call, "display": print}
+    fault, space = (
+        FAULTS[lesson, claim],
+        {"profile": "quick", "seed": 0, "with_call": with_call, "display": print},
+    )
     after = SHORT.get(lesson, {}) | fault.after
-    given, after = ({name: compile(code, name, "exec") for name, code in part.items()} for part in (fault.given, after))
+    given, after = (
+        {name: compile(code, name, "exec") for name, code in part.items()}
+        for part in (fault.given, after)
+    )
 
     def run(code):
         for name in names(code, *LOADS):
@@ -495,5 +542,7 @@ def test_a_claim_fails_with_a_fault_put_in(lesson, claim, said):
 
 def test_every_claim_of_these_lessons_has_a_fault():
     lessons_with_faults = {lesson for lesson, _ in FAULTS}
-    claims = {(lesson, claim) for lesson in lessons_with_faults for claim in register()[slug(lesson)]}
+    claims = {
+        (lesson, claim) for lesson in lessons_with_faults for claim in register()[slug(lesson)]
+    }
     assert {*FAULTS} == claims

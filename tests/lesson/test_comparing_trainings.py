@@ -1,4 +1,6 @@
-"""What the lesson on comparing trainings draws and looks up: where its dots stand, and whose numbers it shows."""
+"""What the lesson on comparing trainings draws and looks up: where its dots stand, and whose
+numbers it shows.
+"""
 
 import numpy as np
 import pytest
@@ -23,16 +25,24 @@ def dots(ax):
     found = set()
     for line in ax.lines:
         if line.get_marker() == "o" and len(line.get_xdata()):
-            found |= set(zip(map(float, line.get_xdata()), map(float, line.get_ydata()), strict=True))
+            found |= set(
+                zip(map(float, line.get_xdata()), map(float, line.get_ydata()), strict=True)
+            )
     return found
 
 
 def test_a_row_of_the_board_has_a_dot_for_false_alarms_and_one_for_the_true_winner(drawn):
-    figure = study.draw_board({"one each": (100, 78), "pairs": (5, 80), "best of eight": (24, None)})
+    figure = study.draw_board(
+        {"one each": (100, 78), "pairs": (5, 80), "best of eight": (24, None)}
+    )
     assert drawn == [figure]
     (ax,) = figure.axes
     assert dots(ax) == {(100, 0), (78, 0), (5, 1), (80, 1), (24, 2)}
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["one each", "pairs", "best of eight"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == [
+        "one each",
+        "pairs",
+        "best of eight",
+    ]
     assert sorted(text.get_text() for text in ax.texts) == ["100", "24", "5", "78", "80"]
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the first row is on top"
 
@@ -102,6 +112,8 @@ def test_the_published_accuracies_are_those_of_the_readme():
 
 
 def test_ours_stand_beside_the_published_ones_which_have_no_spread():
-    rows = study.beside_published({"ReLU": np.array([80.0, 82.0]), "HardSwish": np.array([81.0, 81.0])})
+    rows = study.beside_published(
+        {"ReLU": np.array([80.0, 82.0]), "HardSwish": np.array([81.0, 81.0])}
+    )
     assert rows.loc["ReLU"].tolist() == ["46.32 %", "81.00 %", "1.41 points", "unknown"]
     assert list(rows.index) == ["ReLU", "HardSwish"]

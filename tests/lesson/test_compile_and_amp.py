@@ -1,4 +1,6 @@
-"""The lesson on compiling and half precision: published beside own numbers, the board, and Yours on three networks."""
+"""The lesson on compiling and half precision: published beside own numbers, the board, and Yours
+on three networks.
+"""
 
 import copy
 import sys
@@ -32,10 +34,14 @@ def test_own_epochs_stand_beside_the_eight_published_numbers_and_the_recorded_on
     assert list(table.index) == ["vanilla", "TC", "AMP", "TC + AMP"]
     assert list(table["here", "epoch"]) == ["0.5 s", "–", "1.25 s", "–"]
     assert list(table["here", "right"]) == ["76 %", "–", "75.94 %", "–"]
-    (known,) = [place for place in table.columns.get_level_values(0).unique() if "RTX 4090" in place]
+    (known,) = [
+        place for place in table.columns.get_level_values(0).unique() if "RTX 4090" in place
+    ]
     assert list(table[known, "epoch"]) == ["150.9 s", "145.7 s", "137 s", "111 s"]
     assert list(table[known, "right"]) == ["46.53 %", "46.16 %", "47.86 %", "47.16 %"]
-    (recorded,) = [place for place in table.columns.get_level_values(0).unique() if "recorded" in place]
+    (recorded,) = [
+        place for place in table.columns.get_level_values(0).unique() if "recorded" in place
+    ]
     assert list(table[recorded, "epoch"]) == ["153 s", "154.8 s", "116 s", "119.5 s"]
 
 
@@ -47,11 +53,24 @@ def test_a_sentence_says_where_both_together_win_and_where_one_alone_does():
 
 
 def test_what_a_compiled_step_still_calls_is_told_from_what_it_may_fuse():
-    stays = ["aten::mm", "aten::addmm", "aten::mkldnn_convolution", "aten::convolution_backward", "mkldnn::_linear"]
+    stays = [
+        "aten::mm",
+        "aten::addmm",
+        "aten::mkldnn_convolution",
+        "aten::convolution_backward",
+        "mkldnn::_linear",
+    ]
     stays += ["aten::cudnn_convolution", "aten::_scaled_dot_product_flash_attention"]
     stays += ["Optimizer.step#SGD.step", "aten::_fused_adamw_", "aten::_foreach_add_"]
     assert [name for name in stays if not support.stays(name)] == []
-    others = ["aten::mul", "aten::gelu", "aten::native_batch_norm", "aten::copy_", "MmBackward0", "aten::sum"]
+    others = [
+        "aten::mul",
+        "aten::gelu",
+        "aten::native_batch_norm",
+        "aten::copy_",
+        "MmBackward0",
+        "aten::sum",
+    ]
     assert [name for name in others if support.stays(name)] == []
 
 
@@ -90,7 +109,10 @@ def ratio(low, median, high):
 def test_the_goal_is_reached_with_a_whole_interval_open_inside_one_and_else_not(best, verdict):
     board = {"TC": {64: ratio(0.9, 1.0, 1.1), 1024: best}, "AMP": {1024: ratio(0.1, 0.2, 0.3)}}
     sentence = support.goal(board)
-    assert f"1.36 times as fast, {verdict}: the best is TC with 1,024 rows, {best.median:.2f}" in sentence
+    assert (
+        f"1.36 times as fast, {verdict}: the best is TC with 1,024 rows, {best.median:.2f}"
+        in sentence
+    )
 
 
 # --- Yours ---
@@ -115,11 +137,23 @@ def definition(name):
     """A function of the lesson as source: from its `def` to the next line at the margin."""
     lines = cell_with(f"def {name}(").splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith(f"def {name}("))
-    end = next((n for n in range(start + 1, len(lines)) if lines[n] and not lines[n].startswith(" ")), len(lines))
+    end = next(
+        (n for n in range(start + 1, len(lines)) if lines[n] and not lines[n].startswith(" ")),
+        len(lines),
+    )
     return "\n".join(lines[start:end])
 
 
-def yours(kind, monkeypatch, *, profile="quick", no_compiler=None, native=False, training=False, in_turn=in_turn):
+def yours(
+    kind,
+    monkeypatch,
+    *,
+    profile="quick",
+    no_compiler=None,
+    native=False,
+    training=False,
+    in_turn=in_turn,
+):
     """Run the cells of Yours, where labkit cannot be imported; returns their names."""
     network, inputs = NETWORKS[kind]
     torch.manual_seed(0)
@@ -127,8 +161,20 @@ def yours(kind, monkeypatch, *, profile="quick", no_compiler=None, native=False,
     mine.network, mine.inputs = network().train(training), inputs()  # no labels
     monkeypatch.setitem(sys.modules, "mine", mine)
     before = copy.deepcopy(mine.network.state_dict())
-    space = {"torch": torch, "np": np, "copy": copy, "time": time, "partial": partial, "in_turn": in_turn}
-    space |= {"support": support, "break_even": answers.break_even, "native": native, "profile": profile}
+    space = {
+        "torch": torch,
+        "np": np,
+        "copy": copy,
+        "time": time,
+        "partial": partial,
+        "in_turn": in_turn,
+    }
+    space |= {
+        "support": support,
+        "break_even": answers.break_even,
+        "native": native,
+        "profile": profile,
+    }
     space |= {"no_compiler": no_compiler, "lab": SimpleNamespace(choose=lambda quick, lab: 0.2)}
     for name in ("costs", "ceiling"):
         exec(definition(name), space)
@@ -136,14 +182,18 @@ def yours(kind, monkeypatch, *, profile="quick", no_compiler=None, native=False,
     for cell in cells_of_yours(LESSON):
         exec(cell, space)
     after = mine.network.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in before), "the reader's network was changed"
+    assert all(torch.equal(before[name], after[name]) for name in before), (
+        "the reader's network was changed"
+    )
     assert mine.network.training == training
     return space
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_yours_ends_in_advice_on_both_switches_for_networks_of_several_kinds(kind, monkeypatch, capsys):
+def test_yours_ends_in_advice_on_both_switches_for_networks_of_several_kinds(
+    kind, monkeypatch, capsys
+):
     space = yours(kind, monkeypatch)
     amp, compiling = capsys.readouterr().out.splitlines()[-2:]
     assert amp == "AMP, 4 inputs: " + space["advise"](space["my_times"][4]["AMP"])
@@ -152,14 +202,19 @@ def test_yours_ends_in_advice_on_both_switches_for_networks_of_several_kinds(kin
 
 
 @pytest.mark.slow
-def test_a_network_in_training_is_taken_too_and_where_products_are_not_imitated_more_inputs(monkeypatch, capsys):
+def test_a_network_in_training_is_taken_too_and_where_products_are_not_imitated_more_inputs(
+    monkeypatch, capsys
+):
     space = yours("two outputs", monkeypatch, native=True, training=True)
     assert list(space["my_times"]) == [4, 16, 64]
     assert "AMP, 64 inputs: " in capsys.readouterr().out
 
 
 SAID = {
-    "a fivefold slowdown from six pairs": (RatioInTurn(0.167, 0.225, 6, 0.19, floor=0.05), "leave it off"),
+    "a fivefold slowdown from six pairs": (
+        RatioInTurn(0.167, 0.225, 6, 0.19, floor=0.05),
+        "leave it off",
+    ),
     "compiled, a fifth slower": (RatioInTurn(0.79, 0.83, 30, 0.81, floor=0.02), "leave it off"),
     "a third faster": (RatioInTurn(1.25, 1.41, 12, 1.33, floor=0.1), "turn it on"),
     "an interval over 1": (RatioInTurn(0.97, 1.3, 12, 1.14, floor=0.02), "not sure"),
@@ -177,7 +232,9 @@ def test_the_advice_is_true_to_its_numbers(case):
 
 
 def in_turn_as_if(plain, compiled):
-    """in_turn that reports these seconds for the first call and for the second, in eight rounds, without timing."""
+    """in_turn that reports these seconds for the first call and for the second, in eight rounds,
+    without timing.
+    """
 
     def in_turn(calls, **options):
         for call in calls.values():
@@ -195,7 +252,9 @@ def in_turn_as_if(plain, compiled):
         ((1.0, 0.5), "2.00 x (2.00 to 2.00): turn it on for trainings of more than"),
     ],
 )
-def test_compiling_ends_in_an_advice_that_follows_what_was_measured(seconds, words, monkeypatch, capsys):
+def test_compiling_ends_in_an_advice_that_follows_what_was_measured(
+    seconds, words, monkeypatch, capsys
+):
     compile_ = partial(torch.compile, backend="eager")
     monkeypatch.setattr(torch, "compile", lambda network, **options: compile_(network))
     yours("two outputs", monkeypatch, profile="lab", in_turn=in_turn_as_if(*seconds))
@@ -206,13 +265,18 @@ def test_compiling_ends_in_an_advice_that_follows_what_was_measured(seconds, wor
 def test_without_a_compiler_yours_stays_with_the_ceiling(monkeypatch, capsys):
     yours("two outputs", monkeypatch, profile="lab", no_compiler="there is none")
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("torch.compile, at most ") and last.endswith(("leave it off", "in a long training"))
+    assert last.startswith("torch.compile, at most ") and last.endswith(
+        ("leave it off", "in a long training")
+    )
 
 
-def test_the_ceiling_leaves_out_what_the_compiler_may_fuse_and_keeps_products_and_optimizer(monkeypatch):
+def test_the_ceiling_leaves_out_what_the_compiler_may_fuse_and_keeps_products_and_optimizer(
+    monkeypatch,
+):
     times = {"aten::mm": 30, "aten::_fused_adamw_": 20, "aten::mul": 45, "aten::copy_": 5}
     events = [
-        SimpleNamespace(key=key, self_device_time_total=0, self_cpu_time_total=time) for key, time in times.items()
+        SimpleNamespace(key=key, self_device_time_total=0, self_cpu_time_total=time)
+        for key, time in times.items()
     ]
     space = {"torch": torch, "support": support}
     exec(definition("ceiling"), space)

@@ -1,4 +1,6 @@
-"""The reader's own copies: an update of the course renews what is unchanged, keeps the rest, and loses nothing."""
+"""The reader's own copies: an update of the course renews what is unchanged, keeps the rest, and
+loses nothing.
+"""
 
 import os
 import shutil
@@ -14,12 +16,22 @@ from labkit.runner.sources import find
 
 COURSE = root()
 FIRST, SECOND = "00_tea.ipynb", "01_water.ipynb"
-GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "init.defaultBranch=main")
+GIT = (
+    "git",
+    "-c",
+    "user.name=Ada",
+    "-c",
+    "user.email=ada@example.org",
+    "-c",
+    "init.defaultBranch=main",
+)
 
 
 def write_original(folder, name=FIRST, *code):
     (folder / "notebooks").mkdir(parents=True, exist_ok=True)
-    cells = [nbformat.v4.new_code_cell(source, id=f"cell-{number}") for number, source in enumerate(code)]
+    cells = [
+        nbformat.v4.new_code_cell(source, id=f"cell-{number}") for number, source in enumerate(code)
+    ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "notebooks" / name)
 
 
@@ -63,10 +75,17 @@ def test_a_lesson_that_the_reader_has_only_run_is_renewed_and_its_outputs_are_ke
     write_original(course, FIRST, "degrees = ...", "print('tea')")
     [told] = copies.renew()
     assert (
-        told == "00_tea: renewed, the course has changed it. Yours, with its outputs, is my-lessons/old/00_tea-1.ipynb."
+        told == "00_tea: renewed, the course has changed it. Yours, with its outputs, is "
+        "my-lessons/old/00_tea-1.ipynb."
     )
     assert source_of(my_lessons() / FIRST) == "degrees = ..."
-    assert nbformat.read(my_lessons() / "old" / "00_tea-1.ipynb", as_version=4).cells[1].outputs[0].text == "tea"
+    assert (
+        nbformat.read(my_lessons() / "old" / "00_tea-1.ipynb", as_version=4)
+        .cells[1]
+        .outputs[0]
+        .text
+        == "tea"
+    )
     assert copies.renew() == []
 
 
@@ -123,9 +142,15 @@ def test_a_lesson_that_the_course_no_longer_has_is_put_away(course):
     for name in (FIRST, SECOND):
         (course / "notebooks" / name).unlink()
     write_original(course, "02_milk.ipynb", "print('milk')")
-    told = "00_tea: no longer in the course. Yours, with its outputs, is my-lessons/old/00_tea-1.ipynb."
+    told = (
+        "00_tea: no longer in the course. Yours, with its outputs, is "
+        "my-lessons/old/00_tea-1.ipynb."
+    )
     assert copies.renew() == [told]
-    assert sorted(path.name for path in my_lessons().glob("*.ipynb")) == ["02_milk.ipynb", "my_notes.ipynb"]
+    assert sorted(path.name for path in my_lessons().glob("*.ipynb")) == [
+        "02_milk.ipynb",
+        "my_notes.ipynb",
+    ]
     assert copies.renew() == []
 
 
@@ -168,7 +193,9 @@ def test_git_pull_never_meets_the_work_of_a_reader(course, tmp_path, monkeypatch
     git(student, "pull")
     assert git(student, "status", "--porcelain") == ""
     kept, renewed = copies.renew()
-    assert kept.startswith("00_tea: the course has changed this lesson. You have changed your copy, so it stays")
+    assert kept.startswith(
+        "00_tea: the course has changed this lesson. You have changed your copy, so it stays"
+    )
     assert renewed.startswith("01_water: renewed")
     assert source_of(my_lessons() / FIRST) == "temperature = 80"
     assert source_of(my_lessons() / SECOND) == "print('soft water')"
@@ -184,11 +211,18 @@ def test_make_clean_removes_what_runs_produced_and_leaves_the_copies(course):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     subprocess.run(["make", "clean"], cwd=course, env=environment, check=True, capture_output=True)
     assert {path: path.read_bytes() for path in my_lessons().rglob("*.ipynb")} == before
-    assert sorted(path.name for path in course.iterdir()) == ["Makefile", "artifacts", "my-lessons", "notebooks"]
+    assert sorted(path.name for path in course.iterdir()) == [
+        "Makefile",
+        "artifacts",
+        "my-lessons",
+        "notebooks",
+    ]
     assert [path.name for path in (course / "artifacts").iterdir()] == ["recorded"]
 
 
-def test_the_page_for_tools_that_help_comes_along_and_is_renewed_unless_the_reader_changed_it(course, monkeypatch):
+def test_the_page_for_tools_that_help_comes_along_and_is_renewed_unless_the_reader_changed_it(
+    course, monkeypatch
+):
     copies.renew()
     page, guide = my_lessons() / "AGENTS.md", COURSE / "labkit" / "templates" / "AGENTS.md"
     assert page.read_bytes() == guide.read_bytes()
@@ -214,7 +248,9 @@ def test_a_headless_run_takes_the_originals_and_a_copy_where_its_path_is_given(c
 
 def test_jupyterlab_opens_on_the_copies_and_for_authors_on_the_originals(course, monkeypatch):
     opened = []
-    monkeypatch.setattr("labkit.classroom.jupyter.serve", lambda *settings: opened.append(settings) or 0)
+    monkeypatch.setattr(
+        "labkit.classroom.jupyter.serve", lambda *settings: opened.append(settings) or 0
+    )
     assert "Your copies of the lessons:" in call("lab", "--port", "9999")
     assert "copies" not in call("lab", "--originals")
     assert opened == [(my_lessons(), ["--port", "9999"]), (course / "notebooks", [])]

@@ -1,4 +1,6 @@
-"""The student edition: the whole course without answers; an exercise that is not solved ends with its hint."""
+"""The student edition: the whole course without answers; an exercise that is not solved ends
+with its hint.
+"""
 
 import importlib
 import inspect
@@ -79,22 +81,34 @@ def folder(once):
 def python(folder, *words):
     """Run Python with the labkit of the student edition."""
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path, "LABKIT_ROOT": str(folder), "PYTHONWARNINGS": "default"}
-    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    environment = os.environ | {
+        "PYTHONPATH": path,
+        "LABKIT_ROOT": str(folder),
+        "PYTHONWARNINGS": "default",
+    }
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 def test_the_student_edition_has_every_lesson_and_no_line_of_a_solution(folder):
     assert [path.name for path in sorted((folder / "notebooks").glob("*.ipynb"))] == [
         path.name for path in sorted((root() / "notebooks").glob("*.ipynb"))
     ]
-    texts = "\n".join(path.read_text(encoding="utf-8") for path in (folder / "labkit" / "lesson").rglob("*.py"))
+    texts = "\n".join(
+        path.read_text(encoding="utf-8") for path in (folder / "labkit" / "lesson").rglob("*.py")
+    )
     for task in exercises.registry().values():
-        given = inspect.getsource(task.reference) if callable(task.reference) else f"\n{task.reference}"
+        given = (
+            inspect.getsource(task.reference) if callable(task.reference) else f"\n{task.reference}"
+        )
         lines = [line.strip() for line in given.splitlines()[1:]]
         assert not [line for line in lines if len(line) > 40 and line in texts], task.id
     assert not (folder / "tests").exists()
     assert not (folder / ".git").exists()
-    assert re.search(r"Student edition.* made of commit \w+", (folder / "README.md").read_text(encoding="utf-8"))
+    assert re.search(
+        r"Student edition.* made of commit \w+", (folder / "README.md").read_text(encoding="utf-8")
+    )
 
 
 def tasks_of(folder, lesson):
@@ -106,9 +120,12 @@ def tasks_of(folder, lesson):
     return module.EXERCISES
 
 
-@pytest.mark.release  # every check once more, as tests/lesson/test_exercises.py has it for the course itself
+# every check once more, as tests/lesson/test_exercises.py has it for the course itself
+@pytest.mark.release
 @pytest.mark.timeout(900)
-def test_the_checks_that_do_without_the_reference_judge_in_the_student_edition_too(folder, monkeypatch):
+def test_the_checks_that_do_without_the_reference_judge_in_the_student_edition_too(
+    folder, monkeypatch
+):
     monkeypatch.setattr(_exercise, "LONGEST_S", 600)  # on a busy machine
     checked, unchecked = [], []
     for lesson in exercises.modules():
@@ -116,7 +133,10 @@ def test_the_checks_that_do_without_the_reference_judge_in_the_student_edition_t
         for task in tasks_of(folder, lesson):
             assert task.reference is task.solution is None
             right, wrong = (
-                {_exercise.verdict_on(lambda answer=answer: answer, task.verify)[0] for answer in written.values()}
+                {
+                    _exercise.verdict_on(lambda answer=answer: answer, task.verify)[0]
+                    for answer in written.values()
+                }
                 for written in (answers.RIGHT[task.id], answers.WRONG[task.id])
             )
             if (right, wrong) == ({"passed"}, {"wrong"}):
@@ -131,7 +151,15 @@ def test_a_check_that_computes_with_an_answer_goes_and_so_does_what_only_answers
     (tmp_path / "made_up.py").write_text(edition.without_answers(MADE_UP), encoding="utf-8")
     source = (tmp_path / "made_up.py").read_text(encoding="utf-8")
     assert "LIMIT = 3" in source
-    for word in ("def double", "_twice", "how it is done", "thrice", "_slip", "@lru_cache", "_FACTOR"):
+    for word in (
+        "def double",
+        "_twice",
+        "how it is done",
+        "thrice",
+        "_slip",
+        "@lru_cache",
+        "_FACTOR",
+    ):
         assert word not in source.split("EXERCISES")[0], word
     space = {}
     exec(source, space)
@@ -169,14 +197,24 @@ def test_an_answer_that_is_not_checked_there_is_used_and_recorded_as_such(folder
 
 @pytest.mark.slow
 def test_the_student_edition_cannot_fill_in_solutions_and_says_so(folder):
-    fill = "from labkit.lesson import exercises; exercises.fill('f = exercise(\"is-real\").check(f)')"
+    fill = (
+        "from labkit.lesson import exercises; exercises.fill('f = exercise(\"is-real\").check(f)')"
+    )
     assert "has no solutions to fill in" in python(folder, "-c", fill).stderr
     ask = "from labkit.lesson import exercise; exercise('is-real').solution()"
     assert "no solutions" in python(folder, "-c", ask).stdout
 
 
 def papermill(folder, notebook, output):
-    words = ("-m", "papermill", "--no-request-save-on-cell-execute", "--no-progress-bar", "-p", "profile", "quick")
+    words = (
+        "-m",
+        "papermill",
+        "--no-request-save-on-cell-execute",
+        "--no-progress-bar",
+        "-p",
+        "profile",
+        "quick",
+    )
     return python(folder, *words, str(notebook), str(output))
 
 
@@ -198,12 +236,15 @@ def test_a_lesson_of_the_student_edition_stops_at_an_untouched_exercise_and_runs
     done = papermill(folder, tmp_path / lesson.name, tmp_path / "out.ipynb")
     assert done.returncode == 0, done.stderr[-3000:]
     assert [record.notebook for record in ledger.find(Completion)] == ["03_what_limits_speed"]
-    assert set(ledger.load("answers")["verdict"]) == {"passed", "unsolved"}  # the first run counts as well
+    # the first run counts as well
+    assert set(ledger.load("answers")["verdict"]) == {"passed", "unsolved"}
     page = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert "Another solution" not in str(page.cells)
 
 
-def test_a_folder_that_is_there_is_left_alone_and_a_course_without_git_is_refused(tmp_path, monkeypatch):
+def test_a_folder_that_is_there_is_left_alone_and_a_course_without_git_is_refused(
+    tmp_path, monkeypatch
+):
     with pytest.raises(LabError, match="is there already"):
         edition.release(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,6 @@
-"""Each exercise accepts its reference, rejects plausible mistakes, and can be filled into a notebook cell."""
+"""Each exercise accepts its reference, rejects plausible mistakes, and can be filled into a
+notebook cell.
+"""
 
 import importlib
 import linecache
@@ -24,7 +26,9 @@ def test_the_reference_passes_and_changes_nothing_global(name):
     assert verdict_on(lambda: ALL[name].reference, ALL[name].verify) == ("passed", "")
 
 
-@pytest.mark.parametrize(("name", "mistake"), MISTAKES, ids=[f"{task}-{name}" for task, name in MISTAKES])
+@pytest.mark.parametrize(
+    ("name", "mistake"), MISTAKES, ids=[f"{task}-{name}" for task, name in MISTAKES]
+)
 def test_a_plausible_mistake_is_rejected_with_words_that_help(name, mistake):
     with pytest.raises(Wrong) as caught:
         ALL[name].verify(WRONG[name][mistake])
@@ -61,13 +65,17 @@ def test_the_solution_as_source_defines_the_readers_name_and_passes(name):
         ALL[name].verify(Script(source))
         return
     place = f"<solution of {name}>"
-    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)  # as IPython keeps a cell
+    # as IPython keeps a cell
+    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
     exec(compile(source, place, "exec"), space)
     ALL[name].verify(space[ALL[name].name])
 
 
 def test_filling_replaces_the_stub_and_keeps_the_check():
-    cell = 'def image_bytes(images):\n    ...  # your code\n\nimage_bytes = exercise("image-bytes").check(image_bytes)'
+    cell = (
+        "def image_bytes(images):\n    ...  # your code\n\nimage_bytes = "
+        'exercise("image-bytes").check(image_bytes)'
+    )
     filled = exercises.fill(cell)
     assert "your code" not in filled
     assert filled.startswith("def image_bytes(")
@@ -80,7 +88,13 @@ def test_filling_leaves_other_cells_alone():
 
 def test_a_plain_value_is_filled_as_an_assignment():
     task = Exercise(
-        id="best-batch", task="", difficulty=1, minutes=1, hint="", reference=64, verify=lambda answer: None
+        id="best-batch",
+        task="",
+        difficulty=1,
+        minutes=1,
+        hint="",
+        reference=64,
+        verify=lambda answer: None,
     )
     assert task.solution == "best_batch = 64"
 
@@ -91,11 +105,17 @@ def test_an_unknown_exercise_is_refused():
 
 
 def test_no_two_exercises_of_the_course_have_the_same_id():
-    ids = [task.id for module in exercises.modules() for task in exercises.of(module.removeprefix("l"))]
+    ids = [
+        task.id for module in exercises.modules() for task in exercises.of(module.removeprefix("l"))
+    ]
     assert len(set(ids)) == len(ids)
 
 
 def test_labkit_without_the_folder_of_the_course_says_that_it_has_no_exercises(monkeypatch):
-    monkeypatch.setattr(exercises, "__path__", [path for path in exercises.__path__ if "notebooks" not in path])
-    with pytest.raises(LessonError, match=r"no exercises here[\s\S]*a wheel of labkit brings no lessons"):
+    monkeypatch.setattr(
+        exercises, "__path__", [path for path in exercises.__path__ if "notebooks" not in path]
+    )
+    with pytest.raises(
+        LessonError, match=r"no exercises here[\s\S]*a wheel of labkit brings no lessons"
+    ):
         exercises.find("is-real")

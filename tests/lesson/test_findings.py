@@ -34,11 +34,13 @@ def said(capsys, *arguments, **settings):
 
 
 def test_a_difference_that_is_certain_is_told_with_names_number_and_interval(capsys):
-    # mean 2, deviation 1, n = 4: half width 3.1824 * 1 / 2 = 1.591 by Student's t (t of 3 degrees: 3.1824)
+    # mean 2, deviation 1, n = 4: half width 3.1824 * 1 / 2 = 1.591 by Student's t (t of 3 degrees:
+    # 3.1824)
     seeds = np.array([2 - 1.0, 2 + 1.0, 2 - 1.0, 2 + 1.0])
     half = 3.182446 * seeds.std(ddof=1) / 2
     assert said(capsys, seeds, "LARS", "plain SGD", unit="points") == (
-        f"LARS is better than plain SGD by 2 points (95 % interval from {2 - half:.3g} to {2 + half:.3g}; t, n = 4)."
+        f"LARS is better than plain SGD by 2 points (95 % interval from {2 - half:.3g} to "
+        f"{2 + half:.3g}; t, n = 4)."
     )
 
 
@@ -47,9 +49,13 @@ def test_a_difference_on_the_other_side_says_worse_and_by_how_much_without_a_sig
     assert text.startswith("LARS is worse than plain SGD by 2 points (95 % interval from 1 to 3)")
 
 
-@pytest.mark.parametrize("value", [Interval(-1.0, 2.0, 20, median=0.5), Interval(0.0, 2.0, 20, median=1.0)])
+@pytest.mark.parametrize(
+    "value", [Interval(-1.0, 2.0, 20, median=0.5), Interval(0.0, 2.0, 20, median=1.0)]
+)
 def test_an_interval_that_reaches_zero_is_no_difference(capsys, value):
-    assert said(capsys, value, "A", "B").startswith("No difference between A and B can be told (95 % interval")
+    assert said(capsys, value, "A", "B").startswith(
+        "No difference between A and B can be told (95 % interval"
+    )
 
 
 def test_two_seeds_decide_nothing_and_the_sentence_says_why(capsys):
@@ -86,7 +92,9 @@ def test_own_sentences_take_the_place_of_the_two_names(capsys):
     own = {"above": "It grew.", "below": "It shrank.", "unclear": "Who knows."}
     assert said(capsys, 3, **own) == "It grew."
     assert said(capsys, -3, **own) == "It shrank."
-    assert said(capsys, Interval(-1, 1, 20, median=0), **own).startswith("Who knows (95 % interval from -1 to 1)")
+    assert said(capsys, Interval(-1, 1, 20, median=0), **own).startswith(
+        "Who knows (95 % interval from -1 to 1)"
+    )
     assert said(capsys, 3, bound=5, **own) == "It shrank."
     assert said(capsys, None, **own).startswith("Who knows; not measured in this run")
 
@@ -144,17 +152,32 @@ def test_where_nothing_was_measured_nothing_tempts(running, capsys):
 
 
 def claimed(verdict, entry=None):
-    row = Claim(run_key="r", claim_id="c", sentence="x is large", verdict=verdict, value=3.0, low=3.0, high=3.0)
+    row = Claim(
+        run_key="r",
+        claim_id="c",
+        sentence="x is large",
+        verdict=verdict,
+        value=3.0,
+        low=3.0,
+        high=3.0,
+    )
     return cards.plain(cards.card("claimed", row, entry)).splitlines()
 
 
 def test_a_claim_that_holds_is_one_line_with_the_reason_behind_a_fold():
     assert claimed("holds") == ["✓ holds: x is large · 3"]
-    entry = Entry("x is large", "at least 2", "Theory says 2.", ("2026-11-24, from at least 1: Too low.",))
+    entry = Entry(
+        "x is large", "at least 2", "Theory says 2.", ("2026-11-24, from at least 1: Too low.",)
+    )
     line, *folded = claimed("holds", entry)
     assert line == "✓ holds: x is large · 3"
-    assert folded == ["Why this bound: Theory says 2.", "Changed 2026-11-24, from at least 1: Too low."]
-    row = Claim(run_key="r", claim_id="c", sentence="s", verdict="holds", value=3.0, low=3.0, high=3.0)
+    assert folded == [
+        "Why this bound: Theory says 2.",
+        "Changed 2026-11-24, from at least 1: Too low.",
+    ]
+    row = Claim(
+        run_key="r", claim_id="c", sentence="s", verdict="holds", value=3.0, low=3.0, high=3.0
+    )
     assert "<details><summary" in cards.card("claimed", row, entry)
     assert "<details" not in cards.card("claimed", row, None)
 

@@ -46,7 +46,8 @@ def test_everybody_in_a_class_is_judged_and_the_table_says_why(tmp_path):
 @pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_answers_that_never_end_are_ended_and_are_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "COMPUTING_S", 12)  # of which a process needs some to import the checks
+    # of which a process needs some to import the checks
+    monkeypatch.setattr(grading, "COMPUTING_S", 12)
     write_class(tmp_path, ENDLESS)
     call("grade", str(tmp_path))
     rows = table_of(tmp_path)
@@ -58,9 +59,12 @@ def test_answers_that_never_end_are_ended_and_are_wrong(tmp_path, monkeypatch):
 HIDES = "import os, subprocess, time\n    "
 STARTS = {  # a process that leaves its parent, its group and its session; the answer is right
     "forks twice": HIDES + "if not os.fork():\n        os.setsid()\n        if not os.fork():\n"
-    "            os.execvp('sleep', ['sleep', '{mark}'])\n        os._exit(0)\n    time.sleep(1)\n    ",
-    "starts a session": HIDES + "subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\n    ",
-    "by a shell": HIDES + "os.system('nohup setsid sleep {mark} >/dev/null 2>&1 &')\n    time.sleep(1)\n    ",
+    "            os.execvp('sleep', ['sleep', '{mark}'])\n        os._exit(0)\n    "
+    "time.sleep(1)\n    ",
+    "starts a session": HIDES
+    + "subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\n    ",
+    "by a shell": HIDES
+    + "os.system('nohup setsid sleep {mark} >/dev/null 2>&1 &')\n    time.sleep(1)\n    ",
 }
 ENDS = {  # {how the answer goes on: its verdict}
     "return images * height * width * bytes_per_value": "passed",
@@ -76,7 +80,8 @@ MARK = "98765.4321"  # s
 @pytest.mark.timeout(900)
 def test_what_an_answer_starts_ends_with_it_and_the_grading_goes_on(tmp_path):
     name, page = made_up_class._page(3)
-    page = made_up_class._without(page, *made_up_class.LEFT_OUT, "least-seconds")  # one process for each student
+    # one process for each student
+    page = made_up_class._without(page, *made_up_class.LEFT_OUT, "least-seconds")
     expected = {}
     for start in STARTS:
         for number, (end, verdict) in enumerate(ENDS.items()):
@@ -88,7 +93,11 @@ def test_what_an_answer_starts_ends_with_it_and_the_grading_goes_on(tmp_path):
     call("grade", str(tmp_path))
     rows = table_of(tmp_path)
     assert {student: rows[student, "image-bytes"]["verdict"] for student in expected} == expected
-    left = [process for process in psutil.process_iter(["cmdline"]) if MARK in (process.info["cmdline"] or ())]
+    left = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if MARK in (process.info["cmdline"] or ())
+    ]
     for process in left:
         process.kill()
     assert left == []
@@ -104,6 +113,8 @@ def test_what_a_student_writes_is_text_on_the_page(tmp_path):
 def test_a_folder_with_nothing_to_grade_is_refused_and_nothing_is_written(tmp_path):
     (tmp_path / "ada").mkdir()
     (tmp_path / "old_quiz.ipynb").touch()
-    with pytest.raises(handed_in.LabError, match=r"ada, old_quiz.ipynb in .*, without a notebook of a lesson"):
+    with pytest.raises(
+        handed_in.LabError, match=r"ada, old_quiz.ipynb in .*, without a notebook of a lesson"
+    ):
         handed_in.grade(tmp_path)
     assert not list(tmp_path.glob("grades.*"))

@@ -18,7 +18,9 @@ from labkit.lesson.helpers import helpers_of
 def notebook(path, *cells):
     """A notebook of cells: code, or prose that begins with "md "."""
     made = [
-        nbformat.v4.new_markdown_cell(cell[3:]) if cell.startswith("md ") else nbformat.v4.new_code_cell(cell)
+        nbformat.v4.new_markdown_cell(cell[3:])
+        if cell.startswith("md ")
+        else nbformat.v4.new_code_cell(cell)
         for cell in cells
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,13 +42,17 @@ from labkit.nowhere import nothing"""
 
 def test_each_imported_name_is_listed_with_its_source(tmp_path, monkeypatch):
     monkeypatch.setenv(
-        "JPY_SESSION_NAME", str(notebook(tmp_path / "a.ipynb", IMPORTS, "from labkit.plots import canvas"))
+        "JPY_SESSION_NAME",
+        str(notebook(tmp_path / "a.ipynb", IMPORTS, "from labkit.plots import canvas")),
     )
     found = {helper.name: helper for helper in helpers_of("99_other")}
     assert list(found) == ["plots", "predict", "start", "canvas", "GREY"]
     assert found["plots"].file == "labkit/plots/__init__.py"
     assert found["canvas"].file == "labkit/plots/canvas.py"
-    assert found["canvas"].summary == "Return (figure, axes) of a new picture, so many inches wide and high."
+    assert (
+        found["canvas"].summary
+        == "Return (figure, axes) of a new picture, so many inches wide and high."
+    )
     line = (root() / found["start"].file).read_text().splitlines()[found["start"].line - 1]
     assert line.startswith("def start(")
     assert (tmp_path / found["canvas"].link).resolve() == root() / "labkit" / "plots" / "canvas.py"
@@ -58,7 +64,9 @@ def test_without_a_notebook_in_jupyter_it_is_the_lesson_of_that_name(monkeypatch
     assert {"start", "recap"} <= names
 
 
-@pytest.mark.parametrize("content", [None, "no json", "{}", '{"cells": [{"cell_type": "code", "source": "def"}]}'])
+@pytest.mark.parametrize(
+    "content", [None, "no json", "{}", '{"cells": [{"cell_type": "code", "source": "def"}]}']
+)
 def test_a_notebook_that_cannot_be_found_or_read_lists_nothing(tmp_path, monkeypatch, content):
     path = tmp_path / "a.ipynb"
     if content:
@@ -70,7 +78,8 @@ def test_a_notebook_that_cannot_be_found_or_read_lists_nothing(tmp_path, monkeyp
 def test_looking_names_up_imports_nothing():
     code = (
         "import sys\nfrom labkit.lesson.helpers import helpers_of\nbefore = set(sys.modules)\n"
-        "found = helpers_of('06_batch_size_and_minima')\nprint(len(found) > 5, set(sys.modules) - before)"
+        "found = helpers_of('06_batch_size_and_minima')\nprint(len(found) > 5, "
+        "set(sys.modules) - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "set()"]
@@ -131,8 +140,11 @@ def course(tmp_path, monkeypatch):
 def test_minutes_count_what_a_reader_meets(course):
     [lesson] = syllabus.lessons()
     found = minutes.reading(lesson)
-    # 990 words, eleven of the first lines and nine of the question; a ladder that grows is one picture
-    assert found == minutes.Reading(words=1010, lines=11, pictures=3, tables=1, predictions=1, exercises=0)
+    # 990 words, eleven of the first lines and nine of the question; a ladder that grows is one
+    # picture
+    assert found == minutes.Reading(
+        words=1010, lines=11, pictures=3, tables=1, predictions=1, exercises=0
+    )
     by_hand = 1010 / 200 + 11 / 12 + 2 * 3 + 0.5 * 1 + 0.5 * 1  # 12.97
     assert found.minutes == 5 * round(by_hand / 5) == 15
 
@@ -149,7 +161,9 @@ def test_the_command_writes_them_into_the_first_cell_and_both_pages(course):
     [lesson] = syllabus.lessons()
     assert lesson.minutes == 15
     assert "About 15 minutes." in "".join(json.loads(lesson.path.read_text())["cells"][0]["source"])
-    assert (course / "README.md").read_text() == "| [`00_tea`](notebooks/00_tea.ipynb) | Why? | 15 |\n"
+    assert (
+        course / "README.md"
+    ).read_text() == "| [`00_tea`](notebooks/00_tea.ipynb) | Why? | 15 |\n"
     assert (course / "docs" / "teaching.md").read_text() == f"{TABLE}| 00 | 15 | 0, 0 |\n"
 
 

@@ -1,4 +1,6 @@
-"""Exercises that are classes, scripts or open tasks: checked, lent, filled in, graded, and hidden from students."""
+"""Exercises that are classes, scripts or open tasks: checked, lent, filled in, graded, and
+hidden from students.
+"""
 # ruff: noqa: PIE790, F841 (a stub has dots)
 
 import dataclasses
@@ -61,10 +63,17 @@ def verify_speed(answer):
 
 ABOUT = {"difficulty": 2, "minutes": 7, "hint": "Think of `sum`."}
 TASKS = {
-    "counter": Exercise(id="counter", task="Count.", reference=Counter, verify=verify_counter, importance=3, **ABOUT),
+    "counter": Exercise(
+        id="counter", task="Count.", reference=Counter, verify=verify_counter, importance=3, **ABOUT
+    ),
     "adder": Exercise(id="adder", task="Add.", reference=ADDER, verify=verify_adder, **ABOUT),
     "speed": Exercise(
-        id="speed", task="Choose.", reference=speed, verify=verify_speed, judged_by="the ladder below", **ABOUT
+        id="speed",
+        task="Choose.",
+        reference=speed,
+        verify=verify_speed,
+        judged_by="the ladder below",
+        **ABOUT,
     ),
 }
 
@@ -140,7 +149,9 @@ class Idle(Forgets):
         (Another, "passed"),
     ],
 )
-def test_a_class_is_judged_by_what_it_does_and_one_with_a_stub_in_a_decorated_method_is_not_written(answer, expected):
+def test_a_class_is_judged_by_what_it_does_and_one_with_a_stub_in_a_decorated_method_is_not_written(
+    answer, expected
+):
     used = lesson.exercise("counter").check(answer)
     assert verdict() == expected
     assert used is (answer if expected == "passed" else Counter)
@@ -157,7 +168,9 @@ def test_an_answer_that_passes_may_keep_its_dots():
         return 2 * x
 
     assert unwritten(double) == "`double`"
-    verdict, _ = lesson._exercise.verdict_on(lambda: double, lambda answer: expect_close(answer(2), 4, "twice 2"))
+    verdict, _ = lesson._exercise.verdict_on(
+        lambda: double, lambda answer: expect_close(answer(2), 4, "twice 2")
+    )
     assert verdict == "passed"
 
 
@@ -196,7 +209,9 @@ def test_a_script_that_does_not_pass_lends_the_reference_as_a_file_beside_it(
 
 
 def _in_half_a_second():
-    return Exercise(id="adder", task="", reference=ADDER, verify=lambda script: script.run(seconds=0.5), **ABOUT)
+    return Exercise(
+        id="adder", task="", reference=ADDER, verify=lambda script: script.run(seconds=0.5), **ABOUT
+    )
 
 
 def test_a_script_that_was_not_written_to_its_file_is_unsolved(tmp_path):
@@ -205,7 +220,10 @@ def test_a_script_that_was_not_written_to_its_file_is_unsolved(tmp_path):
 
 
 def test_what_a_script_began_ends_with_it():
-    sleeping = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'], stdout=-3, stderr=-3)"
+    sleeping = (
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'], "
+        "stdout=-3, stderr=-3)"
+    )
     child = int(Script(f"import subprocess, sys\nprint({sleeping}.pid)").run())
     deadline = time.monotonic() + 30  # a signal arrives when the system gets to it
     while _runs(child) and time.monotonic() < deadline:
@@ -220,7 +238,9 @@ def _runs(process):
 
 
 def test_a_script_runs_under_a_launcher():
-    assert "usage: module" in Script("print('module')").run("--help", launcher=("-c", "print('usage: module')"))
+    assert "usage: module" in Script("print('module')").run(
+        "--help", launcher=("-c", "print('usage: module')")
+    )
 
 
 # ---- open tasks
@@ -257,8 +277,13 @@ def test_what_passed_is_said_to_be_used(capsys):
 # ---- in a notebook: asked, filled, graded
 
 
-CLASS_CELL = 'class Counter:\n    ...  # your code\n\n\nCounter = exercise("counter").check(Counter)'
-NAMED_CELL = 'task = exercise("counter")\n\n\nclass Counter:\n    ...  # your code\n\n\nCounter = task.check(Counter)'
+CLASS_CELL = (
+    'class Counter:\n    ...  # your code\n\n\nCounter = exercise("counter").check(Counter)'
+)
+NAMED_CELL = (
+    'task = exercise("counter")\n\n\nclass Counter:\n    ...  # your code\n\n\nCounter = '
+    "task.check(Counter)"
+)
 SCRIPT_CELL = '%%writefile "{lab.folder}/adder.py"\n# exercise: adder\nimport sys\n...  # your code'
 CHECK_CELL = 'adder = exercise("adder").check(lab.folder / "adder.py")'
 
@@ -277,7 +302,8 @@ def test_a_cell_asks_for_what_it_has_checked_directly_or_by_a_name():
 def test_a_class_is_filled_in_and_passes(cell):
     filled = exercises.fill(cell)
     space = {"exercise": lesson.exercise, "logged": logged}
-    # The reference stands in this file: its cell needs a source to be looked up, which exec has not.
+    # The reference stands in this file: its cell needs a source to be looked up, which exec has
+    # not.
     exec(filled, space)
     assert "your code" not in filled
     assert verdict() == "passed"
@@ -302,7 +328,8 @@ def test_a_script_is_filled_in_below_the_line_that_names_its_exercise():
     ],
 )
 def test_the_grader_knows_the_kinds(tmp_path, monkeypatch, cells, exercise_id, solved, expected):
-    monkeypatch.setattr(lesson, "exercise", lesson.exercise)  # the grader puts its own in this place
+    # the grader puts its own in this place
+    monkeypatch.setattr(lesson, "exercise", lesson.exercise)
     path = tmp_path / "handed_in.ipynb"
     monkeypatch.setattr(exercises, "of", lambda lesson_name: tuple(TASKS.values()))
     nbformat.write(new_notebook(cells=[new_code_cell(source) for source in cells]), path)
@@ -314,8 +341,12 @@ def test_the_grader_knows_the_kinds(tmp_path, monkeypatch, cells, exercise_id, s
 # ---- the student edition
 
 
-def test_a_student_edition_stops_at_a_script_that_is_not_written_and_takes_one_that_is(tmp_path, monkeypatch):
-    bare = dataclasses.replace(TASKS["adder"], reference=None, verify=exercises.checked_when_handed_in)
+def test_a_student_edition_stops_at_a_script_that_is_not_written_and_takes_one_that_is(
+    tmp_path, monkeypatch
+):
+    bare = dataclasses.replace(
+        TASKS["adder"], reference=None, verify=exercises.checked_when_handed_in
+    )
     monkeypatch.setattr(exercises, "find", lambda exercise_id: bare)
     with pytest.raises(LessonError, match="Hint"):
         lesson.exercise("adder").check(tmp_path / "adder.py")

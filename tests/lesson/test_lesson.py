@@ -137,9 +137,14 @@ def test_what_nobody_answered_is_shown_without_a_verdict(running, capsys):
 
 @pytest.mark.parametrize(
     ("options", "default", "answer", "result"),
-    [(["fused", "loop"], "loop", "fused", "fused"), (None, 4, 9, Interval(4.02, 5.86, 9, median=4.28))],
+    [
+        (["fused", "loop"], "loop", "fused", "fused"),
+        (None, 4, 9, Interval(4.02, 5.86, 9, median=4.28)),
+    ],
 )
-def test_too_few_pairs_leave_a_prediction_open_and_say_so(running, capsys, options, default, answer, result):
+def test_too_few_pairs_leave_a_prediction_open_and_say_so(
+    running, capsys, options, default, answer, result
+):
     lesson.predict("p", "Which, or how much?", options, default=default)
     _predicting._record_answer("p", answer)
     lesson.reveal("p", result, rests_on=Interval(4.02, 5.86, 9))
@@ -176,7 +181,11 @@ def between(low, high):
 @pytest.mark.parametrize(
     ("value", "verdict"),
     [
-        *[(between(1.1, 1.3), "holds"), (between(0.9, 1.2), "inconclusive"), (between(0.5, 0.8), "fails")],
+        *[
+            (between(1.1, 1.3), "holds"),
+            (between(0.9, 1.2), "inconclusive"),
+            (between(0.5, 0.8), "fails"),
+        ],
         *[(1.5, "holds"), (0.5, "fails")],
     ],
 )
@@ -211,7 +220,9 @@ def test_a_pair_that_does_not_say_how_many_samples_it_rests_on_is_refused(runnin
         lesson.claim("c", "faster", (1.1, 1.3), **ABOVE_ONE)
 
 
-def test_the_same_number_and_interval_stand_in_the_claim_and_in_the_revealed_prediction(running, capsys):
+def test_the_same_number_and_interval_stand_in_the_claim_and_in_the_revealed_prediction(
+    running, capsys
+):
     lesson.predict("p", "How many times?", unit="x", default=2)
     lesson.reveal("p", Timed())
     assert "1.04 x (from 0.99 to 1.09)" in capsys.readouterr().out
@@ -392,7 +403,9 @@ def stopped(x):
     raise KeyboardInterrupt
 
 
-def test_an_answer_that_the_reader_stops_is_wrong_and_the_reference_takes_its_place(task, monkeypatch):
+def test_an_answer_that_the_reader_stops_is_wrong_and_the_reference_takes_its_place(
+    task, monkeypatch
+):
     monkeypatch.setattr(cards, "interactive", lambda: True)
     assert task.check(stopped) is double
     assert "You stopped" in only("answers")["message"]
@@ -447,7 +460,12 @@ GLOBAL = {
 
 
 def global_state():
-    torchs = torch.get_rng_state().tolist(), torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+    torchs = (
+        torch.get_rng_state().tolist(),
+        torch.get_num_threads(),
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+    )
     return torchs, repr(np.random.get_state()), random.getstate(), Path.cwd(), dict(os.environ)  # noqa: NPY002
 
 
@@ -486,16 +504,25 @@ LIMITS = {"because": "half the bytes", "holds_for": "large layers", "not_for": "
     ("value", "unit", "found"),
     [
         (Interval(1.1, 1.5, 20, median=1.2), "points", (1.1, 1.2, 1.5, "points", None)),
-        (Interval(1.1, 1.5, 3, median=1.2), None, (1.1, 1.2, 1.5, None, "only 3 of the 11 samples that are needed")),
+        (
+            Interval(1.1, 1.5, 3, median=1.2),
+            None,
+            (1.1, 1.2, 1.5, None, "only 3 of the 11 samples that are needed"),
+        ),
         (12.5, "ms", (12.5, 12.5, 12.5, "ms", None)),
         (None, "J", (None, None, None, "J", "not measured in this run")),
     ],
 )
-def test_an_answer_goes_to_the_ledger_with_its_number_interval_cause_and_limits(running, value, unit, found):
+def test_an_answer_goes_to_the_ledger_with_its_number_interval_cause_and_limits(
+    running, value, unit, found
+):
     lesson.answer("It is faster", value, unit=unit, **LIMITS)
     (row,) = ledger.find(LessonAnswer)
     assert (row.low, row.value, row.high, row.unit, row.reason) == found
-    assert (row.sentence, row.because, row.holds_for, row.not_for) == ("It is faster", *LIMITS.values())
+    assert (row.sentence, row.because, row.holds_for, row.not_for) == (
+        "It is faster",
+        *LIMITS.values(),
+    )
 
 
 def test_claims_and_answers_say_what_an_interval_over_seeds_rests_on(running, capsys):
@@ -533,9 +560,14 @@ def test_a_lesson_has_one_answer_and_a_pair_without_its_number_of_samples_is_non
         lesson.answer("It is faster", (1.1, 1.3), **LIMITS)
 
 
-def test_a_decision_is_kept_once_with_its_numbers_and_says_when_one_rests_on_too_little(running, capsys):
+def test_a_decision_is_kept_once_with_its_numbers_and_says_when_one_rests_on_too_little(
+    running, capsys
+):
     lesson.decide("Ship the large one.", because={"file, in kB": 900})
-    numbers = {"right, in %": mean_interval([80.0, 82.0, 84.0]), "times as fast": Interval(1.1, 1.5, 3, median=1.2)}
+    numbers = {
+        "right, in %": mean_interval([80.0, 82.0, 84.0]),
+        "times as fast": Interval(1.1, 1.5, 3, median=1.2),
+    }
     lesson.decide("Ship the <b>small</b> one.", because=numbers | {"file, in kB": 90})
     (row,) = ledger.find(Decision)
     assert row.text == "Ship the <b>small</b> one."
@@ -549,7 +581,9 @@ def test_a_decision_is_kept_once_with_its_numbers_and_says_when_one_rests_on_too
         lesson.decide("Ship it.", because={"ratio": (1.1, 1.3)})
 
 
-def test_the_recap_counts_verdicts_folds_its_tables_below_an_answer_and_says_when_there_is_none(running, capsys):
+def test_the_recap_counts_verdicts_folds_its_tables_below_an_answer_and_says_when_there_is_none(
+    running, capsys
+):
     lesson.claim("c", "it is faster", 2.0, **ABOVE_ONE)
     lesson.claim("d", "it is smaller", 0.5, **ABOVE_ONE)
     lesson.claim("e", "it is lighter", 3.0, **ABOVE_ONE)

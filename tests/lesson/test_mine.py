@@ -1,4 +1,6 @@
-"""The reader's own network: found from any folder, broken in words, kept as a row, shown in the report."""
+"""The reader's own network: found from any folder, broken in words, kept as a row, shown in the
+report.
+"""
 
 import importlib
 import os
@@ -56,7 +58,9 @@ def test_python_may_forget_what_it_knows_of_files_after_a_lesson_has_begun(runni
     assert importlib.import_module("mine").network is not None
 
 
-def test_a_changed_file_is_read_anew_by_the_next_cell_and_an_unchanged_one_is_not(running, monkeypatch):
+def test_a_changed_file_is_read_anew_by_the_next_cell_and_an_unchanged_one_is_not(
+    running, monkeypatch
+):
     from IPython.core.interactiveshell import InteractiveShell
 
     kernel = InteractiveShell()
@@ -108,7 +112,10 @@ def test_a_file_of_the_reader_takes_its_place_with_what_lies_beside_it(running):
     [
         ("x = 1\nnetwork = 1 / 0", "line 2: ZeroDivisionError"),
         ("network = (", "line 1: SyntaxError"),
-        ("import no_such_package", "line 1: ModuleNotFoundError: No module named 'no_such_package'"),
+        (
+            "import no_such_package",
+            "line 1: ModuleNotFoundError: No module named 'no_such_package'",
+        ),
         ("def load():\n    return {}['a']\n\nnetwork = load()", "line 2: KeyError"),
         ("network = labels = ()", "does not set inputs"),
         ("x = 1", "does not set network and inputs and labels"),
@@ -142,7 +149,9 @@ def test_a_network_in_training_is_put_into_evaluation_and_it_is_said(running, ca
     assert ".eval()" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_written_has_the_stand_in_all_the_same(running, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_has_the_stand_in_all_the_same(
+    running, tmp_path, monkeypatch
+):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LABKIT_MY_LESSONS", str(tmp_path / "file" / "my-lessons"))
     mine.make_importable()
@@ -204,20 +213,35 @@ def test_a_file_of_the_reader_needs_no_labkit(tmp_path):
 
 @pytest.mark.slow
 def test_papermill_finds_it_from_any_folder(tmp_path):
-    cells = ['from labkit.lesson import start\nstart("99_test", "quick", 0)', "from mine import SIZE\nprint(SIZE)"]
+    cells = [
+        'from labkit.lesson import start\nstart("99_test", "quick", 0)',
+        "from mine import SIZE\nprint(SIZE)",
+    ]
     nbformat.write(
         nbformat.v4.new_notebook(
             cells=list(map(nbformat.v4.new_code_cell, cells)),
-            metadata={"kernelspec": {"name": "python3", "display_name": "p"}, "language_info": {"name": "python"}},
+            metadata={
+                "kernelspec": {"name": "python3", "display_name": "p"},
+                "language_info": {"name": "python"},
+            },
         ),
         tmp_path / "in.ipynb",
     )
     (my_lessons()).mkdir(parents=True)
     (my_lessons() / "beside.py").write_text("SIZE = 37")
     (my_lessons() / "mine.py").write_text(OWN)
-    command = [sys.executable, "-m", "papermill", "--no-progress-bar", str(tmp_path / "in.ipynb"), "out.ipynb"]
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        "--no-progress-bar",
+        str(tmp_path / "in.ipynb"),
+        "out.ipynb",
+    ]
     (tmp_path / "elsewhere").mkdir()
-    done = subprocess.run(command, cwd=tmp_path / "elsewhere", env=dict(os.environ), capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path / "elsewhere", env=dict(os.environ), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "37" in (tmp_path / "elsewhere" / "out.ipynb").read_text()
 
@@ -227,7 +251,8 @@ def test_the_grader_finds_it_too(tmp_path):
     source = (
         "def image_bytes(images, height, width, bytes_per_value):\n"
         "    from mine import labels\n\n"
-        "    return images * 3 * height * width * bytes_per_value if len(labels) == 1000 else 0\n\n\n"
+        "    return images * 3 * height * width * bytes_per_value if len(labels) == "
+        "1000 else 0\n\n\n"
         'image_bytes = exercise("image-bytes").check(image_bytes)'
     )
     verdict, message = grading.judge("image-bytes", ["from mine import network"], source)

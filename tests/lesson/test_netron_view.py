@@ -19,7 +19,9 @@ WEIGHT = np.random.default_rng(0).standard_normal((16, 16, 5, 5)).astype(np.floa
 
 
 def write_model(path, layers=3, *, external=None):
-    """A chain of convolutions and ReLUs; `external` names a file that the first weight claims to lie in."""
+    """A chain of convolutions and ReLUs; `external` names a file that the first weight claims to
+    lie in.
+    """
     nodes, weights, value = [], [], "input"
     for layer in range(layers):
         weight = numpy_helper.from_array(WEIGHT, f"w{layer}")
@@ -28,10 +30,15 @@ def write_model(path, layers=3, *, external=None):
             weight.data_location = TensorProto.EXTERNAL
             weight.external_data.add(key="location", value=external)
         weights += [weight, numpy_helper.from_array(np.ones(16, np.float32), f"b{layer}")]
-        nodes.append(helper.make_node("Conv", [value, f"w{layer}", f"b{layer}"], [f"c{layer}"], pads=[2] * 4))
+        nodes.append(
+            helper.make_node("Conv", [value, f"w{layer}", f"b{layer}"], [f"c{layer}"], pads=[2] * 4)
+        )
         value = f"r{layer}"
         nodes.append(helper.make_node("Relu", [f"c{layer}"], [value]))
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 16, 8, 8]) for name in ("input", value)]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 16, 8, 8])
+        for name in ("input", value)
+    ]
     whole = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
     model = helper.make_model(whole, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     path.write_bytes(model.SerializeToString())
@@ -63,7 +70,9 @@ def test_data_in_other_files_is_not_read(tmp_path):
 
 
 def test_the_page_names_only_what_netron_has():
-    """What the page takes from netron by name; a new netron that renamed something fails here, not at the reader."""
+    """What the page takes from netron by name; a new netron that renamed something fails here,
+    not at the reader.
+    """
     for name in netron_view._MODULES:
         assert (netron_view._netron_folder() / f"{name}.js").exists(), name
     host = (netron_view._netron_folder() / "browser.js").read_text(encoding="utf-8")
@@ -75,10 +84,18 @@ def test_the_page_names_only_what_netron_has():
         "async asset(file) {",
     ):
         assert f"\n    {method}" in host
-    for method in ("async _request(url,", "async _open(file, files) {", "event(name", "exception(error", "openURL(url"):
+    for method in (
+        "async _request(url,",
+        "async _open(file, files) {",
+        "event(name",
+        "exception(error",
+        "openURL(url",
+    ):
         assert f"\n    {method}" in host
     assert "export const Host = browser.Host;" in host
-    assert "export const View = view.View;" in (netron_view._netron_folder() / "view.js").read_text(encoding="utf-8")
+    assert "export const View = view.View;" in (netron_view._netron_folder() / "view.js").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_modules_come_in_an_order_in_which_each_finds_what_it_imports():
@@ -91,7 +108,12 @@ def test_the_modules_come_in_an_order_in_which_each_finds_what_it_imports():
 def test_what_stock_netron_asks_the_web_for_stands_in_methods_that_the_page_replaces():
     host = (netron_view._netron_folder() / "browser.js").read_text(encoding="utf-8")
     view = host[host.index("async view(view)") : host.index("async start()")]
-    for words in ("await age();", "await consent();", "await telemetry();", "https://ipinfo.io/json"):
+    for words in (
+        "await age();",
+        "await consent();",
+        "await telemetry();",
+        "https://ipinfo.io/json",
+    ):
         assert host.count(words) == view.count(words) == 1, words
     assert host.count("new window.XMLHttpRequest()") == 1
 
@@ -100,12 +122,18 @@ def test_names_cannot_write_into_the_page(tmp_path):
     name = '"><img src=x onerror=alert(1)>.onnx'
     page = netron_view.whole_page(write_model(tmp_path / name))
     assert "<img src=x" not in page
-    assert "<img src=x" not in netron_view._document(netron_view._read_graph(tmp_path / name, largest_tensor=0))
+    assert "<img src=x" not in netron_view._document(
+        netron_view._read_graph(tmp_path / name, largest_tensor=0)
+    )
 
 
 def test_the_page_allows_no_request_and_the_frame_no_access_to_the_notebook(model):
     graph = netron_view._read_graph(model, largest_tensor=0)
-    policy = netron_view._document(graph).partition('Content-Security-Policy" content="')[2].partition('"')[0]
+    policy = (
+        netron_view._document(graph)
+        .partition('Content-Security-Policy" content="')[2]
+        .partition('"')[0]
+    )
     assert policy.startswith("default-src 'none';")
     assert "http:" not in policy and "https:" not in policy
     page = netron_view.page([graph], height=400)
@@ -142,7 +170,9 @@ def shown(monkeypatch):
     found = []
     monkeypatch.setattr(cards, "shell", lambda: object())
     monkeypatch.setattr(
-        IPython.display, "display", lambda what, raw=False: found.append(what["text/html"] if raw else what.data)
+        IPython.display,
+        "display",
+        lambda what, raw=False: found.append(what["text/html"] if raw else what.data),
     )
     return found
 
@@ -164,11 +194,15 @@ def test_in_a_headless_run_the_drawing_lies_beside_the_executed_notebooks_and_is
     assert "iframe" not in link
     assert again == link, "the same graph is the same page"
     (kept,) = (own_artifacts / "graphs").iterdir()
-    assert (own_artifacts / "executed" / "quick" / re.search('href="(.*?)"', link)[1]).resolve() == kept
+    assert (
+        own_artifacts / "executed" / "quick" / re.search('href="(.*?)"', link)[1]
+    ).resolve() == kept
     assert kept.read_text(encoding="utf-8").count("<iframe") == 1
 
 
-def test_an_embedded_drawing_stays_in_the_executed_notebook(model, shown, monkeypatch, own_artifacts):
+def test_an_embedded_drawing_stays_in_the_executed_notebook(
+    model, shown, monkeypatch, own_artifacts
+):
     monkeypatch.setenv("LABKIT_HEADLESS", "1")
     netron_view.show(model, embedded=True)
     (drawing,) = shown
@@ -177,7 +211,9 @@ def test_an_embedded_drawing_stays_in_the_executed_notebook(model, shown, monkey
     assert not (own_artifacts / "graphs").exists()
 
 
-def test_without_netron_a_note_gives_the_reason_and_serving_says_what_to_do(model, shown, monkeypatch):
+def test_without_netron_a_note_gives_the_reason_and_serving_says_what_to_do(
+    model, shown, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "netron", None)
     netron_view._netron.cache_clear()
     netron_view.show(model)
@@ -201,7 +237,9 @@ def browser():
 
 @pytest.fixture
 def tab(browser):
-    """A tab that records every request and lets none out but to a file; (page, addresses asked for)."""
+    """A tab that records every request and lets none out but to a file; (page, addresses asked
+    for).
+    """
     page, asked = browser.new_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.route(re.compile(r"^(?!file://)"), lambda route: route.abort())
@@ -211,7 +249,9 @@ def tab(browser):
 
 @pytest.mark.browser
 @pytest.mark.timeout(180)
-def test_the_drawing_of_a_notebook_needs_no_server_and_cannot_ask_or_reach_the_page_around_it(model, tab):
+def test_the_drawing_of_a_notebook_needs_no_server_and_cannot_ask_or_reach_the_page_around_it(
+    model, tab
+):
     page, asked = tab
     drawn = netron_view.page([netron_view._read_graph(model, largest_tensor=0)], height=400)
     page.set_content(f"<title>notebook</title><div>{drawn}</div>")
@@ -254,7 +294,10 @@ def test_even_a_script_in_the_frame_could_neither_ask_nor_reach_the_page_around_
         spy += f"fetch('{address}').catch(() => {{}}); new Image().src = '{address}'</script>"
         document = netron_view._document(netron_view._read_graph(model, largest_tensor=0))
         document = document.replace("</body>", f"{spy}</body>")
-        page.set_content(f'<title>notebook</title><iframe sandbox="allow-scripts" srcdoc="{html.escape(document)}">')
+        page.set_content(
+            '<title>notebook</title><iframe sandbox="allow-scripts" '
+            f'srcdoc="{html.escape(document)}">'
+        )
         page.frames[1].locator("body#ran g.node").first.wait_for(timeout=90_000)
         assert page.title() == "notebook"
         with pytest.raises(TimeoutError):

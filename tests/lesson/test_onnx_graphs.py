@@ -1,4 +1,6 @@
-"""The lesson on ONNX graphs: its changes keep answers, its claims can fail, its pictures show what they say."""
+"""The lesson on ONNX graphs: its changes keep answers, its claims can fail, its pictures show
+what they say.
+"""
 
 import ast
 import importlib
@@ -30,8 +32,22 @@ judged = partial(pages.judged, STATEMENTS)
 
 def page(**names):
     """What the page has bound: its functions and levels, with the answers to its exercises."""
-    bound = {"np": np, "onnx": onnx, "onnxruntime": onnxruntime, "torch": torch, "nn": nn, "pd": pd, "Dim": Dim}
-    bound |= {"partial": partial, "Counter": Counter, "numpy_helper": numpy_helper, "study": study, "seed": 0}
+    bound = {
+        "np": np,
+        "onnx": onnx,
+        "onnxruntime": onnxruntime,
+        "torch": torch,
+        "nn": nn,
+        "pd": pd,
+        "Dim": Dim,
+    }
+    bound |= {
+        "partial": partial,
+        "Counter": Counter,
+        "numpy_helper": numpy_helper,
+        "study": study,
+        "seed": 0,
+    }
     bound["ReferenceEvaluator"] = ReferenceEvaluator
     for statement in STATEMENTS:
         settings = isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in (
@@ -45,7 +61,9 @@ def page(**names):
 
 
 class Mobile(nn.Module):
-    """Padding by a layer of its own, convolution without bias, batch norm, a clip, twice; then a linear layer."""
+    """Padding by a layer of its own, convolution without bias, batch norm, a clip, twice; then a
+    linear layer.
+    """
 
     def __init__(self):
         super().__init__()
@@ -54,7 +72,12 @@ class Mobile(nn.Module):
             norm = nn.BatchNorm2d(width, eps=1e-3)
             nn.init.uniform_(norm.running_var, 0.01, 2)
             nn.init.normal_(norm.running_mean)
-            layers += [nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(before, width, 3, stride=2, bias=False), norm, nn.ReLU6()]
+            layers += [
+                nn.ZeroPad2d((0, 1, 0, 1)),
+                nn.Conv2d(before, width, 3, stride=2, bias=False),
+                norm,
+                nn.ReLU6(),
+            ]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(8, 12)
 
@@ -76,7 +99,9 @@ def mobile(tmp_path_factory):
 def written(mobile, tmp_path, **names):
     """The names of the page after its four changes of the traced file."""
     _, traced, photos = mobile
-    bound = page(traced=traced, photos=photos, folder=tmp_path, files={"traced": traced}, errors={}, **names)
+    bound = page(
+        traced=traced, photos=photos, folder=tmp_path, files={"traced": traced}, errors={}, **names
+    )
     for statement in STATEMENTS:
         if isinstance(statement, ast.Expr) and ast.unparse(statement).startswith("write("):
             exec(ast.unparse(statement), bound)
@@ -93,7 +118,13 @@ def test_the_changes_of_the_page_leave_what_they_say_and_keep_the_answers(mobile
     kinds = [kinds_of(path) for path in bound["files"].values()]
     traced, textbook, folded, norms, padded, computed = kinds
     assert traced["CastLike"] == textbook["CastLike"] > 0
-    assert textbook["Constant"] == folded["CastLike"] == folded["Expand"] == norms["BatchNormalization"] == 0
+    assert (
+        textbook["Constant"]
+        == folded["CastLike"]
+        == folded["Expand"]
+        == norms["BatchNormalization"]
+        == 0
+    )
     assert folded["BatchNormalization"] == folded["Pad"] == norms["Pad"] == 2
     assert padded["Pad"] == 0
     assert padded["Conv"] == 2
@@ -105,7 +136,9 @@ def test_the_changes_of_the_page_leave_what_they_say_and_keep_the_answers(mobile
 
 
 @pytest.mark.slow
-def test_the_runtime_stops_where_the_textbook_does_and_makes_one_graph_of_what_yours_opens(mobile, tmp_path):
+def test_the_runtime_stops_where_the_textbook_does_and_makes_one_graph_of_what_yours_opens(
+    mobile, tmp_path
+):
     bound = written(mobile, tmp_path)
     graphs = {name: bound["graph_of_engine"](path) for name, path in bound["files"].items()}
     assert graphs["traced"] == graphs["folded, textbook rule"]
@@ -115,12 +148,17 @@ def test_the_runtime_stops_where_the_textbook_does_and_makes_one_graph_of_what_y
 
 
 @pytest.mark.slow
-def test_a_computed_bias_takes_the_layout_and_leaves_the_fused_nodes_as_the_rule_switched_off_does(mobile, tmp_path):
+def test_a_computed_bias_takes_the_layout_and_leaves_the_fused_nodes_as_the_rule_switched_off_does(
+    mobile, tmp_path
+):
     bound = written(mobile, tmp_path)
     last, graph_of_engine = bound["files"]["padding fused"], bound["graph_of_engine"]
     if not graph_of_engine(last)["nchwc Conv"]:
         pytest.skip("ONNX Runtime has no layout of its own for this CPU")
-    for graph in (graph_of_engine(last, ["NchwcTransformer"]), graph_of_engine(bound["files"]["biases computed"])):
+    for graph in (
+        graph_of_engine(last, ["NchwcTransformer"]),
+        graph_of_engine(bound["files"]["biases computed"]),
+    ):
         assert graph["nchwc Conv"] == 0
         assert graph["microsoft FusedConv"] == graph_of_engine(last)["nchwc Conv"]
 
@@ -128,7 +166,9 @@ def test_a_computed_bias_takes_the_layout_and_leaves_the_fused_nodes_as_the_rule
 def model_of(nodes, arrays):
     """A model of nodes from "images" (n, 2, 6, 6) to "scores", with stored arrays."""
     ends = [("images", ["n", 2, 6, 6]), ("scores", ["n", 2, "height", "width"])]
-    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in ends]
+    values = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in ends
+    ]
     weights = [numpy_helper.from_array(np.float32(array), name) for name, array in arrays.items()]
     graph = helper.make_graph(nodes, "norms", values[:1], values[1:], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
@@ -150,10 +190,16 @@ def node(kind, *names):
 NORMS = {  # {case: (nodes, batch norms that stay)}
     "before the convolution": ([norm("images", "a"), conv("a", "scores", "bias")], 1),
     "behind an activation": ([conv("images", "a"), node("Relu", "a", "b"), norm("b", "scores")], 1),
-    "convolution read twice": ([conv("images", "a"), norm("a", "b"), node("Add", "a", "b", "scores")], 1),
+    "convolution read twice": (
+        [conv("images", "a"), norm("a", "b"), node("Add", "a", "b", "scores")],
+        1,
+    ),
     "convolution without bias": ([conv("images", "a"), norm("a", "scores", epsilon=0.1)], 0),
     "epsilon not written": ([conv("images", "a", "bias"), norm("a", "scores")], 0),
-    "between two convolutions": ([conv("images", "a", "bias"), norm("a", "b"), conv("b", "scores")], 0),
+    "between two convolutions": (
+        [conv("images", "a", "bias"), norm("a", "b"), conv("b", "scores")],
+        0,
+    ),
 }
 
 
@@ -217,7 +263,9 @@ def times_of(**seconds):
         ({"traced": 3.0, "textbook": 2.9, "yours": 2.8}, "holds", "fails"),
     ],
 )
-def test_the_claims_on_times_fail_where_the_textbook_opens_or_the_rule_does_not(seconds, textbook, yours):
+def test_the_claims_on_times_fail_where_the_textbook_opens_or_the_rule_does_not(
+    seconds, textbook, yours
+):
     times = times_of(**seconds)
     opened = study.times_faster(times, "folded, your rule, all rules", "traced, all rules")
     bound = {"times": times, "study": study, "opened": opened}
@@ -226,8 +274,15 @@ def test_the_claims_on_times_fail_where_the_textbook_opens_or_the_rule_does_not(
 
 
 def test_every_claim_of_the_lesson_is_seen_to_fail_here():
-    claimed = {text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")}
-    assert claimed == {"dropout-draws", "answers-stay", "textbook-opens-nothing", "folding-opens-the-way"}
+    claimed = {
+        text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")
+    }
+    assert claimed == {
+        "dropout-draws",
+        "answers-stay",
+        "textbook-opens-nothing",
+        "folding-opens-the-way",
+    }
 
 
 # --- pictures and files of the lesson ---
@@ -270,7 +325,12 @@ def test_the_operator_chart_counts_nodes_and_shares_of_time(mobile, pictures):
 def faulty_model():
     """Pad by a stored constant, convolution, batch norm, and a linear layer of 9 classes."""
     rng = np.random.default_rng(0)
-    arrays = {"weight": rng.random((2, 3, 3, 3)), "bias": rng.random(2), "last": rng.random((9, 2)), "zero": 0.0}
+    arrays = {
+        "weight": rng.random((2, 3, 3, 3)),
+        "bias": rng.random(2),
+        "last": rng.random((9, 2)),
+        "zero": 0.0,
+    }
     arrays |= dict.fromkeys(("gamma", "beta", "mean", "var"), np.ones(2))
     pads = helper.make_tensor("value", onnx.TensorProto.INT64, [8], [0, 0, 0, 0, 0, 0, 1, 1])
     norm = ["convolved", "gamma", "beta", "mean", "var"]
@@ -284,7 +344,9 @@ def faulty_model():
         helper.make_node("Gemm", ["flat", "last"], ["scores"], transB=1),
     ]
     ends = [("images", ["n", 3, 6, 6]), ("scores", ["n", 9])]
-    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in ends]
+    values = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in ends
+    ]
     weights = [numpy_helper.from_array(np.float32(array), name) for name, array in arrays.items()]
     graph = helper.make_graph(nodes, "small", values[:1], values[1:], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
@@ -313,7 +375,9 @@ def test_the_board_has_a_row_for_each_file_and_both_intervals(pictures):
 
 
 def test_times_faster_divides_the_seconds_of_two_calls():
-    faster = study.times_faster(times_of(traced=3.0, yours=1.5), "folded, your rule, all rules", "traced, all rules")
+    faster = study.times_faster(
+        times_of(traced=3.0, yours=1.5), "folded, your rule, all rules", "traced, all rules"
+    )
     assert faster.median == pytest.approx(2)
 
 

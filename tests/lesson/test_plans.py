@@ -12,11 +12,14 @@ from labkit.lesson import syllabus
 
 TEACHING = (root() / "docs" / "teaching.md").read_text(encoding="utf-8")
 WEEKS = re.findall(
-    r"^\| \d+ \| (\d\d[\d, ]*) \| (\d+) \| (\d+), (\d+) \| ([^|]+) \| (\d+) \| ([^|]+) \| (\d+) \|$",
+    r"^\| \d+ \| (\d\d[\d, ]*) \| (\d+) \| (\d+), (\d+) \| ([^|]+) \| (\d+) \| "
+    r"([^|]+) \| (\d+) \|$",
     TEACHING,
     flags=re.MULTILINE,
 )
-HOURS = re.findall(r"^\| (?:first|second) \| ([^|]+) \| (\d+) \| (\d+), (\d+) \|", TEACHING, flags=re.MULTILINE)
+HOURS = re.findall(
+    r"^\| (?:first|second) \| ([^|]+) \| (\d+) \| (\d+), (\d+) \|", TEACHING, flags=re.MULTILINE
+)
 LESSONS = {lesson.name[:2]: lesson for lesson in syllabus.lessons()}
 
 
@@ -48,11 +51,15 @@ def test_a_session_fits_its_time_and_what_is_left_out_holds_no_exercise():
     readings = {number: reading.reading_of_sections(page) for number, page in LESSONS.items()}
     for numbers, _, _, _, together, minutes, left_out, _ in WEEKS:
         assert 45 <= int(minutes) <= 80, "of 90; the rest is for questions"
-        assert {lesson for lesson, _ in sections_of(together + left_out)} <= set(numbers.split(", "))
+        assert {lesson for lesson, _ in sections_of(together + left_out)} <= set(
+            numbers.split(", ")
+        )
         assert not set(sections_of(together)) & set(sections_of(left_out))
         assert all(readings[lesson][section][1] == [] for lesson, section in sections_of(left_out))
     assert len(HOURS) == 2
-    assert all(int(minutes) <= 50 for _, minutes, _, _ in HOURS), "of 60; the rest is for starting and the discussion"
+    assert all(int(minutes) <= 50 for _, minutes, _, _ in HOURS), (
+        "of 60; the rest is for starting and the discussion"
+    )
 
 
 @pytest.mark.parametrize("page", LESSONS.values(), ids=lambda page: page.name)
@@ -80,7 +87,9 @@ def course(tmp_path, monkeypatch):
             nbformat.v4.new_markdown_cell(text) if kind == "md" else nbformat.v4.new_code_cell(text)
             for kind, text in cells
         ]
-        nbformat.write(nbformat.v4.new_notebook(cells=made), tmp_path / "notebooks" / f"{name}.ipynb")
+        nbformat.write(
+            nbformat.v4.new_notebook(cells=made), tmp_path / "notebooks" / f"{name}.ipynb"
+        )
 
 
 HEAD = "| plan | sections | minutes | exercises, points |\n|---|---|---|---|\n"
@@ -105,7 +114,12 @@ def test_minutes_of_a_plan_are_those_of_its_sections(course, steps, minutes):
 
 
 def test_other_tables_and_rows_without_steps_stay_as_they_are(course):
-    for page in ("| a | b |\n|---|---|\n| 00 | 3 |\n", f"{HEAD}| a | all | 3 | 1, 1 |\n", "no table\n", ""):
+    for page in (
+        "| a | b |\n|---|---|\n| 00 | 3 |\n",
+        f"{HEAD}| a | all | 3 | 1, 1 |\n",
+        "no table\n",
+        "",
+    ):
         assert plans.filled(page) == page
 
 

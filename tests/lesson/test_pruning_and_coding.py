@@ -1,4 +1,6 @@
-"""The lesson on pruning: its own functions by hand, its claims can fail, its tables say what was counted."""
+"""The lesson on pruning: its own functions by hand, its claims can fail, its tables say what was
+counted.
+"""
 
 import ast
 import copy
@@ -37,13 +39,23 @@ class Batches:
         return iter(list(zip(self.images.split(size), self.labels.split(size), strict=True)))
 
     def subset(self, count, seed=0):
-        chosen = torch.randperm(len(self.images), generator=torch.Generator().manual_seed(seed))[:count]
+        chosen = torch.randperm(len(self.images), generator=torch.Generator().manual_seed(seed))[
+            :count
+        ]
         return Batches(self.images[chosen], self.labels[chosen])
 
 
 def page(names=MappingProxyType({})):
     """What the page has bound: its functions, with the answers to its exercises."""
-    bound = {"np": np, "torch": torch, "nn": nn, "F": F, "copy": copy, "partial": partial, "seed": 0}
+    bound = {
+        "np": np,
+        "torch": torch,
+        "nn": nn,
+        "F": F,
+        "copy": copy,
+        "partial": partial,
+        "seed": 0,
+    }
     bound |= {"coding": coding, "steps": steps, "Interval": Interval, "SPARSE": "sparse"}
     for statement in STATEMENTS:
         if isinstance(statement, ast.FunctionDef):
@@ -57,7 +69,9 @@ def small_network(seed=0):
     """A convolution, two linear layers, two norms: (n, 1, 6, 6) -> (n, 3)."""
     torch.manual_seed(seed)
     layers = nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()
-    return nn.Sequential(*layers, nn.Linear(64, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+    return nn.Sequential(
+        *layers, nn.Linear(64, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +92,18 @@ def problem():
 @pytest.fixture
 def bound(problem):
     network, data = problem
-    names = {"network": network, "some": data, "train": data, "test": data, "size": 8, "batches": 384}
-    names |= {"labels": data.labels.numpy(), "weights": [w.detach() for w in page()["weights_of"](network)]}
+    names = {
+        "network": network,
+        "some": data,
+        "train": data,
+        "test": data,
+        "size": 8,
+        "batches": 384,
+    }
+    names |= {
+        "labels": data.labels.numpy(),
+        "weights": [w.detach() for w in page()["weights_of"](network)],
+    }
     return page(names)
 
 
@@ -96,7 +120,10 @@ def test_lamp_by_hand_and_as_labkit_chooses(bound):
 
 def test_the_weights_of_the_page_are_those_that_labkit_prunes(bound):
     weights = list(prunable(bound["network"]).values())
-    assert all(ours is theirs for ours, theirs in zip(bound["weights_of"](bound["network"]), weights, strict=True))
+    assert all(
+        ours is theirs
+        for ours, theirs in zip(bound["weights_of"](bound["network"]), weights, strict=True)
+    )
 
 
 def test_new_statistics_undo_a_change_of_scale_and_change_nothing_else(bound, problem):
@@ -108,7 +135,9 @@ def test_new_statistics_undo_a_change_of_scale_and_change_nothing_else(bound, pr
         assert torch.allclose(again(data.images), expected(data.images), atol=0.05)
         assert not torch.allclose(shrunk(data.images), expected(data.images), atol=0.5)
     assert torch.equal(again[0].weight, shrunk[0].weight) and not again.training
-    assert shrunk[1].running_var.equal(network[1].running_var), "the network that was given stays as it is"
+    assert shrunk[1].running_var.equal(network[1].running_var), (
+        "the network that was given stays as it is"
+    )
 
 
 def test_movement_by_hand_takes_what_moves_to_zero_and_leaves_what_is_gone():
@@ -125,15 +154,22 @@ def test_a_file_of_the_page_opens_bit_for_bit_and_a_decoder_that_errs_is_noticed
     pruned = bound["cut"](bound["network"], bound["by_lamp"](bound["weights"], 0.7))
     final = coding.folded(bound["shared"](bound["renormed"](pruned), 8))
     data = coding.write_network(final)
-    opened = coding.read_network(data, coding.folded(small_network(seed=9)), reference.decode_huffman)
-    assert all(torch.equal(a, b) for a, b in zip(final.parameters(), opened.parameters(), strict=True))
+    opened = coding.read_network(
+        data, coding.folded(small_network(seed=9)), reference.decode_huffman
+    )
+    assert all(
+        torch.equal(a, b) for a, b in zip(final.parameters(), opened.parameters(), strict=True)
+    )
 
-    def last_one_too_small(bits, codes, count):  # a gap that is too long would lead out of the layer
+    # a gap that is too long would lead out of the layer
+    def last_one_too_small(bits, codes, count):
         symbols = reference.decode_huffman(bits, codes, count)
         return [*symbols[:-1], min(codes)]
 
     wrong = coding.read_network(data, coding.folded(small_network(seed=9)), last_one_too_small)
-    assert not all(torch.equal(a, b) for a, b in zip(final.parameters(), wrong.parameters(), strict=True))
+    assert not all(
+        torch.equal(a, b) for a, b in zip(final.parameters(), wrong.parameters(), strict=True)
+    )
 
 
 def test_a_layer_that_pruning_left_empty_is_shared_and_written_like_the_others(bound):
@@ -144,7 +180,9 @@ def test_a_layer_that_pruning_left_empty_is_shared_and_written_like_the_others(b
     blank = coding.folded(small_network(seed=9))
     opened = coding.read_network(coding.write_network(final), blank, reference.decode_huffman)
     assert not opened[0].weight.any()
-    assert all(torch.equal(a, b) for a, b in zip(final.parameters(), opened.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(final.parameters(), opened.parameters(), strict=True)
+    )
 
 
 # --- claims: each is seen to fail with a fault ---
@@ -156,7 +194,9 @@ def takes_no_step(weights, optimizer, loss, batches, choose, final):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("train", "verdict"), [(reference.prune_gradually, "holds"), (takes_no_step, "fails")])
+@pytest.mark.parametrize(
+    ("train", "verdict"), [(reference.prune_gradually, "holds"), (takes_no_step, "fails")]
+)
 def test_healing_pays_only_where_the_function_trains(bound, problem, train, verdict):
     network, _ = problem
     bound["prune_gradually"] = train
@@ -194,8 +234,15 @@ def test_zeros_that_are_skipped_fail_the_claim_that_they_are_multiplied():
 
 
 def test_every_claim_of_the_lesson_is_seen_to_fail_here():
-    claimed = {text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")}
-    assert claimed == {"healing-pays", "much-smaller", "what-the-file-forgot", "zeros-are-multiplied"}
+    claimed = {
+        text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")
+    }
+    assert claimed == {
+        "healing-pays",
+        "much-smaller",
+        "what-the-file-forgot",
+        "zeros-are-multiplied",
+    }
 
 
 # --- tables ---
@@ -205,19 +252,31 @@ def test_the_board_shows_bytes_factors_and_times_where_they_were_measured():
     lost = Interval(-0.25, 0.75, 100, 0.5)
     board = {
         "as trained": {"bytes": 6_000_000, "points lost": lost},
-        "coded": {"bytes": 150_000, "points lost": lost, "times as fast": Interval(0.98, 1.03, 12, 1.01)},
+        "coded": {
+            "bytes": 150_000,
+            "points lost": lost,
+            "times as fast": Interval(0.98, 1.03, 12, 1.01),
+        },
         "zipped": {"bytes": 5_000_000, "points lost": lost, "times as fast": "same dense layers"},
     }
     table = steps.board_table(board)
-    assert table.loc["coded"].tolist() == ["150", "40.0", "0.5 (-0.2 to 0.8)", "1.01 (0.98 to 1.03)"]
+    assert table.loc["coded"].tolist() == [
+        "150",
+        "40.0",
+        "0.5 (-0.2 to 0.8)",
+        "1.01 (0.98 to 1.03)",
+    ]
     assert table["times as fast"].tolist() == ["-", "1.01 (0.98 to 1.03)", "same dense layers"]
     assert "times as fast" not in steps.board_table({"as trained": board["as trained"]})
-    board["coded"]["times as fast"] = RatioInTurn(0.98, 1.03, 12, 1.01, floor=0.1)  # the interval of its claim
+    # the interval of its claim
+    board["coded"]["times as fast"] = RatioInTurn(0.98, 1.03, 12, 1.01, floor=0.1)
     assert steps.board_table(board)["times as fast"].tolist()[1] == "1.01 (0.89 to 1.13)"
 
 
 def test_the_parts_of_a_file_add_up_to_its_bytes(bound):
-    model = coding.folded(bound["shared"](bound["cut"](bound["network"], bound["by_lamp"](bound["weights"], 0.7)), 8))
+    model = coding.folded(
+        bound["shared"](bound["cut"](bound["network"], bound["by_lamp"](bound["weights"], 0.7)), 8)
+    )
     size = len(coding.write_network(model))
     table = steps.file_parts(model, size)
     assert table["kB"].sum() == pytest.approx(size / 1e3, abs=0.11)
@@ -230,7 +289,9 @@ def test_the_published_factors_stand_beside_ours():
     assert table["points lost"].tolist() == ["-0.06", "-0.06", "+0.00", "-0.33", "+0.55"]
 
 
-def test_without_the_package_that_cuts_channels_there_is_a_reason_and_no_network(monkeypatch, capsys):
+def test_without_the_package_that_cuts_channels_there_is_a_reason_and_no_network(
+    monkeypatch, capsys
+):
     monkeypatch.setitem(__import__("sys").modules, "torch_pruning", None)
     assert steps.half_the_channels(small_network(), torch.zeros(1, 1, 6, 6)) is None
     assert "torch-pruning" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The register of published experiments: each item's section has the words that a reader would search for."""
+"""The register of published experiments: each item's section has the words that a reader would
+search for.
+"""
 
 import nbformat
 import pytest
@@ -13,9 +15,22 @@ from labkit.ledger import published
 
 OPEN_AT_MOST = 1  # may only shrink
 PLANNED = {
-    *("start_here", "deployment_fundamentals", "measuring_honestly", "what_limits_speed", "comparing_trainings"),
+    *(
+        "start_here",
+        "deployment_fundamentals",
+        "measuring_honestly",
+        "what_limits_speed",
+        "comparing_trainings",
+    ),
     *("where_training_time_goes", "batch_size_and_minima", "large_batch_tricks", "compile_and_amp"),
-    *("activation_study", "scaling_out", "train_it_fast", "onnx_graphs", "quantization", "quantization_hard_cases"),
+    *(
+        "activation_study",
+        "scaling_out",
+        "train_it_fast",
+        "onnx_graphs",
+        "quantization",
+        "quantization_hard_cases",
+    ),
     *("pruning_and_coding", "smaller_networks", "tensorrt_deployment", "transformer_inference"),
     *("language_model_serving", "ship_it"),
 }
@@ -38,7 +53,9 @@ def test_an_open_item_names_the_lesson_that_is_to_serve_it(item):
 
 
 def test_the_list_of_open_items_only_shrinks():
-    listed = (root() / "tests" / "lesson" / "open_experiments.txt").read_text(encoding="utf-8").split()
+    listed = (
+        (root() / "tests" / "lesson" / "open_experiments.txt").read_text(encoding="utf-8").split()
+    )
     assert sorted(item.key for item in experiments.open_items()) == sorted(listed), (
         "an item that got its section leaves tests/lesson/open_experiments.txt, and none is added"
     )
@@ -77,16 +94,26 @@ def test_the_factors_in_the_register_are_those_of_the_tables():
 
 def test_the_page_is_made_from_the_register():
     page = (root() / "docs" / "published-experiments.md").read_text(encoding="utf-8")
-    assert page == experiments_page.as_page(), "labkit ledger published --out docs/published-experiments.md"
+    assert page == experiments_page.as_page(), (
+        "labkit ledger published --out docs/published-experiments.md"
+    )
 
 
 def test_the_page_shows_numbers_and_where_they_are_from():
     page = experiments_page.as_page()
-    (row,) = [line for line in page.splitlines() if line.startswith("| The accuracy of a training with FastSwish |")]
+    (row,) = [
+        line
+        for line in page.splitlines()
+        if line.startswith("| The accuracy of a training with FastSwish |")
+    ]
     assert "FastSwish, 44.14 %" in row
     (row,) = [line for line in page.splitlines() if line.startswith("| Memory of training: ReLU")]
     assert "ReLU, 6 GB; FastSwish, naive, 11.7 GB; FastSwish, custom backward, 9.1 GB" in row
-    assert all(line.count(" | ") == 4 for line in page.splitlines() if "planned for" in line and line[0] == "|")
+    assert all(
+        line.count(" | ") == 4
+        for line in page.splitlines()
+        if "planned for" in line and line[0] == "|"
+    )
 
 
 def test_each_recorded_result_that_the_register_names_is_on_record():
@@ -115,7 +142,10 @@ def course(tmp_path, monkeypatch):
     cells = [
         ("markdown", "# Title\n\nIntroduction.\n\n## 1. First part\n\nOne *word* of\nthe `field`."),
         ("code", "# not a heading\nlarge = 1"),
-        ("markdown", "### Below it\n\nDeep.\n\n```\n## fenced\n```\n\n## Second: part?\n\nSamples of lamps."),
+        (
+            "markdown",
+            "### Below it\n\nDeep.\n\n```\n## fenced\n```\n\n## Second: part?\n\nSamples of lamps.",
+        ),
     ]
     (tmp_path / "notebooks").mkdir()
     new_cell = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
@@ -129,20 +159,28 @@ def test_a_section_ends_at_the_next_heading_of_its_level_and_a_title_at_any(cour
     parts = {part.name: part.text for part in sections(file_of("some_lesson"))}
     assert list(parts) == ["Title", "First part", "Below it", "Second: part?"]
     assert parts["Title"].split() == ["#", "Title", "Introduction."]
-    assert "large = 1" in parts["First part"] and "Deep." in parts["First part"] and "## fenced" in parts["Below it"]
+    assert (
+        "large = 1" in parts["First part"]
+        and "Deep." in parts["First part"]
+        and "## fenced" in parts["Below it"]
+    )
     assert "Samples" not in parts["First part"]
 
 
 def test_words_are_found_whole_in_any_case_and_across_lines(course):
     path = file_of("some_lesson")
     assert missing_words(["WORD of the field"], find_section(path, "First part").text) == []
-    assert missing_words(["sample", "lamp", "AMP"], find_section(path, "Second: part?").text) == ["AMP"]
+    assert missing_words(["sample", "lamp", "AMP"], find_section(path, "Second: part?").text) == [
+        "AMP"
+    ]
 
 
 def test_a_heading_or_a_lesson_that_is_not_there_is_refused_with_those_that_are(course):
     with pytest.raises(LabError, match="First part"):
         find_section(file_of("some_lesson"), "Third part")
-    item = experiments.Item(key="k", item="i", published="p", words=["w"], lesson="other_lesson", section="First part")
+    item = experiments.Item(
+        key="k", item="i", published="p", words=["w"], lesson="other_lesson", section="First part"
+    )
     assert file_of("other_lesson") is None
     with pytest.raises(LabError, match="other_lesson"):
         item.find()

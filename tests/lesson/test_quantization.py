@@ -27,8 +27,19 @@ SOLVED = ("points_lost", "scale_zero_point", "quantize", "closest_scale", "stret
 
 def page(folder):
     """Return what the page binds: its functions and classes, with the answers to its exercises."""
-    bound = {"np": np, "onnx": onnx, "onnxruntime": onnxruntime, "torch": torch, "nn": nn, "Dim": Dim}
-    bound |= {"CalibrationDataReader": CalibrationDataReader, "QuantType": QuantType, "folder": folder}
+    bound = {
+        "np": np,
+        "onnx": onnx,
+        "onnxruntime": onnxruntime,
+        "torch": torch,
+        "nn": nn,
+        "Dim": Dim,
+    }
+    bound |= {
+        "CalibrationDataReader": CalibrationDataReader,
+        "QuantType": QuantType,
+        "folder": folder,
+    }
     bound |= {"quantize_static": quantize_static, "quant_pre_process": quant_pre_process}
     bound |= {"numpy_helper": numpy_helper, "Interval": Interval}
     for statement in statements_of("13_quantization"):
@@ -68,10 +79,14 @@ def test_rounded_puts_weights_on_seven_values_with_three_bits(tmp_path):
 def test_the_grid_of_the_input_by_hand_is_the_one_that_the_quantizer_writes(tmp_path):
     bound = page(tmp_path)
     images = np.random.default_rng(0).normal(size=(64, 1, 28, 28)).astype(np.float32)
-    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 26 * 26, 3)).eval()
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 26 * 26, 3)
+    ).eval()
     source = bound["to_onnx"](network, torch.from_numpy(images[:2]), tmp_path / "float.onnx")
     path = bound["quantized"](source, "int8", images)
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    stored = {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer
+    }
     scale, zero_point = reference.scale_zero_point(float(images.min()), float(images.max()))
     assert stored["images_scale"] == pytest.approx(scale, rel=1e-5)
     assert stored["images_zero_point"] == zero_point
@@ -80,12 +95,19 @@ def test_the_grid_of_the_input_by_hand_is_the_one_that_the_quantizer_writes(tmp_
 # --- one convolution ---
 
 
-@pytest.mark.parametrize(("zero", "fused"), [(np.uint8(0), True), (np.int8(-128), True), (np.uint8(10), False)])
+@pytest.mark.parametrize(
+    ("zero", "fused"), [(np.uint8(0), True), (np.int8(-128), True), (np.uint8(10), False)]
+)
 def test_the_relu_goes_where_0_is_the_lowest_integer(zero, fused, tmp_path):
     onnx.checker.check_model(study.one_convolution(zero))
     kernels = study.kernels(study.one_convolution(zero), tmp_path / "rewritten.onnx")
     assert (kernels["QLinearConv"] == 1) == fused
-    assert study.kernels(study.one_convolution(zero, relu=False), tmp_path / "rewritten.onnx")["QLinearConv"] == 1
+    assert (
+        study.kernels(study.one_convolution(zero, relu=False), tmp_path / "rewritten.onnx")[
+            "QLinearConv"
+        ]
+        == 1
+    )
 
 
 # --- weights in the file ---
@@ -102,7 +124,9 @@ def test_weights_of_one_layer_shrunk_by_half_cost_points_and_stretching_brings_t
     answers = bound["in_onnxruntime"](bound["fp32"])(images).argmax(1)
     bound |= {"stored": tensors, "images": images, "labels": answers}
     assert bound["with_weights"](rows).all()
-    halves = {name: np.sign(w) * np.abs(w).mean(axis=1, keepdims=True) / 4 for name, w in rows.items()}
+    halves = {
+        name: np.sign(w) * np.abs(w).mean(axis=1, keepdims=True) / 4 for name, w in rows.items()
+    }
     stretched = {name: reference.stretch(rows[name], half) for name, half in halves.items()}
     for name, half in stretched.items():
         assert (rows[name] * half).sum() == pytest.approx((rows[name] ** 2).sum(), rel=1e-3)
@@ -134,7 +158,9 @@ def test_nncf_stands_beside_the_board_as_recorded_elsewhere():
 class Images(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()
+        )
         self.head = nn.Linear(8 * 15 * 15, 5)
 
     def forward(self, x):
@@ -165,7 +191,9 @@ def test_the_last_section_ends_in_a_verdict_on_networks_of_several_kinds(
     mine["labels"] = torch.randn(80, 2) if regression else torch.randint(3, (80,))
     bound = run_yours("13_quantization", page(tmp_path), mine, monkeypatch)
     printed = capsys.readouterr().out
-    assert printed.splitlines()[-1].endswith(("Ship INT8.", "Keep the float file, unless size decides."))
+    assert printed.splitlines()[-1].endswith(
+        ("Ship INT8.", "Keep the float file, unless size decides.")
+    )
     assert np.isfinite([bound["low"], bound["lost"], bound["high"], bound["slowest"]]).all()
     assert bound["changed"] < 30
     kinds = {node.op_type for node in onnx.load(bound["mine_int8"]).graph.node}

@@ -1,4 +1,6 @@
-"""The lesson on hard cases of quantization: its file is the network that was trained, and Yours on other networks."""
+"""The lesson on hard cases of quantization: its file is the network that was trained, and Yours
+on other networks.
+"""
 
 from types import SimpleNamespace
 
@@ -26,8 +28,15 @@ ENDS = ("\n\n\n@torch.no_grad()\ndef right", "\n\n\npredict(", "\n\n\nboard[", "
 
 def page(folder):
     """The functions of the lesson's page, with the reference answers, as a dictionary of names."""
-    bound = {name: getattr(answers, name) for name in ("noise_by_layer", "outliers", "in_groups", "straight_through")}
-    bound |= {"lab": SimpleNamespace(folder=folder), "seed": 0, "study": load_support("quantization_hard_cases")}
+    bound = {
+        name: getattr(answers, name)
+        for name in ("noise_by_layer", "outliers", "in_groups", "straight_through")
+    }
+    bound |= {
+        "lab": SimpleNamespace(folder=folder),
+        "seed": 0,
+        "study": load_support("quantization_hard_cases"),
+    }
     cells = nbformat.read(root() / "notebooks" / f"{LESSON}.ipynb", as_version=4).cells
     for source in (cell.source for cell in cells if cell.cell_type == "code"):
         if source.startswith(DEFINE):
@@ -39,7 +48,14 @@ def page(folder):
 
 def small_network():
     torch.manual_seed(2)
-    layers = [nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 3, groups=6), nn.ReLU(), nn.Flatten(), nn.Linear(96, 4)]
+    layers = [
+        nn.Conv2d(2, 6, 3),
+        nn.ReLU(),
+        nn.Conv2d(6, 6, 3, groups=6),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(96, 4),
+    ]
     return nn.Sequential(*layers).eval().requires_grad_(False)
 
 
@@ -50,11 +66,15 @@ def bound(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_engine_on_integers_answers_like_the_trained_network_and_stores_its_integers(bound, tmp_path):
+def test_the_engine_on_integers_answers_like_the_trained_network_and_stores_its_integers(
+    bound, tmp_path
+):
     images, labels = torch.randn(256, 2, 8, 8), torch.randint(4, (256,))
     rounded = bound["with_grids"](small_network(), 4, images)
     trained = bound["train"](rounded, images, labels, rate=1e-3)
-    assert not torch.equal(trained[0].parametrizations.weight.original, rounded[0].parametrizations.weight.original)
+    assert not torch.equal(
+        trained[0].parametrizations.weight.original, rounded[0].parametrizations.weight.original
+    )
     by_page, by_labkit = tmp_path / "page.onnx", tmp_path / "labkit.onnx"
     bound["to_file"](trained, images[:4], by_page)
     quantize.from_fake_quantized(trained, images[:4], by_labkit)
@@ -62,7 +82,8 @@ def test_the_engine_on_integers_answers_like_the_trained_network_and_stores_its_
     for path in (by_page, by_labkit):
         for rules in (bound["AS_WRITTEN"], bound["ALL_RULES"]):
             outputs = bound["in_onnxruntime"](path, rules)(images)
-            # a number on a border may fall to either side; without the grids the difference is 50 times as large
+            # a number on a border may fall to either side; without the grids the difference is 50
+            # times as large
             assert (outputs - expected).abs().mean() < 0.002 * expected.abs().mean()
         integers = [numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer]
         stored = [array for array in integers if array.dtype == "int8" and array.ndim > 1]
@@ -93,7 +114,10 @@ def test_with_grids_leaves_the_network_as_it_is(bound):
 # --- Yours ---
 
 NETWORKS = {
-    "a small ResNet": (lambda: ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3), lambda n: torch.randn(n, 3, 32, 32)),
+    "a small ResNet": (
+        lambda: ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3),
+        lambda n: torch.randn(n, 3, 32, 32),
+    ),
     "a transformer encoder": (Encoder, lambda n: torch.randint(50, (n, 12))),
     "two outputs": (TwoOutputs, lambda n: torch.randn(n, 12)),
 }
@@ -102,7 +126,9 @@ NETWORKS = {
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_yours_ends_in_one_verdict_and_leaves_the_network_as_it_was(kind, bound, monkeypatch, capsys):
+def test_yours_ends_in_one_verdict_and_leaves_the_network_as_it_was(
+    kind, bound, monkeypatch, capsys
+):
     make, inputs = NETWORKS[kind]
     torch.manual_seed(0)
     network = make().eval()
@@ -114,7 +140,13 @@ def test_yours_ends_in_one_verdict_and_leaves_the_network_as_it_was(kind, bound,
     assert all(map(torch.equal, before, network.parameters()))
     assert bound["agreement"] > 0.97
     assert bound["my_guilty"] in bound["layers_of"](bound["my_network"])
-    names = ["4 bits", "4 bits after training in float", "4 bits, QAT", "4 bits, groups of 32", "8 bits"]
+    names = [
+        "4 bits",
+        "4 bits after training in float",
+        "4 bits, QAT",
+        "4 bits, groups of 32",
+        "8 bits",
+    ]
     assert list(bound["my_points"]) == names  # the cheapest that is fine is the verdict
 
 

@@ -1,4 +1,6 @@
-"""Progress: what the reader did counts, and neither the reference answers, nor the runner, nor what others sent."""
+"""Progress: what the reader did counts, and neither the reference answers, nor the runner, nor
+what others sent.
+"""
 
 import json
 
@@ -15,7 +17,15 @@ DAYS = [f"2026-01-{day:02d}T10:00:00+00:00" for day in range(1, 10)]
 
 
 def begin(run_key, notebook="03_what_limits_speed", *, day=0, **more):
-    row = Run(run_key=run_key, notebook=notebook, profile="lab", seed=0, started_utc=DAYS[day], machine_key="m", **more)
+    row = Run(
+        run_key=run_key,
+        notebook=notebook,
+        profile="lab",
+        seed=0,
+        started_utc=DAYS[day],
+        machine_key="m",
+        **more,
+    )
     ledger.add(row)
 
 
@@ -53,7 +63,9 @@ def test_a_lesson_is_begun_and_when_it_ran_to_its_end_it_is_done():
 
 def test_an_exercise_counts_when_the_reader_solved_it_once_and_not_when_the_reference_did():
     ledger.add(Batch(batch_key="b1", settings=json.dumps({"solutions": True}), started_utc=DAYS[0]))
-    ledger.add(Batch(batch_key="b2", settings=json.dumps({"solutions": False}), started_utc=DAYS[0]))
+    ledger.add(
+        Batch(batch_key="b2", settings=json.dumps({"solutions": False}), started_utc=DAYS[0])
+    )
     begin("solved-by-the-reference", batch_key="b1")
     solve("solved-by-the-reference")
     begin("of-another-student", reported_by="ada.zip")
@@ -80,7 +92,8 @@ def test_the_first_answer_to_a_question_counts_and_none_that_came_after_the_resu
 
 
 @pytest.mark.parametrize(
-    "verdict, reason, counted", [("right", None, 1), ("close", None, 1), ("open", None, 1), ("open", "noisy", 0)]
+    "verdict, reason, counted",
+    [("right", None, 1), ("close", None, 1), ("open", None, 1), ("open", "noisy", 0)],
 )
 def test_a_guess_is_near_within_a_quarter_or_inside_what_the_run_allows(verdict, reason, counted):
     begin("r")
@@ -116,7 +129,9 @@ def test_the_card_says_how_far_and_lists_the_lessons_that_were_begun():
     assert "01_deployment_fundamentals" not in text
 
 
-def test_the_recap_says_how_far_the_reader_is_and_in_a_headless_run_it_does_not(monkeypatch, capsys):
+def test_the_recap_says_how_far_the_reader_is_and_in_a_headless_run_it_does_not(
+    monkeypatch, capsys
+):
     lesson.start("03_what_limits_speed", "quick")
     lesson.recap()
     assert "Your progress" not in capsys.readouterr().out

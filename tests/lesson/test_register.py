@@ -23,7 +23,9 @@ def test_a_claim_is_found_by_its_id_also_where_the_run_fills_in_a_part_of_it(mon
 
 def test_a_card_says_why_the_bound_is_where_it_is_and_which_it_was_before():
     line = "2026-11-22, from at least 1.3: Failed in 3 of 5 seeds."
-    shown = cards.plain(cards.card("claimed", ROW, claims.Entry("s", "at least 2", "As <b>", (line,))))
+    shown = cards.plain(
+        cards.card("claimed", ROW, claims.Entry("s", "at least 2", "As <b>", (line,)))
+    )
     assert "Why this bound" in shown
     assert "As <b>" in shown
     assert line in shown
@@ -37,16 +39,30 @@ def test_a_bound_that_was_changed_has_a_dated_line_newest_first(lesson):
         assert dates == sorted(dates, reverse=True)
 
 
-WHERE = {"hardware": "A laptop", "instructions": "avx2", "profile": "lab", "recorded_on": "2026-01-01"}
+WHERE = {
+    "hardware": "A laptop",
+    "instructions": "avx2",
+    "profile": "lab",
+    "recorded_on": "2026-01-01",
+}
 
 
 @pytest.fixture
 def recorded(monkeypatch):
     """Two recorded claims of the lesson x, one of them under another bound than the register's."""
-    said = {"claim_id": "fast", "verdict": "fails", "value": 1.0, "low": 0.9, "high": 1.1, "unit": "x"}
+    said = {
+        "claim_id": "fast",
+        "verdict": "fails",
+        "value": 1.0,
+        "low": 0.9,
+        "high": 1.1,
+        "unit": "x",
+    }
     said |= {"reason": None, "basis": None, **WHERE}
     sentences = ("Batch 8 is at least twice as fast", "Batch 8 is three times as fast")
-    rows = pd.DataFrame([{"experiment": "x", "sentence": sentence, **said} for sentence in sentences])
+    rows = pd.DataFrame(
+        [{"experiment": "x", "sentence": sentence, **said} for sentence in sentences]
+    )
     monkeypatch.setattr(claims, "recorded", {"claims": rows}.get)
 
 

@@ -1,4 +1,6 @@
-"""The lesson on many workers: ring and board drawn, what is timed in workers, the script's stub, and Yours."""
+"""The lesson on many workers: ring and board drawn, what is timed in workers, the script's stub,
+and Yours.
+"""
 
 import copy
 import os
@@ -76,8 +78,16 @@ def test_the_board_tells_rounding_from_another_training_and_draws_no_distance_at
 def test_own_epochs_stand_beside_the_published_hours_and_several_gpus_wait(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     table = support.published_table({1: [2.0, 1.8, 2.2], 2: [1.25, 1.0, 2.0]})
-    assert list(table.loc["ResNet-50, published, 8 GPUs (29 h for 90 epochs)"]) == ["1,160", "1", "100 %"]
-    assert list(table.loc["ResNet-50, published, 256 GPUs (1 h for 90 epochs)"]) == ["40", "29", "91 %"]
+    assert list(table.loc["ResNet-50, published, 8 GPUs (29 h for 90 epochs)"]) == [
+        "1,160",
+        "1",
+        "100 %",
+    ]
+    assert list(table.loc["ResNet-50, published, 256 GPUs (1 h for 90 epochs)"]) == [
+        "40",
+        "29",
+        "91 %",
+    ]
     assert list(table.loc["here, 1 worker"]) == ["2.00", "1.00", "100 %"]
     assert list(table.loc["here, 2 workers"]) == ["1.25", "1.60 (0.90 to 2.20)", "80 %"]
     waiting = list(table.loc["here, several GPUs (NCCL)"])
@@ -96,7 +106,10 @@ def test_parts_of_a_batch_are_lines_and_another_training_has_its_per_cent(shown)
 def test_a_forecast_is_dashed_beside_what_was_measured(shown):
     support.draw_speeds({"2 workers": {16: Interval(0.5, 0.7, 20, 0.6)}}, {"2 workers": {16: 0.9}})
     (ax,) = shown[0].axes
-    measured, forecast = ax.lines[0], next(line for line in ax.lines if line.get_linestyle() == "--")
+    measured, forecast = (
+        ax.lines[0],
+        next(line for line in ax.lines if line.get_linestyle() == "--"),
+    )
     assert list(measured.get_ydata()) == [0.6] and list(forecast.get_ydata()) == [0.9]
     assert measured.get_color() == forecast.get_color()
 
@@ -119,7 +132,9 @@ def test_a_pipeline_in_which_every_stage_waits_is_said_in_words():
 
 
 def test_pipelines_are_drawn_with_their_units_and_their_waiting(shown):
-    support.draw_pipelines({"one by one": one_by_one(4, 4), "mine": answers.pipeline_schedule(4, 4)})
+    support.draw_pipelines(
+        {"one by one": one_by_one(4, 4), "mine": answers.pipeline_schedule(4, 4)}
+    )
     titles = [ax.get_title() for ax in shown[0].axes]
     assert titles == ["one by one: 48 units, 75 % waiting", "mine: 21 units, 43 % waiting"]
 
@@ -202,7 +217,9 @@ def with_dropout():
 
 
 def centred():
-    return nn.Sequential(nn.Linear(12, 8), CentredByTheBatch(), nn.Tanh(), nn.Linear(8, 3)), torch.randn(64, 12)
+    return nn.Sequential(
+        nn.Linear(12, 8), CentredByTheBatch(), nn.Tanh(), nn.Linear(8, 3)
+    ), torch.randn(64, 12)
 
 
 @pytest.fixture
@@ -229,7 +246,9 @@ def run_yours(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [encoder, two_outputs, with_dropout])
-def test_yours_says_that_many_workers_train_a_network_without_batch_norm_as_one_does(kind, run_yours, capsys):
+def test_yours_says_that_many_workers_train_a_network_without_batch_norm_as_one_does(
+    kind, run_yours, capsys
+):
     torch.manual_seed(0)
     network, inputs = kind()
     before = [weight.detach().clone() for weight in network.parameters()]
@@ -269,7 +288,9 @@ def test_yours_names_the_batch_norms_of_a_resnet_and_their_cure(run_yours, capsy
     page = run_yours(network, inputs)
     printed = capsys.readouterr().out
     norms = sum(isinstance(layer, nn.BatchNorm2d) for layer in network.modules())
-    assert f"another network, by {norms} batch norms (first: bn1); on GPUs nn.SyncBatchNorm" in printed
+    assert (
+        f"another network, by {norms} batch norms (first: bn1); on GPUs nn.SyncBatchNorm" in printed
+    )
     assert page["off"] > 1e-2
 
 
@@ -298,7 +319,9 @@ def test_yours_ends_in_advice_by_the_epochs_after_the_first(one, two, advice, ru
 
 
 @pytest.mark.slow
-def test_the_script_trains_a_network_with_two_outputs_of_which_one_is_not_used(tmp_path, run_yours, monkeypatch):
+def test_the_script_trains_a_network_with_two_outputs_of_which_one_is_not_used(
+    tmp_path, run_yours, monkeypatch
+):
     torch.manual_seed(0)
     run_yours(*two_outputs())  # writes my_task.py
     mine = """

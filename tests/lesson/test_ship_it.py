@@ -1,4 +1,6 @@
-"""The lesson of the customer's order: its functions do what they say, and a reference answer wins nobody a medal."""
+"""The lesson of the customer's order: its functions do what they say, and a reference answer
+wins nobody a medal.
+"""
 
 import itertools
 import math
@@ -28,8 +30,15 @@ CELLS = nbformat.read(root() / "notebooks" / "20_ship_it.ipynb", as_version=4).c
 
 
 def judged(name="file", *, medal=None, seconds=1.0, size_bytes=1.0, points=1.0, reasons=()):
-    """A score by the judge: constant times, the reference at 2 s and 8 bytes, the floor at half a second."""
-    facts = {"times": [seconds] * 40, "reference": [2.0] * 40, "floor": [0.5] * 40, "again": [2.0] * 40}
+    """A score by the judge: constant times, the reference at 2 s and 8 bytes, the floor at half
+    a second.
+    """
+    facts = {
+        "times": [seconds] * 40,
+        "reference": [2.0] * 40,
+        "floor": [0.5] * 40,
+        "again": [2.0] * 40,
+    }
     facts |= {"right": [True] * 40, "size_bytes": size_bytes, "reference_bytes": 8.0}
     interval = Interval(points, points, 40, points)
     return study.Score(name, medal, reasons, interval, interval, interval, False, facts)
@@ -67,7 +76,9 @@ def test_every_field_of_a_design_is_one_that_an_answer_may_name():
 
 @pytest.mark.parametrize("id", ["my-tries", "delivered"])
 def test_an_answer_of_the_reference_is_named_as_such_on_the_board(id):
-    """The cell after the exercise asks whether the answer that is used is the one that was written."""
+    """The cell after the exercise asks whether the answer that is used is the one that was
+    written.
+    """
     sources = "\n".join(cell.source for cell in CELLS)
     name = find(id).name
     assert f'written = {name}\n{name} = exercise("{id}").check({name})' in sources
@@ -76,7 +87,9 @@ def test_an_answer_of_the_reference_is_named_as_such_on_the_board(id):
 
 def test_the_page_claims_no_medal_and_the_target_is_no_claim_of_the_course():
     claims = [cell.source for cell in CELLS if "claim(" in cell.source]
-    assert not any("medal" in source.partition("claim(")[2] for source in claims if "cheat-pays" not in source)
+    assert not any(
+        "medal" in source.partition("claim(")[2] for source in claims if "cheat-pays" not in source
+    )
 
 
 def test_a_part_of_the_design_has_the_techniques_that_are_named_and_no_other():
@@ -143,10 +156,14 @@ def test_without_gates_a_file_earns_what_its_facts_allow():
 
 
 def scores_of(byte_factors, overlap=1.0):
-    """Scores of every set: each technique divides the bytes by its factor, two of them together save less."""
+    """Scores of every set: each technique divides the bytes by its factor, two of them together
+    save less.
+    """
     scores = {}
     for chosen in study.subsets(byte_factors):
-        smaller = math.prod(byte_factors[name] for name in chosen) * (overlap if len(chosen) > 1 else 1.0)
+        smaller = math.prod(byte_factors[name] for name in chosen) * (
+            overlap if len(chosen) > 1 else 1.0
+        )
         scores[chosen] = judged(seconds=2.0, size_bytes=8.0 / smaller)
     return scores
 
@@ -163,7 +180,12 @@ def test_the_example_on_the_page_is_right():
     worth = study.Worth(scores_of({"A": 16.0, "B": 9.0}, overlap=0.25))
     assert worth.score(frozenset("AB")) == pytest.approx(6)
     first, fair, last = worth.factors([("A", "B"), ("B", "A")], reference.fair_factors).values()
-    assert (first["A"].median, last["A"].median, first["B"].median, last["B"].median) == pytest.approx((4, 2, 3, 1.5))
+    assert (
+        first["A"].median,
+        last["A"].median,
+        first["B"].median,
+        last["B"].median,
+    ) == pytest.approx((4, 2, 3, 1.5))
     assert fair["A"].median == pytest.approx(8**0.5) and fair["B"].median == pytest.approx(4.5**0.5)
     assert fair["A"].median * fair["B"].median == pytest.approx(6)
     assert worth.overlap("A").median == pytest.approx(2)
@@ -216,7 +238,9 @@ def test_a_network_with_grids_is_written_as_integers_and_answers_as_the_fake_one
     path = tmp_path / "qat.onnx"
     quantize.from_fake_quantized(rounded, x[:4], path)
     stored = [t for t in onnx.load(path).graph.initializer if t.data_type == onnx.TensorProto.INT8]
-    assert sum(math.prod(tensor.dims) for tensor in stored) >= 72 + 8 * 72 + 128 * 4 + 4 * 16 + 16 * 3
+    assert (
+        sum(math.prod(tensor.dims) for tensor in stored) >= 72 + 8 * 72 + 128 * 4 + 4 * 16 + 16 * 3
+    )
     session = onnxruntime.InferenceSession(path)
     (answers,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert np.linalg.norm(answers - expected.numpy()) / np.linalg.norm(expected) < 0.05
@@ -243,4 +267,7 @@ def test_a_folder_runs_where_labkit_and_torch_are_blocked(tmp_path):
 
 
 def test_the_floor_is_the_median_of_the_empty_network():
-    assert study.floor_of(SimpleNamespace(facts={"floor": [1, 2, 9], "reference": [4.0] * 3})) == (2, 4)
+    assert study.floor_of(SimpleNamespace(facts={"floor": [1, 2, 9], "reference": [4.0] * 3})) == (
+        2,
+        4,
+    )

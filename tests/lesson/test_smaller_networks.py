@@ -1,4 +1,6 @@
-"""The lesson on smaller networks: functions against second implementations, claims with faults, pictures."""
+"""The lesson on smaller networks: functions against second implementations, claims with faults,
+pictures.
+"""
 
 import ast
 import copy
@@ -28,9 +30,25 @@ judged = partial(pages.judged, STATEMENTS)
 
 
 def page(**names):
-    """The functions of the page, with the answers to its exercises; `names` are what the page has bound."""
-    bound = {"copy": copy, "np": np, "torch": torch, "nn": nn, "_BatchNorm": _BatchNorm, "OneCycleLR": OneCycleLR}
-    bound |= {"pairwise": pairwise, "partial": partial, "study": study, "seed": 0, "seeds": range(2), "PASSES": 2}
+    """The functions of the page, with the answers to its exercises; `names` are what the page
+    has bound.
+    """
+    bound = {
+        "copy": copy,
+        "np": np,
+        "torch": torch,
+        "nn": nn,
+        "_BatchNorm": _BatchNorm,
+        "OneCycleLR": OneCycleLR,
+    }
+    bound |= {
+        "pairwise": pairwise,
+        "partial": partial,
+        "study": study,
+        "seed": 0,
+        "seeds": range(2),
+        "PASSES": 2,
+    }
     for statement in STATEMENTS:
         if isinstance(statement, ast.FunctionDef):
             exec(ast.unparse(statement), bound)
@@ -40,7 +58,9 @@ def page(**names):
 
 
 def chain(bias=False):
-    """A chain of layers on images (n, 1, 8, 8), its batch norms with statistics and scales of their own."""
+    """A chain of layers on images (n, 1, 8, 8), its batch norms with statistics and scales of
+    their own.
+    """
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 8, 3, padding=1, bias=bias), nn.BatchNorm2d(8), nn.ReLU()]
     layers += [nn.Conv2d(8, 8, 3, stride=2, bias=bias), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()]
@@ -68,7 +88,9 @@ def test_the_narrow_network_answers_as_that_of_torch_pruning(bias):
     theirs = compress.without_channels(network, images[:1], 0.5, scope="layer", multiple=1)
     with torch.no_grad():
         torch.testing.assert_close(narrow(images), theirs(images), atol=1e-5, rtol=1e-4)
-    assert sum(weight.numel() for weight in narrow.parameters()) < 0.3 * sum(w.numel() for w in network.parameters())
+    assert sum(weight.numel() for weight in narrow.parameters()) < 0.3 * sum(
+        w.numel() for w in network.parameters()
+    )
 
 
 def test_new_statistics_are_those_of_the_images_and_no_weight_moves():
@@ -147,7 +169,9 @@ def test_an_evened_teacher_is_as_sure_of_the_same_choice_and_resembles_nothing()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "verdict"), [(False, "holds"), (True, "fails")])
-def test_removing_the_largest_scales_breaks_the_claim_that_statistics_bring_half_back(fault, verdict):
+def test_removing_the_largest_scales_breaks_the_claim_that_statistics_bring_half_back(
+    fault, verdict
+):
     network, _ = trained("vgg-medium")
     images, _ = next(load("fashion-mnist", "train", limit=300).batches(300))
     test_images, test_labels = next(load("fashion-mnist", "test", limit=400).batches(400))
@@ -166,12 +190,17 @@ def test_a_teacher_that_adds_nothing_breaks_the_claim_that_it_helps():
 
 def times_of(**seconds):
     """`Times` in which every call takes so many seconds; the first is compared with."""
-    return Times(tuple(seconds), np.tile([*seconds.values(), next(iter(seconds.values()))], (12, 1)))
+    return Times(
+        tuple(seconds), np.tile([*seconds.values(), next(iter(seconds.values()))], (12, 1))
+    )
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(0.25, "holds"), (1 / 17, "fails")])
 def test_time_in_proportion_to_the_work_breaks_the_claim_that_work_is_not_time(seconds, verdict):
-    bound = {"times": times_of(whole=1.0, ShuffleNet=seconds), "work": {"whole": 17.0, "ShuffleNet": 1.0}}
+    bound = {
+        "times": times_of(whole=1.0, ShuffleNet=seconds),
+        "work": {"whole": 17.0, "ShuffleNet": 1.0},
+    }
     assert judged("work-is-not-time", bound | {"study": study}) == verdict
 
 
@@ -182,7 +211,9 @@ def test_time_by_work_breaks_the_claim_about_63_channels(seconds, verdict):
 
 
 def test_every_claim_of_the_lesson_is_seen_to_fail_here():
-    claimed = {text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")}
+    claimed = {
+        text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")
+    }
     assert claimed == {"statistics", "teacher-helps", "work-is-not-time", "one-less"}
 
 
@@ -190,7 +221,11 @@ def test_every_claim_of_the_lesson_is_seen_to_fail_here():
 
 
 def test_jobs_side_by_side_come_back_in_order():
-    assert study.side_by_side(lambda first, second: first * second, [(2, 3), (4, 5), (6, 7)]) == [6, 20, 42]
+    assert study.side_by_side(lambda first, second: first * second, [(2, 3), (4, 5), (6, 7)]) == [
+        6,
+        20,
+        42,
+    ]
 
 
 def test_convolutions_of_as_many_channels_as_asked_answer_images_of_the_same_side(tmp_path):
@@ -222,7 +257,9 @@ def test_the_board_has_a_row_for_each_network_and_a_dash_where_no_time_was_taken
 
 def test_the_teacher_is_shown_with_probabilities_at_the_temperature(pictures):
     logits = torch.tensor([[4.0, 2.0, 0.0], [0.0, 0.0, 0.0]])
-    study.draw_teacher(torch.zeros(2, 1, 4, 4), [0, 1], {"teacher": logits}, ["a", "b", "c"], temperature=2.0)
+    study.draw_teacher(
+        torch.zeros(2, 1, 4, 4), [0, 1], {"teacher": logits}, ["a", "b", "c"], temperature=2.0
+    )
     widths = [bar.get_width() for bar in pictures[0].axes[2].patches]
     assert widths == pytest.approx([66.5, 24.5, 9.0], abs=0.1)
 
@@ -243,8 +280,22 @@ def test_arms_shares_work_and_stairs_are_drawn_where_their_numbers_are(pictures)
 
 
 def test_each_name_stands_beside_its_own_point_and_on_no_other_name(pictures):
-    million = {"whole": 30.3, "half": 7.6, "half, thin": 7.4, "MobileNet": 2.9, "ShuffleNet": 1.7, "narrow": 3.1}
-    medians = {"whole": 1.0, "half": 4.0, "half, thin": 4.5, "MobileNet": 8.6, "ShuffleNet": 4.7, "narrow": 8.8}
+    million = {
+        "whole": 30.3,
+        "half": 7.6,
+        "half, thin": 7.4,
+        "MobileNet": 2.9,
+        "ShuffleNet": 1.7,
+        "narrow": 3.1,
+    }
+    medians = {
+        "whole": 1.0,
+        "half": 4.0,
+        "half, thin": 4.5,
+        "MobileNet": 8.6,
+        "ShuffleNet": 4.7,
+        "narrow": 8.8,
+    }
     speeds = {shape: Interval(0.9 * fast, 1.1 * fast, 12, fast) for shape, fast in medians.items()}
     study.draw_work(million, speeds)
     ax = pictures[0].axes[0]
@@ -253,7 +304,9 @@ def test_each_name_stands_beside_its_own_point_and_on_no_other_name(pictures):
     assert set(boxes) == set(million)
     for first, second in combinations(boxes.values(), 2):
         assert not first.overlaps(second)
-    points = {shape: ax.transData.transform((30.3 / million[shape], medians[shape])) for shape in million}
+    points = {
+        shape: ax.transData.transform((30.3 / million[shape], medians[shape])) for shape in million
+    }
     for name, box in boxes.items():
         distances = {shape: gap(box, point) for shape, point in points.items()}
         assert min(distances, key=distances.get) == name

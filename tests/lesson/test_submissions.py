@@ -1,4 +1,6 @@
-"""What a class hands in: everything is a row of the table, all is read first, and nothing is waited for."""
+"""What a class hands in: everything is a row of the table, all is read first, and nothing is
+waited for.
+"""
 
 import contextlib
 import csv
@@ -18,7 +20,9 @@ ANSWER = "def image_bytes():\n    pass\nimage_bytes = exercise('image-bytes').ch
 
 @pytest.fixture(autouse=True)
 def judged(monkeypatch):
-    """What was judged, in order; every answer passes at once: how answers are graded, test_handed_in.py tests."""
+    """What was judged, in order; every answer passes at once: how answers are graded,
+    test_handed_in.py tests.
+    """
     calls = []
 
     def judge(exercise_id, imports, source):
@@ -91,10 +95,22 @@ KINDS = {  # {path in FOLDER: (how it is made, verdict of image-bytes, words of 
     f"=cmd|calc!A1/{NAME}": (write_notebook, "passed", ""),
     "a zip/hand.zip": (write_file, "missing", "The folder holds hand.zip."),
     f"a page/{LESSON}.html": (write_file, "missing", f"The folder holds {LESSON}.html."),
-    "another notebook/homework.ipynb": (write_notebook, "missing", "The folder holds homework.ipynb."),
-    "a number of five digits/03456.ipynb": (write_notebook, "missing", "The folder holds 03456.ipynb."),
+    "another notebook/homework.ipynb": (
+        write_notebook,
+        "missing",
+        "The folder holds homework.ipynb.",
+    ),
+    "a number of five digits/03456.ipynb": (
+        write_notebook,
+        "missing",
+        "The folder holds 03456.ipynb.",
+    ),
     "nothing": (write_folder, "missing", "The folder holds nothing."),
-    f"old copies only/my-lessons/old/{NAME}": (write_notebook, "missing", "The folder holds nothing."),
+    f"old copies only/my-lessons/old/{NAME}": (
+        write_notebook,
+        "missing",
+        "The folder holds nothing.",
+    ),
     f"a pipe/{NAME}": (write_pipe, "not graded", "is no file, but a folder, a pipe or a device"),
     f"a socket/{NAME}": (write_socket, "not graded", "is no file"),
     f"a folder/{NAME}": (write_folder, "not graded", "is no file"),
@@ -113,7 +129,9 @@ KINDS = {  # {path in FOLDER: (how it is made, verdict of image-bytes, words of 
 
 
 def write_kinds(folder):
-    """Write all kinds, and one whose name is no UTF-8; returns {name in the table: (verdict, words)}."""
+    """Write all kinds, and one whose name is no UTF-8; returns {name in the table: (verdict,
+    words)}.
+    """
     expected = {}
     for path, (write, verdict, words) in KINDS.items():
         (write or write_notebook)(folder / path)
@@ -130,7 +148,9 @@ def write_kinds(folder):
 def rows_of(folder):
     """The rows of the table on image-bytes."""
     with (folder / "grades.csv").open(newline="", encoding="utf-8") as file:
-        return {row["student"]: row for row in csv.DictReader(file) if row["exercise"] == "image-bytes"}
+        return {
+            row["student"]: row for row in csv.DictReader(file) if row["exercise"] == "image-bytes"
+        }
 
 
 @pytest.mark.timeout(300)
@@ -199,8 +219,12 @@ def test_a_folder_that_cannot_be_read_is_not_graded(tmp_path, monkeypatch):
     assert (row["verdict"], "Permission denied" in row["reason"]) == ("not graded", True)
 
 
-@pytest.mark.parametrize("outcome", [RuntimeError("no place for a process"), "passed", ("passed",), None])
-def test_an_answer_that_breaks_its_grading_is_not_graded_and_the_others_are(tmp_path, monkeypatch, outcome):
+@pytest.mark.parametrize(
+    "outcome", [RuntimeError("no place for a process"), "passed", ("passed",), None]
+)
+def test_an_answer_that_breaks_its_grading_is_not_graded_and_the_others_are(
+    tmp_path, monkeypatch, outcome
+):
     for student in ("ada", "bo"):
         write_notebook(tmp_path / student / NAME, ANSWER + f"  # {student}")
 
@@ -213,12 +237,21 @@ def test_an_answer_that_breaks_its_grading_is_not_graded_and_the_others_are(tmp_
 
     monkeypatch.setattr(grading, "judge", judge)
     handed_in.grade(tmp_path, tell=str)
-    assert {name: row["verdict"] for name, row in rows_of(tmp_path).items()} == {"ada": "not graded", "bo": "passed"}
+    assert {name: row["verdict"] for name, row in rows_of(tmp_path).items()} == {
+        "ada": "not graded",
+        "bo": "passed",
+    }
 
 
 @pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 def test_a_file_is_called_after_its_lesson_by_name_or_number(path):
-    for name in (path.name, f"x_99_{path.name}", f"{path.stem} (2).ipynb", f"{path.name[:2]}.ipynb", path.name.upper()):
+    for name in (
+        path.name,
+        f"x_99_{path.name}",
+        f"{path.stem} (2).ipynb",
+        f"{path.name[:2]}.ipynb",
+        path.name.upper(),
+    ):
         assert grading.lesson_named_by(path.with_name(name)) == path.stem
     for name in (f"1{path.name}", f"{path.name[:2]}9.ipynb", "homework.ipynb", "99_start.ipynb"):
         assert grading.lesson_named_by(path.with_name(name)) is None

@@ -1,7 +1,8 @@
-"""The modules beside the lessons: found from every folder, missing ones said in words. And what they do.
+"""The modules beside the lessons: found from every folder, missing ones said in words. And what
+they do.
 
-The coder of lesson 15: every number comes back, Huffman's codes are as short as any. Weight sharing: k-means against a
-plain one and all partitions, the gradient of a shared value by hand.
+The coder of lesson 15: every number comes back, Huffman's codes are as short as any. Weight
+sharing: k-means against a plain one and all partitions, the gradient of a shared value by hand.
 """
 
 import itertools
@@ -33,9 +34,16 @@ decode = find("decode-huffman").reference
 
 
 def test_a_module_is_found_whatever_the_current_folder_is(tmp_path):
-    program = "from labkit.lesson.support import load_support; print(load_support('pruning_and_coding').__file__)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout.strip() == str(root() / "notebooks" / "support" / "pruning_and_coding.py"), done.stderr
+    program = (
+        "from labkit.lesson.support import load_support; "
+        "print(load_support('pruning_and_coding').__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(root() / "notebooks" / "support" / "pruning_and_coding.py"), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("name", ["no_such_lesson", "../exercises/secret"])
@@ -64,19 +72,31 @@ def test_no_code_is_the_beginning_of_another_and_no_other_code_would_be_shorter(
     lengths = coding.huffman_lengths(counts)
     codes = list(coding.codes_of(lengths).values())
     assert not any(first.startswith(second) for first, second in itertools.permutations(codes, 2))
-    # By Kraft's inequality, there is a code of these lengths where the sum of 2^-length is at most 1.
-    possible = [bits for bits in itertools.product(range(1, 5), repeat=5) if sum(2.0**-each for each in bits) <= 1]
-    shortest = min(sum(map(math.prod, zip(bits, counts.values(), strict=True))) for bits in possible)
+    # By Kraft's inequality, there is a code of these lengths where the sum of 2^-length is at most
+    # 1.
+    possible = [
+        bits
+        for bits in itertools.product(range(1, 5), repeat=5)
+        if sum(2.0**-each for each in bits) <= 1
+    ]
+    shortest = min(
+        sum(map(math.prod, zip(bits, counts.values(), strict=True))) for bits in possible
+    )
     assert sum(lengths[symbol] * count for symbol, count in counts.items()) == shortest
 
 
 def test_the_bound_is_the_entropy_counted_by_hand():
-    assert coding.entropy_bits(np.array([0, 0, 1, 2])) == pytest.approx(2 * 1 + 2 + 2)  # -log2 of 1/2, 1/4, 1/4
+    # -log2 of 1/2, 1/4, 1/4
+    assert coding.entropy_bits(np.array([0, 0, 1, 2])) == pytest.approx(2 * 1 + 2 + 2)
 
 
 def test_the_symbols_of_a_layer_are_those_of_an_example_worked_by_hand():
     codebook, gaps, indices = coding.layer_symbols(torch.tensor([0, 0, 0.5, 0, 0.25, 0.5]))
-    assert (codebook.tolist(), gaps.tolist(), indices.tolist()) == ([0.25, 0.5], [2, 1, 0], [1, 0, 1])
+    assert (codebook.tolist(), gaps.tolist(), indices.tolist()) == (
+        [0.25, 0.5],
+        [2, 1, 0],
+        [1, 0, 1],
+    )
     far = torch.zeros(1200)
     far[[255, 856]] = 1.0  # 255 zeros, then 600
     assert coding.layer_symbols(far)[1].tolist() == [255, 0, 255, 255, 90]
@@ -99,7 +119,11 @@ def small_network(name, sparsity=0.9):
 
 
 CASES = [("cnn-medium", sparsity) for sparsity in (0.0, 0.9, 0.999, 1.0)]
-CASES += [("vgg-small", 0.9), ("convnext-mini", 0.9), pytest.param("encoder-small", 0.9, marks=pytest.mark.slow)]
+CASES += [
+    ("vgg-small", 0.9),
+    ("convnext-mini", 0.9),
+    pytest.param("encoder-small", 0.9, marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(("name", "sparsity"), CASES)
@@ -151,7 +175,9 @@ def test_folding_changes_no_answer_by_more_than_half_precision_does():
     assert not quiet.training
     assert all(torch.equal(numbers, before[name]) for name, numbers in model.state_dict().items())
     norms = [layer for layer in quiet.modules() if isinstance(layer, nn.BatchNorm2d)]
-    assert all((layer.running_mean == 0).all() and (layer.running_var == 1).all() for layer in norms)
+    assert all(
+        (layer.running_mean == 0).all() and (layer.running_var == 1).all() for layer in norms
+    )
 
 
 def test_folding_takes_away_minus_zero_and_leaves_what_half_precision_cannot_hold():
@@ -160,7 +186,10 @@ def test_folding_takes_away_minus_zero_and_leaves_what_half_precision_cannot_hol
         model[0].weight.copy_(torch.tensor([[-0.0, 1.1], [0.0, -1.0]]))
         model[0].bias.copy_(torch.tensor([1e6, 0.1]))
     quiet = coding.folded(model)
-    assert quiet[0].weight.detach().numpy().tobytes() == np.array([[0, 1.1], [0, -1]], np.float32).tobytes()
+    assert (
+        quiet[0].weight.detach().numpy().tobytes()
+        == np.array([[0, 1.1], [0, -1]], np.float32).tobytes()
+    )
     assert quiet[0].bias.tolist() == model[0].bias.tolist()
 
 
@@ -172,7 +201,12 @@ def plain_kmeans(values, count):
     centroids = np.linspace(values.min(), values.max(), count)
     for _ in range(200):
         index = np.abs(values[:, None] - centroids).argmin(1)
-        centroids = np.array([values[index == k].mean() if (index == k).any() else centroids[k] for k in range(count)])
+        centroids = np.array(
+            [
+                values[index == k].mean() if (index == k).any() else centroids[k]
+                for k in range(count)
+            ]
+        )
     return centroids, index
 
 
@@ -194,7 +228,11 @@ def test_a_small_example_by_hand_is_the_best_of_all_partitions():
     def error(cut):
         return sum(((part - part.mean()) ** 2).sum() for part in np.split(values, [cut]))
 
-    assert ((values - centroids[index].numpy()) ** 2).sum() == min(error(cut) for cut in range(1, 5)) == 2.5
+    assert (
+        ((values - centroids[index].numpy()) ** 2).sum()
+        == min(error(cut) for cut in range(1, 5))
+        == 2.5
+    )
 
 
 def test_more_centroids_than_numbers_give_the_numbers_back():
@@ -226,13 +264,18 @@ def test_the_gradient_of_a_centroid_is_that_of_a_network_whose_parameter_it_is()
     (x @ codebook[torch.tensor([[1, 2, 0], [2, 2, 1]])].T - target).square().sum().backward()
     hook.before_update(model)
     wanted = codebook.grad * torch.tensor([0, 1, 1])
-    assert torch.allclose(model.weight.grad, wanted[torch.tensor([[1, 2, 0], [2, 2, 1]])], atol=1e-5)
+    assert torch.allclose(
+        model.weight.grad, wanted[torch.tensor([[1, 2, 0], [2, 2, 1]])], atol=1e-5
+    )
 
 
 def trained(seed=0, checkpoint=None, epochs=4, **settings):
     model = network(seed)
     apply_masks(model, magnitude_masks(model, 0.4))
-    hook, config = SharedWeights(4), TrainConfig(epochs=epochs, batch=20, learning_rate=0.02, **settings)
+    hook, config = (
+        SharedWeights(4),
+        TrainConfig(epochs=epochs, batch=20, learning_rate=0.02, **settings),
+    )
     fit(model, shapes(), config, device="cpu", hooks={"share": hook}, checkpoint=checkpoint)
     return model, hook
 
@@ -249,7 +292,9 @@ def test_training_moves_the_centroids_and_nothing_else(optimizer):
         assert len(weight[weight != 0].unique()) <= 4
         assert all(len(weight[before == value].unique()) == 1 for value in before.unique())
         assert not torch.equal(weight, before)
-    assert accuracy(model, shapes(40, seed=1), device="cpu") > accuracy(start, shapes(40, seed=1), device="cpu")
+    assert accuracy(model, shapes(40, seed=1), device="cpu") > accuracy(
+        start, shapes(40, seed=1), device="cpu"
+    )
 
 
 def test_a_resumed_training_of_centroids_ends_as_one_that_never_stopped(tmp_path, monkeypatch):

@@ -16,14 +16,18 @@ from labkit.lesson import claims, exercises, syllabus
 
 
 def is_slow(rule):
-    """Whether a rule grades in a fresh process, which does not know the folder of this new lesson."""
+    """Whether a rule grades in a fresh process, which does not know the folder of this new
+    lesson.
+    """
     return any(mark.name == "slow" for mark in rule.pytestmark)
 
 
 RULES = [
     rule
     for name, rule in vars(test_notebooks).items()
-    if name.startswith("test_") and list(inspect.signature(rule).parameters) == ["lesson"] and not is_slow(rule)
+    if name.startswith("test_")
+    and list(inspect.signature(rule).parameters) == ["lesson"]
+    and not is_slow(rule)
 ]
 
 
@@ -37,7 +41,9 @@ def course(tmp_path, monkeypatch):
         (folder / "data").mkdir(exist_ok=True)
         (folder / "data" / name).symlink_to(root() / "data" / name)
     monkeypatch.setenv("LABKIT_ROOT", str(folder))
-    monkeypatch.setattr(exercises, "__path__", [*exercises.__path__, str(folder / "notebooks" / "exercises")])
+    monkeypatch.setattr(
+        exercises, "__path__", [*exercises.__path__, str(folder / "notebooks" / "exercises")]
+    )
     exercises.registry.cache_clear()
     yield folder
     exercises.registry.cache_clear()
@@ -51,7 +57,8 @@ def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys, monke
     assert len(RULES) >= 8
     written = claims_of(code_cells(lesson))
     entries = {claim: claims.Entry(*words, "A reason.") for claim, words in written.items()}
-    monkeypatch.setattr(claims, "register", lambda: {lesson.slug: entries})  # as the author adds them
+    # as the author adds them
+    monkeypatch.setattr(claims, "register", lambda: {lesson.slug: entries})
     for rule in RULES:
         rule(lesson)
     space = {}
@@ -59,7 +66,8 @@ def test_a_new_lesson_keeps_every_rule_and_runs_to_its_end(course, capsys, monke
         if cell.cell_type == "code":
             exec(cell.source.replace('"lab"', '"quick"'), space)
     assert ledger.load("answers")["verdict"].tolist() == ["unsolved"]
-    assert ledger.load("claims")["verdict"].tolist() in (["holds"], ["inconclusive"])  # the machine may be busy
+    # the machine may be busy
+    assert ledger.load("claims")["verdict"].tolist() in (["holds"], ["inconclusive"])
     assert ledger.load("lesson_answers")["unit"].tolist() == ["x as fast"]
     assert len(ledger.load("completions")) == 1
 
@@ -80,7 +88,9 @@ def test_the_exercise_of_a_new_lesson_accepts_right_answers_and_rejects_wrong_on
             task.verify(mistake)
 
 
-@pytest.mark.parametrize(("number", "name"), [("8", "tea"), ("08", "Making Tea"), ("08", "../tea"), ("08", "_tea")])
+@pytest.mark.parametrize(
+    ("number", "name"), [("8", "tea"), ("08", "Making Tea"), ("08", "../tea"), ("08", "_tea")]
+)
 def test_an_odd_number_or_name_is_refused_with_an_example(course, number, name):
     with pytest.raises(LabError, match="two digits") as refused:
         syllabus.new_lesson(number, name)

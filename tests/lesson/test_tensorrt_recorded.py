@@ -1,4 +1,6 @@
-"""What lesson 17 says about recording a GPU's results, tried without one: the race, the file, and the table of it."""
+"""What lesson 17 says about recording a GPU's results, tried without one: the race, the file,
+and the table of it.
+"""
 
 import time
 from types import SimpleNamespace
@@ -38,8 +40,13 @@ def test_a_race_of_the_lesson_is_recorded_and_shown_by_the_lesson(images, tmp_pa
     monkeypatch.setattr(support, "engines", SimpleNamespace(load=load))
     files = dict.fromkeys(("fp32", "fp16", "int8"), "file.onnx")
     board = support.Board(layer_types=None, same_class=None)
-    board.rows = {name: support.Row(name, 1, (), same) for name, same in (("fp32", 100), ("fp16", 99.9), ("int8", 98))}
-    raced = {batch: support.race_of(board, files, images, batch, seconds=1) for batch in support.BATCHES}
+    board.rows = {
+        name: support.Row(name, 1, (), same)
+        for name, same in (("fp32", 100), ("fp16", 99.9), ("int8", 98))
+    }
+    raced = {
+        batch: support.race_of(board, files, images, batch, seconds=1) for batch in support.BATCHES
+    }
     assert raced[1024]["int8"].high < 1
     done = {"cell_count": 1, "seconds": 1.0, "finished_utc": ledger.now()}
     ledger.add(Completion(run_key=lab.run_key, notebook=NAME, **done))
@@ -47,7 +54,8 @@ def test_a_race_of_the_lesson_is_recorded_and_shown_by_the_lesson(images, tmp_pa
     assert path.name == "tensorrt-deployment.json"
     shown = support.recorded_races(tmp_path / "recorded")
     assert set(shown["hardware"]) == {"A GPU"} and set(shown["batch"]) == {1, 64, 1024}
-    served = ledger.load("deployments")  # which the report draws, one picture for the largest group of one batch
+    # which the report draws, one picture for the largest group of one batch
+    served = ledger.load("deployments")
     served = served[served["batch"] == 64].set_index("model")
     assert served["accuracy"].to_dict() == pytest.approx({"fp32": 1, "fp16": 0.999, "int8": 0.98})
     assert (served["latency_p50_ms"] > 0).all()

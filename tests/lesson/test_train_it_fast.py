@@ -1,4 +1,6 @@
-"""The lesson on training fast: rows of the map, its reference, the judge beside it, and Yours on several networks."""
+"""The lesson on training fast: rows of the map, its reference, the judge beside it, and Yours on
+several networks.
+"""
 
 import copy
 import sys
@@ -35,7 +37,9 @@ def source_with(words):
 
 
 def row(images, microseconds):
-    return support.Row({}, np.asarray(images, dtype=float), 1e-6 * np.asarray(microseconds, dtype=float))
+    return support.Row(
+        {}, np.asarray(images, dtype=float), 1e-6 * np.asarray(microseconds, dtype=float)
+    )
 
 
 def test_a_third_of_the_images_at_half_the_cost_is_six_times_as_fast():
@@ -49,13 +53,20 @@ def test_a_third_of_the_images_at_half_the_cost_is_six_times_as_fast():
 def test_errors_of_the_two_factors_add_up_as_squares_do_on_logarithms():
     from labkit.measure.stats import mean_ratio
 
-    before, after = row([2700, 3000, 3500], [600, 640, 590]), row([900, 1200, 1000], [310, 290, 330])
+    before, after = (
+        row([2700, 3000, 3500], [600, 640, 590]),
+        row([900, 1200, 1000], [310, 290, 330]),
+    )
     factors = mean_ratio(before.need, after.need), mean_ratio(before.cost, after.cost)
     halves = [np.log(factor.high / factor.median) for factor in factors]
     combined = support.faster(before, after)
     assert combined.median == pytest.approx(factors[0].median * factors[1].median)
-    assert np.log(combined.high / combined.median) == pytest.approx(np.sqrt(halves[0] ** 2 + halves[1] ** 2))
-    assert np.log(combined.median / combined.low) == pytest.approx(np.log(combined.high / combined.median))
+    assert np.log(combined.high / combined.median) == pytest.approx(
+        np.sqrt(halves[0] ** 2 + halves[1] ** 2)
+    )
+    assert np.log(combined.median / combined.low) == pytest.approx(
+        np.log(combined.high / combined.median)
+    )
 
 
 def test_seconds_of_a_row_are_images_times_cost():
@@ -79,7 +90,10 @@ def test_in_rounds_calls_each_as_often_and_leaves_out_the_first_call():
         return counts[name]
 
     measured = support.in_rounds({name: partial(call, name) for name in counts}, rounds=4)
-    assert {name: values.tolist() for name, values in measured.items()} == {"a": [2, 3, 4, 5], "b": [2, 3, 4, 5]}
+    assert {name: values.tolist() for name, values in measured.items()} == {
+        "a": [2, 3, 4, 5],
+        "b": [2, 3, 4, 5],
+    }
 
 
 def test_the_two_factors_of_a_change_are_said_in_words():
@@ -87,7 +101,9 @@ def test_the_two_factors_of_a_change_are_said_in_words():
     assert support.factors(before, after) == "1.50 x fewer images, each 0.75 x as cheap"
 
 
-@pytest.mark.parametrize("lengths", [range(2432, 4200, 128), [1500, 2048, 2049, 2050, 6000], [512, 512]])
+@pytest.mark.parametrize(
+    "lengths", [range(2432, 4200, 128), [1500, 2048, 2049, 2050, 6000], [512, 512]]
+)
 def test_numbers_on_the_axis_of_images_do_not_overlap(lengths):
     marks = support.spaced(lengths)
     assert set(marks) <= set(lengths) and marks[0] == min(lengths)
@@ -96,14 +112,23 @@ def test_numbers_on_the_axis_of_images_do_not_overlap(lengths):
 
 
 @pytest.mark.parametrize(
-    ("factors_on_top", "goes_on"), [((1.5, 1.2, 0.9), "b"), ((1.5, 0.8, 0.9), "a"), ((1.5, 0.9, 1.3), "c")]
+    ("factors_on_top", "goes_on"),
+    [((1.5, 1.2, 0.9), "b"), ((1.5, 0.8, 0.9), "a"), ((1.5, 0.9, 1.3), "c")],
 )
 def test_the_fastest_recipe_on_the_way_up_goes_on_as_the_picture_shows_it(factors_on_top, goes_on):
     source = source_with("so_far = ")
     source = source[source.index("so_far = ") : source.index("support.draw_changes")]
     changes = dict.fromkeys("abc")
-    on_top = {name: SimpleNamespace(median=factor) for name, factor in zip("abc", factors_on_top, strict=True)}
-    space = {"np": np, "CHANGES": changes, "on_top": on_top, "stack": {name: name for name in changes}}
+    on_top = {
+        name: SimpleNamespace(median=factor)
+        for name, factor in zip("abc", factors_on_top, strict=True)
+    }
+    space = {
+        "np": np,
+        "CHANGES": changes,
+        "on_top": on_top,
+        "stack": {name: name for name in changes},
+    }
     exec(source, space)
     assert space["now"] == goes_on
     assert space["out"] == [name for name in changes if name > goes_on]
@@ -115,7 +140,9 @@ def test_the_fastest_recipe_on_the_way_up_goes_on_as_the_picture_shows_it(factor
 def test_the_shortest_of_the_tries_that_passed_is_chosen():
     chosen = support.choose({3000: 78.0, 2500: 74.0, 2000: 75.0, 1500: 70.0}, target=75)
     assert (chosen.images, chosen.passed) == (2000, True)
-    assert "the shortest that passed" in chosen.report and "shortest try that passed" in chosen.words
+    assert (
+        "the shortest that passed" in chosen.report and "shortest try that passed" in chosen.words
+    )
 
 
 def test_where_no_try_passed_none_is_said_to_have():
@@ -126,10 +153,19 @@ def test_where_no_try_passed_none_is_said_to_have():
 
 
 def tries_of_the_page(right_at):
-    """The names of the cell that shortens a recipe, where right_at(images) is the accuracy of a training."""
+    """The names of the cell that shortens a recipe, where right_at(images) is the accuracy of a
+    training.
+    """
     source = source_with("size, tries = ").split("predict(")[0]
     now = support.Row({"batch": 64}, np.full(6, 2000.0), np.ones(6))
-    space = {"np": np, "support": support, "now": now, "seed": 0, "TARGET": 75, "device": torch.device("cpu")}
+    space = {
+        "np": np,
+        "support": support,
+        "now": now,
+        "seed": 0,
+        "TARGET": 75,
+        "device": torch.device("cpu"),
+    }
     space["percent"] = lambda recipe, seed, images: right_at(images)
     exec(source, space)
     return space
@@ -160,7 +196,9 @@ def test_a_recipe_that_never_passes_is_never_said_to(capsys):
 
 def test_the_reference_of_the_page_is_the_one_of_the_judge():
     space = {"recipe_of": recipe_of}
-    lines = [line for line in source_with("reference = {").splitlines() if line.startswith("reference ")]
+    lines = [
+        line for line in source_with("reference = {").splitlines() if line.startswith("reference ")
+    ]
     exec("\n".join(lines), space)
     recipe = recipe_of({"name": "reference", "network": "vgg-small", **space["reference"]})
     assert recipe == racing.RACES["quick"].reference
@@ -168,7 +206,13 @@ def test_the_reference_of_the_page_is_the_one_of_the_judge():
 
 @pytest.mark.slow
 def test_in_this_process_the_judge_trains_the_same_weights_as_in_one_of_its_own():
-    small = {"network": "cnn-small", "images": 512, "batch": 64, "learning_rate": 0.05, "optimizer": "sgd"}
+    small = {
+        "network": "cnn-small",
+        "images": 512,
+        "batch": 64,
+        "learning_rate": 0.05,
+        "optimizer": "sgd",
+    }
     reference = recipe_of({"name": "reference", **small, "schedule": "constant"})
     against = racing.Race(
         name="small",
@@ -187,7 +231,9 @@ def test_in_this_process_the_judge_trains_the_same_weights_as_in_one_of_its_own(
 
 
 def test_in_this_process_a_recipe_that_misses_the_target_has_no_score(monkeypatch):
-    monkeypatch.setattr(racing, "_train_here", lambda recipe, against, seed: (1.0, 0.7 + seed / 100))
+    monkeypatch.setattr(
+        racing, "_train_here", lambda recipe, against, seed: (1.0, 0.7 + seed / 100)
+    )
     (reference,) = racing.race([], racing.RACES["quick"], seeds=[1, 2, 6], apart=False)
     assert reference.points is None
     assert reference.reason == "73.0 % on average, 75 % are asked for: 1 of 3 trainings reach it."
@@ -239,7 +285,15 @@ def yours(kind, monkeypatch, *, training=False, **changes):
     mine.network, mine.inputs = network().train(training), make(mine.labels)
     monkeypatch.setitem(sys.modules, "mine", mine)
     before = copy.deepcopy(mine.network.state_dict())
-    space = {"torch": torch, "np": np, "copy": copy, "time": time, "F": F, "nn": nn, "profile": "quick"}
+    space = {
+        "torch": torch,
+        "np": np,
+        "copy": copy,
+        "time": time,
+        "F": F,
+        "nn": nn,
+        "profile": "quick",
+    }
     space |= {"recounted": answers.recounted}
     monkeypatch.setitem(sys.modules, "labkit", None)  # an import of it fails
     first, *others = cells_of_yours(LESSON)
@@ -249,7 +303,9 @@ def yours(kind, monkeypatch, *, training=False, **changes):
     for cell in others:
         exec(cell, space)
     after = mine.network.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in before), "the reader's network was changed"
+    assert all(torch.equal(before[name], after[name]) for name in before), (
+        "the reader's network was changed"
+    )
     assert mine.network.training == training
     return space
 
@@ -279,7 +335,9 @@ def test_recipes_below_the_target_are_named_and_get_no_score(monkeypatch, capsys
     space = yours("two outputs", monkeypatch, my_target=101)
     assert space["my_score"] is None
     printed = capsys.readouterr().out
-    assert verdict_of(printed) == "NO SCORE: " and "below 101 % on average: usual, changed." in printed
+    assert (
+        verdict_of(printed) == "NO SCORE: " and "below 101 % on average: usual, changed." in printed
+    )
 
 
 @pytest.mark.slow
@@ -291,7 +349,9 @@ def test_a_network_in_training_mode_is_taken_too(monkeypatch, capsys):
 @pytest.mark.slow
 def test_half_the_passes_are_fewer_seconds(monkeypatch, capsys):
     usual = {"batch": 32, "learning_rate": 0.01, "passes": 20}
-    space = yours("two outputs", monkeypatch, my_target=0, usual=usual, changed=usual | {"passes": 2})
+    space = yours(
+        "two outputs", monkeypatch, my_target=0, usual=usual, changed=usual | {"passes": 2}
+    )
     assert space["my_score"] > 2
     assert verdict_of(capsys.readouterr().out) == "TAKE CHANGED: "
 
@@ -304,7 +364,9 @@ def test_every_field_of_a_recipe_does_what_its_name_says(monkeypatch):
     model, plain = space["my_untrained"](changed), space["my_untrained"](usual)
     momenta = {layer.momentum for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)}
     assert momenta == {0.4} and model.conv1.weight.is_contiguous(memory_format=torch.channels_last)
-    assert {layer.momentum for layer in plain.modules() if isinstance(layer, nn.BatchNorm2d)} == {0.1}
+    assert {layer.momentum for layer in plain.modules() if isinstance(layer, nn.BatchNorm2d)} == {
+        0.1
+    }
     images = space["my_inputs"](changed)
     assert images.shape[2:] == (8, 8) and images.is_contiguous(memory_format=torch.channels_last)
     assert space["my_inputs"](usual) is space["inputs"]
@@ -323,7 +385,9 @@ def test_the_length_is_said_beforehand_and_a_limit_shortens_it(monkeypatch, caps
 
 
 @pytest.mark.slow
-def test_few_steps_with_batch_norm_are_told_to_count_anew_and_without_it_are_not(monkeypatch, capsys):
+def test_few_steps_with_batch_norm_are_told_to_count_anew_and_without_it_are_not(
+    monkeypatch, capsys
+):
     few = {"my_target": 0, "usual": {"batch": 32, "learning_rate": 0.01, "passes": 1}, "tries": 4}
     space = yours("a ResNet of torchvision", monkeypatch, **few)
     costly = []
@@ -337,7 +401,9 @@ def test_few_steps_with_batch_norm_are_told_to_count_anew_and_without_it_are_not
 
 
 def judged(capsys, usual, changed):
-    """What the last cell prints of (seconds, as the recipe ends, anew) per training of both recipes."""
+    """What the last cell prints of (seconds, as the recipe ends, anew) per training of both
+    recipes.
+    """
     space = {"np": np, "my_target": 50, "tries": len(usual)}
     space["my_runs"] = {"usual": np.array(usual), "changed": np.array(changed)}
     exec(cells_of_yours(LESSON)[-1], space)

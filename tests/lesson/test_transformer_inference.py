@@ -1,4 +1,6 @@
-"""The lesson on transformer inference: its functions keep what they say, its claims can fail, its tables add up."""
+"""The lesson on transformer inference: its functions keep what they say, its claims can fail,
+its tables add up.
+"""
 
 import ast
 import copy
@@ -31,8 +33,20 @@ STATEMENTS = pages.statements_of("18_transformer_inference")
 
 def page(**names):
     """What the page has bound: its functions, with the answers to its exercises."""
-    bound = {"np": np, "onnx": onnx, "pd": pd, "torch": torch, "nn": nn, "copy": copy, "binomtest": binomtest}
-    bound |= {"onnxruntime": onnxruntime, "quantize_dynamic": quantize_dynamic, "QuantType": QuantType}
+    bound = {
+        "np": np,
+        "onnx": onnx,
+        "pd": pd,
+        "torch": torch,
+        "nn": nn,
+        "copy": copy,
+        "binomtest": binomtest,
+    }
+    bound |= {
+        "onnxruntime": onnxruntime,
+        "quantize_dynamic": quantize_dynamic,
+        "QuantType": QuantType,
+    }
     bound |= {"time": time, "Interval": Interval, "encoded": encoded, "study": study}
     bound |= {name: getattr(reference, name) for name in SOLVED}
     for statement in STATEMENTS:
@@ -81,14 +95,20 @@ def test_a_smoothed_copy_answers_as_the_network_does_and_leaves_it_as_it_was():
     with torch.inference_mode():
         assert torch.allclose(smoothed(batch), network(batch), atol=1e-5)
     assert all(torch.equal(weight, before[name]) for name, weight in network.state_dict().items())
-    assert sum(isinstance(layer, bound["Divided"]) for layer in smoothed.modules()) == len(inputs) == 12
+    assert (
+        sum(isinstance(layer, bound["Divided"]) for layer in smoothed.modules())
+        == len(inputs)
+        == 12
+    )
 
 
 def test_a_change_that_is_made_by_hooks_counts_and_leaves_no_hook_behind():
     network, bound = small_encoder(), page()
     exact = encoded(TOKENS, network)
     assert torch.equal(bound["rounded"](network, lambda x: x, TOKENS), exact)
-    assert not torch.allclose(bound["rounded"](network, lambda x: x.round(), TOKENS), exact, atol=1e-3)
+    assert not torch.allclose(
+        bound["rounded"](network, lambda x: x.round(), TOKENS), exact, atol=1e-3
+    )
 
     def fails(x):
         raise ValueError
@@ -107,7 +127,9 @@ def judged(claim_id, bound):
 
 
 @pytest.mark.parametrize(("noise", "verdict"), [(0.5, "holds"), (1e-6, "fails")])
-def test_a_grid_that_changes_no_neighbour_breaks_the_claim_that_it_breaks_the_search(noise, verdict):
+def test_a_grid_that_changes_no_neighbour_breaks_the_claim_that_it_breaks_the_search(
+    noise, verdict
+):
     generator = torch.Generator().manual_seed(0)
     vectors = torch.randn(300, 16, generator=generator)
     loss = page()["changed"](vectors, vectors + noise * torch.randn(300, 16, generator=generator))
@@ -131,7 +153,9 @@ def test_an_outlier_in_another_token_breaks_the_claim_about_the_first_one(outlie
 
 
 @pytest.mark.parametrize(("channel_read", "verdict"), [(7, "holds"), (3, "fails")])
-def test_keys_that_read_another_channel_break_the_claim_that_attention_needs_the_outlier(channel_read, verdict):
+def test_keys_that_read_another_channel_break_the_claim_that_attention_needs_the_outlier(
+    channel_read, verdict
+):
     layer = small_encoder().layers[0]
     given = torch.randn(300, 4, 24, generator=torch.Generator().manual_seed(0))
     given[:, 0, 7] = 12.0
@@ -166,15 +190,24 @@ def test_a_layer_on_other_steps_breaks_the_claim_that_the_engine_computes_it(ste
 
 
 def test_every_claim_of_the_lesson_is_seen_to_fail_here():
-    claimed = {text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")}
-    assert claimed == {"per-call-breaks", "cls-own-grid", "attention-needs-it", "engine-computes-it"}
+    claimed = {
+        text.split("'")[1] for text in map(ast.unparse, STATEMENTS) if text.startswith("claim(")
+    }
+    assert claimed == {
+        "per-call-breaks",
+        "cls-own-grid",
+        "attention-needs-it",
+        "engine-computes-it",
+    }
 
 
 # --- the same texts, two ways ---
 
 
 def test_what_a_remedy_brings_back_is_judged_on_the_same_texts():
-    """Lost 40 of 200; the remedy loses 10 of those, or 10 others: the share is the same, the paired interval is not."""
+    """Lost 40 of 200; the remedy loses 10 of those, or 10 others: the share is the same, the
+    paired interval is not.
+    """
     lost = torch.arange(200) < 40
     same, others = torch.arange(200) < 10, torch.arange(200) >= 190
     share = study.brought_back(lost, same)
@@ -182,7 +215,8 @@ def test_what_a_remedy_brings_back_is_judged_on_the_same_texts():
     independent = study.brought_back(lost, others)
     assert independent.median == pytest.approx(75)
     assert share.high - share.low < independent.high - independent.low
-    assert share.low == pytest.approx(75 - 1.96 * 100 * (0.25 * 0.75 / 40) ** 0.5, abs=3)  # binomial of the 40
+    # binomial of the 40
+    assert share.low == pytest.approx(75 - 1.96 * 100 * (0.25 * 0.75 / 40) ** 0.5, abs=3)
 
 
 def test_a_remedy_that_loses_more_brings_back_less_than_nothing_and_few_lost_texts_decide_nothing():
@@ -196,7 +230,8 @@ def test_the_interval_of_what_is_brought_back_covers_the_truth_in_about_95_of_10
     rng, covered = np.random.default_rng(0), 0
     for _ in range(100):
         lost = rng.random(300) < 0.15
-        remedied = np.where(lost, rng.random(300) < 0.6, rng.random(300) < 0.02)  # 1 - (0.09 + 0.017) / 0.15
+        # 1 - (0.09 + 0.017) / 0.15
+        remedied = np.where(lost, rng.random(300) < 0.6, rng.random(300) < 0.02)
         low, high = study.brought_back(torch.tensor(lost), torch.tensor(remedied))
         covered += low <= 100 * (1 - (0.15 * 0.6 + 0.85 * 0.02) / 0.15) <= high
     assert 88 <= covered <= 100
@@ -215,7 +250,9 @@ def test_the_table_of_remedies_leaves_the_reference_without_a_share():
 
 
 def test_a_way_that_was_not_raced_keeps_its_row_in_the_last_table():
-    board = SimpleNamespace(rows={"A": (Interval(0.0, 1.0, 100, 0.5), None), "B": (Interval(5.0, 9.0, 100, 7.0), None)})
+    board = SimpleNamespace(
+        rows={"A": (Interval(0.0, 1.0, 100, 0.5), None), "B": (Interval(5.0, 9.0, 100, 7.0), None)}
+    )
     race = SimpleNamespace(ratios={"A": SimpleNamespace(median=2.5)})
     table = study.all_together(board, {1: race}, ["A"])
     assert list(table["allowed"]) == ["yes", "no"]
@@ -227,8 +264,14 @@ def speed(low, median, high):
 
 
 def test_the_fastest_is_named_with_those_whose_interval_reaches_its_own():
-    ratios = {"A": speed(1.6, 1.9, 2.4), "B": speed(1.5, 1.8, 2.2), "C": speed(1.1, 1.2, 1.5), "D": speed(3, 4, 5)}
-    assert study.without_rival("A", ["A", "B", "C"], ratios) == "A (not distinguishable: B)"  # D may not be used
+    ratios = {
+        "A": speed(1.6, 1.9, 2.4),
+        "B": speed(1.5, 1.8, 2.2),
+        "C": speed(1.1, 1.2, 1.5),
+        "D": speed(3, 4, 5),
+    }
+    # D may not be used
+    assert study.without_rival("A", ["A", "B", "C"], ratios) == "A (not distinguishable: B)"
     assert study.without_rival("D", ["A", "B", "C", "D"], ratios) == "D"
 
 
@@ -240,7 +283,9 @@ def test_the_fastest_is_named_with_those_whose_interval_reaches_its_own():
         ((0.9, 1.0, 1.1), (1.5, 1.8, 2.2), "grows"),
     ],
 )
-def test_what_an_engine_saves_is_said_only_where_the_gains_of_few_and_many_texts_differ(few, many, verdict):
+def test_what_an_engine_saves_is_said_only_where_the_gains_of_few_and_many_texts_differ(
+    few, many, verdict
+):
     races = {
         32: SimpleNamespace(ratios={}),  # the way is not in this race
         8: SimpleNamespace(ratios={"A": speed(*many)}),
@@ -252,7 +297,11 @@ def test_what_an_engine_saves_is_said_only_where_the_gains_of_few_and_many_texts
 
 
 def test_ways_in_int8_above_the_bound_are_named_with_what_to_use_instead():
-    rows = {"float": (speed(0, 9, 20), None), "INT8, a": (speed(4, 6, 8), None), "INT8, b": (speed(1, 2, 5), None)}
+    rows = {
+        "float": (speed(0, 9, 20), None),
+        "INT8, a": (speed(4, 6, 8), None),
+        "INT8, b": (speed(1, 2, 5), None),
+    }
     board = SimpleNamespace(rows=rows)
     assert study.remedies(board).startswith(
         "Not below 3 of 100: INT8, a (up to 8); INT8, b (up to 5). Use then: float weights"
@@ -271,7 +320,9 @@ def test_the_board_judges_a_file_with_one_text_per_call_and_draws_the_speeds_of_
         return network(tokens)
 
     network = study.in_pytorch(small_encoder())
-    monkeypatch.setattr(study, "random_batch", lambda count: torch.ones(count, 6, dtype=torch.int64))
+    monkeypatch.setattr(
+        study, "random_batch", lambda count: torch.ones(count, 6, dtype=torch.int64)
+    )
     exact = encoded(TOKENS, network)
     board = study.Board(network, TOKENS, exact, page()["changed"], seconds=0.01)
     loss, _ = board.add("A", program)
@@ -306,8 +357,12 @@ def test_the_sets_of_texts_share_none_and_have_at_most_16_tokens():
 def test_the_engine_computes_the_exercise_on_a_layer_cut_out_of_a_file(tmp_path):
     torch.manual_seed(0)
     network = nn.Sequential(nn.LayerNorm(384), nn.Linear(384, 1536), nn.GELU()).eval()
-    torch.onnx.export(network, (torch.randn(2, 384),), tmp_path / "plain.onnx", dynamo=True, verbose=False)
-    blocks = weight_only(tmp_path / "plain.onnx", tmp_path / "blocks.onnx", bits=8, block=32, inputs="int8")
+    torch.onnx.export(
+        network, (torch.randn(2, 384),), tmp_path / "plain.onnx", dynamo=True, verbose=False
+    )
+    blocks = weight_only(
+        tmp_path / "plain.onnx", tmp_path / "blocks.onnx", bits=8, block=32, inputs="int8"
+    )
     weight, scales, engine = study.one_product(blocks, tmp_path / "product.onnx")
     assert (weight.shape, scales.shape, weight.dtype) == ((1536, 384), (1536, 12), np.int8)
     exact = network[1].weight.detach().numpy()
@@ -321,7 +376,10 @@ def test_the_engine_computes_the_exercise_on_a_layer_cut_out_of_a_file(tmp_path)
 
 
 def test_published_rows_stand_beside_recorded_ones_and_those_of_this_run():
-    ratios = {"INT8, grid per call": SimpleNamespace(median=2.5), "OpenVINO, fp32": SimpleNamespace(median=1.5)}
+    ratios = {
+        "INT8, grid per call": SimpleNamespace(median=2.5),
+        "OpenVINO, fp32": SimpleNamespace(median=1.5),
+    }
     races = {8: SimpleNamespace(ratios=ratios)}
     table = study.beside_published(races, {"OpenVINO, bf16": "no instructions for bf16"})
     assert table.loc[("INT8, grid per call", "this run"), 8] == "2.50"
@@ -331,7 +389,9 @@ def test_published_rows_stand_beside_recorded_ones_and_those_of_this_run():
     assert table.loc[("TensorRT, fp16", "this run"), "note"] == "no NVIDIA GPU here"
     assert table.loc[("OpenVINO, bf16", "this run"), "note"] == "no instructions for bf16"
     assert table.loc[("torch.compile, fp32", "this run"), "note"] == "only in the profile lab"
-    recorded = [whose for way, whose in table.index if way == "ONNX Runtime, fp16" and "core" in whose]
+    recorded = [
+        whose for way, whose in table.index if way == "ONNX Runtime, fp16" and "core" in whose
+    ]
     assert len(recorded) == 2
     assert all(float(table.loc[("ONNX Runtime, fp16", whose), 8]) > 1 for whose in recorded)
 
@@ -360,4 +420,6 @@ def test_the_six_optimizations_are_counted_timed_and_judged(tmp_path):
 
 def test_exercises_of_the_page_are_those_of_the_module():
     asked = [text for text in map(ast.unparse, STATEMENTS) if "= exercise(" in text]
-    assert [text.split("exercise('")[1].split("'")[0] for text in asked] == [task.id for task in reference.EXERCISES]
+    assert [text.split("exercise('")[1].split("'")[0] for text in asked] == [
+        task.id for task in reference.EXERCISES
+    ]

@@ -13,7 +13,9 @@ from labkit.measure.stats import Interval, mean_interval
 
 def of_guess(answer, result, low=None, high=None):
     """The verdict on what a reader said."""
-    row = Prediction(run_key="r", prediction_id="p", question="?", source="reader", answer=answer, result=result)
+    row = Prediction(
+        run_key="r", prediction_id="p", question="?", source="reader", answer=answer, result=result
+    )
     return verdicts.of_prediction(replace(row, low=low, high=high))
 
 
@@ -22,7 +24,13 @@ def of_guess(answer, result, low=None, high=None):
     [
         *[("2", "2", "right"), ("2", "2.19", "right"), ("2.19", "2", "right")],
         *[("2", "2.3", "close"), ("2.5", "2", "close"), ("2", "1.61", "close")],
-        *[("2", "3", "off"), ("2", "-2", "off"), ("0", "1", "off"), ("0", "0", "right"), ("-2", "-2.1", "right")],
+        *[
+            ("2", "3", "off"),
+            ("2", "-2", "off"),
+            ("0", "1", "off"),
+            ("0", "0", "right"),
+            ("-2", "-2.1", "right"),
+        ],
         *[("memory", "memory", "right"), ("memory", "arithmetic", "off"), ("int8", "8", "off")],
     ],
 )
@@ -54,9 +62,13 @@ def test_too_few_samples_prove_nothing_and_the_reason_says_how_many_are_missing(
         pairs = 10
 
     assert verdicts.weigh(Few()).doubt == "only 10 of the 11 pairs that are needed"
-    assert verdicts.weigh(Interval(1.2, 1.4, samples=4)).doubt == "only 4 of the 11 samples that are needed"
+    assert (
+        verdicts.weigh(Interval(1.2, 1.4, samples=4)).doubt
+        == "only 4 of the 11 samples that are needed"
+    )
     alone = verdicts.weigh(mean_interval([2.0, 4.0]))
-    assert (alone.low, alone.value, alone.high) == (3, 3, 3)  # one number, which the ledger and a parcel can hold
+    # one number, which the ledger and a parcel can hold
+    assert (alone.low, alone.value, alone.high) == (3, 3, 3)
     assert alone.doubt == "only 2 of the 3 samples that are needed"
     assert verdicts.weigh(Timed()).doubt is None
     assert verdicts.weigh(mean_interval([2.0, 2.1, 2.2])).doubt is None
@@ -67,7 +79,10 @@ def test_too_few_samples_prove_nothing_and_the_reason_says_how_many_are_missing(
 def test_an_interval_without_an_end_decides_nothing_however_many_samples_stand_behind_it(low, high):
     evidence = verdicts.weigh(Interval(low, high, samples=1000, median=2.0))
     assert (evidence.low, evidence.value, evidence.high) == (2, 2, 2)
-    assert verdicts.of_claim(evidence, verdicts.Bounds(above=1)) == ("inconclusive", "its interval has no end")
+    assert verdicts.of_claim(evidence, verdicts.Bounds(above=1)) == (
+        "inconclusive",
+        "its interval has no end",
+    )
 
 
 @pytest.mark.parametrize("pair", [(1.1, 1.3), [1.1, 1.3]])
@@ -94,21 +109,41 @@ def test_what_holds_for_the_whole_interval_holds_and_what_holds_nowhere_fails(lo
 @pytest.mark.parametrize(
     ("bounds", "low", "high", "verdict"),
     [
-        *[({"at_least": 1}, 1, 1, "holds"), ({"above": 1}, 1, 1, "fails"), ({"above": 1}, 1, 2, "inconclusive")],
-        *[({"at_most": 1}, 1, 1, "holds"), ({"below": 1}, 1, 1, "fails"), ({"below": 1}, 0, 1, "inconclusive")],
+        *[
+            ({"at_least": 1}, 1, 1, "holds"),
+            ({"above": 1}, 1, 1, "fails"),
+            ({"above": 1}, 1, 2, "inconclusive"),
+        ],
+        *[
+            ({"at_most": 1}, 1, 1, "holds"),
+            ({"below": 1}, 1, 1, "fails"),
+            ({"below": 1}, 0, 1, "inconclusive"),
+        ],
         *[({"at_least": 1}, 0, 1, "inconclusive"), ({"above": 1}, 0, 1, "fails")],
-        *[({"at_least": 0, "below": 2}, 0, 1.9, "holds"), ({"above": -1, "below": 1}, -1, 1, "inconclusive")],
+        *[
+            ({"at_least": 0, "below": 2}, 0, 1.9, "holds"),
+            ({"above": -1, "below": 1}, -1, 1, "inconclusive"),
+        ],
     ],
 )
-def test_a_bound_itself_belongs_to_at_least_and_at_most_and_not_to_above_and_below(bounds, low, high, verdict):
+def test_a_bound_itself_belongs_to_at_least_and_at_most_and_not_to_above_and_below(
+    bounds, low, high, verdict
+):
     assert verdicts.Bounds(**bounds).verdict(low, high) == verdict
 
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(0.95, 1.05, "holds"), (0.87, 1.103, "inconclusive"), (1.2, 1.4, "fails"), (-math.inf, math.inf, "inconclusive")],
+    [
+        (0.95, 1.05, "holds"),
+        (0.87, 1.103, "inconclusive"),
+        (1.2, 1.4, "fails"),
+        (-math.inf, math.inf, "inconclusive"),
+    ],
 )
-def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_the_interval_does(low, high, verdict):
+def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_the_interval_does(
+    low, high, verdict
+):
     assert verdicts.Bounds(at_least=0.9, at_most=1.1).verdict(low, high) == verdict
 
 
@@ -118,8 +153,14 @@ def test_a_claim_that_something_lies_within_bounds_fails_only_where_no_part_of_t
         (2, (2.0, 2.0, 2.0)),
         (Interval(1, 3, 20), (2.0, 1.0, 3.0)),
         (Interval(1, 3, 20, median=1.5), (1.5, 1.0, 3.0)),
-        *[(None, (None, None, None)), (float("nan"), (None, None, None)), (Interval(math.nan, 1, 20), (None,) * 3)],
+        *[
+            (None, (None, None, None)),
+            (float("nan"), (None, None, None)),
+            (Interval(math.nan, 1, 20), (None,) * 3),
+        ],
     ],
 )
-def test_the_number_shown_is_the_point_estimate_and_the_interval_shown_is_the_one_judged(value, wanted):
+def test_the_number_shown_is_the_point_estimate_and_the_interval_shown_is_the_one_judged(
+    value, wanted
+):
     assert verdicts.weigh(value)[:3] == wanted

@@ -1,4 +1,6 @@
-"""The module beside the lesson on where training time goes, and its last section on networks of several kinds."""
+"""The module beside the lesson on where training time goes, and its last section on networks of
+several kinds.
+"""
 
 import sys
 from types import ModuleType
@@ -50,17 +52,26 @@ def test_the_published_table_stands_whole_and_first():
     assert list(shown.index) == list(theirs.index)
     for ours, column in {"forward": "forward_s", "data": "data_s", "total": "total_s"}.items():
         assert [int(text.split()[0]) for text in shown[ours]] == theirs[column].tolist()
-    recorded = [place for place in table.index.get_level_values("place").unique() if place.startswith("recorded")]
+    recorded = [
+        place
+        for place in table.index.get_level_values("place").unique()
+        if place.startswith("recorded")
+    ]
     assert recorded
     assert table.loc[recorded[0]].index.tolist() == support.VARIANTS
     assert table.loc[recorded[0]].loc["pinned memory"].tolist() == ["", "", "", "", "needs a GPU"]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="it counts Linux' page faults in a forked process")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="it counts Linux' page faults in a forked process"
+)
 def test_both_copies_make_thirty_updates_with_their_page_faults():
     updates = support.useless_line()
-    assert {name: rows.shape for name, rows in updates.items()} == {"without": (30, 3), "with": (30, 3)}
+    assert {name: rows.shape for name, rows in updates.items()} == {
+        "without": (30, 3),
+        "with": (30, 3),
+    }
     assert all((rows[:, 0] > 0).all() for rows in updates.values())
 
 
@@ -93,12 +104,18 @@ NETWORKS = {
 
 def cells():
     """The cells of the notebook."""
-    return nbformat.read(root() / "notebooks" / "05_where_training_time_goes.ipynb", as_version=4).cells
+    return nbformat.read(
+        root() / "notebooks" / "05_where_training_time_goes.ipynb", as_version=4
+    ).cells
 
 
 def function_of_the_lesson(name):
     """The source of the cell that defines a function, as the lesson writes it."""
-    return next(cell.source for cell in cells() if cell.cell_type == "code" and f"def {name}(" in cell.source)
+    return next(
+        cell.source
+        for cell in cells()
+        if cell.cell_type == "code" and f"def {name}(" in cell.source
+    )
 
 
 def imports_of_the_lesson():
@@ -107,7 +124,9 @@ def imports_of_the_lesson():
 
 
 def run_yours(monkeypatch, network, inputs, labels, change=lambda source: source):
-    """Run the cells of "Yours" without labkit on a network, each source changed as a reader would; their names."""
+    """Run the cells of "Yours" without labkit on a network, each source changed as a reader
+    would; their names.
+    """
     mine = ModuleType("mine")
     mine.network, mine.inputs, mine.labels = network, inputs, labels
     monkeypatch.setitem(sys.modules, "mine", mine)
@@ -124,7 +143,9 @@ def run_yours(monkeypatch, network, inputs, labels, change=lambda source: source
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_the_last_section_judges_a_network_without_labkit_and_leaves_it_as_it_is(kind, monkeypatch, capsys):
+def test_the_last_section_judges_a_network_without_labkit_and_leaves_it_as_it_is(
+    kind, monkeypatch, capsys
+):
     make, inputs = NETWORKS[kind]
     network = make().eval()
     before = {name: value.clone() for name, value in network.state_dict().items()}
@@ -154,7 +175,9 @@ def test_the_interval_of_yours_goes_from_the_fifth_to_the_fifth_from_above(monke
     assert page["with_ends"](np.arange(18.0)) == "8.50 [4.00, 13.00] times"
 
 
-def test_a_language_model_needs_only_the_change_that_the_line_of_the_loss_names(monkeypatch, capsys):
+def test_a_language_model_needs_only_the_change_that_the_line_of_the_loss_names(
+    monkeypatch, capsys
+):
     tokens = torch.randint(50, (40, 6))
     hint = "outputs.flatten(0, 1), classes.flatten()"
     assert any(

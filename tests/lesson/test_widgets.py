@@ -21,7 +21,9 @@ def shown(monkeypatch):
     return found
 
 
-ROW = Prediction(run_key="r", prediction_id="p", question="Is 1 < 2?", answer="yes", source="default")
+ROW = Prediction(
+    run_key="r", prediction_id="p", question="Is 1 < 2?", answer="yes", source="default"
+)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -30,7 +32,9 @@ def test_clicking_an_option_records_it_marks_it_and_shows_it(shown):
 
     def record(answer):
         clicked.append(answer)
-        return Prediction(run_key="r", prediction_id="p", question="?", answer=answer, source="reader")
+        return Prediction(
+            run_key="r", prediction_id="p", question="?", answer=answer, source="reader"
+        )
 
     widgets.show_question(ROW, ["yes", "no"], record)
     inputs, note = shown
@@ -38,12 +42,16 @@ def test_clicking_an_option_records_it_marks_it_and_shows_it(shown):
     inputs.children[1].click()
     assert clicked == ["no"]
     assert [button.style.text_color for button in inputs.children] == [None, "white"]
-    assert "Your answer: <b>no</b>" in shown[2].data, "in the place of the note, and no part of the widget"
+    assert "Your answer: <b>no</b>" in shown[2].data, (
+        "in the place of the note, and no part of the widget"
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_number_is_recorded_by_its_button(shown):
-    row = Prediction(run_key="r", prediction_id="p", question="?", unit="x", answer="2", source="default")
+    row = Prediction(
+        run_key="r", prediction_id="p", question="?", unit="x", answer="2", source="default"
+    )
     taken = []
 
     def record(answer):
@@ -59,7 +67,9 @@ def test_a_number_is_recorded_by_its_button(shown):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_decimal_comma_is_one_and_what_is_no_number_is_not_recorded(shown):
-    row = Prediction(run_key="r", prediction_id="p", question="?", unit="x", answer="2", source="default")
+    row = Prediction(
+        run_key="r", prediction_id="p", question="?", unit="x", answer="2", source="default"
+    )
     taken = []
     widgets.show_question(row, None, lambda answer: taken.append(answer) or row)
     field, unit, _ = shown[0].children
@@ -72,8 +82,12 @@ def test_a_decimal_comma_is_one_and_what_is_no_number_is_not_recorded(shown):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_when_the_click_is_handled_beside_the_new_value_of_its_field_the_new_value_is_recorded_last(shown):
-    row = Prediction(run_key="r", prediction_id="p", question="?", unit="x", answer="2", source="default")
+def test_when_the_click_is_handled_beside_the_new_value_of_its_field_the_new_value_is_recorded_last(
+    shown,
+):
+    row = Prediction(
+        run_key="r", prediction_id="p", question="?", unit="x", answer="2", source="default"
+    )
     taken, clicked, typed = [], threading.Event(), threading.Event()
 
     def record(answer):

@@ -50,20 +50,35 @@ def test_the_cells_of_yours_end_in_machines_and_dollars_without_labkit(kind, mon
     network, inputs = NETWORKS[kind]
     torch.manual_seed(0)
     mine = ModuleType("mine")
-    mine.network, mine.inputs, mine.labels = network().eval(), inputs(), torch.zeros(8, dtype=torch.int64)
+    mine.network, mine.inputs, mine.labels = (
+        network().eval(),
+        inputs(),
+        torch.zeros(8, dtype=torch.int64),
+    )
     monkeypatch.setitem(sys.modules, "mine", mine)
     monkeypatch.setitem(sys.modules, "labkit", None)  # an import of it fails
 
-    # What the reader has from the lesson: two functions of its cells, and the answers to its exercises.
-    space = {"np": np, "torch": torch, "clock": time.thread_time, "wait": lambda: None, "seed": 0, "COUNT": 2000}
-    space |= {name: getattr(answers, name) for name in ("response_times", "one_queue", "cost_per_million")}
+    # What the reader has from the lesson: two functions of its cells, and the answers to its
+    # exercises.
+    space = {
+        "np": np,
+        "torch": torch,
+        "clock": time.thread_time,
+        "wait": lambda: None,
+        "seed": 0,
+        "COUNT": 2000,
+    }
+    space |= {
+        name: getattr(answers, name) for name in ("response_times", "one_queue", "cost_per_million")
+    }
     exec(cell_with("def service_times").partition("\n\n\n")[0], space)
     exec(cell_with("def queue_each").partition("\n\n\n")[0], space)
     measuring, deciding = cells_of_yours("01_deployment_fundamentals")
     exec(measuring, space)
     assert space["requests"][-1] == pytest.approx(2000 / space["my_requests_per_second"], rel=0.1)
 
-    # An order for this network, as a reader writes one: the work of four machines, a limit of four answers.
+    # An order for this network, as a reader writes one: the work of four machines, a limit of four
+    # answers.
     mean = space["my_times"].mean()
     space["my_limit_ms"] = 4e3 * mean
     space["requests"] = np.random.default_rng(0).exponential(mean / 4, 2000).cumsum()

@@ -34,8 +34,18 @@ def run_yours(monkeypatch):
         torch.manual_seed(0)
         mine = ModuleType("mine")
         mine.network, mine.inputs = network().eval(), inputs()
-        space = {"np": np, "pd": pd, "torch": torch, "partial": partial, "nothing": lambda: None, "profile": "quick"}
-        space |= {name: getattr(answers, name) for name in ("compare_series", "null_arm", "is_real", "same_answers")}
+        space = {
+            "np": np,
+            "pd": pd,
+            "torch": torch,
+            "partial": partial,
+            "nothing": lambda: None,
+            "profile": "quick",
+        }
+        space |= {
+            name: getattr(answers, name)
+            for name in ("compare_series", "null_arm", "is_real", "same_answers")
+        }
         space["middle"] = median_interval
         monkeypatch.setitem(sys.modules, "mine", mine)
         monkeypatch.setitem(sys.modules, "labkit", None)  # an import of it fails

@@ -1,4 +1,6 @@
-"""The last section of the lesson on batch size, on networks of all kinds, where labkit cannot be imported."""
+"""The last section of the lesson on batch size, on networks of all kinds, where labkit cannot be
+imported.
+"""
 
 import subprocess
 import sys
@@ -30,21 +32,37 @@ NETWORKS = {
 
 
 def functions_of_the_lesson():
-    """The source of what the last section uses: imports, the training, and the reader's exercises."""
+    """The source of what the last section uses: imports, the training, and the reader's
+    exercises.
+    """
     cells = nbformat.read(root() / "notebooks" / f"{LESSON}.ipynb", as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]
-    taken = [source for source in code if source.startswith(("import copy", "Run = ", "def train("))]
+    taken = [
+        source for source in code if source.startswith(("import copy", "Run = ", "def train("))
+    ]
     names = ("batch-or-rate", "hessian-product", "power-iteration")
     return [*taken, *(find(name).solution for name in names)]
 
 
 def last_section(tmp_path, shape, network, contrast=2.0):
-    """What the cells of Yours print, for a network in eval mode and inputs whose classes lie `contrast` apart."""
+    """What the cells of Yours print, for a network in eval mode and inputs whose classes lie
+    `contrast` apart.
+    """
     before = without_labkit(shape, contrast, count=240)
     copied = "before = [weight.clone() for weight in mine.network.parameters()]"
-    parts = [before, network, "mine.network.eval()", copied, *functions_of_the_lesson(), *cells_of_yours(LESSON), AFTER]
+    parts = [
+        before,
+        network,
+        "mine.network.eval()",
+        copied,
+        *functions_of_the_lesson(),
+        *cells_of_yours(LESSON),
+        AFTER,
+    ]
     script = "\n".join(parts)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=900)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=900
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "done"
     return done.stdout
@@ -53,7 +71,9 @@ def last_section(tmp_path, shape, network, contrast=2.0):
 @pytest.mark.slow
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_yours_runs_on_a_network_of_another_kind_leaves_it_as_it_was_and_ends_in_one_verdict(name, tmp_path):
+def test_yours_runs_on_a_network_of_another_kind_leaves_it_as_it_was_and_ends_in_one_verdict(
+    name, tmp_path
+):
     printed = last_section(tmp_path, *NETWORKS[name])
     assert printed.count("Verdict: ") == 1
     assert "sharpness" in printed

@@ -1,4 +1,6 @@
-"""The last section of the lesson on comparing trainings, on networks of all kinds, where labkit cannot be imported."""
+"""The last section of the lesson on comparing trainings, on networks of all kinds, where labkit
+cannot be imported.
+"""
 
 import re
 import subprocess
@@ -19,11 +21,17 @@ assert [len(accuracies) for accuracies in trained.values()] == [pairs if accurac
 print("done")
 """
 NETWORKS = {
-    "a ResNet": ("(3, 32, 32)", "from torchvision.models import resnet18\nmine.network = resnet18(num_classes=3)"),
+    "a ResNet": (
+        "(3, 32, 32)",
+        "from torchvision.models import resnet18\nmine.network = resnet18(num_classes=3)",
+    ),
     **SMALL_NETWORKS,
 }
 A_LINEAR_LAYER = ("(6,)", "mine.network = nn.Linear(6, 3)")
-LEARNS_AT_ONCE = ("(6,)", "mine.network = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))")
+LEARNS_AT_ONCE = (
+    "(6,)",
+    "mine.network = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))",
+)
 SETTINGS = (
     '{"baseline": {"build": partial(untrained, network), "learning_rate": 0.05, "batch": 8}, '
     '"changed": {"build": partial(untrained, network), "learning_rate": 0.1, "batch": 8}}'
@@ -31,12 +39,16 @@ SETTINGS = (
 
 
 def page():
-    """What a reader takes along: imports, the training, the exercises, `student`, `named` and `upper`."""
+    """What a reader takes along: imports, the training, the exercises, `student`, `named` and
+    `upper`.
+    """
     cells = nbformat.read(root() / "notebooks" / f"{LESSON}.ipynb", as_version=4).cells
     code = [cell.source for cell in cells if cell.cell_type == "code"]
     taken = [source for source in code if source.startswith(("import copy", "def build("))]
     whole = "\n\n\n".join(code)
-    functions = re.findall(r"^def (?:student|named|upper)\(.+?(?=\n\n|\Z)", whole, flags=re.DOTALL | re.MULTILINE)
+    functions = re.findall(
+        r"^def (?:student|named|upper)\(.+?(?=\n\n|\Z)", whole, flags=re.DOTALL | re.MULTILINE
+    )
     exercises = [find(name).solution for name in ("contains", "paired-verdict", "pairs-for")]
     assert (len(taken), len(functions)) == (2, 3)
     return [*taken, *functions, *exercises]
@@ -53,12 +65,18 @@ def with_numbers(source, numbers):
 
 
 def last_section(tmp_path, shape, network, contrast=1.0, profile="quick", **numbers):
-    """What the cells of Yours print, for a network in eval mode and inputs whose classes lie `contrast` apart."""
+    """What the cells of Yours print, for a network in eval mode and inputs whose classes lie
+    `contrast` apart.
+    """
     before = f"{without_labkit(shape, contrast)}profile = {profile!r}"
-    copied = "mine.network.eval()\nbefore = [weight.clone() for weight in mine.network.parameters()]"
+    copied = (
+        "mine.network.eval()\nbefore = [weight.clone() for weight in mine.network.parameters()]"
+    )
     taken = with_numbers("\n\n".join([*page(), *cells_of_yours(LESSON)]), numbers)
     script = "\n".join([before, network, copied, taken, AFTER])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=500
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "done"
     return done.stdout
@@ -74,22 +92,32 @@ def test_yours_runs_on_a_network_of_another_kind_and_leaves_it_as_it_was(name, t
 def test_where_nothing_can_be_learned_nothing_is_said_and_the_numbers_to_change_are(tmp_path):
     printed = last_section(tmp_path, *A_LINEAR_LAYER, contrast=0.0)
     assert "Verdict on the changed setting: open: " in printed
-    assert "learned too little. Raise count (32) or tries (10 epochs), or change the learning rate." in printed
-    assert printed.count("leads, seed by seed") == 1, "of the reader's own numbers; no pair is trained"
+    assert (
+        "learned too little. Raise count (32) or tries (10 epochs), or change the learning rate."
+        in printed
+    )
+    assert printed.count("leads, seed by seed") == 1, (
+        "of the reader's own numbers; no pair is trained"
+    )
 
 
 @pytest.mark.slow
 def test_a_side_that_has_not_learned_gets_no_verdict_but_its_name(tmp_path):
     never = SETTINGS.replace("0.1", "1e-9")
     printed = last_section(tmp_path, *LEARNS_AT_ONCE, settings=never)
-    assert "Verdict on the changed setting: open: changed learned too little. Raise count (32)" in printed
+    assert (
+        "Verdict on the changed setting: open: changed learned too little. Raise count (32)"
+        in printed
+    )
 
 
 @pytest.mark.slow
 def test_the_epochs_are_raised_until_the_baseline_has_learned(tmp_path):
     slow = SETTINGS.replace("0.05", "0.003").replace("0.1", "0.006")
     printed = last_section(tmp_path, *LEARNS_AT_ONCE, settings=slow)
-    tried = re.findall(r"^(\d+) epochs: (\d+) % \(chance \d+ %, bar (\d+) %\)$", printed, flags=re.MULTILINE)
+    tried = re.findall(
+        r"^(\d+) epochs: (\d+) % \(chance \d+ %, bar (\d+) %\)$", printed, flags=re.MULTILINE
+    )
     assert all(int(right) < int(bar) for _, right, bar in tried[:-1])
     assert len(tried) == 2
     assert int(tried[-1][1]) >= int(tried[-1][2])
@@ -99,7 +127,9 @@ def test_the_epochs_are_raised_until_the_baseline_has_learned(tmp_path):
 @pytest.mark.slow
 def test_another_network_may_stand_on_one_side(tmp_path):
     network, *rest = LEARNS_AT_ONCE
-    other = f"{rest[0]}\nanother = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)).eval()"
+    other = (
+        f"{rest[0]}\nanother = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3)).eval()"
+    )
     side = '"changed": {"build": partial(untrained, '
     settings = SETTINGS.replace(f"{side}network", f"{side}another")
     assert "another" in settings

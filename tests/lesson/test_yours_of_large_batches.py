@@ -1,4 +1,6 @@
-"""The last section of the lesson on large batches, on networks of all kinds, where labkit cannot be imported."""
+"""The last section of the lesson on large batches, on networks of all kinds, where labkit cannot
+be imported.
+"""
 
 import math
 import re
@@ -36,7 +38,10 @@ assert len(at_small) == len(lost) == len(still_lost) == tries, "as many pairs as
 print("done")
 """
 NETWORKS = {
-    "a ResNet": ("(3, 32, 32)", "from torchvision.models import resnet18\nmine.network = resnet18(num_classes=3)"),
+    "a ResNet": (
+        "(3, 32, 32)",
+        "from torchvision.models import resnet18\nmine.network = resnet18(num_classes=3)",
+    ),
     **SMALL_NETWORKS,
 }
 
@@ -44,16 +49,25 @@ A_LINEAR_LAYER = ("(6,)", "mine.network = nn.Linear(6, 3)")
 
 
 def cells():
-    """The source of the cells that a reader takes along: imports, the training, and those of Yours."""
+    """The source of the cells that a reader takes along: imports, the training, and those of
+    Yours.
+    """
     (path,) = [path for path in notebooks() if path.stem.endswith("large_batch_tricks")]
-    code = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    start = next(place for place, source in enumerate(code) if source.startswith("from mine import"))
-    taken = [source for source in code if source.startswith(("import copy", "Run = ", "def train("))]
+    code = [
+        cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
+    ]
+    start = next(
+        place for place, source in enumerate(code) if source.startswith("from mine import")
+    )
+    taken = [
+        source for source in code if source.startswith(("import copy", "Run = ", "def train("))
+    ]
     return [*taken, *code[start : start + 4]]
 
 
 def last_section(tmp_path, shape, network, contrast=1.0, **numbers):
-    """What the cells of Yours print, for a network in eval mode and inputs whose classes lie `contrast` apart.
+    """What the cells of Yours print, for a network in eval mode and inputs whose classes lie
+    `contrast` apart.
 
     numbers  what the reader changes on top of the first cell: `count`, `epochs`, ...
     """
@@ -64,7 +78,9 @@ def last_section(tmp_path, shape, network, contrast=1.0, **numbers):
         taken, changed = re.subn(rf"^{name} = .*$", f"{name} = {number}", taken, flags=re.MULTILINE)
         assert changed == 1, f"{name} stands on top, once"
     script = "\n".join([before, network, "mine.network.eval()", copied, taken, AFTER])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=500
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "done"
     return done.stdout
@@ -92,8 +108,12 @@ def test_yours_runs_on_a_network_of_another_kind_and_leaves_it_as_it_was(name, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", [NETWORKS["two outputs"], A_GRU], ids=["a linear layer", "a GRU"])
-def test_where_nothing_was_learned_no_peak_is_named_and_the_numbers_to_change_are(network, tmp_path):
+@pytest.mark.parametrize(
+    "network", [NETWORKS["two outputs"], A_GRU], ids=["a linear layer", "a GRU"]
+)
+def test_where_nothing_was_learned_no_peak_is_named_and_the_numbers_to_change_are(
+    network, tmp_path
+):
     printed = last_section(tmp_path, *network, contrast=0.0)
     assert "No peak of batch 16 can be seen: at best" in printed
     assert "Change count (128) and epochs (3)" in printed
@@ -115,9 +135,15 @@ def test_a_network_that_is_right_at_every_rate_has_no_peak(tmp_path):
 
 
 def verdict(accuracy_of, monkeypatch, capsys, *, first_seed=0):
-    """What Yours prints where a training ends at `accuracy_of(batch, rate)` and the luck of its seed, in percent."""
+    """What Yours prints where a training ends at `accuracy_of(batch, rate)` and the luck of its
+    seed, in percent.
+    """
     mine = types.ModuleType("mine")
-    mine.network, mine.inputs, mine.labels = nn.Linear(2, 10), torch.zeros(400, 2), torch.arange(400) % 10
+    mine.network, mine.inputs, mine.labels = (
+        nn.Linear(2, 10),
+        torch.zeros(400, 2),
+        torch.arange(400) % 10,
+    )
     monkeypatch.setitem(sys.modules, "mine", mine)
     page = {"profile": "lab", "find_peak": lesson.find_peak, "my_schedule": lesson.my_schedule}
 
@@ -155,7 +181,9 @@ def test_where_all_rates_are_equal_but_for_the_noise_no_peak_is_named(monkeypatc
 
 
 def test_of_sixty_flat_hills_nearly_none_is_given_a_peak(monkeypatch, capsys):
-    """Three standard errors on both sides of two peaks: noise passes all four in a few of a hundred runs at most."""
+    """Three standard errors on both sides of two peaks: noise passes all four in a few of a
+    hundred runs at most.
+    """
     named = 0
     for number in range(60):
         printed = verdict(lambda batch, rate: 70.0, monkeypatch, capsys, first_seed=4 * number)
@@ -165,7 +193,9 @@ def test_of_sixty_flat_hills_nearly_none_is_given_a_peak(monkeypatch, capsys):
 
 def test_one_batch_without_a_peak_is_enough_to_name_no_factor(monkeypatch, capsys):
     seen = hill(top={16: 1 / 4})
-    printed = verdict(lambda batch, rate: seen(16, rate) if batch == 16 else 70.0, monkeypatch, capsys)
+    printed = verdict(
+        lambda batch, rate: seen(16, rate) if batch == 16 else 70.0, monkeypatch, capsys
+    )
     assert "No peak of batch 64 can be seen: " in printed
     assert "No peak of batch 16" not in printed
     assert "your peaks" not in printed

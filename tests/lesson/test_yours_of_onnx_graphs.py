@@ -1,4 +1,6 @@
-"""The last section of the lesson on ONNX graphs: networks of several kinds, where labkit cannot be imported."""
+"""The last section of the lesson on ONNX graphs: networks of several kinds, where labkit cannot
+be imported.
+"""
 
 import numpy as np
 import pytest
@@ -41,7 +43,9 @@ class Named(nn.Module):
 
 
 class Texts(nn.Module):
-    """A mean over tokens below 50, (n, tokens) -> (n, 3), that takes their number for a plain one."""
+    """A mean over tokens below 50, (n, tokens) -> (n, 3), that takes their number for a plain
+    one.
+    """
 
     def __init__(self):
         super().__init__()
@@ -68,7 +72,9 @@ class Before(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+        )
 
     def forward(self, x):
         return self.body(x).mean((2, 3))
@@ -101,7 +107,9 @@ def run(tmp_path, monkeypatch, capsys):
         torch.manual_seed(0)
         mine = {"network": network().eval(), "inputs": inputs()}
         changed = ("sizes = BATCH", f"sizes = {sizes}")
-        bound = run_yours("12_onnx_graphs", page(folder=tmp_path), mine, monkeypatch, changed=changed)
+        bound = run_yours(
+            "12_onnx_graphs", page(folder=tmp_path), mine, monkeypatch, changed=changed
+        )
         return bound, capsys.readouterr().out
 
     return run
@@ -136,7 +144,9 @@ TOKENS = '{**BATCH, 1: Dim("tokens")}'
 def test_a_second_free_side_is_tried_and_named_in_the_verdict(run):
     bound, printed = run(Encoder, lambda: torch.randint(50, (80, 12)), TOKENS)
     assert {batch.shape[1] for batch in bound["my_batches"]} == {12, 11, 6}
-    assert printed.splitlines()[-1].startswith("Ship it for any x any: right for every size tried"), printed
+    assert printed.splitlines()[-1].startswith(
+        "Ship it for any x any: right for every size tried"
+    ), printed
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The last section of the lesson on pruning: networks of several kinds, where labkit cannot be imported."""
+"""The last section of the lesson on pruning: networks of several kinds, where labkit cannot be
+imported.
+"""
 
 from types import SimpleNamespace
 
@@ -34,9 +36,11 @@ KINDS = {
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Return a function (network, inputs, labels or None) -> (names that the section bound, what it printed).
+    """Return a function (network, inputs, labels or None) -> (names that the section bound, what it
+    printed).
 
-    Without labels the network's own answers are the right ones. With `train` the section may heal on them.
+    Without labels the network's own answers are the right ones. With `train` the section may heal
+    on them.
     """
 
     def run(network, inputs, labels=None, train=False):
@@ -48,7 +52,9 @@ def run(tmp_path, monkeypatch, capsys):
             labels = (scores if torch.is_tensor(scores) else scores[0]).argmax(1)
         mine["labels"] = labels
         if train:
-            mine["train_batches"] = list(zip(mine["inputs"].split(20), labels.split(20), strict=True)) * 10
+            mine["train_batches"] = (
+                list(zip(mine["inputs"].split(20), labels.split(20), strict=True)) * 10
+            )
         lab = SimpleNamespace(choose=lambda quick, lab: quick)
         bound = page({"folder": tmp_path, "lab": lab})
         run_yours("15_pruning_and_coding", bound, mine, monkeypatch)

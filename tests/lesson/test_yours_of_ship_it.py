@@ -1,4 +1,6 @@
-"""Yours of the lesson of the customer's order: several kinds of network, where labkit cannot be imported."""
+"""Yours of the lesson of the customer's order: several kinds of network, where labkit cannot be
+imported.
+"""
 
 import sys
 
@@ -52,7 +54,10 @@ KINDS = {
 
 def of_the_page(tmp_path):
     """What the page has bound before the section: its imports, and what the section uses of it."""
-    cells = {cell.id: cell.source for cell in nbformat.read(root() / "notebooks/20_ship_it.ipynb", as_version=4).cells}
+    cells = {
+        cell.id: cell.source
+        for cell in nbformat.read(root() / "notebooks/20_ship_it.ipynb", as_version=4).cells
+    }
     bound = {"folder": tmp_path, "rng": np.random.default_rng(0)}
     bound |= {"moved": reference.moved, "fair_factors": reference.fair_factors}
     exec(cells["s20-002"], bound)
@@ -62,7 +67,9 @@ def of_the_page(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Return a function (network, inputs, labels) -> (names that the section bound, what it printed)."""
+    """Return a function (network, inputs, labels) -> (names that the section bound, what it
+    printed).
+    """
 
     def run(network, inputs, labels=None, changed=("", "")):
         torch.manual_seed(0)
@@ -94,16 +101,26 @@ def test_every_kind_of_network_ends_in_a_verdict_and_its_folder_runs_without_tor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("outlier", "verdict"), [(0.0, FILLED), (5000.0, "Not filled: points lost.")])
-def test_an_outlier_that_swallows_the_answer_stops_the_file_where_all_else_is_allowed(outlier, verdict, run):
-    order = '{"points lost": 1.0, "p95": 0.9, "bytes": 0.3}', '{"points lost": 1.0, "p95": 1e9, "bytes": 1e9}'
+@pytest.mark.parametrize(
+    ("outlier", "verdict"), [(0.0, FILLED), (5000.0, "Not filled: points lost.")]
+)
+def test_an_outlier_that_swallows_the_answer_stops_the_file_where_all_else_is_allowed(
+    outlier, verdict, run
+):
+    order = (
+        '{"points lost": 1.0, "p95": 0.9, "bytes": 0.3}',
+        '{"points lost": 1.0, "p95": 1e9, "bytes": 1e9}',
+    )
     _, printed = run(Plain, lambda: signs(outlier=outlier), changed=order)
     assert printed.splitlines()[-1].startswith(verdict), printed
 
 
 @pytest.mark.slow
 def test_a_limit_that_is_missed_is_named(run):
-    order = '{"points lost": 1.0, "p95": 0.9, "bytes": 0.3}', '{"points lost": 1.0, "p95": 1e9, "bytes": 1e-6}'
+    order = (
+        '{"points lost": 1.0, "p95": 0.9, "bytes": 0.3}',
+        '{"points lost": 1.0, "p95": 1e9, "bytes": 1e-6}',
+    )
     _, printed = run(Plain, signs, changed=order)
     assert printed.splitlines()[-1] == "Not filled: bytes."
 

@@ -1,4 +1,6 @@
-"""The last section of the lesson on smaller networks: networks of several kinds, where labkit cannot be imported."""
+"""The last section of the lesson on smaller networks: networks of several kinds, where labkit
+cannot be imported.
+"""
 
 import pytest
 import torch
@@ -34,7 +36,11 @@ NETWORKS = {  # {kind: (network, inputs, can it be cut)}
     "a ResNet": (resnet, images(3, 16), False),
     "a transformer encoder": (encoder, tokens, False),
     "two outputs": (TwoOutputs, numbers, False),
-    "a chain without batch norm": (lambda: nn.Sequential(nn.Linear(12, 8), nn.Linear(8, 3)), numbers, False),
+    "a chain without batch norm": (
+        lambda: nn.Sequential(nn.Linear(12, 8), nn.Linear(8, 3)),
+        numbers,
+        False,
+    ),
 }
 
 
@@ -44,7 +50,13 @@ def without_statistics():
 
 
 def in_groups():
-    layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.Flatten()]
+    layers = [
+        nn.Conv2d(1, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.BatchNorm2d(8),
+        nn.Flatten(),
+    ]
     return nn.Sequential(*layers, nn.Linear(128, 3))
 
 
@@ -53,7 +65,13 @@ def normed_behind_the_flatten():
 
 
 def shuffled_pixels():
-    layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.PixelShuffle(2), nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)]
+    layers = [
+        nn.Conv2d(1, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.PixelShuffle(2),
+        nn.Conv2d(2, 4, 3),
+        nn.BatchNorm2d(4),
+    ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(400, 3))
 
 
@@ -74,7 +92,9 @@ class Oracle(nn.Module):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Return a function (network, inputs of labels, ...) -> (names that the section bound, what it printed)."""
+    """Return a function (network, inputs of labels, ...) -> (names that the section bound, what
+    it printed).
+    """
 
     def run(network, inputs, profile="quick", count=240):
         torch.manual_seed(0)
@@ -102,13 +122,18 @@ def test_yours_runs_on_each_kind_leaves_the_network_as_it_was_and_ends_in_one_ve
 
 @pytest.mark.slow
 def test_an_untrained_network_gets_no_verdict(run):
-    _, printed = run(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), lambda labels: torch.randn(len(labels), 1, 8, 8))
+    _, printed = run(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 3)),
+        lambda labels: torch.randn(len(labels), 1, 8, 8),
+    )
     assert "open: your network is near chance" in printed
 
 
 @pytest.mark.slow
 def test_a_good_teacher_of_students_that_learn_gets_a_verdict(run):
-    bound, printed = run(Oracle(), lambda labels: numbers(labels) / 2 + labels.view(-1, 1) / 2, "lab", count=1_000)
+    bound, printed = run(
+        Oracle(), lambda labels: numbers(labels) / 2 + labels.view(-1, 1) / 2, "lab", count=1_000
+    )
     assert max(bound["by_share"][1.0]) > 85
     assert "open" not in printed
 
@@ -121,10 +146,20 @@ def test_a_chain_that_cannot_be_cut_is_told_apart(kind):
 
 VERDICTS = {  # (your network, labels, the teacher, how the verdict begins)
     "the teacher helps": (95, (91, 91, 91), (93, 93.1, 93.2), "your network helps the student"),
-    "labels are as good": (95, (93, 93.1, 93.2), (93.1, 93, 93.2), "your network adds less than 0.5 points"),
+    "labels are as good": (
+        95,
+        (93, 93.1, 93.2),
+        (93.1, 93, 93.2),
+        "your network adds less than 0.5 points",
+    ),
     "labels are better": (95, (93, 93.1, 93.2), (91, 91, 91), "labels teach better"),
     "labels are perhaps better": (95, (93, 94, 93.5), (93, 92, 94), "cannot tell"),
-    "all students far below": (98.8, (86.8, 84.6, 86.0), (81.4, 80.2, 83.4), "open: the students are 13 points"),
+    "all students far below": (
+        98.8,
+        (86.8, 84.6, 86.0),
+        (81.4, 80.2, 83.4),
+        "open: the students are 13 points",
+    ),
     "one arm has learned": (98.8, (97.4, 97.6, 98.6), (81.4, 80.2, 83.4), "labels teach better"),
     "untrained students": (95, (34, 33, 35), (34, 34, 34), "open: the students are 61 points"),
     "an untrained network": (34, (60, 61, 62), (33, 33, 33), "open: your network is near chance"),
@@ -132,7 +167,9 @@ VERDICTS = {  # (your network, labels, the teacher, how the verdict begins)
 
 
 @pytest.mark.parametrize("case", VERDICTS)
-def test_the_verdict_is_open_where_students_have_not_learned_and_says_when_labels_are_better(case, capsys):
+def test_the_verdict_is_open_where_students_have_not_learned_and_says_when_labels_are_better(
+    case, capsys
+):
     teacher_gets, labelled, taught, beginning = VERDICTS[case]
     reached = {0.0: list(labelled), 1.0: list(taught)}
     bound = page(by_share=reached, teacher_gets=teacher_gets, chance=33, worth=0.5, far=5)

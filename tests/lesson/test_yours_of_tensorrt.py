@@ -1,4 +1,6 @@
-"""The last section of the lesson on TensorRT: both questions to networks of several kinds, without labkit."""
+"""The last section of the lesson on TensorRT: both questions to networks of several kinds,
+without labkit.
+"""
 
 import ast
 import importlib.util
@@ -38,7 +40,9 @@ class Tokens(nn.Module):
 
 
 class TwoScales(nn.Module):
-    """Takes a first number that is 3,000 times as large as the other 11: on one grid these become 0."""
+    """Takes a first number that is 3,000 times as large as the other 11: on one grid these
+    become 0.
+    """
 
     def __init__(self):
         super().__init__()
@@ -62,9 +66,22 @@ NETWORKS = {
 
 
 def page():
-    """The functions and classes that the section takes from the page, with the answers to its exercises."""
-    bound = {"np": np, "onnx": onnx, "onnxruntime": onnxruntime, "torch": torch, "Path": Path, "Counter": Counter}
-    bound |= {"QuantFormat": QuantFormat, "QuantType": QuantType, "quantize_static": quantize_static}
+    """The functions and classes that the section takes from the page, with the answers to its
+    exercises.
+    """
+    bound = {
+        "np": np,
+        "onnx": onnx,
+        "onnxruntime": onnxruntime,
+        "torch": torch,
+        "Path": Path,
+        "Counter": Counter,
+    }
+    bound |= {
+        "QuantFormat": QuantFormat,
+        "QuantType": QuantType,
+        "quantize_static": quantize_static,
+    }
     bound |= {"CalibrationDataReader": CalibrationDataReader}
     if HAS_TENSORRT:
         import tensorrt_rtx_bindings
@@ -74,7 +91,9 @@ def page():
     for cell in cells:
         source = cell.source.removeprefix("%%attempt\n")
         for statement in ast.parse(source).body if cell.cell_type == "code" else ():
-            if getattr(statement, "name", None) in WANTED and (HAS_TENSORRT or statement.name != "Steps"):
+            if getattr(statement, "name", None) in WANTED and (
+                HAS_TENSORRT or statement.name != "Steps"
+            ):
                 exec(ast.unparse(statement), bound)
     return bound | {"build_engine": build_engine, "layer_types": layer_types}
 
@@ -109,7 +128,9 @@ def test_the_section_asks_both_questions_of_a_network(kind, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_network_that_loses_its_answers_gets_the_layer_in_float_that_brings_them_back(tmp_path, monkeypatch, capsys):
+def test_a_network_that_loses_its_answers_gets_the_layer_in_float_that_brings_them_back(
+    tmp_path, monkeypatch, capsys
+):
     bound = yours(TwoScales, (12,), tmp_path, monkeypatch, scale=LARGE)
     (name,) = bound["kept_in_float"]
     before, after = bound["agreement"](), bound["agreement"]([name])

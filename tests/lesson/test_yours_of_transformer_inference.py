@@ -1,4 +1,6 @@
-"""Yours of the lesson on transformer inference: several kinds of network, where labkit cannot be imported."""
+"""Yours of the lesson on transformer inference: several kinds of network, where labkit cannot be
+imported.
+"""
 
 import re
 
@@ -73,7 +75,9 @@ def run(tmp_path, monkeypatch, capsys):
         torch.manual_seed(0)
         mine = {"network": network().eval(), "inputs": inputs()}
         changed = ("answers = best_class", f"answers = {answers}")
-        bound = run_yours("18_transformer_inference", page(folder=tmp_path), mine, monkeypatch, changed=changed)
+        bound = run_yours(
+            "18_transformer_inference", page(folder=tmp_path), mine, monkeypatch, changed=changed
+        )
         return bound, capsys.readouterr().out
 
     return run
@@ -87,13 +91,17 @@ def test_every_kind_of_network_ends_in_the_verdict_of_its_interval(kind, run):
     expected = SHIP if worst.high <= 3 else NOT if worst.low > 3 else FEW
     assert last.startswith(expected), printed
     assert len(bound["rows"]) == 3
-    assert all(f"{name} times as fast as " in re.sub(r": .*?\]", "", printed) for name in TIMED), printed
+    assert all(f"{name} times as fast as " in re.sub(r": .*?\]", "", printed) for name in TIMED), (
+        printed
+    )
     if worst.high <= 3:
         assert ("ship the INT8 file" in last) == bool(bound["faster"])
 
 
 @pytest.mark.slow
-def test_a_transformer_of_pytorch_is_smoothed_as_the_section_says_and_goes_through_the_cells_again(run):
+def test_a_transformer_of_pytorch_is_smoothed_as_the_section_says_and_goes_through_the_cells_again(
+    run,
+):
     """Its layers compute with `linear1.weight` themselves where no hook forbids it."""
     network, batch = Encoder().eval(), torch.randint(50, (80, 12))
     bound = page(LAYERS=(nn.Linear,))

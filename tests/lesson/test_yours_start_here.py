@@ -1,4 +1,6 @@
-"""The last section of lesson 00 on networks of several kinds, without labkit; and its interval of the points lost."""
+"""The last section of lesson 00 on networks of several kinds, without labkit; and its interval
+of the points lost.
+"""
 
 import ast
 import random
@@ -60,9 +62,22 @@ def taken_home():
 
 def space(**names):
     """What the page has bound when its last section begins."""
-    bound = {"np": np, "pd": pd, "torch": torch, "onnxruntime": onnxruntime, "random": random, "time": time}
-    bound |= {tool.__name__: tool for tool in (CalibrationDataReader, QuantType, quantize_static, quant_pre_process)}
-    bound |= {name: getattr(answers, name) for name in ("predictions", "median_latency", "changed_answers", "verdict")}
+    bound = {
+        "np": np,
+        "pd": pd,
+        "torch": torch,
+        "onnxruntime": onnxruntime,
+        "random": random,
+        "time": time,
+    }
+    bound |= {
+        tool.__name__: tool
+        for tool in (CalibrationDataReader, QuantType, quantize_static, quant_pre_process)
+    }
+    bound |= {
+        name: getattr(answers, name)
+        for name in ("predictions", "median_latency", "changed_answers", "verdict")
+    }
     bound |= names
     for source in taken_home().values():
         exec(source, bound)
@@ -84,7 +99,9 @@ class Files(MetaPathFinder, Loader):
 
 @pytest.fixture
 def imported_in_turn(monkeypatch):
-    """Return a list: each import of `mine` that reads the file takes its network, inputs and labels from it."""
+    """Return a list: each import of `mine` that reads the file takes its network, inputs and
+    labels from it.
+    """
     contents = []
     monkeypatch.setattr(sys, "meta_path", [Files(contents), *sys.meta_path])
     monkeypatch.setitem(sys.modules, "mine", ModuleType("mine"))  # what an earlier import left
@@ -103,7 +120,12 @@ NETWORKS = {
     ),
     "batch norms behind a pooling": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 8, 3), nn.MaxPool2d(2), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(72, 4)
+            nn.Conv2d(1, 8, 3),
+            nn.MaxPool2d(2),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(72, 4),
         ),
         lambda: torch.randn(120, 1, 8, 8),
     ),
@@ -121,7 +143,9 @@ def test_yours_ends_in_three_verdicts_without_labkit_and_without_a_warning(
     with torch.inference_mode():
         my_labels = my_network(my_inputs).argmax(1).clone()
     imported_in_turn.append((my_network, my_inputs, my_labels))
-    bound = space(folder=tmp_path, board=pd.DataFrame(columns=["accuracy (%)", "time (ms)", "size (MB)"]))
+    bound = space(
+        folder=tmp_path, board=pd.DataFrame(columns=["accuracy (%)", "time (ms)", "size (MB)"])
+    )
     for source in cells_of_yours("00_start_here"):
         exec(source, bound)
     printed = capsys.readouterr().out.splitlines()
@@ -175,13 +199,20 @@ def test_the_lesson_widens_as_the_course_does():
     seconds = np.random.default_rng(0).lognormal(sigma=0.2, size=(20, 3)) * [5, 1, 5]
     times = Times(("PyTorch", "INT8"), seconds)
     course = weigh(times["INT8"])
-    assert space()["widened"](times["INT8"], again=times.null) == pytest.approx((course.low, course.high))
+    assert space()["widened"](times["INT8"], again=times.null) == pytest.approx(
+        (course.low, course.high)
+    )
 
 
 def test_the_interval_of_the_points_lost_holds_the_truth_19_times_of_20_and_is_that_of_the_course():
     points_lost = space()["points_lost"]
     rng = np.random.default_rng(0)
-    for count, lost_share, won_share in ((900, 0.006, 0.004), (2500, 0.003, 0.003), (64, 0.02, 0.0), (400, 0.3, 0.1)):
+    for count, lost_share, won_share in (
+        (900, 0.006, 0.004),
+        (2500, 0.003, 0.003),
+        (64, 0.02, 0.0),
+        (400, 0.3, 0.1),
+    ):
         truth = 100 * (lost_share - won_share)
         held = 0
         for _ in range(1000):
@@ -202,11 +233,23 @@ def test_no_changed_answer_does_not_prove_that_none_will_change():
     assert 0.3 < high < 0.6  # three of 500 could be missed, as the rule of three says
 
 
-@pytest.mark.parametrize(("milliseconds", "file"), [((1.0, 0.5), "INT8"), ((1.0, 0.95), "ONNX Runtime")])
+@pytest.mark.parametrize(
+    ("milliseconds", "file"), [((1.0, 0.5), "INT8"), ((1.0, 0.95), "ONNX Runtime")]
+)
 def test_int8_is_shipped_only_where_it_is_worth_its_changed_answers(milliseconds, file):
     fp32, int8 = milliseconds
-    rounds = {"PyTorch": [3.0] * 11, "the same again": [3.0] * 11, "ONNX Runtime": [fp32] * 11, "INT8": [int8] * 11}
-    scores = {"PyTorch": [0, 1, 1], "the same again": [0, 1, 1], "ONNX Runtime": [0, 1, 1], "INT8": [0, 1, 0]}
+    rounds = {
+        "PyTorch": [3.0] * 11,
+        "the same again": [3.0] * 11,
+        "ONNX Runtime": [fp32] * 11,
+        "INT8": [int8] * 11,
+    }
+    scores = {
+        "PyTorch": [0, 1, 1],
+        "the same again": [0, 1, 1],
+        "ONNX Runtime": [0, 1, 1],
+        "INT8": [0, 1, 0],
+    }
     bound = space(
         turns=pd.DataFrame(rounds),
         null=(1.0, 1.0),
@@ -214,7 +257,10 @@ def test_int8_is_shipped_only_where_it_is_worth_its_changed_answers(milliseconds
         few=1,
         my_images=np.zeros((4, 1), np.float32),
         my_labels=np.array([0, 0, 1, 1]),
-        my_calls={name: lambda images, classes=classes: np.eye(2)[classes] for name, classes in scores.items()},
+        my_calls={
+            name: lambda images, classes=classes: np.eye(2)[classes]
+            for name, classes in scores.items()
+        },
         yours=pd.DataFrame({"size (MB)": {"PyTorch": 6.0, "ONNX Runtime": 6.0, "INT8": 1.5}}),
     )
     *_, worth, shipped = cells_of_yours("00_start_here")
@@ -222,13 +268,21 @@ def test_int8_is_shipped_only_where_it_is_worth_its_changed_answers(milliseconds
     exec(shipped, bound)
     assert bound["ship"] == file
     assert bound["my_size"] == (4 if file == "INT8" else 1)
-    assert bound["my_lost"].sum() == (1 if file == "INT8" else 0), "what is shipped is judged against PyTorch"
-    assert bound["examples"].tolist() == [3], "the inputs whose answers INT8 changes, numbered from the first of all"
+    assert bound["my_lost"].sum() == (1 if file == "INT8" else 0), (
+        "what is shipped is judged against PyTorch"
+    )
+    assert bound["examples"].tolist() == [3], (
+        "the inputs whose answers INT8 changes, numbered from the first of all"
+    )
 
 
-def test_the_file_of_the_page_stores_the_grid_of_the_exercise_and_weights_from_minus_64_to_64(tmp_path):
+def test_the_file_of_the_page_stores_the_grid_of_the_exercise_and_weights_from_minus_64_to_64(
+    tmp_path,
+):
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 3)).eval()
+    network = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 3)
+    ).eval()
     images = torch.randn(20, 1, 8, 8).numpy()
     bound = space()
     bound["to_onnx"](network, images, tmp_path / "fp32.onnx")
@@ -240,5 +294,7 @@ def test_the_file_of_the_page_stores_the_grid_of_the_exercise_and_weights_from_m
         scale, zero_point = answers.calibrated_grid(network[:3](torch.from_numpy(images)).numpy())
     assert stored[f"{second}_scale"] == pytest.approx(scale, rel=1e-5)
     assert stored[f"{second}_zero_point"] == zero_point
-    weights = [numbers for numbers in stored.values() if numbers.dtype == np.int8 and numbers.ndim > 1]
+    weights = [
+        numbers for numbers in stored.values() if numbers.dtype == np.int8 and numbers.ndim > 1
+    ]
     assert [np.abs(numbers.astype(int)).max() for numbers in weights] == [64, 64, 64]

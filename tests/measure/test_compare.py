@@ -14,7 +14,9 @@ from labkit.measure.rounds import Series, plan_series
 
 def run(machine, baseline=1e-3, arm=1e-3, turns="series", **plan):
     arms = {"old": machine.work(baseline), "new": machine.work(arm)}
-    return compare(arms, tolerance=0, device=machine.clock, plan=Plan(**{"seconds": 1, **plan}), turns=turns)
+    return compare(
+        arms, tolerance=0, device=machine.clock, plan=Plan(**{"seconds": 1, **plan}), turns=turns
+    )
 
 
 def test_the_ratio_is_the_time_of_the_baseline_over_the_time_of_the_arm():
@@ -24,7 +26,9 @@ def test_the_ratio_is_the_time_of_the_baseline_over_the_time_of_the_arm():
     assert (result["new"].baseline_ms, result["new"].arm_ms) == pytest.approx((3, 2))
 
 
-@pytest.mark.parametrize(("arm", "said"), [(0.9e-3, "faster"), (1.1e-3, "slower"), (1e-3, "not distinguishable")])
+@pytest.mark.parametrize(
+    ("arm", "said"), [(0.9e-3, "faster"), (1.1e-3, "slower"), (1e-3, "not distinguishable")]
+)
 def test_the_verdict_follows_the_truth(arm, said):
     assert run(SimulatedMachine(1), arm=arm)["new"].verdict == said
 
@@ -54,13 +58,17 @@ def test_the_interval_covers_the_true_ratio_despite_drift_spikes_and_two_clocks(
 
 
 def run_with_a_cache(seed, turns="series", **plan):
-    """A large network and a small one, as in INT8: 2.0 times as fast alone; (3.0 + 0.2) / (1.5 + 0.9) = 1.33 beside."""
+    """A large network and a small one, as in INT8: 2.0 times as fast alone; (3.0 + 0.2) / (1.5 +
+    0.9) = 1.33 beside.
+    """
     machine = SimulatedMachine(seed, jitter=0.02)
     large, again = (machine.work(3e-3, cold=0.2e-3) for _ in range(2))
     small = machine.work(1.5e-3, cold=0.9e-3)
     plan = Plan(**{"seconds": 2, "seed": seed, **plan})
     arms = {"large": large, "small": small}
-    return compare(arms, second_session=again, tolerance=0, device=machine.clock, plan=plan, turns=turns)
+    return compare(
+        arms, second_session=again, tolerance=0, device=machine.clock, plan=plan, turns=turns
+    )
 
 
 @pytest.mark.slow
@@ -76,7 +84,8 @@ def test_series_cover_the_ratio_of_networks_that_run_alone_and_their_first_calls
 @pytest.mark.slow
 def test_single_calls_in_turn_cover_the_ratio_of_networks_that_push_each_other_out_of_the_cache():
     rows = [run_with_a_cache(seed, "calls", seconds=1)["small"] for seed in range(100)]
-    # One call in nine follows one of its own function, at the border of two rounds, and widens the interval.
+    # One call in nine follows one of its own function, at the border of two rounds, and widens the
+    # interval.
     assert np.mean([row.low <= 3.2 / 2.4 <= row.high for row in rows]) >= 0.90
     assert not any(row.low <= 2 <= row.high for row in rows)
     assert {(row.turns, row.beside) for row in rows} == {("calls", None)}
@@ -101,7 +110,9 @@ def test_both_ratios_are_shown_where_they_differ_and_one_where_they_do_not():
 
 def test_a_row_from_before_there_were_series_is_one_of_alternating_calls(tmp_path):
     row = run(SimulatedMachine(0), turns="calls")["new"]
-    old = {name: value for name, value in vars(row).items() if not name.startswith(("beside", "turns"))}
+    old = {
+        name: value for name, value in vars(row).items() if not name.startswith(("beside", "turns"))
+    }
     assert type(row)(**old) == row
 
 
@@ -115,7 +126,9 @@ def test_a_series_counts_8_calls_and_20_ms_at_least_after_2_calls_and_5_ms_that_
 def test_series_are_so_short_that_the_rounds_of_a_verdict_fit_and_single_calls_where_two_calls_do_not():
     for call_s in ([1e-3] * 3, [10e-3, 5e-3, 10e-3]):
         series = plan_series(call_s, Plan(seconds=1), "series")
-        seconds = sum((one.cold + one.timed) * call for one, call in zip(series, call_s, strict=True))
+        seconds = sum(
+            (one.cold + one.timed) * call for one, call in zip(series, call_s, strict=True)
+        )
         assert 11 * seconds <= 2
         assert min(one.cold for one in series) >= 1
     slow = run(SimulatedMachine(0), baseline=60e-3, arm=30e-3)["new"]
@@ -128,7 +141,10 @@ def test_an_unknown_order_of_turns_is_refused():
 
 
 def test_two_equal_arms_are_hardly_ever_called_different():
-    called = [run(SimulatedMachine(s, jitter=0.05, spikes=0.05), seed=s)["new"].verdict for s in range(100)]
+    called = [
+        run(SimulatedMachine(s, jitter=0.05, spikes=0.05), seed=s)["new"].verdict
+        for s in range(100)
+    ]
     assert called.count("not distinguishable") >= 97
 
 
@@ -166,7 +182,9 @@ def test_two_sessions_of_one_file_that_differ_widen_the_floor_until_such_a_diffe
     machine = SimulatedMachine(0)
     plain, slow, arm = (machine.work(seconds) for seconds in (1e-3, 1.04e-3, 0.98e-3))
     alike = compare({"old": plain, "new": arm}, tolerance=0, device=machine.clock)
-    apart = compare({"old": plain, "new": arm}, second_session=slow, tolerance=0, device=machine.clock)
+    apart = compare(
+        {"old": plain, "new": arm}, second_session=slow, tolerance=0, device=machine.clock
+    )
     assert (alike["new"].verdict, apart["new"].verdict) == ("faster", "not distinguishable")
     assert alike.null.floor < 0.01 < 0.035 < apart["new"].floor < 0.05
     assert apart["new"].median == pytest.approx(1 / 0.98, rel=0.01)
@@ -176,11 +194,15 @@ def test_two_sessions_of_one_file_that_differ_widen_the_floor_until_such_a_diffe
 def test_with_a_second_session_each_is_called_as_often_as_the_others_and_none_finds_the_cache_warmer():
     machine, seen = SimulatedMachine(0), []
     work = machine.work(1e-3)
-    old, again, new = (lambda name=name: seen.append(name) or work() for name in ("old", "again", "new"))
+    old, again, new = (
+        lambda name=name: seen.append(name) or work() for name in ("old", "again", "new")
+    )
     plan = Plan(seconds=0.2, precision=0)
     arms = {"old": old, "new": new}
     compare(arms, second_session=again, tolerance=0, device=machine.clock, plan=plan, turns="calls")
-    assert {tuple(sorted(row)) for row in np.array(seen[-90:]).reshape(-1, 3)} == {("again", "new", "old")}
+    assert {tuple(sorted(row)) for row in np.array(seen[-90:]).reshape(-1, 3)} == {
+        ("again", "new", "old")
+    }
 
 
 def test_a_second_session_that_answers_something_else_is_refused():
@@ -194,10 +216,15 @@ def test_a_second_session_that_answers_something_else_is_refused():
 def test_a_session_may_be_an_object_without_a_hash():
     machine = SimulatedMachine(0)
     sessions = [
-        dataclasses.make_dataclass("Session", ["details"], namespace={"__call__": machine.work(1e-3)}) for _ in "abc"
+        dataclasses.make_dataclass(
+            "Session", ["details"], namespace={"__call__": machine.work(1e-3)}
+        )
+        for _ in "abc"
     ]
     first, again, new = (session({}) for session in sessions)
-    result = compare({"old": first, "new": new}, second_session=again, tolerance=0, device=machine.clock)
+    result = compare(
+        {"old": first, "new": new}, second_session=again, tolerance=0, device=machine.clock
+    )
     assert result["new"].pairs >= 11
 
 
@@ -250,7 +277,10 @@ def test_a_loaded_machine_is_called_noisy():
 
 def test_beside_a_busy_job_a_thread_s_own_clock_finds_and_covers_the_true_ratio():
     machines = [SimulatedMachine(seed, jitter=0.02, load=0.5) for seed in range(15)]
-    rows = [run(machine, baseline=1.05e-3, seed=machine.seed, seconds=0.3)["new"] for machine in machines]
+    rows = [
+        run(machine, baseline=1.05e-3, seed=machine.seed, seconds=0.3)["new"]
+        for machine in machines
+    ]
     assert {row.verdict for row in rows} == {"faster"}
     assert np.mean([row.low <= 1.05 <= row.high for row in rows]) >= 0.8
     assert all("the thread's own clock" in row.noise for row in rows)
@@ -261,8 +291,12 @@ def test_a_thread_that_did_not_compute_alone_is_timed_by_the_wall_and_warned_of(
     busy = dataclasses.replace(
         machine.clock, usage=lambda: dataclasses.replace(machine.usage(), process=2 * machine.now())
     )
-    result = compare({"old": machine.work(2e-3), "new": machine.work(1e-3)}, tolerance=0, device=busy)
-    assert result["new"].noise.endswith("waiting dilutes the ratios: the true difference may be larger")
+    result = compare(
+        {"old": machine.work(2e-3), "new": machine.work(1e-3)}, tolerance=0, device=busy
+    )
+    assert result["new"].noise.endswith(
+        "waiting dilutes the ratios: the true difference may be larger"
+    )
     assert result["new"].arm_ms > 1.2
 
 

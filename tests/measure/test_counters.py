@@ -12,7 +12,9 @@ def driver(monkeypatch):
     """An NVIDIA driver that answers: slowed by power and heat, two processes."""
     answers = {
         "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x40 | 0x1,
-        "nvmlDeviceGetComputeRunningProcesses": [type("Process", (), {"pid": pid}) for pid in (1, 2)],
+        "nvmlDeviceGetComputeRunningProcesses": [
+            type("Process", (), {"pid": pid}) for pid in (1, 2)
+        ],
     }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
@@ -25,7 +27,9 @@ def test_a_gpu_tells_its_brakes_and_its_other_users(driver):
 
 
 def test_of_a_gpu_that_no_driver_knows_nothing_is_told_and_nothing_is_asked(monkeypatch):
-    refuse = lambda *_: pytest.fail("asked with no handle, which ends the process where there is a driver")  # noqa: E731
+    def refuse(*_):
+        pytest.fail("asked with no handle, which ends the process where there is a driver")
+
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", refuse)
     counters.gpu_handle.cache_clear()
     assert counters._gpu_state("no such gpu") == {}

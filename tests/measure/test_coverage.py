@@ -1,4 +1,6 @@
-"""An interval of 95 % holds the truth 95 times of 100, or there is none: simulated, for 1 to 20 samples and more."""
+"""An interval of 95 % holds the truth 95 times of 100, or there is none: simulated, for 1 to 20
+samples and more.
+"""
 
 import math
 
@@ -70,7 +72,8 @@ def test_a_paired_interval_covers_from_16_answers_on_however_few_of_them_change(
     for n in [1, 8, *range(15, 21), 64, 300]:
 
         def draw(random, n=n):
-            before = np.full(n, 0.5)  # half a point: each answer may get better or worse by one half
+            # half a point: each answer may get better or worse by one half
+            before = np.full(n, 0.5)
             return before, before + random.choice([-0.5, 0, 0.5], n, p=changes)
 
         share = coverage(lambda pair: stats.bootstrap_paired(*pair, draws=400), truth / 2, draw)
@@ -86,7 +89,9 @@ def test_the_bootstrap_of_rounds_covers_the_slope_of_a_fit_from_11_rounds_on(sha
         def measured(random, rounds=rounds):
             return 5 * sizes[:, None] + draw(random, (7, rounds))
 
-        share = coverage(lambda times: stats.bootstrap_rounds(lambda m: slope @ m, times, draws=80), 5, measured)
+        share = coverage(
+            lambda times: stats.bootstrap_rounds(lambda m: slope @ m, times, draws=80), 5, measured
+        )
         assert math.isnan(share) if rounds < 11 else share >= LEAST, rounds
 
 

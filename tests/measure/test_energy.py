@@ -61,7 +61,9 @@ def test_a_machine_without_a_counter_says_so(powercap):
     assert "no counter of energy" in found.reason
 
 
-def test_a_counter_that_only_an_administrator_may_read_is_a_reason_of_its_own(powercap, monkeypatch):
+def test_a_counter_that_only_an_administrator_may_read_is_a_reason_of_its_own(
+    powercap, monkeypatch
+):
     Package(powercap / "intel-rapl:0", start=0)
 
     def refuse(folder, name):
@@ -87,8 +89,12 @@ def test_a_gpu_is_read_in_millijoules(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     monkeypatch.setattr(counters, "gpu_handle", lambda uuid: "handle")
-    monkeypatch.setattr(counters, "clock_of", lambda device: SimpleNamespace(synchronize=lambda: None))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="1"))
+    monkeypatch.setattr(
+        counters, "clock_of", lambda device: SimpleNamespace(synchronize=lambda: None)
+    )
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="1")
+    )
     found = call_energy(call, seconds=0, device=torch.device("cuda"))
     assert found.joules == pytest.approx(3e-3)
     assert found.counter == "NVML"
@@ -101,9 +107,15 @@ def test_a_driver_without_the_counter_says_so(monkeypatch):
     def refuse(handle):
         raise NotSupportedError
 
-    driver = SimpleNamespace(NVMLError=NotSupportedError, nvmlDeviceGetTotalEnergyConsumption=refuse)
+    driver = SimpleNamespace(
+        NVMLError=NotSupportedError, nvmlDeviceGetTotalEnergyConsumption=refuse
+    )
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     monkeypatch.setattr(counters, "gpu_handle", lambda uuid: "handle")
-    monkeypatch.setattr(counters, "clock_of", lambda device: SimpleNamespace(synchronize=lambda: None))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="1"))
+    monkeypatch.setattr(
+        counters, "clock_of", lambda device: SimpleNamespace(synchronize=lambda: None)
+    )
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="1")
+    )
     assert "driver" in call_energy(lambda: None, seconds=0, device=torch.device("cuda")).reason

@@ -20,7 +20,9 @@ def right(x):
 
 
 def check(wrong, *, inputs=None, tolerance=1e-5, baseline=right, **more):
-    check_same_work({"right": baseline, "wrong": wrong}, inputs or [(X.clone(),)], tolerance=tolerance, **more)
+    check_same_work(
+        {"right": baseline, "wrong": wrong}, inputs or [(X.clone(),)], tolerance=tolerance, **more
+    )
 
 
 def remembered(fn):
@@ -73,7 +75,8 @@ def test_the_inputs_are_never_written_to():
 
 
 @pytest.mark.parametrize(
-    ("inputs", "calls"), [([()], 2), ([(X,)], 4), ([(X,), (X + 1,)], 4), ([(X + n,) for n in range(5)], 6)]
+    ("inputs", "calls"),
+    [([()], 2), ([(X,)], 4), ([(X,), (X + 1,)], 4), ([(X + n,) for n in range(5)], 6)],
 )
 def test_an_arm_is_called_as_often_as_compare_says(inputs, calls):
     seen = []
@@ -137,7 +140,12 @@ EXPLAINED = {
 def test_a_usual_mistake_is_named(case, tolerance):
     expected, answer, mistake = EXPLAINED[case]
     with pytest.raises(MeasureError, match=mistake):
-        check(lambda: answer.clone(), baseline=lambda: expected.clone(), inputs=[()], tolerance=tolerance)
+        check(
+            lambda: answer.clone(),
+            baseline=lambda: expected.clone(),
+            inputs=[()],
+            tolerance=tolerance,
+        )
 
 
 def test_a_difference_within_the_tolerance_passes():
@@ -254,11 +262,19 @@ def test_an_arm_that_writes_to_its_input_is_refused(case):
 
 def test_an_arm_that_fills_a_buffer_of_its_own_writes_to_no_input():
     x, buffer = torch.ones(2, 2), torch.empty(2, 2)
-    check_same_work({"new": partial(torch.mm, x, x), "old": partial(torch.mm, x, x, out=buffer)}, [()], tolerance=0)
+    check_same_work(
+        {"new": partial(torch.mm, x, x), "old": partial(torch.mm, x, x, out=buffer)},
+        [()],
+        tolerance=0,
+    )
 
 
 def checked(expected, actual, tolerance=0.0):
-    check_same_work({"right": lambda: expected.clone(), "other": lambda: actual.clone()}, [()], tolerance=tolerance)
+    check_same_work(
+        {"right": lambda: expected.clone(), "other": lambda: actual.clone()},
+        [()],
+        tolerance=tolerance,
+    )
 
 
 def test_complex_numbers_differ_in_their_imaginary_parts_too():
@@ -283,7 +299,10 @@ def test_sparse_outputs_are_compared_by_their_numbers():
 
 def test_sparse_inputs_are_taken_as_they_are():
     dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
-    arms = {"dense": partial(torch.mm, dense, dense), "sparse": partial(torch.mm, dense.to_sparse(), dense)}
+    arms = {
+        "dense": partial(torch.mm, dense, dense),
+        "sparse": partial(torch.mm, dense.to_sparse(), dense),
+    }
     check_same_work(arms, [()], tolerance=0)
 
 

@@ -76,7 +76,9 @@ def test_without_synchronising_only_the_launch_is_timed():
     machine = SimulatedMachine(0, launch=5e-6)
     work = machine.work(10e-3)
     careless = Clock(device="simulated", now=machine.now, usage=machine.usage)
-    assert latency(work, device=careless, plan=Plan(seconds=0.01)).p50_ms == pytest.approx(0.005, rel=0.01)
+    assert latency(work, device=careless, plan=Plan(seconds=0.01)).p50_ms == pytest.approx(
+        0.005, rel=0.01
+    )
     machine.synchronize()
     assert latency(work, device=machine.clock).p50_ms == pytest.approx(10, rel=0.02)
 
@@ -96,14 +98,24 @@ class Mark:
 
 def test_a_device_with_a_clock_of_its_own_is_timed_by_its_events():
     machine = SimulatedMachine(0, jitter=0, launch=5e-6)
-    clock = Clock("simulated", machine.now, machine.synchronize, lambda: Mark(machine), machine.usage)
+    clock = Clock(
+        "simulated", machine.now, machine.synchronize, lambda: Mark(machine), machine.usage
+    )
     assert latency(machine.work(10e-3), device=clock).p50_ms == pytest.approx(10.005)
 
 
 def test_sampling_ends_when_the_median_is_precise_enough():
     machine = SimulatedMachine(0, jitter=0.02)
-    rough = latency(machine.work(20e-3), device=machine.clock, plan=Plan(seconds=600, precision=0.01, min_samples=20))
-    fine = latency(machine.work(20e-3), device=machine.clock, plan=Plan(seconds=600, precision=0.001, min_samples=20))
+    rough = latency(
+        machine.work(20e-3),
+        device=machine.clock,
+        plan=Plan(seconds=600, precision=0.01, min_samples=20),
+    )
+    fine = latency(
+        machine.work(20e-3),
+        device=machine.clock,
+        plan=Plan(seconds=600, precision=0.001, min_samples=20),
+    )
     assert len(fine.samples_ms) > 10 * len(rough.samples_ms)
     assert (fine.high_ms - fine.low_ms) / 2 <= 0.001 * fine.p50_ms
 
@@ -132,11 +144,15 @@ def test_fewer_samples_than_that_have_no_interval_and_say_so():
 
 def test_a_percentile_without_enough_samples_is_none_with_a_reason():
     machine = SimulatedMachine(0)
-    few = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=129, max_samples=129))
+    few = latency(
+        machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=129, max_samples=129)
+    )
     assert (few.p95_ms, few.p99_ms) == (None, None)
     assert few.tail_reason == "p95 needs 130 samples, there are 129"
     assert "missing: p95 needs 130 samples, there are 129" in few.summary()
-    some = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=661, max_samples=661))
+    some = latency(
+        machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=661, max_samples=661)
+    )
     assert "missing: p99 needs 662 samples, there are 661" in some.summary()
     many = latency(machine.work(1e-3), device=machine.clock, plan=Plan(min_samples=662))
     assert many.p50_ms < many.p95_ms < many.p99_ms
@@ -165,7 +181,11 @@ def test_inputs_are_taken_in_turn():
 
 @pytest.mark.parametrize(
     ("trouble", "word"),
-    [({"load": 0.9}, "other processes"), ({"drift": 3.0}, "last third"), ({"jitter": 0.5}, "middle half")],
+    [
+        ({"load": 0.9}, "other processes"),
+        ({"drift": 3.0}, "last third"),
+        ({"jitter": 0.5}, "middle half"),
+    ],
 )
 def test_trouble_of_the_machine_is_named(trouble, word):
     machine = SimulatedMachine(0, **trouble)
@@ -175,7 +195,9 @@ def test_trouble_of_the_machine_is_named(trouble, word):
 
 
 def test_what_the_first_call_starts_is_no_noise_of_the_samples():
-    """Counters of a made-up machine: the first call starts a compiler, which keeps the other core busy meanwhile."""
+    """Counters of a made-up machine: the first call starts a compiler, which keeps the other
+    core busy meanwhile.
+    """
     machine, calls, compiled_s = SimulatedMachine(0), [], 2.0
 
     def call():
@@ -195,7 +217,9 @@ BURN = "import time\nwhile time.process_time() < 1: pass"
 
 
 def test_a_child_process_of_the_first_call_is_no_load_of_others():
-    """On the real counters, whatever else the machine does: a window that began with the call would count the child."""
+    """On the real counters, whatever else the machine does: a window that began with the call
+    would count the child.
+    """
     windows = []
 
     def call():
@@ -242,8 +266,12 @@ def test_on_the_real_machine_a_row_says_where_it_comes_from():
 
 
 def test_how_many_times_as_long_is_an_interval_from_the_ends_of_both():
-    slow = Latency(device="cpu", batch=4, p50_ms=10.0, low_ms=8.0, high_ms=12.0, samples_ms=(10.0,) * 30)
-    fast = Latency(device="cpu", batch=1, p50_ms=5.0, low_ms=4.0, high_ms=6.0, samples_ms=(5.0,) * 10)
+    slow = Latency(
+        device="cpu", batch=4, p50_ms=10.0, low_ms=8.0, high_ms=12.0, samples_ms=(10.0,) * 30
+    )
+    fast = Latency(
+        device="cpu", batch=1, p50_ms=5.0, low_ms=4.0, high_ms=6.0, samples_ms=(5.0,) * 10
+    )
     found = times_as_long(slow, fast)
     assert tuple(found) == pytest.approx((8 / 6, 12 / 4))
     assert (found.median, found.samples) == (2, 10)

@@ -44,7 +44,8 @@ def test_what_is_saved_for_a_result_that_leads_nowhere_is_freed_and_does_not_cou
         near = x.abs() < 3  # abs saves x; the comparison lets go of it
         return torch.where(near, x / 2, x)
 
-    assert saved_for_backward(halved_or_not, x) == KIB  # x for a moment; then the mask of one byte, which is less
+    # x for a moment; then the mask of one byte, which is less
+    assert saved_for_backward(halved_or_not, x) == KIB
 
 
 def test_a_step_that_ends_with_its_backward_pass_tells_what_was_kept_until_then():

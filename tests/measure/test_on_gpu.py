@@ -21,7 +21,12 @@ def test_events_and_the_wall_clock_agree_on_a_long_call():
 
 
 def test_a_comparison_runs_on_the_gpu():
-    result = compare({"one": multiply(), "two": multiply()}, tolerance=1e-3, device="cuda", plan=Plan(seconds=0.5))
+    result = compare(
+        {"one": multiply(), "two": multiply()},
+        tolerance=1e-3,
+        device="cuda",
+        plan=Plan(seconds=0.5),
+    )
     assert 0.5 < result["two"].median < 2
 
 

@@ -34,7 +34,11 @@ def event(name, device, self_cpu, self_device):
 
 
 def test_on_a_gpu_an_operator_has_the_time_of_its_kernel_and_the_kernel_is_no_row_of_its_own():
-    averages = [event("aten::mm", "CPU", 3, 40), event("sm80_gemm", "CUDA", 0, 40), event("launch", "CPU", 9, 0)]
+    averages = [
+        event("aten::mm", "CPU", 3, 40),
+        event("sm80_gemm", "CUDA", 0, 40),
+        event("launch", "CPU", 9, 0),
+    ]
     table = Profile(SimpleNamespace(key_averages=lambda: averages), calls=2).operators()
     assert table.to_dict("records") == [
         {"operator": "aten::mm", "calls": 1, "self_ms": 0.02, "total_ms": 0.02},

@@ -16,11 +16,15 @@ def test_without_trouble_every_call_takes_its_time():
 
 
 def test_the_same_seed_gives_the_same_series():
-    assert np.array_equal(times(SimulatedMachine(5, spikes=0.1)), times(SimulatedMachine(5, spikes=0.1)))
+    assert np.array_equal(
+        times(SimulatedMachine(5, spikes=0.1)), times(SimulatedMachine(5, spikes=0.1))
+    )
 
 
 def test_spikes_come_as_often_as_asked_and_double_the_time_at_least():
-    assert np.mean(times(SimulatedMachine(0, jitter=0, spikes=0.1)) > 1.9e-3) == pytest.approx(0.1, abs=0.02)
+    assert np.mean(times(SimulatedMachine(0, jitter=0, spikes=0.1)) > 1.9e-3) == pytest.approx(
+        0.1, abs=0.02
+    )
 
 
 def test_the_slow_clock_is_seventy_percent_of_the_fast_one():

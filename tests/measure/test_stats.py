@@ -82,7 +82,9 @@ def test_the_interval_of_a_paired_difference_is_that_of_the_textbook():
     difference = after.astype(float) - before
     low, high = stats.bootstrap_paired(before, after)
     error = difference.std() / 100
-    assert (low, high) == pytest.approx((difference.mean() - 1.96 * error, difference.mean() + 1.96 * error), abs=3e-4)
+    assert (low, high) == pytest.approx(
+        (difference.mean() - 1.96 * error, difference.mean() + 1.96 * error), abs=3e-4
+    )
 
 
 def test_answers_that_all_agree_still_allow_a_change_that_was_not_seen():
@@ -117,7 +119,9 @@ def test_the_bootstrap_of_rounds_is_that_of_the_median_for_one_row():
     by_hand = np.quantile(np.median(random.choice(row, (20_000, 51)), 1), [0.025, 0.975])
     assert tuple(found) == pytest.approx(by_hand, abs=0.1)
     assert found.median == np.median(row)
-    assert not math.isfinite(stats.bootstrap_rounds(lambda medians: medians[0], row[None, :10]).high)
+    assert not math.isfinite(
+        stats.bootstrap_rounds(lambda medians: medians[0], row[None, :10]).high
+    )
 
 
 def test_an_interval_knows_how_many_samples_it_stands_on():

@@ -47,7 +47,9 @@ def test_a_machine_without_noise_gives_the_true_ratios_of_all_calls_and_one_for_
     assert times.milliseconds("new").median == pytest.approx(2)
 
 
-@pytest.mark.parametrize(("new", "said"), [(0.9e-3, "faster"), (1.1e-3, "slower"), (1e-3, "not distinguishable")])
+@pytest.mark.parametrize(
+    ("new", "said"), [(0.9e-3, "faster"), (1.1e-3, "slower"), (1e-3, "not distinguishable")]
+)
 def test_the_verdict_follows_the_truth(new, said):
     assert measured(SimulatedMachine(1), old=1e-3, new=new)["new"].verdict == said
 
@@ -64,7 +66,9 @@ def test_a_claim_about_a_ratio_is_judged_with_the_floor_at_both_ends():
 
 
 def with_a_cache(turns):
-    """A large network and a small one: 2.0 times as fast alone, (3.0 + 0.2) / (1.5 + 0.9) = 1.33 in alternation."""
+    """A large network and a small one: 2.0 times as fast alone, (3.0 + 0.2) / (1.5 + 0.9) = 1.33
+    in alternation.
+    """
     machine = SimulatedMachine(3, jitter=0.01)
     calls = {"large": machine.work(3e-3, cold=0.2e-3), "small": machine.work(1.5e-3, cold=0.9e-3)}
     return in_turn(calls, seconds=4, turns=turns, device=machine.clock)

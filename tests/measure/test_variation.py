@@ -1,4 +1,6 @@
-"""What varies in answers: by hand, against plain loops, and each kind of output that a figure of the whole hides."""
+"""What varies in answers: by hand, against plain loops, and each kind of output that a figure of
+the whole hides.
+"""
 
 import numpy as np
 import pytest
@@ -41,7 +43,9 @@ def test_the_whole_output_equals_plain_loops():
 @pytest.mark.parametrize(("axis", "shape"), [(1, (40, 5, 7)), (2, (40, 7, 5)), (3, (40, 6, 7, 5))])
 def test_scores_beside_boxes_are_judged_on_the_axis_that_holds_them(axis, shape):
     size = np.array([640, 640, 640, 640, 1])  # four sides of a box, and a score
-    right = RANDOM.random(shape) * size.reshape([-1 if place == axis else 1 for place in range(len(shape))])
+    right = RANDOM.random(shape) * size.reshape(
+        [-1 if place == axis else 1 for place in range(len(shape))]
+    )
     answers = right.copy()
     scores = (slice(None),) * axis + (4,)
     answers[scores] = 0.5
@@ -88,13 +92,16 @@ def test_a_feature_of_two_items_does_not_decide():
 def test_of_a_thousand_classes_a_destroyed_one_is_seen_and_one_that_hardly_varies_decides_nothing():
     right = RANDOM.normal(size=(100, 1000))
     right[:, 7] *= 0.01
-    answers = right + 0.1 * RANDOM.normal(size=right.shape)  # the hundredth of the power of a usual class
+    # the hundredth of the power of a usual class
+    answers = right + 0.1 * RANDOM.normal(size=right.shape)
     assert likeness(right, answers).lowest_db == pytest.approx(20, abs=0.5)  # of the whole
     assert likeness(right[:, :10], answers[:, :10]).lowest_db == pytest.approx(-20, abs=2)
     answers[:, 3] = 0
     alike = likeness(right, answers)
     assert alike.weakest.index == 3
-    assert alike.lowest_db == pytest.approx(10 * np.log10(2 * np.log(1000) - np.log(np.pi * np.log(1000))), abs=1)
+    assert alike.lowest_db == pytest.approx(
+        10 * np.log10(2 * np.log(1000) - np.log(np.pi * np.log(1000))), abs=1
+    )
 
 
 def test_answers_that_are_not_finite_are_infinitely_wrong_and_equal_infinities_are_equal():

@@ -40,7 +40,9 @@ def test_weights_that_stay_are_their_own_average_and_batch_norm_computes_with_st
         torch.testing.assert_close(left, weight)
     # six batches of 20 in another order: the mean of the means is that of all images
     torch.testing.assert_close(history.model[1].running_mean, begin[0](x).mean((0, 2, 3)))
-    torch.testing.assert_close(history.model[1].running_var, begin[0](x).var((0, 2, 3)), rtol=0.02, atol=0)
+    torch.testing.assert_close(
+        history.model[1].running_var, begin[0](x).var((0, 2, 3)), rtol=0.02, atol=0
+    )
 
 
 @pytest.mark.parametrize("decay", [0.9, 0.99])
@@ -66,9 +68,12 @@ def test_dropout_draws_no_number_where_statistics_are_counted_anew():
 def test_statistics_of_instance_norm_are_counted_anew_too():
     model = nn.Sequential(nn.InstanceNorm2d(2, track_running_stats=True))
     model[0].running_mean.fill_(7)
-    images = torch.tensor([[1.0, 3.0], [5.0, 9.0], [2.0, 4.0]])[:, :, None, None] * torch.tensor([0.0, 2.0])
+    images = torch.tensor([[1.0, 3.0], [5.0, 9.0], [2.0, 4.0]])[:, :, None, None] * torch.tensor(
+        [0.0, 2.0]
+    )
     count_anew(model, images.split(1))
-    torch.testing.assert_close(model[0].running_mean, torch.tensor([8 / 3, 16 / 3]))  # means of 1, 5, 2 and 3, 9, 4
+    # means of 1, 5, 2 and 3, 9, 4
+    torch.testing.assert_close(model[0].running_mean, torch.tensor([8 / 3, 16 / 3]))
     assert model[0].momentum == 0.1
 
 

@@ -1,4 +1,6 @@
-"""FastSwish: its equation, five forms that agree, what they keep for the backward pass, and their way to ONNX."""
+"""FastSwish: its equation, five forms that agree, what they keep for the backward pass, and
+their way to ONNX.
+"""
 
 import copy
 
@@ -55,7 +57,9 @@ def test_value_and_gradient_are_those_of_the_definition(form):
 
 @each_written_form
 def test_the_forms_agree_within_a_millionth_in_single_precision(form):
-    for found, right in zip(value_and_gradient(form, grid()), value_and_gradient("naive", grid()), strict=True):
+    for found, right in zip(
+        value_and_gradient(form, grid()), value_and_gradient("naive", grid()), strict=True
+    ):
         assert (found - right).abs().max() <= 1e-6
 
 
@@ -63,14 +67,18 @@ def test_the_forms_agree_within_a_millionth_in_single_precision(form):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 2.5e-3)])
 def test_small_formats_stay_small_and_are_right_to_their_precision(form, dtype, tolerance):
     x = grid().to(dtype)
-    for found, right in zip(value_and_gradient(form, x), value_and_gradient("naive", x.double()), strict=True):
+    for found, right in zip(
+        value_and_gradient(form, x), value_and_gradient("naive", x.double()), strict=True
+    ):
         assert found.dtype == dtype
         assert (found - right).abs().max() <= tolerance
 
 
 @each_form
 def test_infinity_goes_to_infinity_or_zero_and_nan_stays_nan(form):
-    y, gradient = value_and_gradient(form, torch.tensor([float("inf"), -float("inf"), float("nan")]))
+    y, gradient = value_and_gradient(
+        form, torch.tensor([float("inf"), -float("inf"), float("nan")])
+    )
     assert y[0] == float("inf") and y[1] == 0 and y[2].isnan()
     assert gradient[0] == 1 and gradient[1] == 0 and gradient[2].isnan()
 
@@ -100,12 +108,17 @@ def test_the_gradient_does_not_die_on_the_tail(form):
 
 
 def test_value_and_slope_are_continuous_at_minus_three_and_it_stays_near_hardswish():
-    below, at = torch.tensor(-3 - 1e-9, dtype=torch.float64), torch.tensor(-3.0, dtype=torch.float64)
+    below, at = (
+        torch.tensor(-3 - 1e-9, dtype=torch.float64),
+        torch.tensor(-3.0, dtype=torch.float64),
+    )
     assert float(fs.naive(below)) == pytest.approx(float(fs.naive(at)), abs=1e-8)
     assert float(fs.slope(below)) == pytest.approx(float(fs.slope(at)), abs=1e-7)
     x = grid(torch.float64)
     assert (fs.naive(x) - nn.functional.hardswish(x)).abs().max() <= 0.1 + 1e-12
-    assert float(fs.slope(torch.tensor(fs.BOTTOM, dtype=torch.float64))) == pytest.approx(0, abs=1e-15)
+    assert float(fs.slope(torch.tensor(fs.BOTTOM, dtype=torch.float64))) == pytest.approx(
+        0, abs=1e-15
+    )
 
 
 @each_form
@@ -150,7 +163,8 @@ def kept(function, count=4096):
 
 def test_the_written_backward_keeps_as_much_as_relu_and_the_naive_form_several_times_more():
     assert kept(torch.relu) == kept(fs.form("function")) == kept(fs.form("operator")) == 4
-    assert kept(fs.naive) == 3 * 4 + 4 * 1  # arguments of two products and a quotient, and the masks of four `where`
+    # arguments of two products and a quotient, and the masks of four `where`
+    assert kept(fs.naive) == 3 * 4 + 4 * 1
     assert kept(fs.form(fs.FROM_OUTPUT)) == 4 + 1 / 8
 
 

@@ -1,6 +1,7 @@
 """The Triton kernels of FastSwish: compiled where there is a GPU, else interpreted.
 
-Triton reads TRITON_INTERPRET when it is imported, so without a GPU these tests run in a process of their own.
+Triton reads TRITON_INTERPRET when it is imported, so without a GPU these tests run in a process of
+their own.
 """
 
 import os
@@ -16,7 +17,9 @@ from labkit.methods import fastswish as fs
 pytest.importorskip("triton", reason="there is no Triton for this system")
 GPU, INTERPRETED = device.runs_triton(), os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = device.pick("cpu" if INTERPRETED else None)
-here = pytest.mark.skipif(not (GPU or INTERPRETED), reason="runs in a process of its own, see the first test")
+here = pytest.mark.skipif(
+    not (GPU or INTERPRETED), reason="runs in a process of its own, see the first test"
+)
 interpreter_warns = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 pytestmark = interpreter_warns  # NumPy's, on infinities
 
@@ -25,7 +28,9 @@ pytestmark = interpreter_warns  # NumPy's, on infinities
 @pytest.mark.skipif(GPU or INTERPRETED, reason="the tests of this file run in this process")
 def test_all_of_this_file_passes_in_a_process_with_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "passed" in done.stdout
 
@@ -52,7 +57,9 @@ def points(count, dtype=torch.float32):
 @pytest.mark.parametrize("count", [0, 1, 2, 127, 1023, 1024, 1025, 5000])
 def test_values_and_gradients_at_odd_sizes_are_those_of_the_naive_form(count):
     for found, wanted in zip(
-        value_and_gradient("triton", points(count)), value_and_gradient("naive", points(count)), strict=True
+        value_and_gradient("triton", points(count)),
+        value_and_gradient("naive", points(count)),
+        strict=True,
     ):
         torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
 
@@ -72,8 +79,12 @@ def test_every_format_is_computed_and_kept(dtype, tolerance):
 
 @here
 def test_infinity_and_nan_go_the_way_of_the_naive_form():
-    x = torch.tensor([float("inf"), -float("inf"), float("nan"), 1e30, -1e30, -3.0, 3.0], device=DEVICE)
-    for found, wanted in zip(value_and_gradient("triton", x), value_and_gradient("naive", x), strict=True):
+    x = torch.tensor(
+        [float("inf"), -float("inf"), float("nan"), 1e30, -1e30, -3.0, 3.0], device=DEVICE
+    )
+    for found, wanted in zip(
+        value_and_gradient("triton", x), value_and_gradient("naive", x), strict=True
+    ):
         torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
@@ -92,7 +103,9 @@ def test_infinity_and_nan_go_the_way_of_the_naive_form():
 )
 def test_memory_of_any_layout_is_read_right(view):
     x = view(points(300).reshape(15, 20))
-    for found, wanted in zip(value_and_gradient("triton", x), value_and_gradient("naive", x), strict=True):
+    for found, wanted in zip(
+        value_and_gradient("triton", x), value_and_gradient("naive", x), strict=True
+    ):
         assert found.shape == x.shape
         torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
 
@@ -117,7 +130,12 @@ def test_the_block_size_changes_no_result(block, monkeypatch):
 
 @here
 def test_gradcheck_in_double_precision():
-    x = torch.tensor([-19.0, -3.2, -2.9, -1.7, 0.0, 2.9, 3.1], dtype=torch.float64, device=DEVICE, requires_grad=True)
+    x = torch.tensor(
+        [-19.0, -3.2, -2.9, -1.7, 0.0, 2.9, 3.1],
+        dtype=torch.float64,
+        device=DEVICE,
+        requires_grad=True,
+    )
     assert torch.autograd.gradcheck(fs.form("triton"), x)
 
 
@@ -147,5 +165,7 @@ def test_it_is_exported_to_onnx_like_the_others(tmp_path):
     model = torch.nn.Sequential(torch.nn.Flatten(), fs.FastSwish("triton"))
     path = to_onnx(model, torch.randn(2, 1, 5, 5), tmp_path / "triton.onnx")
     x = torch.linspace(-12, 12, 75).reshape(3, 1, 5, 5)
-    (found,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"input": x.numpy()})
+    (found,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+        None, {"input": x.numpy()}
+    )
     torch.testing.assert_close(torch.from_numpy(found), fs.naive(x.flatten(1)), atol=1e-6, rtol=0)

@@ -1,4 +1,6 @@
-"""Ghost batch norm is batch norm of each group alone: values, gradients of both orders, layer, whole networks."""
+"""Ghost batch norm is batch norm of each group alone: values, gradients of both orders, layer,
+whole networks.
+"""
 
 import pytest
 import torch
@@ -21,7 +23,11 @@ FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channel
 def sample(form="contiguous", dtype=torch.double, count=12, channels=5):
     torch.manual_seed(0)
     drift = torch.arange(count).view(-1, 1, 1, 1)
-    x = (torch.randn(count, channels, 4, 3) * (1 + drift) + drift).to(dtype).to(memory_format=FORMATS[form])
+    x = (
+        (torch.randn(count, channels, 4, 3) * (1 + drift) + drift)
+        .to(dtype)
+        .to(memory_format=FORMATS[form])
+    )
     weight, bias = torch.rand(channels).to(dtype), torch.randn(channels).to(dtype)
     return x.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()
 
@@ -38,14 +44,18 @@ def test_two_ghosts_worked_by_hand():
 
 @pytest.mark.parametrize("ghost_size", [1, 3, 4, 12])
 @pytest.mark.parametrize("form", FORMATS)
-def test_the_form_for_a_compiler_is_batch_norm_of_each_group_alone_forward_and_backward(form, ghost_size):
+def test_the_form_for_a_compiler_is_batch_norm_of_each_group_alone_forward_and_backward(
+    form, ghost_size
+):
     x, weight, bias = inputs = sample(form)
     wanted, found = (fn(x, ghost_size, weight, bias) for fn in (ghost_batch_norm, in_one))
     assert torch.allclose(found, wanted)
     assert wanted.is_contiguous(memory_format=FORMATS[form])
     assert found.is_contiguous(memory_format=FORMATS[form])
     slope = torch.randn_like(found)
-    for theirs, ours in zip(*(torch.autograd.grad(y, inputs, slope) for y in (wanted, found)), strict=True):
+    for theirs, ours in zip(
+        *(torch.autograd.grad(y, inputs, slope) for y in (wanted, found)), strict=True
+    ):
         assert torch.allclose(ours, theirs)
 
 
@@ -66,13 +76,18 @@ def test_half_precision_is_computed_in_float32(form):
     found = ghost_batch_norm(x.bfloat16(), 4, weight, bias)
     assert found.dtype == torch.bfloat16
     assert torch.equal(found, wanted.bfloat16())
-    assert torch.equal(in_one(x.bfloat16(), 4, weight, bias), in_one(x.bfloat16().float(), 4, weight, bias).bfloat16())
+    assert torch.equal(
+        in_one(x.bfloat16(), 4, weight, bias),
+        in_one(x.bfloat16().float(), 4, weight, bias).bfloat16(),
+    )
 
 
 def test_without_weight_and_bias_each_ghost_has_mean_0_and_variance_1():
     y = ghost_batch_norm(sample()[0], 4).unflatten(0, (3, 4))
     assert torch.allclose(y.mean((1, 3, 4)), torch.zeros(3, 5, dtype=torch.double), atol=1e-6)
-    assert torch.allclose(y.var((1, 3, 4), correction=0), torch.ones(3, 5, dtype=torch.double), atol=1e-4)
+    assert torch.allclose(
+        y.var((1, 3, 4), correction=0), torch.ones(3, 5, dtype=torch.double), atol=1e-4
+    )
 
 
 def test_one_ghost_of_the_whole_batch_is_the_batch_norm_layer_with_its_statistics():
@@ -82,12 +97,16 @@ def test_one_ghost_of_the_whole_batch_is_the_batch_norm_layer_with_its_statistic
         assert torch.allclose(ours(x), theirs(x), atol=1e-5)
     for name, wanted in theirs.state_dict().items():
         assert torch.allclose(ours.state_dict()[name], wanted)
-    assert torch.equal(ours.eval()(x), F.batch_norm(x, ours.running_mean, ours.running_var, ours.weight, ours.bias))
+    assert torch.equal(
+        ours.eval()(x), F.batch_norm(x, ours.running_mean, ours.running_var, ours.weight, ours.bias)
+    )
 
 
 @pytest.mark.parametrize("compiling", [False, True])
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_running_statistics_move_towards_the_mean_of_those_of_the_ghosts(momentum, compiling, monkeypatch):
+def test_running_statistics_move_towards_the_mean_of_those_of_the_ghosts(
+    momentum, compiling, monkeypatch
+):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
     x, layer = sample(dtype=torch.float32)[0].detach(), GhostBatchNorm2d(5, 3, momentum=momentum)
     ghosts, share = x.unflatten(0, (4, 3)), 1 if momentum is None else momentum
@@ -110,7 +129,9 @@ def test_a_network_with_ghosts_shares_weights_and_statistics_and_infers_the_same
 
 @pytest.mark.slow
 def test_a_network_with_ghosts_trains_in_one_graph():
-    net = with_ghost_batch_norm(models.build("vgg-small")[0], 2).to(memory_format=torch.channels_last)
+    net = with_ghost_batch_norm(models.build("vgg-small")[0], 2).to(
+        memory_format=torch.channels_last
+    )
     x = models.example("vgg-small", 4).to(memory_format=torch.channels_last)
     torch.compile(net, backend="eager", fullgraph=True)(x).square().sum().backward()
     assert all(weight.grad.isfinite().all() for weight in net.parameters())
@@ -131,7 +152,8 @@ def test_the_layer_for_rows_is_batch_norm_of_each_group_alone_and_plain_at_infer
     assert torch.allclose(layer.running_mean, 0.1 * x.view(3, 4, 5).mean(1).mean(0), atol=1e-6)
     layer.eval()
     alone = torch.cat([layer(row[None]) for row in x])
-    assert torch.allclose(layer(x), alone, atol=1e-6)  # at inference an image's answer does not depend on the others
+    # at inference an image's answer does not depend on the others
+    assert torch.allclose(layer(x), alone, atol=1e-6)
 
 
 def test_the_layer_for_rows_refuses_images_as_torchs_does():

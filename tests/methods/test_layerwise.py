@@ -1,4 +1,6 @@
-"""LARS and LAMB: numbers worked by hand, timm's implementations, plain SGD and Adam as special cases."""
+"""LARS and LAMB: numbers worked by hand, timm's implementations, plain SGD and Adam as special
+cases.
+"""
 
 import pytest
 import torch
@@ -30,7 +32,9 @@ def after(make, steps=1):
 
 
 def same(found, wanted):
-    return all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(found, wanted, strict=True))
+    return all(
+        torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(found, wanted, strict=True)
+    )
 
 
 def one(weight, gradient):
@@ -58,7 +62,8 @@ def test_the_second_lars_step_carries_momentum():
 def test_a_lamb_step_worked_by_hand():
     weight = one([3.0, 4.0], [0.5, -0.5])
     LAMB([weight], lr=0.1, weight_decay=0.1, eps=0.0).step()
-    # at the first step m / sqrt(v) is the sign: (1, -1); with decay (1.3, -0.6), norm 1.431782; ratio 5 / 1.431782
+    # at the first step m / sqrt(v) is the sign: (1, -1); with decay (1.3, -0.6), norm 1.431782;
+    # ratio 5 / 1.431782
     stretch = 0.1 * 5 / 1.431782
     assert weight.tolist() == pytest.approx([3 - stretch * 1.3, 4 + stretch * 0.6], abs=1e-5)
 
@@ -67,9 +72,12 @@ def test_a_lamb_step_worked_by_hand():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_lars_is_timms(steps, foreach):
     settings = {"lr": 0.5, "momentum": 0.9, "weight_decay": 1e-2}
-    wanted = after(lambda weights: Lars(weights, trust_coeff=1e-2, foreach=foreach, **settings), steps)
+    wanted = after(
+        lambda weights: Lars(weights, trust_coeff=1e-2, foreach=foreach, **settings), steps
+    )
     found = after(lambda weights: LARS(weights, trust=1e-2, **settings), steps)
-    assert same(found[:2], wanted[:2])  # without the bias of zeros, whose first step is timm's times the trust
+    # without the bias of zeros, whose first step is timm's times the trust
+    assert same(found[:2], wanted[:2])
 
 
 def test_a_tensor_of_length_0_takes_a_lars_step_of_sgd_at_rate_times_trust():
@@ -82,7 +90,9 @@ def test_a_tensor_of_length_0_takes_a_lars_step_of_sgd_at_rate_times_trust():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_lamb_is_timms_without_its_clipping(steps, foreach):
     settings = {"lr": 0.05, "betas": (0.8, 0.99), "weight_decay": 1e-2}
-    wanted = after(lambda weights: Lamb(weights, max_grad_norm=None, foreach=foreach, **settings), steps)
+    wanted = after(
+        lambda weights: Lamb(weights, max_grad_norm=None, foreach=foreach, **settings), steps
+    )
     assert same(after(lambda weights: LAMB(weights, **settings), steps), wanted)
 
 
@@ -101,7 +111,9 @@ def test_without_adaptation_and_decay_lamb_is_adam():
     assert same(found, after(lambda weights: torch.optim.Adam(weights, lr=0.1, eps=1e-8), 3))
 
 
-@pytest.mark.parametrize("make", [lambda w: LARS(w, lr=0.1, eps=0.0), lambda w: LAMB(w, lr=0.1, eps=0.0)])
+@pytest.mark.parametrize(
+    "make", [lambda w: LARS(w, lr=0.1, eps=0.0), lambda w: LAMB(w, lr=0.1, eps=0.0)]
+)
 def test_the_length_of_a_gradient_does_not_matter(make):
     short, long = one([3.0, 4.0], [0.1, 0.2]), one([3.0, 4.0], [100.0, 200.0])
     make([short]).step()
@@ -144,7 +156,9 @@ def of_config(optimizer, rate):
 
 
 def shift_after(make, steps=10):
-    """A shift of batch norm that began at 0, and a matrix beside it, after some steps along the same gradients."""
+    """A shift of batch norm that began at 0, and a matrix beside it, after some steps along the
+    same gradients.
+    """
     torch.manual_seed(0)
     named = [("0.weight", torch.randn(4, 3)), ("1.bias", torch.zeros(4))]
     for _, weight in named:
@@ -171,7 +185,11 @@ def test_in_a_training_with_lamb_a_shift_that_begins_at_0_takes_the_steps_of_ada
 def test_vectors_are_neither_adapted_nor_decayed_and_matrices_are_both(method):
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
     groups = method.make(model.named_parameters(), of_config("lars", 1.0)).param_groups
-    found = {weight.ndim > 1: (group["adapt"], group["weight_decay"]) for group in groups for weight in group["params"]}
+    found = {
+        weight.ndim > 1: (group["adapt"], group["weight_decay"])
+        for group in groups
+        for weight in group["params"]
+    }
     assert found == {True: (True, 0.1), False: (False, 0.0)}
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
 

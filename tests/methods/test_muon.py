@@ -1,4 +1,6 @@
-"""Muon: its equation against the singular values and against torch's; which weights it leaves to AdamW."""
+"""Muon: its equation against the singular values and against torch's; which weights it leaves to
+AdamW.
+"""
 
 import pytest
 import torch
@@ -23,7 +25,11 @@ class Layers(torch.nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.hidden, self.head = torch.nn.Linear(5, 8), torch.nn.Linear(8, 6), torch.nn.Linear(6, 3)
+        self.first, self.hidden, self.head = (
+            torch.nn.Linear(5, 8),
+            torch.nn.Linear(8, 6),
+            torch.nn.Linear(6, 3),
+        )
 
 
 def trained(make, steps=4):
@@ -41,9 +47,16 @@ def test_a_hidden_matrix_takes_the_steps_of_torch_and_all_other_weights_those_of
     rates = {"lr": 0.02, "weight_decay": 0.1}
     ours = trained(lambda model: Muon(model.named_parameters(), betas=(0.95, 0.999), **rates))
     torchs = torch.optim.Muon
-    muon = trained(lambda model: torchs([model.hidden.weight], momentum=0.95, adjust_lr_fn="match_rms_adamw", **rates))
-    adamw = trained(lambda model: torch.optim.AdamW(model.parameters(), betas=(0.95, 0.999), **rates))
-    torch.testing.assert_close(ours.pop("hidden.weight"), muon["hidden.weight"], rtol=0, atol=2e-3)  # in bfloat16
+    muon = trained(
+        lambda model: torchs(
+            [model.hidden.weight], momentum=0.95, adjust_lr_fn="match_rms_adamw", **rates
+        )
+    )
+    adamw = trained(
+        lambda model: torch.optim.AdamW(model.parameters(), betas=(0.95, 0.999), **rates)
+    )
+    # in bfloat16
+    torch.testing.assert_close(ours.pop("hidden.weight"), muon["hidden.weight"], rtol=0, atol=2e-3)
     for name, weight in ours.items():
         torch.testing.assert_close(weight, adamw[name])
 
@@ -55,7 +68,9 @@ def test_a_convolution_is_a_matrix_with_a_row_per_channel_in_any_layout():
         ends = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
         named = [("first", ends[0]), ("hidden", convolution), ("last", ends[1])]
         optimizer = Muon(named, 1.0, (0.0, 0.999), 0.0)
-        convolution.grad = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0)).to(memory_format=layout)
+        convolution.grad = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0)).to(
+            memory_format=layout
+        )
         optimizer.step()
         found.append(convolution.detach().contiguous())
     torch.testing.assert_close(*found)
@@ -66,7 +81,9 @@ def test_a_convolution_is_a_matrix_with_a_row_per_channel_in_any_layout():
 def test_its_name_switches_it_on_and_it_learns():
     model = network().insert(3, torch.nn.Conv2d(6, 6, 3, padding=1))
     before = model[3].weight.detach().clone()
-    history = fit(model, shapes(40), TrainConfig(batch=20, epochs=20, optimizer="muon"), device="cpu")
+    history = fit(
+        model, shapes(40), TrainConfig(batch=20, epochs=20, optimizer="muon"), device="cpu"
+    )
     assert history.losses[-1] < history.losses[0] / 2
     moved = torch.linalg.svdvals((model[3].weight.detach() - before).flatten(1))
     assert moved[-1] > moved[0] / 20  # in every direction

@@ -19,11 +19,15 @@ def test_running_averages_worked_by_hand():
 
 
 def test_all_kinds_of_batch_norm_have_it_and_share_their_tensors_with_the_model():
-    model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm2d(2), GhostBatchNorm2d(2, 4), nn.Linear(2, 2))
+    model = nn.Sequential(
+        nn.BatchNorm1d(2), nn.BatchNorm2d(2), GhostBatchNorm2d(2, 4), nn.Linear(2, 2)
+    )
     twin = Method(0.25).begin(model)
     assert [layer.momentum for layer in twin[:3]] == [0.25] * 3
     assert [layer.momentum for layer in model[:3]] == [0.1] * 3
-    pairs = zip([*model.parameters(), *model.buffers()], [*twin.parameters(), *twin.buffers()], strict=True)
+    pairs = zip(
+        [*model.parameters(), *model.buffers()], [*twin.parameters(), *twin.buffers()], strict=True
+    )
     assert all(a is b for a, b in pairs)
 
 
@@ -32,8 +36,13 @@ def test_a_training_learns_the_same_and_its_averages_are_of_later_batches():
     for momentum in (None, 1.0):
         torch.manual_seed(0)
         model = cnn(4)
-        losses = fit(model, images, TrainConfig(batch=20, norm_momentum=momentum), device="cpu").losses
+        losses = fit(
+            model, images, TrainConfig(batch=20, norm_momentum=momentum), device="cpu"
+        ).losses
         left[momentum] = losses, model
     assert left[None][0] == left[1.0][0]  # steps do not see the running averages
-    slow, last = ([m.running_var for m in left[key][1].modules() if isinstance(m, nn.BatchNorm2d)] for key in left)
+    slow, last = (
+        [m.running_var for m in left[key][1].modules() if isinstance(m, nn.BatchNorm2d)]
+        for key in left
+    )
     assert all(not torch.allclose(a, b, rtol=0.05) for a, b in zip(slow, last, strict=True))

@@ -12,11 +12,13 @@ def test_two_steps_are_those_worked_by_hand():
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     optimizer = ScheduleFree([weight], lr=0.5, momentum=0.8, weight_decay=0.2)
     weight.grad = torch.tensor([2.0])
-    optimizer.step()  # z = 1 - 0.5 * (2 + 0.2 * 1) = -0.1; x = -0.1, for the first step's share is 1; y = -0.1
+    # z = 1 - 0.5 * (2 + 0.2 * 1) = -0.1; x = -0.1, for the first step's share is 1; y = -0.1
+    optimizer.step()
     assert weight.item() == pytest.approx(-0.1)
     optimizer.param_groups[0]["lr"] = 1.0
     weight.grad = torch.tensor([-3.0])
-    optimizer.step()  # z = -0.1 - (-3 - 0.02) = 2.92; x = -0.1 + 3.02 * 1 / 1.25 = 2.316; y = 0.2 * z + 0.8 * x
+    # z = -0.1 - (-3 - 0.02) = 2.92; x = -0.1 + 3.02 * 1 / 1.25 = 2.316; y = 0.2 * z + 0.8 * x
+    optimizer.step()
     assert weight.item() == pytest.approx(0.2 * 2.92 + 0.8 * 2.316)
     model = torch.nn.ParameterList([weight])
     assert optimizer.result(model)[0].item() == pytest.approx(2.316)
@@ -35,11 +37,16 @@ def test_at_a_constant_rate_x_is_the_plain_mean_of_all_z():
 
 def test_its_name_switches_it_on_and_the_mean_is_what_is_tested_and_left():
     model, images = network(), shapes(40)
-    config = TrainConfig(batch=20, epochs=12, optimizer="schedule_free", schedule="constant", learning_rate=0.3)
+    config = TrainConfig(
+        batch=20, epochs=12, optimizer="schedule_free", schedule="constant", learning_rate=0.3
+    )
     history = fit(model, (images, images), config, device="cpu")
     assert history.losses[-1] < history.losses[0] / 2
     assert history.accuracy[-1] == accuracy(history.model, images, device="cpu")
-    moved = [(a - b).abs().max() for a, b in zip(history.model.parameters(), model.parameters(), strict=True)]
+    moved = [
+        (a - b).abs().max()
+        for a, b in zip(history.model.parameters(), model.parameters(), strict=True)
+    ]
     assert max(moved) > 0
 
 

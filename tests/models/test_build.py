@@ -1,4 +1,6 @@
-"""Every network by its name: shapes, sizes, gradients, exchangeable head and activation, formats, graphs."""
+"""Every network by its name: shapes, sizes, gradients, exchangeable head and activation,
+formats, graphs.
+"""
 
 import math
 
@@ -11,12 +13,20 @@ from labkit.errors import LabError
 from labkit.models.cnn import tiny
 from labkit.models.resnet import resnet
 
-CLASSES = {"convnext-homebrew": 200, "resnet50": 1000, "efficientnet-lite0": 1000, "encoder-small": 2, "minilm": 384}
+CLASSES = {
+    "convnext-homebrew": 200,
+    "resnet50": 1000,
+    "efficientnet-lite0": 1000,
+    "encoder-small": 2,
+    "minilm": 384,
+}
 LIGHT = ("cnn-small", "vgg-small", "shufflenet-mini", "convnext-mini", "encoder-small")
 DECODERS = ("decoder-small", "decoder-medium")
 TEXTS = ("encoder-small", "minilm", *DECODERS)
 IMAGES = tuple(name for name in models.names() if name not in TEXTS)
-EXCHANGEABLE = tuple(name for name in models.names() if name not in ("efficientnet-lite0", "minilm"))
+EXCHANGEABLE = tuple(
+    name for name in models.names() if name not in ("efficientnet-lite0", "minilm")
+)
 
 
 class Marked(nn.Tanh):
@@ -42,13 +52,18 @@ def test_a_network_turns_its_example_into_logits(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in models.names() if name not in DECODERS])  # whose tokens are classes
+# whose tokens are classes
+@pytest.mark.parametrize("name", [name for name in models.names() if name not in DECODERS])
 def test_every_parameter_learns_and_the_head_has_the_classes_asked_for(name):
     net, _ = models.build(name, classes=7)
     logits = net.train()(small_input(name, 4))
     assert logits.shape == (4, 7)
     nn.functional.cross_entropy(logits, torch.arange(4)).backward()
-    silent = [key for key, weight in net.named_parameters() if weight.grad is None or not weight.grad.isfinite().all()]
+    silent = [
+        key
+        for key, weight in net.named_parameters()
+        if weight.grad is None or not weight.grad.isfinite().all()
+    ]
     assert silent == []
 
 
@@ -90,7 +105,9 @@ def test_a_network_is_one_graph_without_breaks(name):
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_network_exports_with_any_batch_size(name):
     net = models.build(name)[0].eval()
-    program = torch.export.export(net, (models.example(name, 2),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    program = torch.export.export(
+        net, (models.example(name, 2),), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    )
     x = models.example(name, 5, seed=1)
     with torch.inference_mode():
         assert torch.allclose(program.module()(x), net(x), atol=1e-6)
@@ -104,7 +121,9 @@ def test_examples_follow_their_seed(name):
 
 def test_resnet_keeps_all_pixels_of_small_images_until_its_second_stage():
     def pixels(net):
-        return net.layer1(net.maxpool(net.relu(net.bn1(net.conv1(torch.zeros(1, 3, 32, 32)))))).shape[-1]
+        return net.layer1(
+            net.maxpool(net.relu(net.bn1(net.conv1(torch.zeros(1, 3, 32, 32)))))
+        ).shape[-1]
 
     assert pixels(resnet(18, channels=3)) == 32
     assert pixels(resnet(18)) == 8
@@ -112,10 +131,13 @@ def test_resnet_keeps_all_pixels_of_small_images_until_its_second_stage():
 
 def test_the_first_layer_of_another_number_of_channels_starts_with_torchvisions_scale():
     weight = resnet(18, channels=1).conv1.weight.detach()
-    assert float(weight.std()) == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.1)  # Kaiming, fan out
+    # Kaiming, fan out
+    assert float(weight.std()) == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.1)
 
 
-@pytest.mark.parametrize("act", [models.build, models.recipe_of, lambda name: models.example(name, 1)])
+@pytest.mark.parametrize(
+    "act", [models.build, models.recipe_of, lambda name: models.example(name, 1)]
+)
 def test_an_unknown_name_is_refused_with_those_there_are(act):
     with pytest.raises(LabError, match="convnext-homebrew"):
         act("resnet-9000")

@@ -19,7 +19,10 @@ def test_its_size_worked_by_hand():
     widths, depths = (96, 192, 384, 768), (1, 3, 9, 1)
     stem = 4 * 4 * 3 * 96 + 96
     # 5x5 depthwise, layer norm, two linear layers, each with its bias
-    blocks = sum(n * (25 * c + c + 2 * c + 4 * c * c + 4 * c + 4 * c * c + c) for c, n in zip(widths, depths))  # noqa: B905
+    blocks = sum(
+        n * (25 * c + c + 2 * c + 4 * c * c + 4 * c + 4 * c * c + c)
+        for c, n in zip(widths, depths)  # noqa: B905
+    )
     down = sum(2 * a + 2 * 2 * a * b + b for a, b in zip(widths, widths[1:]))  # noqa: B905, RUF007
     head = 2 * 768 + 768 * 200 + 200
     assert stem + blocks + down + head == 18_166_472

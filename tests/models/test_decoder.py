@@ -1,4 +1,6 @@
-"""The decoder: with the cache it says what it says without, alone what it says in a batch, and what Llama says."""
+"""The decoder: with the cache it says what it says without, alone what it says in a batch, and
+what Llama says.
+"""
 
 import pytest
 import torch
@@ -99,7 +101,9 @@ def test_the_large_one_is_larger_than_a_last_cache():
 
 def test_every_parameter_learns(decoder, tokens):
     torch.nn.functional.cross_entropy(decoder(tokens), tokens).backward()
-    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in decoder.parameters())
+    assert all(
+        weight.grad is not None and weight.grad.abs().sum() > 0 for weight in decoder.parameters()
+    )
 
 
 def test_packed_weights_say_the_same(tokens):

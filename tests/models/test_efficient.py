@@ -7,7 +7,8 @@ from labkit.measure import multiply_adds
 from labkit.models import build, example
 from labkit.models.efficient import mobilenet, shuffled, shufflenet
 
-BLOCKS = ((32, 64, 14), (64, 64, 14), (64, 128, 7), (128, 128, 7))  # channels before, after; pixels a side after
+# channels before, after; pixels a side after
+BLOCKS = ((32, 64, 14), (64, 64, 14), (64, 128, 7), (128, 128, 7))
 STEM, HEAD = 28 * 28 * 9 * 32, 128 * 10
 
 
@@ -18,7 +19,10 @@ def test_a_separable_block_multiplies_each_channel_on_its_own_and_then_across():
 
 def test_the_plain_counterpart_multiplies_across_in_all_nine_places():
     blocks = sum(side**2 * 9 * before * after for before, after, side in BLOCKS)
-    assert multiply_adds(mobilenet(separable=False), example("mobilenet-plain", 1)) == STEM + blocks + HEAD
+    assert (
+        multiply_adds(mobilenet(separable=False), example("mobilenet-plain", 1))
+        == STEM + blocks + HEAD
+    )
 
 
 def test_a_shuffle_unit_multiplies_in_groups():
@@ -26,11 +30,18 @@ def test_a_shuffle_unit_multiplies_in_groups():
 
     def unit(before, after, side_before, side):
         middle, new = after // 4, after - before if side < side_before else after
-        return side_before**2 * before * middle // groups + side**2 * 9 * middle + side**2 * middle * new // groups
+        return (
+            side_before**2 * before * middle // groups
+            + side**2 * 9 * middle
+            + side**2 * middle * new // groups
+        )
 
     first = unit(24, 96, 28, 14) + 2 * unit(96, 96, 14, 14)
     second = unit(96, 192, 14, 7) + 2 * unit(192, 192, 7, 7)
-    assert multiply_adds(shufflenet(), example("shufflenet-mini", 1)) == stem + first + second + 192 * 10
+    assert (
+        multiply_adds(shufflenet(), example("shufflenet-mini", 1))
+        == stem + first + second + 192 * 10
+    )
 
 
 def test_the_shuffle_deals_the_channels_out_to_the_groups():

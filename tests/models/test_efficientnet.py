@@ -29,15 +29,21 @@ def test_the_weights_are_those_of_the_package_and_no_network_is_asked():
 def test_trained_filters_are_no_noise():
     first = efficientnet_lite0()._conv_stem.weight.flatten(1)  # (32, 27)
     fresh = efficientnet_lite0(pretrained=False)._conv_stem.weight.flatten(1)
-    # neighbouring pixels of a trained filter belong together: few directions hold most of the filters
-    share = [torch.linalg.svdvals(filters)[:6].square().sum() / filters.square().sum() for filters in (first, fresh)]
+    # neighbouring pixels of a trained filter belong together: few directions hold most of the
+    # filters
+    share = [
+        torch.linalg.svdvals(filters)[:6].square().sum() / filters.square().sum()
+        for filters in (first, fresh)
+    ]
     assert share[0] > 0.7 > share[1]
 
 
 def test_another_number_of_classes_exchanges_only_the_head():
     whole, new = efficientnet_lite0().state_dict(), efficientnet_lite0(classes=5).state_dict()
     changed = [
-        name for name in whole if whole[name].shape != new[name].shape or not torch.equal(whole[name], new[name])
+        name
+        for name in whole
+        if whole[name].shape != new[name].shape or not torch.equal(whole[name], new[name])
     ]
     assert changed == ["_fc.weight", "_fc.bias"]
 

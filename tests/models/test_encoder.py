@@ -1,4 +1,6 @@
-"""The encoder: torch's own transformer with the same weights says the same; padding takes part in nothing."""
+"""The encoder: torch's own transformer with the same weights says the same; padding takes part
+in nothing.
+"""
 
 import pytest
 import torch
@@ -16,13 +18,19 @@ def encoder():
 
 def torch_layer(layer, width=32, heads=4):
     """torch's encoder layer with the weights of ours."""
-    other = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True).eval()
+    other = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True
+    ).eval()
     parts = [layer.query, layer.key, layer.value]
     pairs = {
         other.self_attn.in_proj_weight: torch.cat([part.weight for part in parts]),
         other.self_attn.in_proj_bias: torch.cat([part.bias for part in parts]),
     }
-    same = [(other.self_attn.out_proj, layer.mix), (other.linear1, layer.mlp[0]), (other.linear2, layer.mlp[2])]
+    same = [
+        (other.self_attn.out_proj, layer.mix),
+        (other.linear1, layer.mlp[0]),
+        (other.linear2, layer.mlp[2]),
+    ]
     same += [(other.norm1, layer.attention_norm), (other.norm2, layer.mlp_norm)]
     for theirs, ours in same:
         pairs |= {theirs.weight: ours.weight, theirs.bias: ours.bias}

@@ -9,7 +9,12 @@ from labkit.errors import DataError, Unavailable
 from labkit.models import encoder, minilm
 from labkit.text import padded
 
-TEXTS = ["How small can a network get before it forgets?", "A cache keeps what was computed.", "Ja.", ""]
+TEXTS = [
+    "How small can a network get before it forgets?",
+    "A cache keeps what was computed.",
+    "Ja.",
+    "",
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,11 @@ def test_it_agrees_with_transformers_bert(network):
 
 
 def test_like_meaning_points_the_same_way(network):
-    texts = ["The cat sleeps on the sofa.", "A kitten naps on the couch.", "Interest rates rose last year."]
+    texts = [
+        "The cat sleeps on the sofa.",
+        "A kitten naps on the couch.",
+        "Interest rates rose last year.",
+    ]
     with torch.inference_mode():
         vectors = network(padded(minilm.tokens(texts)))
     alike = vectors @ vectors.T
@@ -43,12 +52,23 @@ def test_like_meaning_points_the_same_way(network):
 def test_tokens_are_the_published_ones():
     (found,) = minilm.tokens(["How small can a network get?"])
     assert found.tolist() == [101, 2129, 2235, 2064, 1037, 2897, 2131, 1029, 102]
-    assert [minilm._tokenizer().id_to_token(token) for token in found[:3].tolist()] == ["[CLS]", "how", "small"]
+    assert [minilm._tokenizer().id_to_token(token) for token in found[:3].tolist()] == [
+        "[CLS]",
+        "how",
+        "small",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("", 2), ("\0", 2), ("word " * 10_000, 256), ("日本語 🎉 Ünïcödé", 7), ("x" * 10_000_000, 3), ("\ud800", 3)],
+    [
+        ("", 2),
+        ("\0", 2),
+        ("word " * 10_000, 256),
+        ("日本語 🎉 Ünïcödé", 7),
+        ("x" * 10_000_000, 3),
+        ("\ud800", 3),
+    ],
     ids=["empty", "null byte", "10,000 words", "no ASCII", "one endless word", "half a character"],
 )
 def test_any_text_becomes_tokens_and_a_finite_vector(network, text, count):

@@ -28,8 +28,13 @@ def test_all_but_a_head_for_other_classes_is_published(published):
     state, asked = published
     network = build("resnet50", classes=100, pretrained=True)[0].state_dict()
     assert network["fc.weight"].shape == (100, 2048)
-    assert [name for name in state if not torch.equal(network[name], state[name])] == ["fc.weight", "fc.bias"]
-    assert asked == [(ENTRY.DEFAULT, {"map_location": "cpu", "check_hash": True, "weights_only": True})]
+    assert [name for name in state if not torch.equal(network[name], state[name])] == [
+        "fc.weight",
+        "fc.bias",
+    ]
+    assert asked == [
+        (ENTRY.DEFAULT, {"map_location": "cpu", "check_hash": True, "weights_only": True})
+    ]
     assert state["fc.weight"].shape == (1000, 2048), "what was fetched stays as it is"
 
 

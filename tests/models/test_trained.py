@@ -35,7 +35,8 @@ def test_its_accuracy_is_what_the_manifest_says_and_not_below_what_lessons_need(
     network.to(memory_format=torch.channels_last)  # in half the time
     found = 100 * accuracy(network, test, device="cpu", batch=100)
     assert found >= least
-    assert found == pytest.approx(100 * manifest["accuracy"], abs=0.05)  # processors round differently
+    # processors round differently
+    assert found == pytest.approx(100 * manifest["accuracy"], abs=0.05)
 
 
 def test_it_is_small_enough_to_be_fetched_and_trained_on_a_laptop():
@@ -89,7 +90,9 @@ def test_missing_weights_are_named_with_the_command_that_trains_them(copied):
 def test_a_network_that_does_not_come_trained_is_refused_with_those_that_do(copied):
     with pytest.raises(LabError, match="vgg-medium"):
         trained("cnn-large")
-    (copied / "cnn-large.json").write_text(json.dumps({**_manifest_of("vgg-medium"), "classes": 10}))
+    (copied / "cnn-large.json").write_text(
+        json.dumps({**_manifest_of("vgg-medium"), "classes": 10})
+    )
     with pytest.raises(RuntimeError):  # another network's weights
         trained("cnn-large")
 

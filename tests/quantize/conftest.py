@@ -21,7 +21,9 @@ def images():
 
 @pytest.fixture(scope="session")
 def network(train):
-    """Twenty steps of plain SGD give weights and activations somewhat like those of a trained network."""
+    """Twenty steps of plain SGD give weights and activations somewhat like those of a trained
+    network.
+    """
     torch.manual_seed(0)
     model, _ = build("cnn-medium")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

@@ -1,4 +1,6 @@
-"""Ranges observed on real data: against ONNX Runtime's calibrators and by hand; and data that is refused."""
+"""Ranges observed on real data: against ONNX Runtime's calibrators and by hand; and data that is
+refused.
+"""
 
 import tracemalloc
 
@@ -11,7 +13,12 @@ from onnxruntime.quantization.calibrate import HistogramCollector
 
 from labkit.errors import LabError
 from labkit.quantize import Calibration, LazyBatches, observe, ranges
-from labkit.quantize.activation_ranges import BINS, Histogram, _entropy_threshold, _percentile_threshold
+from labkit.quantize.activation_ranges import (
+    BINS,
+    Histogram,
+    _entropy_threshold,
+    _percentile_threshold,
+)
 from labkit.quantize.calibration import neighbour_correlation
 
 RANDOM = np.random.default_rng(0)
@@ -51,7 +58,9 @@ def test_min_and_max_equal_those_of_onnx_runtimes_calibrator(onnx_file, train, t
         assert ours[name] == pytest.approx((min(low, 0), max(high, 0)), rel=1e-5, abs=1e-6)
 
 
-def test_percentiles_agree_with_onnx_runtimes_calibrator_to_a_bin(onnx_file, train, tmp_path, capsys):
+def test_percentiles_agree_with_onnx_runtimes_calibrator_to_a_bin(
+    onnx_file, train, tmp_path, capsys
+):
     data = Calibration.of(train, count=128)
     histograms = observe(onnx_file, data)
     ours = ranges(histograms, "percentile")
@@ -69,7 +78,9 @@ def test_a_histogram_counts_every_value_once_however_often_it_grows():
     assert grown.counts.sum() == 2000
     assert (grown.low, grown.high) == (values.min(), values.max())
     for edge in (256, 1024, 1536):  # cumulative counts, up to rounding at the edge
-        assert grown.counts[:edge].sum() == pytest.approx((np.abs(values) < grown.edges[edge]).sum(), abs=2)
+        assert grown.counts[:edge].sum() == pytest.approx(
+            (np.abs(values) < grown.edges[edge]).sum(), abs=2
+        )
 
 
 def test_what_is_not_finite_has_no_place_in_a_range():
@@ -108,7 +119,9 @@ def test_entropy_thresholds_agree_with_onnx_runtimes_when_it_is_given_enough_bin
     histogram = seen(x)
     counts, edges = np.histogram(x, 1024, range=(-histogram.upper_edge, histogram.upper_edge))
     theirs = HistogramCollector("entropy", False, 1024, 128, 99.99, "same")
-    _, wanted = theirs.get_entropy_threshold((counts, edges, x.min(), x.max(), histogram.upper_edge), 128)
+    _, wanted = theirs.get_entropy_threshold(
+        (counts, edges, x.min(), x.max(), histogram.upper_edge), 128
+    )
     assert _entropy_threshold(histogram) == pytest.approx(float(wanted), rel=0.1)
 
 
@@ -122,7 +135,11 @@ def test_clipping_never_widens_what_was_seen():
 
 def test_an_image_set_is_taken_class_by_class_and_says_where_it_comes_from(train):
     data = Calibration.of(train, count=100, batch=40)
-    assert [batch.shape for batch in data.batches] == [(40, 1, 28, 28), (40, 1, 28, 28), (20, 1, 28, 28)]
+    assert [batch.shape for batch in data.batches] == [
+        (40, 1, 28, 28),
+        (40, 1, 28, 28),
+        (20, 1, 28, 28),
+    ]
     assert data.description == "100 examples of fashion-mnist train"
     assert Calibration.of(data) is data
 
@@ -131,7 +148,9 @@ def test_first_and_after_share_out_the_batches(train):
     data = Calibration.of(train, count=200, batch=40)
     whole, (first, after) = list(data.batches), (data.first(70), data.after(70))
     assert (first.count, after.count) == (80, 120)
-    np.testing.assert_array_equal(np.concatenate([*first.batches, *after.batches]), np.concatenate(whole))
+    np.testing.assert_array_equal(
+        np.concatenate([*first.batches, *after.batches]), np.concatenate(whole)
+    )
 
 
 def test_each_label_belongs_to_its_image(train):
@@ -149,7 +168,10 @@ def test_ten_times_as_many_batches_take_no_more_memory(observed):
     peaks = []
     for count in (10, 100):
         tracemalloc.start()
-        data = Calibration(LazyBatches(lambda: (np.full((8, 9000), i, np.float32) for i in range(count))), "x")  # noqa: B023
+        batches = LazyBatches(
+            lambda count=count: (np.full((8, 9000), i, np.float32) for i in range(count))
+        )
+        data = Calibration(batches, "x")
         assert data.count == 8 * count
         if observed:
             assert observe(sums(9000), data)["input"].high == count - 1
@@ -164,7 +186,9 @@ def sums(width):
     ports = [make(name, onnx.TensorProto.FLOAT, ["N", width]) for name in ("input", "output")]
     node = onnx.helper.make_node("Add", ["input", "input"], ["output"])
     graph = onnx.helper.make_graph([node], "sums", ports[:1], ports[1:])
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    return onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10
+    )
 
 
 def test_neighbouring_pixels_tell_images_from_noise(images):
@@ -191,7 +215,9 @@ def test_what_is_no_data_of_the_network_is_refused(found):
 def test_an_image_set_of_noise_is_refused_too(train):
     from dataclasses import replace
 
-    noise = torch.randint(0, 256, train.images.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    noise = torch.randint(
+        0, 256, train.images.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     with pytest.raises(LabError, match="as random as noise"):
         Calibration.of(replace(train, images=noise))
 

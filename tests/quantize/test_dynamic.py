@@ -1,4 +1,6 @@
-"""INT8 with ranges found in each call: the engine computes what the file means, and close to the float network."""
+"""INT8 with ranges found in each call: the engine computes what the file means, and close to the
+float network.
+"""
 
 import numpy as np
 import onnx
@@ -23,7 +25,9 @@ def tokens():
 def plain(tokens, tmp_path_factory):
     torch.manual_seed(0)
     network = Encoder(32, 2, heads=4, vocabulary=50, longest=16).eval()
-    return export.to_onnx(network, tokens, tmp_path_factory.mktemp("dynamic") / "net.onnx", dynamic_shapes={1: 16})
+    return export.to_onnx(
+        network, tokens, tmp_path_factory.mktemp("dynamic") / "net.onnx", dynamic_shapes={1: 16}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +65,18 @@ def test_it_stays_near_the_float_network(plain, quantized, tokens):
 
 
 def test_weights_of_seven_bits_leave_room_for_two_products_in_sixteen(quantized):
-    stored = [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(quantized).graph.initializer]
+    stored = [
+        onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(quantized).graph.initializer
+    ]
     weights = [values for values in stored if values.dtype == np.int8 and values.ndim == 2]
     assert weights
     assert max(np.abs(values.astype(int)).max() for values in weights) <= 64
 
 
 def test_what_is_kept_stays_float(plain):
-    names = [node.name for node in export.checked(plain).graph.node if node.op_type in ("MatMul", "Gemm")]
+    names = [
+        node.name for node in export.checked(plain).graph.node if node.op_type in ("MatMul", "Gemm")
+    ]
     with pytest.raises(LabError, match="no such nodes") as refused:
         dynamic(plain, plain.with_name("kept.onnx"), in_float=["nothing", *names])
     kept = refused.value.expected.split(", ")[0]

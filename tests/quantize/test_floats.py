@@ -14,7 +14,9 @@ FP16 = onnx.TensorProto.FLOAT16
 
 
 def weights(path):
-    return [tensor.data_type for tensor in onnx.load(path).graph.initializer if len(tensor.dims) > 1]
+    return [
+        tensor.data_type for tensor in onnx.load(path).graph.initializer if len(tensor.dims) > 1
+    ]
 
 
 def unoptimised(path, batch):
@@ -24,7 +26,9 @@ def unoptimised(path, batch):
 
 
 @pytest.mark.slow
-def test_weights_become_half_and_inputs_and_outputs_stay_float(onnx_file, network, images, tmp_path):
+def test_weights_become_half_and_inputs_and_outputs_stay_float(
+    onnx_file, network, images, tmp_path
+):
     path = to_fp16(onnx_file, tmp_path / "half.onnx")
     graph = onnx.load(path).graph
     assert set(weights(path)) == {FP16}
@@ -55,9 +59,13 @@ def test_what_exceeds_half_precision_on_real_data_stays_float(train, images, tmp
     net = Large()
     net.weight = torch.nn.Parameter(torch.zeros(1))
     source = to_onnx(net, images[:2], tmp_path / "large.onnx")
-    blind, seeing = to_fp16(source, tmp_path / "a.onnx"), to_fp16(source, tmp_path / "b.onnx", Calibration.of(train))
     blind, seeing = (
-        ReferenceEvaluator(onnx.load(path)).run(None, {"input": images.numpy()})[0] for path in (blind, seeing)
+        to_fp16(source, tmp_path / "a.onnx"),
+        to_fp16(source, tmp_path / "b.onnx", Calibration.of(train)),
+    )
+    blind, seeing = (
+        ReferenceEvaluator(onnx.load(path)).run(None, {"input": images.numpy()})[0]
+        for path in (blind, seeing)
     )
     assert not np.isfinite(blind).all()
     np.testing.assert_allclose(seeing, net(images).numpy(), rtol=1e-2, atol=0.2)
@@ -107,7 +115,10 @@ class LargeConstants(torch.nn.Module):
 class ReadsInSteps(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.steps, self.last = torch.nn.LSTM(6, 8, batch_first=True, bidirectional=True), torch.nn.Linear(16, 4)
+        self.steps, self.last = (
+            torch.nn.LSTM(6, 8, batch_first=True, bidirectional=True),
+            torch.nn.Linear(16, 4),
+        )
 
     def forward(self, x):
         return self.last(self.steps(x)[0][:, -1])
@@ -133,7 +144,9 @@ class Scatters(torch.nn.Module):
     [(LargeConstants, (6,)), (ReadsInSteps, (5, 6)), (Scatters, (6,))],
     ids=["constants", "lstm", "scatter"],
 )
-def test_what_float16_cannot_hold_or_compute_stays_in_float32_and_the_answers_are_the_same(network, shape, tmp_path):
+def test_what_float16_cannot_hold_or_compute_stays_in_float32_and_the_answers_are_the_same(
+    network, shape, tmp_path
+):
     torch.manual_seed(0)
     network = network().eval()
     batch = torch.randn(16, *shape)

@@ -29,15 +29,30 @@ def run(*words):
 
 
 @pytest.mark.parametrize("recipe", ["tensorrt", "onnxruntime"])
-def test_the_command_writes_an_int8_file_that_computes_the_same(recipe, onnx_file, network, images, tmp_path):
+def test_the_command_writes_an_int8_file_that_computes_the_same(
+    recipe, onnx_file, network, images, tmp_path
+):
     out = tmp_path / "int8.onnx"
-    said = run(onnx_file, out, "--data", "fashion-mnist", "--count", 64, "--recipe", recipe, "--method", "percentile")
+    said = run(
+        onnx_file,
+        out,
+        "--data",
+        "fashion-mnist",
+        "--count",
+        64,
+        "--recipe",
+        recipe,
+        "--method",
+        "percentile",
+    )
     assert re.search(r"int8\.onnx \(\d+(\.\d)? kB, 3\d% of", said)
     assert precision_of(onnx.load(out)) == "int8"
     assert parity(network, out, [images]).cosine > 0.99
 
 
-@pytest.mark.parametrize(("asked", "isa", "bits"), [("8", "avx2", 8), ("auto", "avx2", 7), ("auto", "avx512_vnni", 8)])
+@pytest.mark.parametrize(
+    ("asked", "isa", "bits"), [("8", "avx2", 8), ("auto", "avx2", 7), ("auto", "avx512_vnni", 8)]
+)
 def test_weights_have_as_many_bits_as_the_user_or_the_cpu_says_and_the_file_says_so(
     asked, isa, bits, onnx_file, tmp_path, monkeypatch
 ):
@@ -56,10 +71,17 @@ def test_weights_have_as_many_bits_as_the_user_or_the_cpu_says_and_the_file_says
     )
     run(onnx_file, tmp_path / "q.onnx", *words)
     model = onnx.load(tmp_path / "q.onnx")
-    weights = [onnx.numpy_helper.to_array(each) for each in model.graph.initializer if each.name.endswith("_quantized")]
+    weights = [
+        onnx.numpy_helper.to_array(each)
+        for each in model.graph.initializer
+        if each.name.endswith("_quantized")
+    ]
     largest = max(abs(each.astype(int)).max() for each in weights if each.ndim == 4)
     assert 2 ** (bits - 2) < largest <= 2 ** (bits - 1)
-    assert f"weights of {bits} bits" in {entry.key: entry.value for entry in model.metadata_props}["quantized"]
+    assert (
+        f"weights of {bits} bits"
+        in {entry.key: entry.value for entry in model.metadata_props}["quantized"]
+    )
 
 
 def test_a_folder_of_pictures_needs_no_classes_no_prefix_and_no_common_size(onnx_file, tmp_path):
@@ -90,7 +112,10 @@ def pictures(tmp_path):
 def test_of_a_folder_without_test_images_some_are_held_out_and_never_observed(onnx_file, pictures):
     model = onnx.load(onnx_file)
     seen = {split: images_for(model, str(pictures), 256, split) for split in ("train", "test")}
-    pixels = {split: {each.tobytes() for batch in data.batches for each in batch} for split, data in seen.items()}
+    pixels = {
+        split: {each.tobytes() for batch in data.batches for each in batch}
+        for split, data in seen.items()
+    }
     assert (seen["train"].count, seen["test"].count) == (65, 65)
     assert not pixels["train"] & pixels["test"]
     assert set(seen["test"].labels) == {0, 1}
@@ -102,24 +127,46 @@ def test_of_a_folder_without_test_images_some_are_held_out_and_never_observed(on
         images_for(model, str(pictures), 256, "test")
 
 
-def test_pictures_are_normalised_as_the_user_says_and_the_file_says_how(onnx_file, pictures, tmp_path):
+def test_pictures_are_normalised_as_the_user_says_and_the_file_says_how(
+    onnx_file, pictures, tmp_path
+):
     usual = next(iter(images_for(onnx.load(onnx_file), str(pictures), 64).batches))
     own = images_for(onnx.load(onnx_file), str(pictures), 64, mean=(0.25,), std=(0.5,))
     pixels = usual * sum((0.229, 0.224, 0.225)) / 3 + sum((0.485, 0.456, 0.406)) / 3
-    torch.testing.assert_close(torch.from_numpy(next(iter(own.batches))), torch.from_numpy((pixels - 0.25) / 0.5))
-    run(onnx_file, tmp_path / "q.onnx", "--data", pictures, "--count", 64, "--mean", "0.25", "--std", "0.5")
+    torch.testing.assert_close(
+        torch.from_numpy(next(iter(own.batches))), torch.from_numpy((pixels - 0.25) / 0.5)
+    )
+    run(
+        onnx_file,
+        tmp_path / "q.onnx",
+        "--data",
+        pictures,
+        "--count",
+        64,
+        "--mean",
+        "0.25",
+        "--std",
+        "0.5",
+    )
     said = {entry.key: entry.value for entry in onnx.load(tmp_path / "q.onnx").metadata_props}
-    assert said["calibrated"].endswith("pictures train, scale as typed (28 pixels, mean 0.25, std 0.5)")
+    assert said["calibrated"].endswith(
+        "pictures train, scale as typed (28 pixels, mean 0.25, std 0.5)"
+    )
 
 
 def test_colour_pictures_feed_a_grey_network_by_their_brightness(onnx_file, tmp_path):
-    folder, pixels = tmp_path / "colours", np.random.default_rng(0).integers(0, 256, (64, 7, 7, 3)).astype(np.uint8)
+    folder, pixels = (
+        tmp_path / "colours",
+        np.random.default_rng(0).integers(0, 256, (64, 7, 7, 3)).astype(np.uint8),
+    )
     folder.mkdir()
     for place, picture in enumerate(pixels):
         Image.fromarray(picture).resize((28, 28)).save(folder / f"{place:02}.png")
     data = images_for(onnx.load(onnx_file), str(folder), 64, mean=(0.0,), std=(1.0,))
     found = np.concatenate(list(data.batches))
-    wanted = [np.asarray(Image.open(path).convert("L")) / 255 for path in sorted(folder.glob("*.png"))]
+    wanted = [
+        np.asarray(Image.open(path).convert("L")) / 255 for path in sorted(folder.glob("*.png"))
+    ]
     assert found.shape == (64, 1, 28, 28)
     assert np.abs(np.sort(found.mean((1, 2, 3))) - np.sort(np.mean(wanted, (1, 2)))).max() < 0.01
 
@@ -129,14 +176,29 @@ def test_grey_pictures_feed_a_colour_network_that_was_trained_with_three_numbers
     scale = {"mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225"}
     data = images_for(onnx.load(source), "fashion-mnist", 64, **scale)
     black = next(iter(data.batches)).min((0, 2, 3))
-    np.testing.assert_allclose(black, -np.array([0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225], rtol=1e-5)
-    assert data.source.startswith("fashion-mnist train, grey as colour, scale as typed (28 pixels, mean 0.485,")
+    np.testing.assert_allclose(
+        black, -np.array([0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225], rtol=1e-5
+    )
+    assert data.source.startswith(
+        "fashion-mnist train, grey as colour, scale as typed (28 pixels, mean 0.485,"
+    )
 
 
 def test_the_choice_of_auto_is_judged_on_the_split_that_the_user_names_and_the_file_says_on_which(
     onnx_file, pictures, tmp_path
 ):
-    words = ["--data", "fashion-mnist", "--count", "64", "--recipe", "onnxruntime", "--keep", "auto", "--loss", "5"]
+    words = [
+        "--data",
+        "fashion-mnist",
+        "--count",
+        "64",
+        "--recipe",
+        "onnxruntime",
+        "--keep",
+        "auto",
+        "--loss",
+        "5",
+    ]
     said = run(onnx_file, tmp_path / "a.onnx", *words, "--unseen", "test")
     judged = notes(onnx.load(tmp_path / "a.onnx"))["judged"]
     assert judged.startswith("1024 examples of fashion-mnist test")
@@ -152,15 +214,20 @@ def test_the_choice_of_auto_is_judged_on_the_split_that_the_user_names_and_the_f
 
 def test_no_image_that_judges_the_choice_is_among_those_of_the_comparison(onnx_file):
     model = onnx.load(onnx_file)
-    _, judged = _calibration_and_held_out(partial(images_for, model, "fashion-mnist"), 64, Limit(unseen="test"))
+    _, judged = _calibration_and_held_out(
+        partial(images_for, model, "fashion-mnist"), 64, Limit(unseen="test")
+    )
     compared = comparison_images(onnx_file, "fashion-mnist")
-    pixels = [{each.tobytes() for batch in data.batches for each in batch} for data in (judged, compared)]
+    pixels = [
+        {each.tobytes() for batch in data.batches for each in batch} for data in (judged, compared)
+    ]
     assert [len(each) for each in pixels] == [1024, 256]
     assert not pixels[0] & pixels[1]
 
 
 @pytest.mark.parametrize(
-    ("mean", "said"), [("0.5;0.5", "found: 0.5;0.5"), ("120", "by 255"), ("0.5,0.4", "1 or 1 numbers")]
+    ("mean", "said"),
+    [("0.5;0.5", "found: 0.5;0.5"), ("120", "by 255"), ("0.5,0.4", "1 or 1 numbers")],
 )
 def test_numbers_that_do_not_fit_the_pictures_are_refused(mean, said, onnx_file, tmp_path):
     with pytest.raises(LabError, match=re.escape(said)):
@@ -169,9 +236,12 @@ def test_numbers_that_do_not_fit_the_pictures_are_refused(mean, said, onnx_file,
 
 def test_half_precision_needs_no_data_and_both_together_are_smaller_still(onnx_file, tmp_path):
     half = quantize_file(onnx_file, tmp_path / "half.onnx", "fp16")
-    blocks = quantize_file(onnx_file, tmp_path / "blocks.onnx", "int8-blocks")  # its head is a product
+    # its head is a product
+    blocks = quantize_file(onnx_file, tmp_path / "blocks.onnx", "int8-blocks")
     assert "MatMulNBits" in {node.op_type for node in onnx.load(blocks).graph.node}
-    both = quantize_file(onnx_file, tmp_path / "both.onnx", "int8+fp16", data="fashion-mnist", count=64)
+    both = quantize_file(
+        onnx_file, tmp_path / "both.onnx", "int8+fp16", data="fashion-mnist", count=64
+    )
     assert precision_of(onnx.load(half)) == "fp16"
     assert both.stat().st_size < half.stat().st_size < onnx_file.stat().st_size
 
@@ -179,16 +249,30 @@ def test_half_precision_needs_no_data_and_both_together_are_smaller_still(onnx_f
 @pytest.mark.parametrize(
     ("words", "idle", "condition"),
     [
-        (("--precision", "fp16", "--recipe", "openvino"), "--recipe", "--precision int8 or int8+fp16"),
+        (
+            ("--precision", "fp16", "--recipe", "openvino"),
+            "--recipe",
+            "--precision int8 or int8+fp16",
+        ),
         (("--precision", "fp16", "--keep", "auto"), "--keep", "--precision int8 or int8+fp16"),
-        (("--precision", "int8-blocks", "--method", "entropy"), "--method", "--precision int8 or int8+fp16"),
-        (("--precision", "fp8", "--data", "fashion-mnist", "--weight-bits", "7"), "--weight-bits", "--precision int8"),
+        (
+            ("--precision", "int8-blocks", "--method", "entropy"),
+            "--method",
+            "--precision int8 or int8+fp16",
+        ),
+        (
+            ("--precision", "fp8", "--data", "fashion-mnist", "--weight-bits", "7"),
+            "--weight-bits",
+            "--precision int8",
+        ),
         (("--precision", "fp16", "--mean", "0.5", "--count", "128"), "--mean, --count", "--data"),
         (("--data", "fashion-mnist", "--labels", "--loss", "3"), "--loss, --labels", "--keep auto"),
         (("--data", "fashion-mnist", "--unseen", "test"), "--unseen", "--keep auto"),
     ],
 )
-def test_switches_that_would_do_nothing_are_refused_before_any_work(words, idle, condition, onnx_file, tmp_path):
+def test_switches_that_would_do_nothing_are_refused_before_any_work(
+    words, idle, condition, onnx_file, tmp_path
+):
     with pytest.raises(LabError, match=re.escape(f"{idle} would do nothing here")) as refused:
         run(onnx_file, tmp_path / "q.onnx", *words)
     assert refused.value.expected.startswith(condition)
@@ -196,9 +280,17 @@ def test_switches_that_would_do_nothing_are_refused_before_any_work(words, idle,
 
 
 @pytest.mark.parametrize(
-    "words", [("--min-sqnr", "nan"), ("--keep", "auto", "--loss", "-1"), ("--std", "0"), ("--std", "0.5,0,0.5")]
+    "words",
+    [
+        ("--min-sqnr", "nan"),
+        ("--keep", "auto", "--loss", "-1"),
+        ("--std", "0"),
+        ("--std", "0.5,0,0.5"),
+    ],
 )
-def test_limits_and_scales_that_make_no_sense_are_refused_before_any_work(words, onnx_file, tmp_path):
+def test_limits_and_scales_that_make_no_sense_are_refused_before_any_work(
+    words, onnx_file, tmp_path
+):
     with pytest.raises(LabError, match=r"makes no sense|above 0 to 1"):
         run(onnx_file, tmp_path / "q.onnx", "--data", "fashion-mnist", *words)
 
@@ -210,7 +302,9 @@ def test_grey_images_become_colour_and_large_for_a_model_that_wants_both(tmp_pat
     assert precision_of(onnx.load(path)) == "int8"
 
 
-def test_int8_without_data_an_unknown_precision_and_a_model_of_tokens_are_refused(onnx_file, tmp_path):
+def test_int8_without_data_an_unknown_precision_and_a_model_of_tokens_are_refused(
+    onnx_file, tmp_path
+):
     with pytest.raises(LabError, match="--data fashion-mnist"):
         quantize_file(onnx_file, tmp_path / "q.onnx")
     with pytest.raises(LabError, match="int8 or fp8"):

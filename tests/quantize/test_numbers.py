@@ -71,7 +71,9 @@ def test_quantize_and_dequantize_equal_torch_per_tensor_and_per_channel():
     theirs = torch.fake_quantize_per_tensor_affine(x, float(scale), int(zero), 0, 255)
     np.testing.assert_allclose(round_trip(x.numpy(), symmetric=False), theirs.numpy(), atol=1e-6)
     scale, zero = scale_zero_point(*value_range(x.numpy(), axis=1))
-    theirs = torch.fake_quantize_per_channel_affine(x, torch.tensor(scale), torch.tensor(zero), 1, -128, 127)
+    theirs = torch.fake_quantize_per_channel_affine(
+        x, torch.tensor(scale), torch.tensor(zero), 1, -128, 127
+    )
     np.testing.assert_allclose(round_trip(x.numpy(), axis=1), theirs.numpy(), atol=1e-6)
 
 
@@ -86,18 +88,27 @@ def test_quantize_and_dequantize_equal_the_nodes_of_onnx(symmetric):
         onnx.helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=0),
         onnx.helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=0),
     ]
-    inputs = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.UNDEFINED, None) for n in "xsz"]
-    outputs = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.UNDEFINED, None) for n in "qy"]
+    inputs = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.UNDEFINED, None) for n in "xsz"
+    ]
+    outputs = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.UNDEFINED, None) for n in "qy"
+    ]
     graph = onnx.helper.make_graph(nodes, "g", inputs, outputs)
-    theirs, back = ReferenceEvaluator(onnx.helper.make_model(graph)).run(None, {"x": x, "s": clipped, "z": zero})
+    theirs, back = ReferenceEvaluator(onnx.helper.make_model(graph)).run(
+        None, {"x": x, "s": clipped, "z": zero}
+    )
     np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_allclose(dequantize(ours, clipped, zero, axis=0), back)
 
 
 def test_one_grid_a_channel_beats_one_for_all_when_channels_differ_in_size():
     weights = RANDOM.normal(size=(8, 64)) * np.geomspace(0.01, 1, 8)[:, None]
-    gain = sqnr_db(weights[0], round_trip(weights, axis=0)[0]) - sqnr_db(weights[0], round_trip(weights)[0])
-    assert gain > 30  # a hundredth of the largest channel: 40 dB, less what the largest values differ by
+    gain = sqnr_db(weights[0], round_trip(weights, axis=0)[0]) - sqnr_db(
+        weights[0], round_trip(weights)[0]
+    )
+    # a hundredth of the largest channel: 40 dB, less what the largest values differ by
+    assert gain > 30
 
 
 def test_the_noise_of_a_uniform_signal_is_a_twelfth_of_the_step_squared_and_a_bit_is_worth_6_db():
@@ -112,7 +123,10 @@ def test_the_noise_of_a_uniform_signal_is_a_twelfth_of_the_step_squared_and_a_bi
 def test_clipping_helps_a_signal_with_one_outlier():
     x = np.append(RANDOM.normal(size=10_000), 100.0)
     inside = slice(0, -1)
-    assert sqnr_db(x[inside], round_trip(x, clip=4.0)[inside]) > sqnr_db(x[inside], round_trip(x)[inside]) + 10
+    assert (
+        sqnr_db(x[inside], round_trip(x, clip=4.0)[inside])
+        > sqnr_db(x[inside], round_trip(x)[inside]) + 10
+    )
 
 
 def test_sqnr_by_hand():

@@ -1,4 +1,6 @@
-"""Files of old operator sets, which know no scale for each channel: each precision is right or says why not."""
+"""Files of old operator sets, which know no scale for each channel: each precision is right or
+says why not.
+"""
 
 import numpy as np
 import onnx
@@ -13,7 +15,9 @@ from labkit.quantize import Calibration, logits, prepared, static, to_fp8, to_fp
 
 
 def old_file(path, opset):
-    """A convolution, batch norm, pooling, dropout and a Gemm, as exporters of that time wrote them."""
+    """A convolution, batch norm, pooling, dropout and a Gemm, as exporters of that time wrote
+    them.
+    """
     random = np.random.default_rng(0)
     arrays = {
         "kernel": random.normal(size=(8, 1, 3, 3)) / 3,
@@ -26,7 +30,12 @@ def old_file(path, opset):
     }
     nodes = [
         helper.make_node("Conv", ["input", "kernel"], ["maps"], name="conv", kernel_shape=[3, 3]),
-        helper.make_node("BatchNormalization", ["maps", "scale", "shift", "mean", "variance"], ["normed"], name="norm"),
+        helper.make_node(
+            "BatchNormalization",
+            ["maps", "scale", "shift", "mean", "variance"],
+            ["normed"],
+            name="norm",
+        ),
         helper.make_node("Relu", ["normed"], ["positive"], name="relu"),
         helper.make_node("GlobalAveragePool", ["positive"], ["pooled"], name="pool"),
         helper.make_node("Dropout", ["pooled"], ["dropped"], name="dropout", ratio=0.5),
@@ -69,7 +78,9 @@ def test_an_old_file_is_quantized_and_answers_like_itself(opset, train, images, 
 def test_an_operator_that_is_gone_in_later_sets_is_replaced_and_answers_the_same(images, tmp_path):
     path = old_file(tmp_path / "old.onnx", 7)
     model = onnx.load(path)
-    node = helper.make_node("Upsample", ["positive"], ["larger"], name="larger", scales=[1.0, 1.0, 2.0, 2.0])
+    node = helper.make_node(
+        "Upsample", ["positive"], ["larger"], name="larger", scales=[1.0, 1.0, 2.0, 2.0]
+    )
     model.graph.node.insert(3, node)
     model.graph.node[4].input[0] = "larger"
     onnx.save(model, path)

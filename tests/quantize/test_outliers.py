@@ -37,11 +37,17 @@ def two(tmp_path_factory):
     network = Two()
     for layer in (network.left, network.right):
         layer.weight.data[:, PLACE] /= 50
-    return prepared(to_onnx(network, torch.zeros(2, WIDTH), tmp_path_factory.mktemp("two") / "two.onnx"))
+    return prepared(
+        to_onnx(network, torch.zeros(2, WIDTH), tmp_path_factory.mktemp("two") / "two.onnx")
+    )
 
 
 def rows_of(model):
-    return {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer if t.name.endswith("_rows")}
+    return {
+        t.name: onnx.numpy_helper.to_array(t)
+        for t in model.graph.initializer
+        if t.name.endswith("_rows")
+    }
 
 
 def test_the_split_product_is_the_whole_one(two, data):
@@ -49,7 +55,9 @@ def test_the_split_product_is_the_whole_one(two, data):
     np.testing.assert_allclose(logits(split, data), logits(two, data), rtol=1e-5, atol=1e-5)
 
 
-def test_the_float_product_has_the_rows_of_the_outlier_and_one_selection_serves_both_layers(two, data):
+def test_the_float_product_has_the_rows_of_the_outlier_and_one_selection_serves_both_layers(
+    two, data
+):
     split = outliers_apart(two, data)
     (gather,) = [node for node in split.graph.node if node.op_type == "Gather"]
     stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in split.graph.initializer}
@@ -63,12 +71,18 @@ def test_the_float_product_has_the_rows_of_the_outlier_and_one_selection_serves_
 
 
 @pytest.mark.parametrize("recipe", ["tensorrt", "onnxruntime", "openvino"])
-def test_with_outliers_apart_int8_is_much_closer_and_their_products_stay_in_float(recipe, two, data):
+def test_with_outliers_apart_int8_is_much_closer_and_their_products_stay_in_float(
+    recipe, two, data
+):
     exact, split = logits(two, data), outliers_apart(two, data)
     whole, apart = (in_int8(model, observe(model, data), recipe=recipe) for model in (two, split))
     assert sqnr_db(exact, logits(apart, data)) > sqnr_db(exact, logits(whole, data)) + 10
     made = {name: node for node in apart.graph.node for name in node.output}
-    products = [node for node in apart.graph.node if node.op_type == "MatMul" and node.input[1] in rows_of(apart)]
+    products = [
+        node
+        for node in apart.graph.node
+        if node.op_type == "MatMul" and node.input[1] in rows_of(apart)
+    ]
     assert len(products) == 2
     assert all(made[node.input[0]].op_type == "Gather" for node in products)
 
@@ -76,7 +90,10 @@ def test_with_outliers_apart_int8_is_much_closer_and_their_products_stay_in_floa
 def test_dynamic_quantization_leaves_the_products_of_outliers_in_float(two, data, tmp_path):
     onnx.save(outliers_apart(two, data), tmp_path / "split.onnx")
     onnx.save(two, tmp_path / "two.onnx")
-    apart, whole = (dynamic(tmp_path / f"{name}.onnx", tmp_path / f"{name}-int8.onnx") for name in ("split", "two"))
+    apart, whole = (
+        dynamic(tmp_path / f"{name}.onnx", tmp_path / f"{name}-int8.onnx")
+        for name in ("split", "two")
+    )
     kinds = [node.op_type for node in onnx.load(apart).graph.node]
     assert kinds.count("MatMulInteger") == 2
     assert kinds.count("Gemm") + kinds.count("MatMul") == 2

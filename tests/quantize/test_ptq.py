@@ -24,10 +24,15 @@ def histograms(onnx_file, train):
 def quantized(onnx_file, histograms, tmp_path_factory):
     """{recipe: path}"""
     folder = tmp_path_factory.mktemp("quantized")
-    return {recipe: static(onnx_file, folder / f"{recipe}.onnx", histograms, recipe=recipe) for recipe in RECIPES}
+    return {
+        recipe: static(onnx_file, folder / f"{recipe}.onnx", histograms, recipe=recipe)
+        for recipe in RECIPES
+    }
 
 
-def test_the_shapes_of_a_prepared_model_are_those_inferred_with_the_weights_in_place(onnx_file, tmp_path):
+def test_the_shapes_of_a_prepared_model_are_those_inferred_with_the_weights_in_place(
+    onnx_file, tmp_path
+):
     plain = onnx.load(runtime_graph(onnx_file, tmp_path / "basic.onnx", "basic"))
     wanted, found = onnx.shape_inference.infer_shapes(plain).graph, prepared(onnx_file).graph
     assert wanted.value_info
@@ -48,7 +53,8 @@ def test_the_weights_in_the_file_are_those_quantized_by_hand(quantized, onnx_fil
         scale, _ = scale_zero_point(*value_range(before[name], axis=0))
         np.testing.assert_allclose(after[f"{name}_scale"], scale, rtol=1e-5)
         ours = quantize(before[name], scale, axis=0).astype(int)
-        assert np.abs(ours - after[f"{name}_quantized"]).max() <= 1  # where a value lies between two integers
+        # where a value lies between two integers
+        assert np.abs(ours - after[f"{name}_quantized"]).max() <= 1
         assert (ours == after[f"{name}_quantized"]).mean() > 0.999
 
 
@@ -81,9 +87,13 @@ def test_the_file_for_tensorrt_has_only_symmetric_int8_and_float_biases(quantize
 def test_a_file_for_a_cpu_has_unsigned_activations_and_weights_of_seven_bits(recipe, quantized):
     model = onnx.load(quantized[recipe])
     kinds = tensors(model)
-    zeros = {kinds[node.input[2]].dtype for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    zeros = {
+        kinds[node.input[2]].dtype for node in model.graph.node if node.op_type == "QuantizeLinear"
+    }
     assert zeros == {np.dtype(np.uint8)}
-    weights = [values for name, values in kinds.items() if name.endswith("_quantized") and values.ndim == 4]
+    weights = [
+        values for name, values in kinds.items() if name.endswith("_quantized") and values.ndim == 4
+    ]
     assert max(np.abs(values.astype(int)).max() for values in weights) <= 64
 
 
@@ -111,10 +121,14 @@ def test_openvino_answers_what_the_file_made_for_it_means_on_any_cpu(name, train
     assert fidelity.of_engine(opened, path, [images]).db > fidelity.ENGINE_DB
 
 
-def test_a_quantized_file_is_about_a_quarter_of_the_size_and_says_how_it_was_made(quantized, onnx_file):
+def test_a_quantized_file_is_about_a_quarter_of_the_size_and_says_how_it_was_made(
+    quantized, onnx_file
+):
     for recipe, path in quantized.items():
         assert path.stat().st_size < 0.4 * onnx_file.stat().st_size
-        (note,) = [entry.value for entry in onnx.load(path).metadata_props if entry.key == "quantized"]
+        (note,) = [
+            entry.value for entry in onnx.load(path).metadata_props if entry.key == "quantized"
+        ]
         assert note == f"int8, recipe {recipe}, ranges by minmax"
         onnx.checker.check_model(path, full_check=True)
         assert {opset.domain for opset in onnx.load(path).opset_import} == {""}
@@ -129,7 +143,9 @@ def test_a_node_that_is_kept_stays_in_float(onnx_file, histograms, tmp_path):
         static(onnx_file, tmp_path / "r.onnx", histograms, in_float=["nothing"])
 
 
-def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(train, images, tmp_path):
+def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(
+    train, images, tmp_path
+):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Conv2d(1, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten())
     net(images)  # running statistics other than 0 and 1
@@ -143,9 +159,13 @@ def test_batch_norm_in_a_file_from_elsewhere_is_folded_before_it_is_quantized(tr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_file_whose_weights_lie_in_a_file_of_their_own_is_quantized(recipe, network, train, images, tmp_path):
+def test_a_file_whose_weights_lie_in_a_file_of_their_own_is_quantized(
+    recipe, network, train, images, tmp_path
+):
     source = tmp_path / "net.onnx"
-    torch.onnx.export(network, (images[:200],), source, dynamo=True, external_data=True, verbose=False)
+    torch.onnx.export(
+        network, (images[:200],), source, dynamo=True, external_data=True, verbose=False
+    )
     assert (tmp_path / "net.onnx.data").exists()
     data = Calibration.of(train, count=200, batch=200)
     path = static(source, tmp_path / "out" / "q.onnx", data, recipe=recipe)
@@ -176,7 +196,9 @@ def two(images, tmp_path_factory):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_network_of_two_inputs_is_calibrated_with_an_array_for_each(recipe, two, tmp_path):
     network, source, arrays = two
-    batches = tuple({name: part[at : at + 50] for name, part in arrays.items()} for at in range(0, 200, 50))
+    batches = tuple(
+        {name: part[at : at + 50] for name, part in arrays.items()} for at in range(0, 200, 50)
+    )
     data = Calibration(batches, "pairs of images")
     assert data.count == 200
     seen = observe(prepared(source), data)
@@ -226,7 +248,9 @@ def test_no_data_an_unknown_recipe_and_a_missing_file_are_refused(onnx_file, tra
 
 
 class Attention(torch.nn.Module):
-    """Patches of an image that look at each other with nearly equal shares, as before any training."""
+    """Patches of an image that look at each other with nearly equal shares, as before any
+    training.
+    """
 
     def __init__(self):
         super().__init__()
@@ -245,8 +269,11 @@ class Attention(torch.nn.Module):
 def test_onnx_runtime_answers_what_a_file_with_a_flat_softmax_means(train, images, tmp_path):
     torch.manual_seed(0)
     source = to_onnx(Attention(), images[:2], tmp_path / "net.onnx")
-    path = static(source, tmp_path / "q.onnx", Calibration.of(train, count=64), recipe="onnxruntime")
+    path = static(
+        source, tmp_path / "q.onnx", Calibration.of(train, count=64), recipe="onnxruntime"
+    )
     fused = onnx.load(runtime_graph(path, tmp_path / "fused.onnx", "extended"))
-    assert "QLinearSoftmax" in {node.op_type for node in fused.graph.node}  # ONNX Runtime's own, which may overflow
+    # ONNX Runtime's own, which may overflow
+    assert "QLinearSoftmax" in {node.op_type for node in fused.graph.node}
     opened = engines.load("onnxruntime", path, images, precision="int8")
     assert fidelity.of_engine(opened, path, [images]).db > 30

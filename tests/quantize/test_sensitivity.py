@@ -13,7 +13,9 @@ def histograms(onnx_file, train):
     return observe(prepared(onnx_file), Calibration.of(train, count=64))
 
 
-def test_each_line_is_the_answer_of_a_file_with_that_layer_alone_quantized(onnx_file, histograms, images, tmp_path):
+def test_each_line_is_the_answer_of_a_file_with_that_layer_alone_quantized(
+    onnx_file, histograms, images, tmp_path
+):
     table = sensitivity(prepared(onnx_file), histograms, images)
     names = list(table["layer"])
     assert list(table["kind"]) == ["Conv"] * 6 + ["Gemm"]
@@ -22,7 +24,9 @@ def test_each_line_is_the_answer_of_a_file_with_that_layer_alone_quantized(onnx_
     assert table["sqnr_db"][1] == pytest.approx(sqnr_db(exact, found))
 
 
-def test_exact_answers_do_not_depend_on_the_integer_kernels_of_the_cpu(onnx_file, histograms, images, tmp_path):
+def test_exact_answers_do_not_depend_on_the_integer_kernels_of_the_cpu(
+    onnx_file, histograms, images, tmp_path
+):
     path = static(onnx_file, tmp_path / "q.onnx", histograms)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

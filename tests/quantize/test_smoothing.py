@@ -1,4 +1,6 @@
-"""SmoothQuant on ONNX graphs: the factors by hand, the same answers in float, and closer ones in INT8."""
+"""SmoothQuant on ONNX graphs: the factors by hand, the same answers in float, and closer ones in
+INT8.
+"""
 
 import numpy as np
 import onnx
@@ -15,7 +17,9 @@ OUTLIER = 60
 
 
 class Block(nn.Module):
-    """A layer norm with an outlier channel, two layers that read it beside a residual sum, and an MLP with a GELU."""
+    """A layer norm with an outlier channel, two layers that read it beside a residual sum, and
+    an MLP with a GELU.
+    """
 
     def __init__(self):
         super().__init__()
@@ -30,7 +34,9 @@ class Block(nn.Module):
 
 
 def convolutions():
-    """Between the first two a ReLU and an outlier; the second is depthwise; the third has no bias; a linear head."""
+    """Between the first two a ReLU and an outlier; the second is depthwise; the third has no
+    bias; a linear head.
+    """
     net = nn.Sequential(
         nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(8, 12, 3, groups=2, bias=False), nn.Hardswish(), nn.Flatten(), nn.Linear(48, 5))  # fmt: skip
@@ -66,12 +72,14 @@ def test_in_float_the_smoothed_network_answers_the_same(case, alpha):
     onnx.checker.check_model(found, full_check=True)
 
 
-@pytest.mark.parametrize(("recipe", "gain"), [("tensorrt", 3), ("onnxruntime", 1.5)])  # the second: weights of 7 bits
+# the second: weights of 7 bits
+@pytest.mark.parametrize(("recipe", "gain"), [("tensorrt", 3), ("onnxruntime", 1.5)])
 def test_in_int8_the_smoothed_network_is_closer(case, recipe, gain):
     model, data, items, wanted = case
     flat = smoothed(model, data)
     before, after = (
-        sqnr_db(wanted, logits(in_int8(each, observe(each, data), recipe=recipe), items)) for each in (model, flat)
+        sqnr_db(wanted, logits(in_int8(each, observe(each, data), recipe=recipe), items))
+        for each in (model, flat)
     )
     assert after > before + gain
 
@@ -83,7 +91,9 @@ def one_layer(weights):
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "layer")
     stored = [onnx.numpy_helper.from_array(np.float32(weights), "w")]
     graph = onnx.helper.make_graph([node], "one", ports[:1], ports[1:], stored)
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    return onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10
+    )
 
 
 def test_the_factors_are_those_of_the_paper_up_to_a_common_one():
@@ -122,7 +132,9 @@ def test_what_enters_a_depthwise_convolution_becomes_alike_in_all_channels(tmp_p
     def reach(each):
         from labkit.quantize.activation_ranges import activations
 
-        return np.max([np.abs(values).max((0, 2, 3)) for _, values in activations(each, data, [entering])], 0)
+        return np.max(
+            [np.abs(values).max((0, 2, 3)) for _, values in activations(each, data, [entering])], 0
+        )
 
     assert reach(model).max() > 10 * np.median(reach(model))
     assert reach(flat) == pytest.approx(reach(flat)[0], rel=1e-3)

@@ -1,4 +1,6 @@
-"""Weights in few bits by groups: the numbers of the equation, what the engine computes, what cannot be done."""
+"""Weights in few bits by groups: the numbers of the equation, what the engine computes, what
+cannot be done.
+"""
 
 import numpy as np
 import onnx
@@ -31,11 +33,15 @@ def plain(matrix, tmp_path_factory):
         def forward(self, x):
             return x @ self.weight
 
-    return export.to_onnx(Product(), torch.randn(2, 64), tmp_path_factory.mktemp("weights") / "net.onnx")
+    return export.to_onnx(
+        Product(), torch.randn(2, 64), tmp_path_factory.mktemp("weights") / "net.onnx"
+    )
 
 
 def rounded(matrix, bits):
-    """By hand: per output and group of inputs, the largest magnitude lies at the end of a grid of 2 ** bits steps."""
+    """By hand: per output and group of inputs, the largest magnitude lies at the end of a grid
+    of 2 ** bits steps.
+    """
     groups = matrix.numpy().T.reshape(48, -1, BLOCK)
     ends = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
     end = np.where(np.abs(ends[0]) > np.abs(ends[1]), *ends)
@@ -52,7 +58,9 @@ def test_the_engine_multiplies_by_the_weights_rounded_by_hand(plain, matrix, bit
     assert sqnr_db(x.numpy() @ rounded(matrix, bits), found) > 60
 
 
-def test_with_inputs_in_eight_bits_each_block_of_the_input_has_its_own_step(plain, matrix, tmp_path):
+def test_with_inputs_in_eight_bits_each_block_of_the_input_has_its_own_step(
+    plain, matrix, tmp_path
+):
     path = weight_only(plain, tmp_path / "small.onnx", block=BLOCK, inputs="int8")
     x = torch.randn(5, 64, generator=torch.Generator().manual_seed(1))
     x[2, 3] = 100.0  # an outlier coarsens its own block only
@@ -62,10 +70,13 @@ def test_with_inputs_in_eight_bits_each_block_of_the_input_has_its_own_step(plai
     steps = np.abs(blocks).max(2, keepdims=True) / 127
     by_hand = (np.round(blocks / steps) * steps).reshape(5, 64) @ rounded(matrix, 8)
     found, wanted = engines.load("onnxruntime", path, x)(x).numpy(), x.numpy() @ rounded(matrix, 8)
-    assert sqnr_db(by_hand, found) > 60 or sqnr_db(wanted, found) > 60  # the second: a CPU without such a kernel
+    # the second: a CPU without such a kernel
+    assert sqnr_db(by_hand, found) > 60 or sqnr_db(wanted, found) > 60
 
 
-def test_eight_bits_are_about_24_db_better_than_four_and_the_file_says_what_it_holds(plain, matrix, tmp_path):
+def test_eight_bits_are_about_24_db_better_than_four_and_the_file_says_what_it_holds(
+    plain, matrix, tmp_path
+):
     x, db = torch.randn(50, 64, generator=torch.Generator().manual_seed(2)), {}
     for bits in (8, 4):
         path = weight_only(plain, tmp_path / f"{bits}.onnx", bits=bits)
@@ -76,8 +87,12 @@ def test_eight_bits_are_about_24_db_better_than_four_and_the_file_says_what_it_h
 
 
 def test_the_file_gets_smaller(tmp_path):
-    path = export.to_onnx(torch.nn.Linear(512, 512, bias=False), torch.randn(2, 512), tmp_path / "net.onnx")
-    sizes = [weight_only(path, tmp_path / f"{bits}.onnx", bits=bits).stat().st_size for bits in (8, 4)]
+    path = export.to_onnx(
+        torch.nn.Linear(512, 512, bias=False), torch.randn(2, 512), tmp_path / "net.onnx"
+    )
+    sizes = [
+        weight_only(path, tmp_path / f"{bits}.onnx", bits=bits).stat().st_size for bits in (8, 4)
+    ]
     whole = path.stat().st_size
     assert sizes[0] < 0.32 * whole
     assert sizes[1] < 0.19 * whole

@@ -60,7 +60,9 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workbook")
     user = folder / "user" / "kernels" / "python3"
     user.mkdir(parents=True)
-    (user / "kernel.json").write_text(json.dumps({"argv": ["/bin/false"], "display_name": "x", "language": "python"}))
+    (user / "kernel.json").write_text(
+        json.dumps({"argv": ["/bin/false"], "display_name": "x", "language": "python"})
+    )
     with pytest.MonkeyPatch.context() as patch:
         for name, value in drills.environment(folder).items():
             patch.setenv(name, value)
@@ -78,7 +80,9 @@ def own_artifacts(place):
 
 @pytest.fixture(scope="module")
 def course(place):
-    """Three notebooks that pass, the last of which measures, with numbers that no lesson has; the batch's result."""
+    """Three notebooks that pass, the last of which measures, with numbers that no lesson has;
+    the batch's result.
+    """
     cells = {
         "90_first": [NOTE, ORPHAN, named("first"), SAVE, drills.RECORD],
         "91_second": [NOTE, "# nothing but a remark", "  \n", named("second"), SAVE, drills.RECORD],
@@ -100,7 +104,9 @@ def test_a_batch_passes_when_every_last_cell_wrote_its_record(course, place):
         ("92_alone", 7, 7),
     ]
     assert ledger.find(Batch, batch_key=course.attempts[0].batch_key)[0].status == "passed"
-    assert {row.status for row in ledger.find(Attempt, batch_key=course.attempts[0].batch_key)} == {"passed"}
+    assert {row.status for row in ledger.find(Attempt, batch_key=course.attempts[0].batch_key)} == {
+        "passed"
+    }
 
 
 def test_the_executed_notebook_carries_its_run_key_and_no_path_of_this_machine(course, place):
@@ -136,7 +142,9 @@ def test_two_notebooks_run_side_by_side_and_one_that_measures_runs_alone(course,
     first, second, alone = (facts(place, name) for name in ("first", "second", "alone"))
     assert first["begun"] < second["ended"] and second["begun"] < first["ended"]
     assert alone["begun"] > max(first["ended"], second["ended"])
-    assert "OMP_NUM_THREADS" in first["environment"] and "OMP_NUM_THREADS" not in alone["environment"]
+    assert (
+        "OMP_NUM_THREADS" in first["environment"] and "OMP_NUM_THREADS" not in alone["environment"]
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to the worker")
@@ -155,7 +163,9 @@ def test_nothing_temporary_is_left_behind(course, place):
     assert not list((place / "notebooks").glob("kernel*"))
 
 
-def test_where_the_temporary_folder_lies_too_deep_for_sockets_kernels_talk_through_ports(place, tmp_path, monkeypatch):
+def test_where_the_temporary_folder_lies_too_deep_for_sockets_kernels_talk_through_ports(
+    place, tmp_path, monkeypatch
+):
     deep = tmp_path / ("a" * 60) / ("b" * 40)
     deep.mkdir(parents=True)
     monkeypatch.setenv("TMPDIR", str(deep))
@@ -166,20 +176,35 @@ def test_where_the_temporary_folder_lies_too_deep_for_sockets_kernels_talk_throu
     assert facts(place, "deep")["transport"] == "tcp"
 
 
-def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_never(course, place):
-    fails_once = "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / 'mended').exists(), 'broken'"
-    drills.write_workbook(place, {"10_good": ["1", drills.RECORD], "11_bad": [fails_once, drills.RECORD]})
+def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_never(
+    course, place
+):
+    fails_once = (
+        "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / "
+        "'mended').exists(), 'broken'"
+    )
+    drills.write_workbook(
+        place, {"10_good": ["1", drills.RECORD], "11_bad": [fails_once, drills.RECORD]}
+    )
     stale = place / "artifacts" / "executed" / "quick" / ".11_bad.ipynb.abc.tmp"
     stale.write_text("what a kill left")
     first = run_batch(["10", "11"], show=False)
-    assert [row.status for row in first.attempts] == ["passed", "failed"] and not first.ok and not stale.exists()
+    assert (
+        [row.status for row in first.attempts] == ["passed", "failed"]
+        and not first.ok
+        and not stale.exists()
+    )
     failed = place / "artifacts" / first.attempts[1].output
     assert failed.name == "11_bad.failed.ipynb" and "broken" in failed.read_text(encoding="utf-8")
     assert first.attempts[1].reason == "AssertionError: broken, in code cell 3 of 4"
 
     (place / "mended").touch()
     second = run_batch(["10", "11"], show=False)
-    assert second.ok and second.attempts[0] == first.attempts[0] and second.attempts[1].run_key.endswith("/2")
+    assert (
+        second.ok
+        and second.attempts[0] == first.attempts[0]
+        and second.attempts[1].run_key.endswith("/2")
+    )
     assert not failed.exists()
 
     settings = tasks.BatchSettings()
@@ -190,7 +215,9 @@ def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_
 @pytest.mark.kills
 def test_no_early_exit_counts_as_passed_and_each_says_why(place):
     names = {f"{number + 20}_{name}": name for number, name in enumerate(drills.EARLY_EXITS)}
-    drills.write_workbook(place, {name: drills.EARLY_EXITS[form][0] for name, form in names.items()})
+    drills.write_workbook(
+        place, {name: drills.EARLY_EXITS[form][0] for name, form in names.items()}
+    )
     result = run_batch(list(names), cell_deadline_s=6, show=False)
     wrong = {
         row.notebook: row.reason
@@ -223,12 +250,18 @@ class exercise:
 """
 
 
-BELIEVES_ALL = "class exercise:\n    def __init__(self, name): pass\n    def check(self, answer): return answer"
+BELIEVES_ALL = (
+    "class exercise:\n    def __init__(self, name): pass\n    def check(self, "
+    "answer): return answer"
+)
 
 
 def image_bytes(body, answer="image_bytes"):
     """The source of an exercise cell."""
-    return f'def image_bytes(*shape):\n    {body}\n\nimage_bytes = exercise("image-bytes").check({answer})'
+    return (
+        f"def image_bytes(*shape):\n    {body}\n\nimage_bytes = "
+        f'exercise("image-bytes").check({answer})'
+    )
 
 
 def test_strict_does_not_believe_the_kernel(place):
@@ -239,21 +272,34 @@ def test_strict_does_not_believe_the_kernel(place):
     assert "Exercise 'image-bytes' is wrong, graded apart" in attempt.reason
 
 
-def test_exercises_run_as_they_are_given_and_their_reference_answers_are_checked_afterwards(place, monkeypatch):
+def test_exercises_run_as_they_are_given_and_their_reference_answers_are_checked_afterwards(
+    place, monkeypatch
+):
     cells = [BELIEVES_ALL, (image_bytes("..."), ["exercise"]), drills.RECORD]
     drills.write_workbook(place, {"52_given": cells})
     result = run_batch(["52"], solutions="both", show=False)
     assert result.ok, result.attempts
-    page = json.loads((place / "artifacts/executed/quick/52_given.ipynb").read_text(encoding="utf-8"))
-    assert image_bytes("...") in ["".join(cell["source"]) for cell in page["cells"]], "the cell ran as it was given"
+    page = json.loads(
+        (place / "artifacts/executed/quick/52_given.ipynb").read_text(encoding="utf-8")
+    )
+    assert image_bytes("...") in ["".join(cell["source"]) for cell in page["cells"]], (
+        "the cell ran as it was given"
+    )
 
-    monkeypatch.setattr(grading, "flaw", lambda path, solved: f"{path.name} checked, solved: {solved}")
+    monkeypatch.setattr(
+        grading, "flaw", lambda path, solved: f"{path.name} checked, solved: {solved}"
+    )
     [attempt] = run_batch(["52"], solutions="both", show=False).attempts
     assert (attempt.status, attempt.reason) == ("failed", "52_given.ipynb checked, solved: True")
 
 
 def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
-    cells = [NOTES_THE_VERDICT, image_bytes("..."), (image_bytes("..."), ["exercise"]), drills.RECORD]
+    cells = [
+        NOTES_THE_VERDICT,
+        image_bytes("..."),
+        (image_bytes("..."), ["exercise"]),
+        drills.RECORD,
+    ]
     drills.write_workbook(place, {"50_exercise": cells})
     monkeypatch.chdir(place.parent)  # folders may also be given relative to the current one
     monkeypatch.setenv("LABKIT_ROOT", place.name)
@@ -261,18 +307,32 @@ def test_solutions_fill_the_cells_tagged_exercise(place, monkeypatch):
     result = run_batch(["50"], solutions=True, show=False)
     assert result.ok, result.attempts
     assert result.attempts[0].output == "executed/quick-solved/50_exercise.ipynb"
-    assert [row.verdict for row in ledger.find(Answer, run_key=result.attempts[0].run_key)] == ["passed"]
+    assert [row.verdict for row in ledger.find(Answer, run_key=result.attempts[0].run_key)] == [
+        "passed"
+    ]
     page = json.loads((place / "artifacts" / result.attempts[0].output).read_text(encoding="utf-8"))
-    assert "".join(page["cells"][3]["source"]) == image_bytes("..."), "a cell without the tag stays as it is"
+    assert "".join(page["cells"][3]["source"]) == image_bytes("..."), (
+        "a cell without the tag stays as it is"
+    )
 
 
-def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_another_as_interrupted(place):
+def test_an_attempt_killed_after_its_output_was_published_counts_as_passed_and_another_as_interrupted(
+    place,
+):
     ledger.add(Batch(batch_key="b", settings="{}", started_utc="2026-01-01T00:00:00"))
     output = "executed/quick/60_done.ipynb"
-    about = {"batch_key": "b", "profile": "quick", "started_utc": "2026-01-01", "status": "running", "output": output}
+    about = {
+        "batch_key": "b",
+        "profile": "quick",
+        "started_utc": "2026-01-01",
+        "status": "running",
+        "output": output,
+    }
     for number in (1, 2):
         key = f"b/60_done/{number}"
-        done = Completion(run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01")
+        done = Completion(
+            run_key=key, notebook="x", cell_count=3, seconds=1.0, finished_utc="2026-01-01"
+        )
         ledger.add(Attempt(run_key=key, notebook="60_done", **about), done)
     page = {"cells": [], "metadata": {"labkit": {"run_key": "b/60_done/2"}}}
     (place / "artifacts" / output).parent.mkdir(parents=True, exist_ok=True)
@@ -297,7 +357,10 @@ def test_a_cell_that_hangs_leaves_what_it_printed_and_no_daemon_behind(place):
     hang = NOTE + ORPHAN + named("hangs") + SAVE + "print('so far', flush=True)\ntime.sleep(600)"
     drills.write_workbook(place, {"82_hangs": [hang, drills.RECORD]})
     result = run_batch(["82"], cell_deadline_s=5, show=False)
-    assert result.attempts[0].reason == "the cell ran longer than its deadline of 5 s, in code cell 3 of 4"
+    assert (
+        result.attempts[0].reason
+        == "the cell ran longer than its deadline of 5 s, in code cell 3 of 4"
+    )
     assert "so far" in (place / "artifacts" / result.attempts[0].output).read_text(encoding="utf-8")
     pid = facts(place, "hangs")["orphan"]
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -323,7 +386,8 @@ def test_a_stop_at_a_moment_that_swallows_it_is_heard_a_moment_later(place, monk
         return {tasks.label(task): 45 for task in todo}
 
     monkeypatch.setattr(batch, "expected_seconds", swallow)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    # ignored where the tests run in the background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             run_batch(["83"], show=False)

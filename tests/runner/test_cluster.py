@@ -1,4 +1,6 @@
-"""Runs on a cluster: the same results as here, whatever is killed, hangs or is of another version."""
+"""Runs on a cluster: the same results as here, whatever is killed, hangs or is of another
+version.
+"""
 
 import contextlib
 import json
@@ -18,7 +20,10 @@ from labkit.errors import LabError
 from labkit.ledger.rows import Attempt, Batch, Completion, Memory, Run
 from labkit.runner import cluster, run_batch, sources
 
-pytestmark = [pytest.mark.kills, pytest.mark.skipif(os.name != "posix", reason="workers need a system of POSIX")]
+pytestmark = [
+    pytest.mark.kills,
+    pytest.mark.skipif(os.name != "posix", reason="workers need a system of POSIX"),
+]
 
 TIMES = """
 import json, os, pathlib, time
@@ -41,30 +46,42 @@ def place(tmp_path, monkeypatch):
 
 @contextlib.contextmanager
 def threads(**changes):
-    """A scheduler and a worker as threads of this process, which start at once; yields the scheduler's address."""
+    """A scheduler and a worker as threads of this process, which start at once; yields the
+    scheduler's address.
+    """
     from distributed import LocalCluster
 
-    here = {"processes": False, "protocol": "tcp", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    here = {
+        "processes": False,
+        "protocol": "tcp",
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+    }
     worker = {"n_workers": 1, "threads_per_worker": 2, "resources": {cluster.MACHINE: 1}}
     with LocalCluster(silence_logs=50, **{**here, **worker, **changes}) as made:
         yield made.scheduler_address
 
 
 def files_of(place):
-    return sorted(path.relative_to(place / "artifacts").as_posix() for path in place.glob("artifacts/executed/**/*.*"))
+    return sorted(
+        path.relative_to(place / "artifacts").as_posix()
+        for path in place.glob("artifacts/executed/**/*.*")
+    )
 
 
 def test_a_cluster_leaves_the_same_rows_and_files_as_a_run_here(place):
-    drills.write_workbook(place, {"00_a": [drills.WORK, "assert seed == 3, 'another seed'", drills.RECORD]})
+    drills.write_workbook(
+        place, {"00_a": [drills.WORK, "assert seed == 3, 'another seed'", drills.RECORD]}
+    )
     here = run_batch(seeds=(3, 4), show=False)
     files = files_of(place)
     assert files == ["executed/quick-seed-3/00_a.ipynb", "executed/quick-seed-4/00_a.failed.ipynb"]
     with threads() as address:
         there = run_batch(seeds=(3, 4), cluster=address, fresh=True, show=False)
     assert files_of(place) == files
-    assert [(row.notebook, row.seed, row.status, row.reason, row.output) for row in there.attempts] == [
-        (row.notebook, row.seed, row.status, row.reason, row.output) for row in here.attempts
-    ]
+    assert [
+        (row.notebook, row.seed, row.status, row.reason, row.output) for row in there.attempts
+    ] == [(row.notebook, row.seed, row.status, row.reason, row.output) for row in here.attempts]
     assert "another seed" in there.attempts[1].reason
     assert {row.host for row in there.attempts} == {os.uname().nodename}
     assert {row.host for row in here.attempts} == {None}
@@ -74,14 +91,21 @@ def test_a_cluster_leaves_the_same_rows_and_files_as_a_run_here(place):
     keys = [row.run_key for row in (*here.attempts, *there.attempts)]
     assert sorted(row.run_key for row in ledger.find(Memory)) == sorted(keys * 10)
     assert sorted(row.run_key for row in ledger.find(Completion)) == sorted(keys[::2])
-    assert {row.batch_key for row in ledger.find(Attempt)} == {each.attempts[0].batch_key for each in (here, there)}
+    assert {row.batch_key for row in ledger.find(Attempt)} == {
+        each.attempts[0].batch_key for each in (here, there)
+    }
     assert len(ledger.find(Batch)) == 2
     assert not drills.lost_rows(place)
 
 
 def test_what_passed_on_a_cluster_is_kept_by_a_run_here(place):
-    fails_once = "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / 'mended').exists(), 'broken'"
-    drills.write_workbook(place, {"00_good": [drills.RECORD], "01_bad": [fails_once, drills.RECORD]})
+    fails_once = (
+        "import os, pathlib\nassert (pathlib.Path(os.environ['LABKIT_ROOT']) / "
+        "'mended').exists(), 'broken'"
+    )
+    drills.write_workbook(
+        place, {"00_good": [drills.RECORD], "01_bad": [fails_once, drills.RECORD]}
+    )
     with threads() as address:
         first = run_batch(cluster=address, show=False)
     assert [row.status for row in first.attempts] == ["passed", "failed"]
@@ -94,7 +118,9 @@ def test_a_lesson_that_measures_has_its_worker_alone_with_all_its_cores(place, m
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as dask's nanny sets it
     names = {"00_light": False, "01_measures": True, "02_measures": True}
     cells = {name: [f"name = '{name}'\n" + TIMES, drills.RECORD] for name in names}
-    drills.write_workbook(place, cells, measures=[name for name, measures in names.items() if measures])
+    drills.write_workbook(
+        place, cells, measures=[name for name, measures in names.items() if measures]
+    )
     with threads() as address:
         assert run_batch(cluster=address, show=False).ok
     seen = {name: json.loads((place / f"{name}.json").read_text()) for name in names}
@@ -102,7 +128,9 @@ def test_a_lesson_that_measures_has_its_worker_alone_with_all_its_cores(place, m
         (one, other)
         for one in names
         for other in names
-        if one < other and seen[one]["begun"] < seen[other]["ended"] and seen[other]["begun"] < seen[one]["ended"]
+        if one < other
+        and seen[one]["begun"] < seen[other]["ended"]
+        and seen[other]["begun"] < seen[one]["ended"]
     ]
     assert beside == []
     assert seen["02_measures"]["threads"] is None
@@ -112,18 +140,29 @@ def test_a_worker_of_another_version_of_the_course_is_refused_in_words(place, mo
     drills.write_workbook(place, {"00_a": [drills.RECORD]})
     here, answers = sources.course(), iter(["ours"])
     monkeypatch.setattr(sources, "course", lambda: next(answers, here))  # the worker asks last
-    with threads() as address, pytest.raises(LabError, match="another version of the course") as caught:
+    with (
+        threads() as address,
+        pytest.raises(LabError, match="another version of the course") as caught,
+    ):
         run_batch(cluster=address, show=False)
     assert caught.value.expected == "ours" and here in caught.value.found
     assert "bring both to one commit" in caught.value.fix
     assert not ledger.find(Run) and {row.status for row in ledger.find(Attempt)} <= {"interrupted"}
 
 
-def test_without_a_worker_that_can_take_a_lesson_the_run_ends_with_the_command_that_starts_one(place, monkeypatch):
+def test_without_a_worker_that_can_take_a_lesson_the_run_ends_with_the_command_that_starts_one(
+    place, monkeypatch
+):
     drills.write_workbook(place, {"00_a": [drills.RECORD]})
     monkeypatch.setattr(cluster, "NO_WORKER_S", 1)
-    for changes, found in (({"resources": {}}, "1 without --resources labkit=1"), ({"n_workers": 0}, "none")):
-        with threads(**changes) as address, pytest.raises(LabError, match="no worker that can take") as caught:
+    for changes, found in (
+        ({"resources": {}}, "1 without --resources labkit=1"),
+        ({"n_workers": 0}, "none"),
+    ):
+        with (
+            threads(**changes) as address,
+            pytest.raises(LabError, match="no worker that can take") as caught,
+        ):
             run_batch(cluster=address, show=False)
         assert caught.value.found == found
         assert f"dask worker {address} --nthreads 2 --resources labkit=1" in caught.value.fix
@@ -131,18 +170,30 @@ def test_without_a_worker_that_can_take_a_lesson_the_run_ends_with_the_command_t
 
 def test_a_notebook_that_kills_its_runner_fails_with_the_reason_and_the_others_go_on(place):
     # Above the kernel are the process that executes the notebook, its keeper, and the runner.
-    kill = "import os, psutil\npsutil.Process(os.getppid()).parent().parent().kill()\nimport time; time.sleep(60)"
+    kill = (
+        "import os, psutil\npsutil.Process(os.getppid()).parent().parent().kill()\nimport time; "
+        "time.sleep(60)"
+    )
     drills.write_workbook(place, {"00_kills": [kill, drills.RECORD], "01_good": [drills.RECORD]})
     with threads() as address:
         result = run_batch(cluster=address, show=False)
     assert [row.status for row in result.attempts] == ["failed", "passed"]
-    assert result.attempts[0].reason == "RuntimeError: the runner: ended by the system: Killed (signal 9)"
+    assert (
+        result.attempts[0].reason
+        == "RuntimeError: the runner: ended by the system: Killed (signal 9)"
+    )
 
 
-def test_an_address_where_nobody_answers_is_refused_with_the_command_that_starts_a_scheduler(place, monkeypatch):
+def test_an_address_where_nobody_answers_is_refused_with_the_command_that_starts_a_scheduler(
+    place, monkeypatch
+):
     drills.write_workbook(place, {"00_a": [drills.RECORD]})
     monkeypatch.setattr(cluster, "CONNECT_S", 1)
-    for address in (f"tcp://127.0.0.1:{cluster_drills.free_port()}", "nonsense", "http://127.0.0.1:1"):
+    for address in (
+        f"tcp://127.0.0.1:{cluster_drills.free_port()}",
+        "nonsense",
+        "http://127.0.0.1:1",
+    ):
         with pytest.raises(LabError, match="No scheduler answers there") as caught:
             run_batch(cluster=address, show=False)
         assert "dask scheduler --host 127.0.0.1" in caught.value.fix
@@ -157,7 +208,10 @@ def test_without_the_package_the_option_says_what_to_install(place, monkeypatch)
 
 
 def test_dask_is_imported_only_for_a_cluster():
-    code = "import sys, labkit.cli, labkit.runner.batch; print({'distributed', 'dask'} & set(sys.modules))"
+    code = (
+        "import sys, labkit.cli, labkit.runner.batch; print({'distributed', 'dask'} & "
+        "set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -182,9 +236,13 @@ def test_a_local_cluster_listens_on_the_loopback_address_only_and_stops_with_its
     assert drills.alive_after(tmp_path, 10) == 0
 
 
-def test_a_task_whose_client_is_killed_ends_on_its_worker_and_the_same_command_runs_it_again(tmp_path):
+def test_a_task_whose_client_is_killed_ends_on_its_worker_and_the_same_command_runs_it_again(
+    tmp_path,
+):
     (tmp_path / "artifacts").mkdir()
-    drills.write_workbook(tmp_path, {"00_good": [drills.WORK, drills.RECORD], "01_stays": [drills.WORK, STAY]})
+    drills.write_workbook(
+        tmp_path, {"00_good": [drills.WORK, drills.RECORD], "01_stays": [drills.WORK, STAY]}
+    )
     with cluster_drills.cluster(tmp_path) as made:
         first = drills.start_batch(tmp_path, cluster=made.address)
         drills.wait_for(lambda: len(cluster_drills.passed(tmp_path)) == 1)
@@ -201,7 +259,9 @@ def test_a_task_whose_client_is_killed_ends_on_its_worker_and_the_same_command_r
     assert again == ["00_good", "01_stays", "01_stays"]
 
 
-def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_said_in_words(tmp_path):
+def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_said_in_words(
+    tmp_path,
+):
     (tmp_path / "artifacts").mkdir()
     once = "import os, pathlib, time\nmark = pathlib.Path(os.environ['LABKIT_ROOT']) / 'once'\n"
     once += "if not mark.exists():\n    mark.touch()\n    time.sleep(600)"
@@ -224,16 +284,21 @@ def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_s
     assert drills.alive_after(tmp_path, 10) == 0
 
 
-@pytest.mark.timeout(1000)  # four processes that import much, one after the other: minutes on a busy machine
+# four processes that import much, one after the other: minutes on a busy machine
+@pytest.mark.timeout(1000)
 def test_two_clients_at_once_each_get_their_own_rows_and_all_of_them(tmp_path):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         (folder / "artifacts").mkdir(parents=True)
         drills.write_workbook(folder, {"00_drill": [drills.WORK, drills.RECORD]})
     with cluster_drills.cluster(folders[0]) as made:
-        clients = [drills.start_batch(folder, cluster=made.address, seeds=(0, 1)) for folder in folders]
+        clients = [
+            drills.start_batch(folder, cluster=made.address, seeds=(0, 1)) for folder in folders
+        ]
         codes = [client.wait(timeout=800) for client in clients]
-    assert codes == [0, 0], [(folder / "batch.log").read_text(encoding="utf-8")[-2000:] for folder in folders]
+    assert codes == [0, 0], [
+        (folder / "batch.log").read_text(encoding="utf-8")[-2000:] for folder in folders
+    ]
     keys = [{row.run_key for row in cluster_drills.passed(folder)} for folder in folders]
     assert [len(own) for own in keys] == [2, 2] and not keys[0] & keys[1]
     for folder, own in zip(folders, keys, strict=True):
@@ -254,12 +319,22 @@ def test_kills_at_random_moments_lose_nothing_double_nothing_and_leave_nobody(tm
 # ---- the drill notices what is broken
 
 
-def test_the_drill_finds_rows_that_count_twice_rows_that_are_lost_and_finished_tasks_that_ran_again(tmp_path):
+def test_the_drill_finds_rows_that_count_twice_rows_that_are_lost_and_finished_tasks_that_ran_again(
+    tmp_path,
+):
     drill = cluster_drills.KillDrill(tmp_path / "drill", notebooks=1, seeds=1)
     path, key = drills.ledger_of(drill.folder), "w/00_drill-seed-0/1"
     ledger.add(Batch(batch_key="b", settings="", started_utc=""), path=path)
-    about = {"batch_key": "b", "notebook": "00_drill", "seed": 0, "profile": "quick", "started_utc": ""}
-    ledger.add(Attempt(run_key=key, **about, status="passed", output="executed/quick/x.ipynb"), path=path)
+    about = {
+        "batch_key": "b",
+        "notebook": "00_drill",
+        "seed": 0,
+        "profile": "quick",
+        "started_utc": "",
+    }
+    ledger.add(
+        Attempt(run_key=key, **about, status="passed", output="executed/quick/x.ipynb"), path=path
+    )
     steps = [Memory(run_key=key, name=f"step-{n}", device="cpu", threads=1) for n in range(9)]
     ledger.add(*steps, path=path)
     (drill.folder / "started.txt").write_text(f"{key}\n")

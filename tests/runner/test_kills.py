@@ -1,4 +1,6 @@
-"""Batches that are killed, stopped and started twice; and proof that the drills notice what they are to notice."""
+"""Batches that are killed, stopped and started twice; and proof that the drills notice what they
+are to notice.
+"""
 
 import os
 import random
@@ -32,7 +34,9 @@ def test_kills_at_random_moments_lose_nothing_tear_nothing_and_leave_nobody(tmp_
 
 @pytest.fixture
 def staying(tmp_path, monkeypatch):
-    """(a batch whose notebook stays, its runtime folder), with the artifacts of the batch for this process too."""
+    """(a batch whose notebook stays, its runtime folder), with the artifacts of the batch for
+    this process too.
+    """
     (tmp_path / "artifacts").mkdir()
     drills.write_workbook(tmp_path, {"00_stay": [drills.WORK, STAY, drills.RECORD]})
     batch = drills.start_batch(tmp_path)
@@ -55,7 +59,9 @@ ENDS = {  # signal to the whole group: (exit code, what is left of the attempt)
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("number", ENDS)
-def test_a_batch_told_to_stop_or_killed_takes_its_kernels_along_and_a_second_one_is_refused(tmp_path, staying, number):
+def test_a_batch_told_to_stop_or_killed_takes_its_kernels_along_and_a_second_one_is_refused(
+    tmp_path, staying, number
+):
     batch, runtime = staying
     with pytest.raises(LabError, match="Another batch is running"):
         run_batch(show=False)
@@ -71,9 +77,14 @@ def test_a_batch_told_to_stop_or_killed_takes_its_kernels_along_and_a_second_one
 
 
 def test_the_search_for_processes_finds_children_of_children_and_no_others():
-    nested = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'], env={})"
+    nested = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; "
+        "time.sleep(600)'], env={})"
+    )
     marked = subprocess.Popen([sys.executable, "-c", nested], env={**os.environ, "DRILL": "mine"})
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={"DRILL": "not mine"})
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], env={"DRILL": "not mine"}
+    )
     try:
         drills.wait_for(lambda: len(drills.marked("DRILL", "mine")) >= 2)
         assert other.pid not in [process.pid for process in drills.marked("DRILL", "mine")]
@@ -98,12 +109,16 @@ while True:
 
 
 @pytest.mark.parametrize("write, torn", [(ATOMIC, False), (IN_PLACE, True)])
-def test_the_kill_check_finds_torn_files_of_a_writer_in_place_and_none_of_an_atomic_one(tmp_path, write, torn):
+def test_the_kill_check_finds_torn_files_of_a_writer_in_place_and_none_of_an_atomic_one(
+    tmp_path, write, torn
+):
     target = tmp_path / "artifacts" / "executed" / "quick" / "00_drill.ipynb"
     rng, found = random.Random(1), 0
     for _ in range(8):
         files.write_text(target, '{"cells": ["first"]}')
-        process = subprocess.Popen([sys.executable, "-c", REWRITE.replace("WRITE", write), str(target)])
+        process = subprocess.Popen(
+            [sys.executable, "-c", REWRITE.replace("WRITE", write), str(target)]
+        )
         drills.wait_for(lambda: target.stat().st_size > len('{"cells": ["first"]}'))
         time.sleep(rng.uniform(0, 0.25))
         process.kill()
@@ -115,7 +130,10 @@ def test_the_kill_check_finds_torn_files_of_a_writer_in_place_and_none_of_an_ato
 def test_the_kill_check_finds_a_row_that_was_called_safe_too_early(tmp_path):
     (tmp_path / "artifacts").mkdir()
     (tmp_path / "acknowledged.txt").write_text("b/00_drill/1 step-0\nb/00_drill/1 step-1\n")
-    ledger.add(Memory(run_key="b/00_drill/1", name="step-0", device="cpu", threads=1), path=drills.ledger_of(tmp_path))
+    ledger.add(
+        Memory(run_key="b/00_drill/1", name="step-0", device="cpu", threads=1),
+        path=drills.ledger_of(tmp_path),
+    )
     assert drills.lost_rows(tmp_path) == ["b/00_drill/1 step-1"]
 
 
@@ -127,7 +145,9 @@ def test_the_kill_check_finds_a_finished_notebook_that_ran_again():
 
 
 def test_the_kill_check_finds_a_process_that_stayed(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=drills.environment(tmp_path))
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], env=drills.environment(tmp_path)
+    )
     try:
         assert drills.alive_after(tmp_path, seconds=0.5) == 1
     finally:

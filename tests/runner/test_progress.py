@@ -56,7 +56,9 @@ def test_lines_tell_start_place_and_end_and_how_long_the_batch_may_still_take(cl
 
 def test_a_notebook_is_expected_to_take_as_long_as_when_it_last_passed():
     ledger.add(PASSED, FAILED)
-    passed, failed = (NotebookTask(Notebook(name, None, False, {}), {}) for name in ("00_a", "01_b"))
+    passed, failed = (
+        NotebookTask(Notebook(name, None, False, {}), {}) for name in ("00_a", "01_b")
+    )
     assert progress.expected_seconds([passed, failed], "quick") == {"00_a": 12.34, "01_b": 45}
     assert progress.expected_seconds([passed], "lab") == {"00_a": 300}
     assert progress.expected_seconds([replace(passed, seed=3)], "quick") == {"00_a, seed 3": 12.34}

@@ -13,7 +13,9 @@ from labkit.runner import sources
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
-    drills.write_workbook(tmp_path, {"01_b": ["1"], "00_a": ["1"], "notes": ["1"]}, measures=["01_b"])
+    drills.write_workbook(
+        tmp_path, {"01_b": ["1"], "00_a": ["1"], "notes": ["1"]}, measures=["01_b"]
+    )
     return tmp_path / "notebooks"
 
 
@@ -42,7 +44,9 @@ def test_papermill_sees_the_same_parameters(tmp_path):
 
     drills.write_workbook(tmp_path, {"00_a": ["1"]})
     path = tmp_path / "notebooks" / "00_a.ipynb"
-    lines = 'profile = \\"lab\\"\\nseed = 0  # a number\\nrate = -0.5\\nbudget = 60 * 10\\nprint(seed)'
+    lines = (
+        'profile = \\"lab\\"\\nseed = 0  # a number\\nrate = -0.5\\nbudget = 60 * 10\\nprint(seed)'
+    )
     path.write_text(path.read_text().replace('profile = \\"lab\\"\\nseed = 0', lines))
     (source,) = sources.find([path])
     assert source.parameters == {"profile": "lab", "seed": 0, "rate": -0.5, "budget": None}
@@ -117,7 +121,9 @@ def test_the_digest_changes_with_a_module_beside_the_lessons(folder):
 def package(folder, tmp_path, monkeypatch):
     """A copy of labkit's own files, which a test may change."""
     copy = tmp_path / "copy" / "labkit"
-    shutil.copytree(Path(sources.__file__).parent.parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(sources.__file__).parent.parent, copy, ignore=shutil.ignore_patterns("__pycache__")
+    )
     monkeypatch.setattr(sources, "_PACKAGE", copy)
     return copy
 
@@ -161,7 +167,12 @@ def test_the_digest_changes_when_a_file_moves_or_is_new(package):
 
 def test_what_python_and_editors_leave_behind_is_no_part_of_the_digest(package):
     before = sources.course()
-    for name in ("__pycache__/loop.pyc", ".loop.py.swp", "lesson/claims.toml~", ".ipynb_checkpoints/lesson.ipynb"):
+    for name in (
+        "__pycache__/loop.pyc",
+        ".loop.py.swp",
+        "lesson/claims.toml~",
+        ".ipynb_checkpoints/lesson.ipynb",
+    ):
         path = package / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("left behind")
@@ -173,7 +184,9 @@ def test_a_notebook_that_lost_its_tag_is_told_from_one_without_the_parameter(fol
     page.write_text(page.read_text().replace('"parameters"', '"something"'))
     [lost] = sources.find(["00"])
     assert sources.typed(lost, {}) == {}
-    with pytest.raises(LabError, match="no cell with the tag `parameters`: an editor may have dropped it") as caught:
+    with pytest.raises(
+        LabError, match="no cell with the tag `parameters`: an editor may have dropped it"
+    ) as caught:
         sources.typed(lost, {"profile": "quick"})
     assert "labkit reset" in caught.value.fix
     [other] = sources.find(["01"])
@@ -199,4 +212,6 @@ def test_papermill_with_the_engine_of_the_course_refuses_what_it_would_pass_over
     if not keeps_tag:
         page.write_text(page.read_text().replace('"parameters"', '"something"'))
     with pytest.raises(LessonFailed, match=words):
-        papermill.execute_notebook(page, tmp_path / "out.ipynb", parameters, engine_name="labkit", progress_bar=False)
+        papermill.execute_notebook(
+            page, tmp_path / "out.ipynb", parameters, engine_name="labkit", progress_bar=False
+        )

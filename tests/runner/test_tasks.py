@@ -8,17 +8,23 @@ from labkit.runner import tasks
 from labkit.runner.sources import Notebook
 from labkit.runner.tasks import BatchSettings
 
-FOUND = [Notebook(name, None, False, {"profile": "lab", "seed": 0, "rate": 0.5}) for name in ("00_a", "01_b")]
+FOUND = [
+    Notebook(name, None, False, {"profile": "lab", "seed": 0, "rate": 0.5})
+    for name in ("00_a", "01_b")
+]
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("0:5", (0, 1, 2, 3, 4)), ("3:4", (3,)), ("7", (7,)), ("1,5", (1, 5)), ("2,2,0", (2, 0))]
+    ("text", "seeds"),
+    [("0:5", (0, 1, 2, 3, 4)), ("3:4", (3,)), ("7", (7,)), ("1,5", (1, 5)), ("2,2,0", (2, 0))],
 )
 def test_seeds_are_a_span_without_its_end_or_a_list(text, seeds):
     assert tasks.seeds_of(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "5:5", "5:0", "a", "0:b", "-1", "1,,2", "0:1:2", "0:1000000", "1.5"])
+@pytest.mark.parametrize(
+    "text", ["", "5:5", "5:0", "a", "0:b", "-1", "1,,2", "0:1:2", "0:1000000", "1.5"]
+)
 def test_what_names_no_seeds_is_refused_with_an_example(text):
     with pytest.raises(LabError, match="names no seeds") as caught:
         tasks.seeds_of(text)
@@ -27,7 +33,12 @@ def test_what_names_no_seeds_is_refused_with_an_example(text):
 
 def test_each_notebook_is_to_run_once_per_seed_with_the_seed_as_its_parameter():
     wanted = tasks.listed(FOUND, BatchSettings(seeds=(0, 4), parameters={"rate": "0.1"}))
-    assert [tasks.label(task) for task in wanted] == ["00_a, seed 0", "01_b, seed 0", "00_a, seed 4", "01_b, seed 4"]
+    assert [tasks.label(task) for task in wanted] == [
+        "00_a, seed 0",
+        "01_b, seed 0",
+        "00_a, seed 4",
+        "01_b, seed 4",
+    ]
     assert wanted[3].parameters == {"profile": "quick", "rate": 0.1, "seed": 4}
 
 

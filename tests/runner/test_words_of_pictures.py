@@ -8,17 +8,24 @@ from labkit.runner.pictures import MAX_CHARACTERS, name_pictures
 
 
 def with_picture(words):
-    output = new_output("display_data", {"image/png": "iVBORw0K"}, metadata={"image/png": {"alt": words}})
+    output = new_output(
+        "display_data", {"image/png": "iVBORw0K"}, metadata={"image/png": {"alt": words}}
+    )
     return new_code_cell("show()", outputs=[output])
 
 
 def said(*cells):
     name_pictures(cells)
-    return [output.metadata["image/png"]["alt"] for cell in cells for output in cell.get("outputs", [])]
+    return [
+        output.metadata["image/png"]["alt"] for cell in cells for output in cell.get("outputs", [])
+    ]
 
 
 def test_the_words_of_a_picture_begin_with_what_the_text_below_says_of_it():
-    text = "*Bars: intervals.* **Blue** is [faster](01.ipynb), by `x`. Why? Because.\n\nAnother paragraph."
+    text = (
+        "*Bars: intervals.* **Blue** is [faster](01.ipynb), by `x`. Why? "
+        "Because.\n\nAnother paragraph."
+    )
     assert said(with_picture("ms: 3."), new_markdown_cell(text)) == [
         "Bars: intervals. Blue is faster, by x. Because. ms: 3."
     ]
@@ -30,8 +37,12 @@ def test_a_picture_keeps_its_words_where_a_heading_or_another_picture_comes_firs
 
 
 def test_a_text_that_leads_to_an_exercise_or_to_code_below_is_not_about_the_picture():
-    assert said(with_picture("ms: 3."), new_markdown_cell("**Exercise `x`**. Write it.")) == ["ms: 3."]
-    assert said(with_picture("ms: 3."), new_markdown_cell("Blue wins. Let us try green:")) == ["Blue wins. ms: 3."]
+    assert said(with_picture("ms: 3."), new_markdown_cell("**Exercise `x`**. Write it.")) == [
+        "ms: 3."
+    ]
+    assert said(with_picture("ms: 3."), new_markdown_cell("Blue wins. Let us try green:")) == [
+        "Blue wins. ms: 3."
+    ]
 
 
 def test_the_message_passes_a_cell_without_a_picture_and_is_put_there_once():
@@ -46,9 +57,13 @@ def test_a_long_message_ends_where_it_would_tire():
     assert words.endswith("… ms: 3.")
 
 
-def test_a_readable_page_leaves_out_the_source_that_a_notebook_hides_and_keeps_what_it_shows(tmp_path):
+def test_a_readable_page_leaves_out_the_source_that_a_notebook_hides_and_keeps_what_it_shows(
+    tmp_path,
+):
     shown = [new_output("stream", text="the questions")]
-    hidden = new_code_cell("x = 'the answers'", outputs=shown, metadata={"jupyter": {"source_hidden": True}})
+    hidden = new_code_cell(
+        "x = 'the answers'", outputs=shown, metadata={"jupyter": {"source_hidden": True}}
+    )
     path = tmp_path / "lesson.ipynb"
     write(new_notebook(cells=[hidden, new_code_cell("y = 'open'")]), path)
     page = readable_pages([path])[path].read_text(encoding="utf-8")

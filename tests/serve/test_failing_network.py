@@ -12,7 +12,9 @@ from labkit.serve.server import Limits, Server
 
 
 class Fails(Decoder):
-    """A decoder that fails when it reads the token 0, and when it has written a number of tokens."""
+    """A decoder that fails when it reads the token 0, and when it has written a number of
+    tokens.
+    """
 
     written = 0
     fails_at = None
@@ -31,13 +33,17 @@ def decoder():
 
 
 def serve(decoder, scenario):
-    """What a scenario, a coroutine function of a client, returns beside a server of this decoder."""
+    """What a scenario, a coroutine function of a client, returns beside a server of this
+    decoder.
+    """
 
     async def run():
         server = Server(decoder, name="fails", limits=Limits(rows=2), token=None)
         address = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()
-        listening = asyncio.create_task(server.listen("127.0.0.1", 0, stop=stop, ready=address.set_result))
+        listening = asyncio.create_task(
+            server.listen("127.0.0.1", 0, stop=stop, ready=address.set_result)
+        )
         try:
             async with httpx.AsyncClient(base_url=await address, timeout=60) as client:
                 return await scenario(client)
@@ -63,7 +69,11 @@ def test_a_text_that_fails_is_an_error_of_its_own_request_and_others_are_answere
     assert answers[0].json()["choices"] == answers[-1].json()["choices"]
     assert answers[1].json()["error"]["type"] == "server_error"
     assert "could not be written" in answers[1].json()["error"]["message"]
-    assert "labkit_failed 2\n" in metrics and "labkit_writing 0\n" in metrics and "labkit_waiting 0\n" in metrics
+    assert (
+        "labkit_failed 2\n" in metrics
+        and "labkit_writing 0\n" in metrics
+        and "labkit_waiting 0\n" in metrics
+    )
     assert "not enough memory" in capsys.readouterr().err, "who runs the server sees the reason"
 
 
@@ -78,14 +88,20 @@ def test_a_stream_that_fails_ends_with_an_event_that_clients_take_for_an_error(d
     events = [line.removeprefix("data: ") for line in stream.text.splitlines() if line]
     assert events[-1] == "[DONE]"
     *chunks, error = map(json.loads, events[:-1])
-    assert len(chunks) == 3 and all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
+    assert len(chunks) == 3 and all(
+        chunk["choices"][0]["finish_reason"] is None for chunk in chunks
+    )
     assert error["error"]["message"]
     assert later.status_code == 200
 
 
 def test_a_decoder_of_short_texts_says_how_much_room_there_is(decoder):
     async def scenario(client):
-        bodies = [{"prompt": "x" * 40}, {"prompt": "x" * 39, "max_tokens": 2}, {"prompt": "x" * 39, "max_tokens": None}]
+        bodies = [
+            {"prompt": "x" * 40},
+            {"prompt": "x" * 39, "max_tokens": 2},
+            {"prompt": "x" * 39, "max_tokens": None},
+        ]
         return [await ask(client, **body) for body in bodies]
 
     long, full, fits = serve(decoder, scenario)

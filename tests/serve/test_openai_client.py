@@ -1,7 +1,9 @@
-"""The requests of the OpenAI package, byte for byte as it sends them, and its reading of the answers.
+"""The requests of the OpenAI package, byte for byte as it sends them, and its reading of the
+answers.
 
-The package itself is not installed: `Client` sends its headers and bodies, and reads answers by its rules. It leaves
-out what is not given, sends None as null, takes an event with "error" for an error, and stops at "[DONE]".
+The package itself is not installed: `Client` sends its headers and bodies, and reads answers by its
+rules. It leaves out what is not given, sends None as null, takes an event with "error" for an
+error, and stops at "[DONE]".
 """
 
 import json
@@ -42,7 +44,9 @@ class Client:
         self.http = httpx.Client(base_url=f"{url}/v1/", headers=HEADERS, timeout=60)
 
     def create(self, **fields):
-        """Do what `client.completions.create` does: the answer, or the list of chunks of a stream."""
+        """Do what `client.completions.create` does: the answer, or the list of chunks of a
+        stream.
+        """
         if not fields.get("stream"):
             answer = self.http.post("completions", json=fields)
             assert answer.status_code == 200, answer.text
@@ -100,16 +104,28 @@ CALLS = {
     "stop as a string": ({"stop": FOUR}, [TEXT[: TEXT.index(FOUR)]], "stop"),
     "stop as a list": ({"stop": ["\0never", SIX]}, [TEXT[: TEXT.index(SIX)]], "stop"),
     "no stop in a list": ({"stop": []}, [TEXT], "length"),
-    "whole numbers written as others": ({"max_tokens": 24.0, "n": 1.0, "seed": 3.0}, [TEXT], "length"),
+    "whole numbers written as others": (
+        {"max_tokens": 24.0, "n": 1.0, "seed": 3.0},
+        [TEXT],
+        "length",
+    ),
     "top_p that leaves the likeliest": ({"temperature": 1, "top_p": 0}, [TEXT], "length"),
     "echo": ({"echo": True}, [f"A batch of {TEXT}"], "length"),
     "prompts in a list": ({"prompt": ["A batch of ", "The"]}, [TEXT, wanted("The", 24)], "length"),
     "tokens": ({"prompt": list(b"A batch of ")}, [TEXT], "length"),
-    "lists of tokens": ({"prompt": [list(b"The"), list(b"A batch of ")]}, [wanted("The", 24), TEXT], "length"),
+    "lists of tokens": (
+        {"prompt": [list(b"The"), list(b"A batch of ")]},
+        [wanted("The", 24), TEXT],
+        "length",
+    ),
     "several choices": ({"n": 3, "best_of": 3}, [TEXT] * 3, "length"),
     "another name for the model": ({"model": "gpt-3.5-turbo-instruct"}, [TEXT], "length"),
     "a seed below 0": ({"seed": -1}, [TEXT], "length"),
-    "a prompt that fills the limit": ({"prompt": "x" * 512, "max_tokens": 2}, [wanted("x" * 512, 2)], "length"),
+    "a prompt that fills the limit": (
+        {"prompt": "x" * 512, "max_tokens": 2},
+        [wanted("x" * 512, 2)],
+        "length",
+    ),
 }
 
 
@@ -151,7 +167,9 @@ def test_usage_counts_each_prompt_once_and_the_tokens_of_all_choices(client):
     assert {chunk["usage"] for chunk in chunks} == {None}
     fields = GREEDY | {"stop": FOUR}
     written = TEXT.index(FOUR) + len(FOUR)
-    assert client.create(**fields)["usage"]["completion_tokens"] == written, "a stop is written, and not shown"
+    assert client.create(**fields)["usage"]["completion_tokens"] == written, (
+        "a stop is written, and not shown"
+    )
 
 
 def test_choices_differ_by_chance_and_a_seed_repeats_them(client):
@@ -169,7 +187,10 @@ def test_models_are_listed_and_found_by_name(client):
     assert isinstance(model["created"], int) and isinstance(model["owned_by"], str)
     assert client.http.get(f"models/{MODEL}").json() == model
     other = client.http.get("models/gpt-4")
-    assert (other.status_code, other.json()["error"]["message"]) == (404, f"the model here is {MODEL}")
+    assert (other.status_code, other.json()["error"]["message"]) == (
+        404,
+        f"the model here is {MODEL}",
+    )
 
 
 REFUSED = {  # {field: what the reason names}; what this server cannot do, it says

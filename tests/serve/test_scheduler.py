@@ -1,4 +1,6 @@
-"""The scheduler: a text is the same alone and among others, nobody is forgotten, rows are never shared."""
+"""The scheduler: a text is the same alone and among others, nobody is forgotten, rows are never
+shared.
+"""
 
 import pytest
 import torch
@@ -139,7 +141,11 @@ def test_a_stop_ends_a_text_and_is_no_part_of_the_answer(decoder):
     request.stops = [written[2:3]]
     serve(decoder, request)
     first = written.index(written[2])
-    assert (request.ended, request.answered, request.tokens) == ("stop", first, written[: first + 1])
+    assert (request.ended, request.answered, request.tokens) == (
+        "stop",
+        first,
+        written[: first + 1],
+    )
 
 
 class Dictates(Counted):
@@ -174,8 +180,12 @@ class Dictates(Counted):
         ("abc", [], "abc", "length"),
     ],
 )
-def test_what_is_answered_ends_before_the_first_stop_and_never_held_a_part_of_it(written, stops, answer, ended):
-    request = Request(prompt=[1], count=len(written.encode()), stops=[list(stop.encode()) for stop in stops])
+def test_what_is_answered_ends_before_the_first_stop_and_never_held_a_part_of_it(
+    written, stops, answer, ended
+):
+    request = Request(
+        prompt=[1], count=len(written.encode()), stops=[list(stop.encode()) for stop in stops]
+    )
     scheduler = Scheduler(Dictates(written))
     scheduler.add(request)
     seen = []
@@ -211,7 +221,8 @@ class Broken(Counted):
     [
         ("read", ["length", "failed", "length", "length"]),
         ("logits", ["length", "failed", "length", "length"]),
-        ("write", ["failed", "failed", "failed", "length"]),  # the three that were written for together
+        # the three that were written for together
+        ("write", ["failed", "failed", "failed", "length"]),
     ],
 )
 def test_an_error_ends_the_texts_that_it_concerns_and_nobody_elses(fails, expected, capsys):

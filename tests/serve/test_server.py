@@ -1,4 +1,6 @@
-"""The server as a process: answers, limits, bad requests, slow readers, clients that go away, Ctrl-C."""
+"""The server as a process: answers, limits, bad requests, slow readers, clients that go away,
+Ctrl-C.
+"""
 
 import http.client
 import json
@@ -26,7 +28,9 @@ def test_an_answer_is_what_the_decoder_writes(url):
     status, answer = ask(url, {"prompt": "A batch of ", "max_tokens": 30, "temperature": 0})
     assert status == 200
     text = wanted("A batch of ", 30)
-    assert answer["choices"] == [{"index": 0, "text": text, "logprobs": None, "finish_reason": "length"}]
+    assert answer["choices"] == [
+        {"index": 0, "text": text, "logprobs": None, "finish_reason": "length"}
+    ]
     assert answer["usage"] == {"prompt_tokens": 11, "completion_tokens": 30, "total_tokens": 41}
 
 
@@ -45,7 +49,9 @@ def test_a_stream_says_the_same_in_pieces(url):
 
 
 def test_a_seed_decides_what_is_written(url):
-    bodies = [{"prompt": "The", "max_tokens": 40, "seed": seed, "temperature": 1.0} for seed in (1, 1, 2)]
+    bodies = [
+        {"prompt": "The", "max_tokens": 40, "seed": seed, "temperature": 1.0} for seed in (1, 1, 2)
+    ]
     first, again, other = (ask(url, body)[1]["choices"][0]["text"] for body in bodies)
     assert first == again != other
 
@@ -74,8 +80,10 @@ WRONG = {
         X | {"max_tokens": 0}, X | {"max_tokens": 257}, X | {"max_tokens": "9"}, X | {"max_tokens": -(10**40)},
         X | {"max_tokens": True}, X | {"max_tokens": 1.5}, X | {"max_tokens": []}, X | {"max_tokens": 10**40},
         X | {"temperature": -1}, X | {"temperature": 11}, X | {"temperature": "1"}, X | {"temperature": [1]},
-        *(f'{{"prompt": "x", "temperature": {number}}}' for number in ("NaN", "Infinity", "1e999", "-1e-9")),
-        *(f'{{"prompt": "x", "max_tokens": {number}}}' for number in ("NaN", "Infinity", "1e999", "1e-9")),
+        *(f'{{"prompt": "x", "temperature": '
+          f'{number}}}' for number in ("NaN", "Infinity", "1e999", "-1e-9")),
+        *(f'{{"prompt": "x", "max_tokens": '
+          f'{number}}}' for number in ("NaN", "Infinity", "1e999", "1e-9")),
         *(f'{{"prompt": "x", "{name}": NaN}}' for name in ("top_p", "seed", "n", "best_of", "frequency_penalty")),
         X | {"top_p": -0.1}, X | {"top_p": 1.1}, X | {"top_p": "1"}, X | {"top_p": True},
         X | {"seed": 2**64}, X | {"seed": -(2**64)}, X | {"seed": "a"}, X | {"seed": 0.5},
@@ -125,7 +133,9 @@ def test_other_paths_and_methods_are_errors_in_json_too_and_no_other_origin_is_l
     client.request("GET", "/health")
     answer = client.getresponse()
     assert json.loads(answer.read()) == {"status": "ok", "model": "decoder-small"}
-    assert not [name for name, _ in answer.getheaders() if name.lower().startswith("access-control")]
+    assert not [
+        name for name, _ in answer.getheaders() if name.lower().startswith("access-control")
+    ]
     client.close()
 
 
@@ -159,7 +169,8 @@ def test_slow_clients_stop_nobody(url):
     slow = [socket.create_connection((place.hostname, place.port)) for _ in range(30)]
     body = json.dumps({"prompt": "The", "max_tokens": 200, "stream": True})
     for n, client in enumerate(slow):
-        client.sendall(message(url, body)[: 40 if n % 2 else None])  # half of them never end their request
+        # half of them never end their request
+        client.sendall(message(url, body)[: 40 if n % 2 else None])
     while metrics(url)["writing"] + metrics(url)["waiting"] > 4:
         time.sleep(0.05)
     assert is_well(url)
@@ -178,7 +189,8 @@ def test_more_than_may_wait_are_turned_away(url):
 
 
 def test_the_load_comes_when_it_should(url):
-    moments = arrivals(12, 40.0, seed=3)  # as many as the server has places for, however slow the machine is
+    # as many as the server has places for, however slow the machine is
+    moments = arrivals(12, 40.0, seed=3)
     found = load(url, [{"at": at, "prompt": "The", "max_tokens": 5} for at in moments])
     for at, each in zip(moments, found, strict=True):
         assert at <= each["at"] <= at + 5
@@ -187,7 +199,9 @@ def test_the_load_comes_when_it_should(url):
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_ctrl_c_ends_it(busy):
-    """How soon, benchmarks/serving.py says; here it must not wait until a text of minutes is written."""
+    """How soon, benchmarks/serving.py says; here it must not wait until a text of minutes is
+    written.
+    """
     seconds, code = seconds_to_end(busy)
     assert seconds < 30
     assert code == 0

@@ -1,4 +1,6 @@
-"""Search answers a reader who comes with the words of one of the five sources: the section is among the first three."""
+"""Search answers a reader who comes with the words of one of the five sources: the section is
+among the first three.
+"""
 
 import re
 
@@ -13,17 +15,28 @@ pytestmark = pytest.mark.slow  # every paragraph of the course goes through Mini
 # {lesson, or lesson: section: what the sources say about it, in their own words}
 PHRASES = {
     "start_here: A network that works": ["Remove redundant operations, e.g. dropout in inference"],
-    "deployment_fundamentals: Training, inference, deployment": ["Deployment can happen on the cloud or edge devices"],
+    "deployment_fundamentals: Training, inference, deployment": [
+        "Deployment can happen on the cloud or edge devices"
+    ],
     "deployment_fundamentals: Seven metrics": ["Energy/Power: energy used per prediction"],
-    "measuring_honestly": ["run few warm-up iterations, synchronize between CPU/GPU before measuring"],
+    "measuring_honestly": [
+        "run few warm-up iterations, synchronize between CPU/GPU before measuring"
+    ],
     "where_training_time_goes": ["transfer learning with a pretrained ResNet-50", "TorchScript"],
-    "where_training_time_goes: Inside data: cProfile and snakeviz": ["visualize the profiling result with snakeviz"],
+    "where_training_time_goes: Inside data: cProfile and snakeviz": [
+        "visualize the profiling result with snakeviz"
+    ],
     "where_training_time_goes: Inside forward and backward: a flame chart": [
         "torch profile for exact forward evaluation and flame chart"
     ],
-    "where_training_time_goes: The published table: ResNet-50 on CIFAR-100": ["Pinned Memory", "cuDNN AutoTuner"],
+    "where_training_time_goes: The published table: ResNet-50 on CIFAR-100": [
+        "Pinned Memory",
+        "cuDNN AutoTuner",
+    ],
     "batch_size_and_minima": ["Flat vs. Sharp Minima"],
-    "large_batch_tricks": ["Larger batch sizes may increase validation error (poorer generalization)"],
+    "large_batch_tricks": [
+        "Larger batch sizes may increase validation error (poorer generalization)"
+    ],
     "large_batch_tricks: Ghost batch normalization": ["Ghost Batch Normalization"],
     "large_batch_tricks: Learning-rate scaling": ["Learning Rate Scaling"],
     "large_batch_tricks: Learning-rate warm-up": ["Learning Rate Warmup"],
@@ -50,13 +63,19 @@ PHRASES = {
         "Print out operator chart over onnx",
         "Perform constant folding",
     ],
-    "quantization: Why bits cost": ["INT8 saves 30x energy and 116x area compared to FP32 for additions"],
+    "quantization: Why bits cost": [
+        "INT8 saves 30x energy and 116x area compared to FP32 for additions"
+    ],
     "quantization: The whole network, by one call": ["Requires calibration to maintain accuracy"],
     "quantization_hard_cases: Quantization-aware training (QAT)": ["Quantization / QAT"],
     "pruning_and_coding": ["Unstructured and structured pruning"],
     "pruning_and_coding: Code": ["Huffman coding to compress weights"],
-    "smaller_networks: A teacher": ["Knowledge Distillation: a small student model copies a large teacher model"],
-    "smaller_networks: Another design: fewer multiply-adds": ["MobileNet or ShuffleNet, built for efficiency"],
+    "smaller_networks: A teacher": [
+        "Knowledge Distillation: a small student model copies a large teacher model"
+    ],
+    "smaller_networks: Another design: fewer multiply-adds": [
+        "MobileNet or ShuffleNet, built for efficiency"
+    ],
     "tensorrt_deployment: The script, first half: from a network to a plan": [
         "build a TensorRT engine: builder, network, parser"
     ],
@@ -85,7 +104,9 @@ PHRASES = {
 
 
 def shows(hit, lesson, section):
-    """Return whether a hit is a paragraph of the section, or a term or published experiment that leads to it."""
+    """Return whether a hit is a paragraph of the section, or a term or published experiment that
+    leads to it.
+    """
     path = file_of(lesson)
     kind, _, explained_in = hit.paragraph.lesson.rpartition(", see ")
     if kind:
@@ -105,4 +126,6 @@ def test_the_words_of_the_sources_find_their_section_among_the_first_three():
             if not any(shows(hit, lesson, section) for hit in index.search(phrase, 3)):
                 missed.append(phrase)
     assert missed == []
-    assert len(index.paragraphs) > len(paragraphs()), "terms and published experiments are in the index, too"
+    assert len(index.paragraphs) > len(paragraphs()), (
+        "terms and published experiments are in the index, too"
+    )

@@ -20,7 +20,9 @@ def lengths_of(batch):
 def test_the_paragraphs_are_those_of_all_lessons_and_no_tables_or_headings():
     found = text.paragraphs()
     assert len({each.lesson for each in found}) >= 12
-    assert not any(each.text.startswith(("|", "# ")) and len(each.text.split()) < 6 for each in found)
+    assert not any(
+        each.text.startswith(("|", "# ")) and len(each.text.split()) < 6 for each in found
+    )
     assert all("\n" not in each.text for each in found)
 
 
@@ -38,7 +40,10 @@ def test_batches_by_length_hold_each_text_once_and_less_padding():
     found = text.by_length(lengths, 3)
     assert sorted(itertools.chain(*found)) == list(range(7))
     assert max(map(len, found)) == 3
-    tokens_of = [sum(len(batch) * max(lengths[place] for place in batch) for batch in way) for way in (found, AS_THEY)]
+    tokens_of = [
+        sum(len(batch) * max(lengths[place] for place in batch) for batch in way)
+        for way in (found, AS_THEY)
+    ]
     assert tokens_of[0] < tokens_of[1]
 
 
@@ -47,7 +52,9 @@ def test_rows_come_back_in_their_own_order():
 
 
 def test_agreement_by_hand():
-    exact = torch.nn.functional.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), dim=1)
+    exact = torch.nn.functional.normalize(
+        torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), dim=1
+    )
     assert text.nearest(exact).tolist() == [1, 0, 3, 2]
     other = exact[[0, 2, 1, 3]]
     assert text.agreement(exact, exact).tolist() == [1, 1, 1, 1]
@@ -55,7 +62,9 @@ def test_agreement_by_hand():
 
 
 @pytest.mark.slow
-def test_the_course_is_searched_by_meaning_and_read_again_only_when_it_changed(monkeypatch, own_artifacts):
+def test_the_course_is_searched_by_meaning_and_read_again_only_when_it_changed(
+    monkeypatch, own_artifacts
+):
     known = text.paragraphs()[:12]
     monkeypatch.setattr(search, "paragraphs", lambda: known)
     monkeypatch.setattr(search, "_pointers", list)

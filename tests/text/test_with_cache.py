@@ -14,12 +14,16 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    return to_onnx_with_cache(trained("decoder-small")[0], tmp_path_factory.mktemp("onnx") / "decoder.onnx")
+    return to_onnx_with_cache(
+        trained("decoder-small")[0], tmp_path_factory.mktemp("onnx") / "decoder.onnx"
+    )
 
 
 def test_it_writes_the_same_text(file):
     decoder, prompt = trained("decoder-small")[0], to_tokens("A batch of ")
-    assert generate_with(export.session(file, threads=1), prompt, 40) == generate(decoder, prompt, 40)
+    assert generate_with(export.session(file, threads=1), prompt, 40) == generate(
+        decoder, prompt, 40
+    )
 
 
 @pytest.mark.parametrize("texts, past, new", [(1, 0, 1), (1, 0, 9), (3, 5, 1), (4, 7, 3)])

@@ -1,4 +1,6 @@
-"""Writing: what is guessed ahead changes nothing, in tokens at temperature 0, in distribution above."""
+"""Writing: what is guessed ahead changes nothing, in tokens at temperature 0, in distribution
+above.
+"""
 
 import math
 
@@ -12,7 +14,11 @@ from labkit.text import writing
 
 def small(seed, layers, classes=256, **settings):
     torch.manual_seed(seed)
-    network = Decoder(24, layers, heads=3, groups=1, inner=20, longest=200, classes=classes, **settings).double().eval()
+    network = (
+        Decoder(24, layers, heads=3, groups=1, inner=20, longest=200, classes=classes, **settings)
+        .double()
+        .eval()
+    )
     for weight in network.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     return network
@@ -40,10 +46,14 @@ def test_guessing_ahead_writes_the_same_tokens(ahead, draft):
 
 
 def test_guessing_ahead_keeps_the_distribution():
-    """5 tokens, two drawn: 25 outcomes against the exact chances (chi-square, 24 degrees: 99.99 % < 60)."""
+    """5 tokens, two drawn: 25 outcomes against the exact chances (chi-square, 24 degrees: 99.99
+    % < 60).
+    """
     decoder, draft, prompt = small(0, 1, 5), small(1, 1, 5), torch.tensor([[3, 1]])
     first = writing.chances(decoder(prompt)[:, :, -1], 1.0)[0]
-    seconds = [decoder(torch.cat([prompt, torch.tensor([[a]])], 1))[0, :, -1].softmax(0) for a in range(5)]
+    seconds = [
+        decoder(torch.cat([prompt, torch.tensor([[a]])], 1))[0, :, -1].softmax(0) for a in range(5)
+    ]
     exact = (first[:, None] * torch.stack(seconds)).flatten().detach()
     counts, runs = torch.zeros(25), 1500
     for seed in range(runs):
@@ -54,7 +64,9 @@ def test_guessing_ahead_keeps_the_distribution():
 
 def test_a_seed_decides_what_is_drawn():
     decoder, prompt = small(0, 1), writing.to_tokens("x")
-    first, again, other = (generate(decoder, prompt, 20, temperature=1.0, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (
+        generate(decoder, prompt, 20, temperature=1.0, seed=seed) for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 
@@ -62,7 +74,9 @@ LOGITS = torch.tensor([[0.5, 2.0, -1.0, 1.9]])
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-320, 1e-40, 1e-39, 1e-38, 1e-30, 1e-7, 1e-6, 1e-4])
+@pytest.mark.parametrize(
+    "temperature", [0.0, 5e-324, 1e-320, 1e-40, 1e-39, 1e-38, 1e-30, 1e-7, 1e-6, 1e-4]
+)
 def test_a_temperature_that_is_nearly_0_takes_the_likeliest_token_as_0_does(temperature, dtype):
     for scale in (1, 30):
         found = writing.chances(scale * LOGITS.to(dtype), temperature)
@@ -86,7 +100,9 @@ def test_the_nucleus_is_the_fewest_likeliest_tokens_that_make_up_a_share():
         1.0: probabilities.tolist(),
     }
     for share, expected in by_hand.items():
-        torch.testing.assert_close(writing.nucleus(probabilities, share), torch.tensor(expected, dtype=torch.float32))
+        torch.testing.assert_close(
+            writing.nucleus(probabilities, share), torch.tensor(expected, dtype=torch.float32)
+        )
 
 
 def test_text_and_tokens():

@@ -1,4 +1,6 @@
-"""Numbers and pairs of switches that make no sense, or would do nothing: refused before anything is trained."""
+"""Numbers and pairs of switches that make no sense, or would do nothing: refused before anything
+is trained.
+"""
 
 import dataclasses
 import math
@@ -52,7 +54,10 @@ def test_every_numeric_field_states_its_bounds_and_no_other_does():
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_number_at_its_bound_is_taken_and_the_next_one_beyond_is_refused(name):
     bounds = BOUNDS[name]
-    for number, bracket, outwards in ((bounds.lowest, bounds.ends[0], -1), (bounds.highest, bounds.ends[1], 1)):
+    for number, bracket, outwards in (
+        (bounds.lowest, bounds.ends[0], -1),
+        (bounds.highest, bounds.ends[1], 1),
+    ):
         outside = beside(name, number, outwards)
         inside = number
         if bracket in "()":
@@ -73,14 +78,19 @@ def test_no_field_takes_what_is_no_number_of_use(name, value):
         made(name, value)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in NUMERIC.items() if not isinstance(0.5, kind)])
+@pytest.mark.parametrize(
+    "name", [name for name, kind in NUMERIC.items() if not isinstance(0.5, kind)]
+)
 def test_a_count_is_a_whole_number(name):
     with pytest.raises(LabError, match="a whole number"):
         made(name, BOUNDS[name].lowest + 0.5)
 
 
 def test_the_four_kinds_of_interval_are_told_apart():
-    taken = {ends: [number in Bounds(0, 1, ends) for number in (0, 0.5, 1)] for ends in ("[]", "[)", "(]", "()")}
+    taken = {
+        ends: [number in Bounds(0, 1, ends) for number in (0, 0.5, 1)]
+        for ends in ("[]", "[)", "(]", "()")
+    }
     assert taken == {
         "[]": [True, True, True],
         "[)": [True, True, False],
@@ -90,7 +100,9 @@ def test_the_four_kinds_of_interval_are_told_apart():
 
 
 def test_seeds_beyond_the_bound_would_repeat_others_on_a_cpu():
-    orders = [torch.randperm(100, generator=torch.Generator().manual_seed(seed)) for seed in (0, 2**32)]
+    orders = [
+        torch.randperm(100, generator=torch.Generator().manual_seed(seed)) for seed in (0, 2**32)
+    ]
     assert torch.equal(*orders)
 
 
@@ -106,18 +118,39 @@ def test_a_number_of_a_field_from_outside_is_finite():
 
 NOTHING_TO_DO = {
     "momentum, which one-cycle moves": ({"momentum": 0.5}, "onecycle moves the momentum"),
-    "no momentum under one-cycle": ({"optimizer": "sgd", "momentum": 0.0}, "onecycle moves the momentum"),
-    "a warm-up under one-cycle": ({"warmup": "gradual", "warmup_epochs": 1}, "a warm-up of its own"),
-    "a warm-up of no epoch": ({"warmup": "gradual", "schedule": "cosine"}, "of 0 epochs does not fit"),
+    "no momentum under one-cycle": (
+        {"optimizer": "sgd", "momentum": 0.0},
+        "onecycle moves the momentum",
+    ),
+    "a warm-up under one-cycle": (
+        {"warmup": "gradual", "warmup_epochs": 1},
+        "a warm-up of its own",
+    ),
+    "a warm-up of no epoch": (
+        {"warmup": "gradual", "schedule": "cosine"},
+        "of 0 epochs does not fit",
+    ),
     "epochs of no warm-up": ({"warmup_epochs": 1, "schedule": "cosine"}, "there is no warm-up"),
     "a warm-up longer than the training": (
         {"warmup": "constant", "warmup_epochs": 5, "schedule": "cosine", "epochs": 4},
         "of 5 epochs does not fit a training of 4",
     ),
-    "schedule-free with the usual schedule": ({"optimizer": "schedule_free"}, "no schedule onecycle"),
-    "schedule-free with another": ({"optimizer": "schedule_free", "schedule": "step"}, "the schedule constant"),
-    "ghosts that do not fit the batch": ({"batch": 128, "ghost_size": 7}, "128 images at once have no groups of 7"),
-    "ghosts that do not fit its parts": ({"batch": 64, "accumulate": 4, "ghost_size": 32}, "16 images at once"),
+    "schedule-free with the usual schedule": (
+        {"optimizer": "schedule_free"},
+        "no schedule onecycle",
+    ),
+    "schedule-free with another": (
+        {"optimizer": "schedule_free", "schedule": "step"},
+        "the schedule constant",
+    ),
+    "ghosts that do not fit the batch": (
+        {"batch": 128, "ghost_size": 7},
+        "128 images at once have no groups of 7",
+    ),
+    "ghosts that do not fit its parts": (
+        {"batch": 64, "accumulate": 4, "ghost_size": 32},
+        "16 images at once",
+    ),
 }
 
 
@@ -131,7 +164,9 @@ def test_a_switch_that_would_do_nothing_is_refused_with_the_reason(case):
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "step"])
 def test_momentum_decides_the_weights_under_every_schedule_that_takes_it(schedule):
     def losses(momentum):
-        config = TrainConfig(epochs=2, batch=20, optimizer="sgd", schedule=schedule, momentum=momentum)
+        config = TrainConfig(
+            epochs=2, batch=20, optimizer="sgd", schedule=schedule, momentum=momentum
+        )
         return fit(network(), shapes(60), config, device="cpu").losses
 
     assert losses(0.0) != losses(0.9)
@@ -156,7 +191,9 @@ def make(named_parameters, config):
 '''
 
 
-def test_an_optimizer_without_momentum_refuses_one_and_trains_under_one_cycle(tmp_path, monkeypatch):
+def test_an_optimizer_without_momentum_refuses_one_and_trains_under_one_cycle(
+    tmp_path, monkeypatch
+):
     (tmp_path / "plain.py").write_text(PLAIN)
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     with pytest.raises(LabError, match=r"momentum is 0\.5, and plain has none"):
@@ -197,7 +234,9 @@ def trained_before(own_artifacts):
 
 @pytest.mark.parametrize("options", BAD_OPTIONS, ids=lambda options: " ".join(options)[:40])
 def test_the_command_refuses_in_words_and_leaves_the_earlier_checkpoint(options, trained_before):
-    result = CliRunner().invoke(cli.app, ["train", "--model", "cnn-small", "--limit", "400", *options])
+    result = CliRunner().invoke(
+        cli.app, ["train", "--model", "cnn-small", "--limit", "400", *options]
+    )
     assert isinstance(result.exception, LabError)  # which `labkit` prints, and ends with 2
     assert trained_before.read_bytes() == b"an earlier result"
 
@@ -206,10 +245,15 @@ def test_the_command_refuses_in_words_and_leaves_the_earlier_checkpoint(options,
 @pytest.mark.parametrize(
     "number", [HUGE, "1" + 5000 * "0", "-" + "9" * 400], ids=["hexadecimal", "decimal", "negative"]
 )
-def test_a_settings_file_with_an_endless_number_is_refused_in_words(setting, number, tmp_path, trained_before):
+def test_a_settings_file_with_an_endless_number_is_refused_in_words(
+    setting, number, tmp_path, trained_before
+):
     (tmp_path / "r.toml").write_text(f"{setting} = {number}")
-    result = CliRunner().invoke(cli.app, ["train", "--limit", "400", "--recipe", str(tmp_path / "r.toml")])
-    # `labkit` says all of these in words, and ends with 2; the second is typer's own refusal, the third a name too long
+    result = CliRunner().invoke(
+        cli.app, ["train", "--limit", "400", "--recipe", str(tmp_path / "r.toml")]
+    )
+    # `labkit` says all of these in words, and ends with 2; the second is typer's own refusal, the
+    # third a name too long
     assert isinstance(result.exception, LabError | SystemExit | OSError)
     assert result.exit_code
     assert trained_before.exists()
@@ -244,18 +288,30 @@ def test_the_bounds_are_read_without_torch():
     import subprocess
     import sys
 
-    code = "import sys, labkit.train.bounds; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    code = (
+        "import sys, labkit.train.bounds; sys.exit('torch' in sys.modules or 'numpy' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_whole_numbers_for_rates_and_numbers_of_numpy_are_taken_as_pythons_own():
     numpy = pytest.importorskip("numpy")
-    config = TrainConfig(seed=numpy.int64(7), learning_rate=numpy.float32(0.5), momentum=0, schedule="constant")
+    config = TrainConfig(
+        seed=numpy.int64(7), learning_rate=numpy.float32(0.5), momentum=0, schedule="constant"
+    )
     assert (config.seed, config.learning_rate, config.momentum) == (7, 0.5, 0.0)
-    assert {type(value) for value in (config.seed, config.learning_rate, config.momentum)} == {int, float}
-    assert fit(network(), shapes(20), dataclasses.replace(config, batch=20), device="cpu").steps == 1
+    assert {type(value) for value in (config.seed, config.learning_rate, config.momentum)} == {
+        int,
+        float,
+    }
+    assert (
+        fit(network(), shapes(20), dataclasses.replace(config, batch=20), device="cpu").steps == 1
+    )
 
 
 def test_the_types_of_fields_are_types():
     """The check asks them whether they take whole numbers."""
-    assert all(isinstance(field.type, type | types.UnionType) for field in dataclasses.fields(TrainConfig))
+    assert all(
+        isinstance(field.type, type | types.UnionType) for field in dataclasses.fields(TrainConfig)
+    )

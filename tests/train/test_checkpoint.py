@@ -29,7 +29,11 @@ from labkit.train import (
 
 CASES = {
     "plain": {},
-    "sgd with momentum and a step schedule": {"optimizer": "sgd", "schedule": "step", "learning_rate": 0.1},
+    "sgd with momentum and a step schedule": {
+        "optimizer": "sgd",
+        "schedule": "step",
+        "learning_rate": 0.1,
+    },
     "fp16 with a scaler": {"amp": "fp16"},
     "an average of the weights": {"ema": 0.9},
     "lamb, warm-up, clipping": {
@@ -44,7 +48,10 @@ CASES = {
     "averages of batch norm that follow fast": {"norm_momentum": 0.4},
     "a batch in parts": {"accumulate": 4, "ema": 0.9},
     "growing images": {"first_size": 8, "size": 10, "ema": 0.9},
-    **{f"optimizer {name}": {"optimizer": name, "schedule": "constant"} for name in optimizers.names()},
+    **{
+        f"optimizer {name}": {"optimizer": name, "schedule": "constant"}
+        for name in optimizers.names()
+    },
 }
 
 
@@ -176,7 +183,8 @@ def flip_a_bit(path):
         largest = max(file.infolist(), key=lambda part: part.file_size)
         content = file.read(largest)
     data = bytearray(path.read_bytes())
-    data[data.index(content) + len(content) // 2] ^= 1  # between the parts lies padding, which nothing reads
+    # between the parts lies padding, which nothing reads
+    data[data.index(content) + len(content) // 2] ^= 1
     path.write_bytes(bytes(data))
 
 
@@ -191,7 +199,9 @@ def a_foreign_zip(path):
 
 
 def changed(change):
-    """A damage: `change` does something to the contents, which are written as they should be before and after."""
+    """A damage: `change` does something to the contents, which are written as they should be
+    before and after.
+    """
 
     def damage(path):
         contents = torch.load(path, weights_only=True)
@@ -218,17 +228,25 @@ FOREIGN = {
 UNFIT = {
     "no config": changed(lambda contents: contents["facts"].pop("config")),
     "no losses": changed(lambda contents: contents["facts"]["history"].pop("losses")),
-    "a history of numbers": changed(lambda contents: contents["facts"].update(history={"losses": 5})),
+    "a history of numbers": changed(
+        lambda contents: contents["facts"].update(history={"losses": 5})
+    ),
     "a network without layers": changed(lambda contents: contents["state"].update(model={})),
     "a network that is text": changed(lambda contents: contents["state"].update(model="text")),
     "an optimizer without state": changed(lambda contents: contents["state"].update(optimizer={})),
-    "random numbers that are none": changed(lambda contents: contents["state"].update(rng={"cpu": 5})),
+    "random numbers that are none": changed(
+        lambda contents: contents["state"].update(rng={"cpu": 5})
+    ),
 }
 
 
 def kinds_of_harm():
     """pytest's parameters: what is done to the file, and what is then said of it."""
-    for harms, words in ((DAMAGE, "is damaged"), (FOREIGN, "but no checkpoint"), (UNFIT, "cannot go on from it")):
+    for harms, words in (
+        (DAMAGE, "is damaged"),
+        (FOREIGN, "but no checkpoint"),
+        (UNFIT, "cannot go on from it"),
+    ):
         yield from (pytest.param(harm, words, id=name) for name, harm in harms.items())
 
 
@@ -277,7 +295,11 @@ def test_too_little_memory_is_not_called_damage(tmp_path):
 
 @pytest.mark.parametrize(
     ("other", "part"),
-    [({"learning_rate": 0.5}, "learning_rate 0.5"), ({"images": 80}, "images 80"), ({"ema": 0.9}, "ema 0.9")],
+    [
+        ({"learning_rate": 0.5}, "learning_rate 0.5"),
+        ({"images": 80}, "images 80"),
+        ({"ema": 0.9}, "ema 0.9"),
+    ],
 )
 def test_a_checkpoint_of_another_training_is_refused_with_what_differs(other, part, tmp_path):
     run(tmp_path / "c.pt", TrainConfig(epochs=1, batch=20), shapes())
@@ -287,14 +309,22 @@ def test_a_checkpoint_of_another_training_is_refused_with_what_differs(other, pa
         run(tmp_path / "c.pt", TrainConfig(**settings), images)
 
 
-@pytest.mark.parametrize("settings", [{}, {"warmup": "gradual", "warmup_epochs": 1.3, "ema": 0.9, "optimizer": "sgd"}])
-def test_a_training_at_a_constant_rate_is_lengthened_to_the_one_that_was_longer_from_the_start(settings, tmp_path):
+@pytest.mark.parametrize(
+    "settings", [{}, {"warmup": "gradual", "warmup_epochs": 1.3, "ema": 0.9, "optimizer": "sgd"}]
+)
+def test_a_training_at_a_constant_rate_is_lengthened_to_the_one_that_was_longer_from_the_start(
+    settings, tmp_path
+):
     settings = {"batch": 20, "schedule": "constant", **settings}
     whole, history = run(None, TrainConfig(epochs=5, **settings), shapes())
     for epochs in (2, 4, 5):
         longer, rest = run(tmp_path / "c.pt", TrainConfig(epochs=epochs, **settings), shapes())
     assert torch.equal(weights(longer), weights(whole))
-    assert (rest.losses, rest.accuracy, rest.lengthened) == (history.losses, history.accuracy, [2, 4])
+    assert (rest.losses, rest.accuracy, rest.lengthened) == (
+        history.losses,
+        history.accuracy,
+        [2, 4],
+    )
     assert load_checkpoint(tmp_path / "c.pt")[1]["lengthened"] == [2, 4]
 
 
@@ -312,7 +342,10 @@ def test_a_lengthened_training_follows_the_schedule_of_its_new_length_from_there
     [
         ({"schedule": "constant"}, "is now that of 4 epochs from the start"),
         ({}, "the schedule onecycle went by that number"),
-        ({"schedule": "constant", "first_size": 8}, "the size of the growing images went by that number"),
+        (
+            {"schedule": "constant", "first_size": 8},
+            "the size of the growing images went by that number",
+        ),
     ],
 )
 def test_it_is_said_whether_a_lengthened_training_is_that_of_its_new_length(settings, part):
@@ -325,19 +358,28 @@ def test_it_is_said_whether_a_lengthened_training_is_that_of_its_new_length(sett
 def test_a_training_is_not_made_shorter_than_it_is(tmp_path):
     config = TrainConfig(epochs=3, batch=20)
     run(tmp_path / "c.pt", config, shapes())
-    with pytest.raises(CheckpointError, match=r"longer training[\s\S]*at most 2 epochs[\s\S]*3 epochs"):
+    with pytest.raises(
+        CheckpointError, match=r"longer training[\s\S]*at most 2 epochs[\s\S]*3 epochs"
+    ):
         run(tmp_path / "c.pt", dataclasses.replace(config, epochs=2), shapes())
 
 
-AVERAGING = {"ema": {"ema": 0.8}, "schedule-free": {"optimizer": "schedule_free", "schedule": "constant"}}
+AVERAGING = {
+    "ema": {"ema": 0.8},
+    "schedule-free": {"optimizer": "schedule_free", "schedule": "constant"},
+}
 
 
 def small_training(path, settings):
-    """(network, history) of a small network of the course, trained for a few steps with a checkpoint at `path`."""
+    """(network, history) of a small network of the course, trained for a few steps with a
+    checkpoint at `path`.
+    """
     torch.manual_seed(0)
     network = models.build("cnn-small", classes=4)[0]
     config = TrainConfig(epochs=2, batch=20, **settings)
-    return network, fit(network, (shapes(side=28), shapes(40, side=28)), config, device="cpu", checkpoint=path)
+    return network, fit(
+        network, (shapes(side=28), shapes(40, side=28)), config, device="cpu", checkpoint=path
+    )
 
 
 @pytest.mark.parametrize("settings", AVERAGING.values(), ids=AVERAGING)

@@ -13,7 +13,9 @@ from labkit.train import TrainConfig, fit
 
 @pytest.fixture(autouse=True)
 def quick_compiler(monkeypatch):
-    """Dynamo alone, which counts the forms: what it hands on is run as it is, to save the seconds of a compiler."""
+    """Dynamo alone, which counts the forms: what it hands on is run as it is, to save the
+    seconds of a compiler.
+    """
     import torch._dynamo
 
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
@@ -37,9 +39,17 @@ def test_every_one_of_twelve_sizes_is_compiled(quick_compiler):
 
 def test_the_limits_of_torch_are_as_before_afterwards():
     limits = torch._dynamo.config
-    before = limits.recompile_limit, limits.accumulated_recompile_limit, limits.fail_on_recompile_limit_hit
+    before = (
+        limits.recompile_limit,
+        limits.accumulated_recompile_limit,
+        limits.fail_on_recompile_limit_hit,
+    )
     trained(network(), shapes(20, side=24), epochs=2, first_size=8)
-    assert before == (limits.recompile_limit, limits.accumulated_recompile_limit, limits.fail_on_recompile_limit_hit)
+    assert before == (
+        limits.recompile_limit,
+        limits.accumulated_recompile_limit,
+        limits.fail_on_recompile_limit_hit,
+    )
 
 
 def test_a_training_of_one_size_has_one_form(quick_compiler):
@@ -70,7 +80,8 @@ def test_a_training_that_torch_gives_up_ends_in_words():
     import torch._dynamo
 
     with (
-        torch._dynamo.config.patch(recompile_limit=8),  # torch's own; importing timm.optim raises it for the process
+        # torch's own; importing timm.optim raises it for the process
+        torch._dynamo.config.patch(recompile_limit=8),
         pytest.raises(Unavailable, match=r"gives this training up[\s\S]*without compile"),
     ):
         trained(Restless(), shapes(400, side=24), epochs=1)
@@ -89,7 +100,9 @@ class Unseen(nn.Module):
 
 
 def test_a_network_of_which_nothing_is_compiled_is_refused():
-    with pytest.raises(Unavailable, match=r"compiled nothing of this network[\s\S]*TORCHDYNAMO_DISABLE"):
+    with pytest.raises(
+        Unavailable, match=r"compiled nothing of this network[\s\S]*TORCHDYNAMO_DISABLE"
+    ):
         trained(Unseen(), shapes(20, side=24), epochs=1)
 
 
@@ -134,5 +147,7 @@ def test_a_compiler_that_fails_is_said_in_words(monkeypatch):
 
     whole = torch.compile.func
     monkeypatch.setattr(torch, "compile", functools.partial(whole, backend=fails))
-    with pytest.raises(Unavailable, match=r"compiler behind torch.compile failed[\s\S]*no such compiler"):
+    with pytest.raises(
+        Unavailable, match=r"compiler behind torch.compile failed[\s\S]*no such compiler"
+    ):
         trained(network(), shapes(20, side=24), epochs=1)

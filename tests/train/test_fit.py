@@ -1,4 +1,6 @@
-"""The training loop: learns, repeats itself, each switch does what it says, and troubles are explained."""
+"""The training loop: learns, repeats itself, each switch does what it says, and troubles are
+explained.
+"""
 
 import copy
 import dataclasses
@@ -13,7 +15,16 @@ from labkit import device as devices
 from labkit.data import ImageSet
 from labkit.errors import DataError, LabError, Unavailable
 from labkit.methods import Hooks, Loss
-from labkit.train import NotFinite, OutOfMemory, TrainConfig, accuracy, epoch_seed, fit, right_answers, scripted
+from labkit.train import (
+    NotFinite,
+    OutOfMemory,
+    TrainConfig,
+    accuracy,
+    epoch_seed,
+    fit,
+    right_answers,
+    scripted,
+)
 from labkit.train.watch import Losses
 
 
@@ -76,7 +87,9 @@ def test_another_loss_and_a_hook_from_outside_take_part_in_the_loop(images):
         seen.append(batch.shape)
         return cross_entropy(logits, labels) / 2
 
-    history = fit(model, images, config, device="cpu", hooks={"frozen": Frozen(None), "loss": Loss(halved)})
+    history = fit(
+        model, images, config, device="cpu", hooks={"frozen": Frozen(None), "loss": Loss(halved)}
+    )
     whole = fit(network(), images, config, device="cpu", hooks={"frozen": Frozen(None)})
     assert torch.equal(weights(model), weights(network()))
     assert history.losses == pytest.approx([each / 2 for each in whole.losses], rel=1e-6)
@@ -102,7 +115,9 @@ def test_accuracy_counts_what_a_plain_loop_counts(images):
     model, _ = trained(images, epochs=1)
     with torch.inference_mode():
         right = [int(model.eval()(x).argmax()) == int(y) for x, y in images.batches(1)]
-    assert accuracy(model.train(), images, device="cpu", batch=50) == pytest.approx(sum(right) / len(images))
+    assert accuracy(model.train(), images, device="cpu", batch=50) == pytest.approx(
+        sum(right) / len(images)
+    )
     assert right_answers(model, images, batch=50).tolist() == right
     assert not model.training
 
@@ -116,7 +131,9 @@ def test_each_form_of_the_update_leads_to_the_same_weights(images, optimizer, up
 
 def test_accumulated_parts_make_the_same_step_as_the_whole_batch(images):
     without_batch_norm = nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(4, 4))
-    whole, parts = (trained(images, copy.deepcopy(without_batch_norm), accumulate=n) for n in (1, 4))
+    whole, parts = (
+        trained(images, copy.deepcopy(without_batch_norm), accumulate=n) for n in (1, 4)
+    )
     assert parts[1].losses == pytest.approx(whole[1].losses, rel=1e-5)
     assert torch.allclose(weights(whole[0]), weights(parts[0]), atol=1e-5)
 
@@ -124,12 +141,19 @@ def test_accumulated_parts_make_the_same_step_as_the_whole_batch(images):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_images_loaded_one_by_one_train_the_same_as_whole_batches(images, workers):
-    assert trained(images, workers=workers)[1].losses == pytest.approx(trained(images)[1].losses, rel=1e-5)
+    assert trained(images, workers=workers)[1].losses == pytest.approx(
+        trained(images)[1].losses, rel=1e-5
+    )
 
 
 def test_augmented_images_differ_from_epoch_to_epoch_and_repeat_with_the_seed(images):
-    assert trained(images, augment=True, workers=0)[1].losses == trained(images, augment=True, workers=0)[1].losses
-    assert trained(images, augment=True, workers=0)[1].losses != trained(images, workers=0)[1].losses
+    assert (
+        trained(images, augment=True, workers=0)[1].losses
+        == trained(images, augment=True, workers=0)[1].losses
+    )
+    assert (
+        trained(images, augment=True, workers=0)[1].losses != trained(images, workers=0)[1].losses
+    )
 
 
 @pytest.mark.parametrize("switch", [{"channels_last": True}, {"cudnn_autotuner": True}])
@@ -163,8 +187,20 @@ def test_a_network_torchscript_cannot_translate_is_refused_with_the_reason():
 
 def test_clipping_bounds_the_step():
     model = network()
-    trained(shapes(20), model, epochs=1, batch=20, optimizer="sgd", schedule="constant", clip=1e-3, weight_decay=0.0)
-    moved = [(a - b).detach().flatten() for a, b in zip(model.parameters(), network().parameters(), strict=True)]
+    trained(
+        shapes(20),
+        model,
+        epochs=1,
+        batch=20,
+        optimizer="sgd",
+        schedule="constant",
+        clip=1e-3,
+        weight_decay=0.0,
+    )
+    moved = [
+        (a - b).detach().flatten()
+        for a, b in zip(model.parameters(), network().parameters(), strict=True)
+    ]
     assert torch.cat(moved).norm().item() == pytest.approx(0.02 * 1e-3, rel=0.01)
 
 
@@ -185,7 +221,12 @@ def test_the_average_of_the_weights_is_tested_in_place_of_the_last_ones(images):
 
 @pytest.mark.parametrize(("optimizer", "rate"), [("lars", 20.0), ("lamb", 0.05)])
 def test_layer_wise_rates_learn(images, optimizer, rate):
-    settings = {"optimizer": optimizer, "schedule": "cosine", "warmup": "gradual", "warmup_epochs": 1}
+    settings = {
+        "optimizer": optimizer,
+        "schedule": "cosine",
+        "warmup": "gradual",
+        "warmup_epochs": 1,
+    }
     _, history = trained(images, epochs=6, learning_rate=rate, **settings)
     assert history.losses[-1] < 0.5 * history.losses[0]
 
@@ -194,7 +235,9 @@ def test_label_smoothing_is_that_of_cross_entropy(images):
     model = network()
     x, y = next(iter(images.batches(20, seed=epoch_seed(0, 0))))
     expected = cross_entropy(network().train()(x), y, label_smoothing=0.2).item()
-    assert trained(images, model, label_smoothing=0.2)[1].losses[0] == pytest.approx(expected, rel=1e-6)
+    assert trained(images, model, label_smoothing=0.2)[1].losses[0] == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_the_phases_add_up_to_the_epochs(images):
@@ -212,7 +255,8 @@ def test_a_loss_that_is_not_finite_stops_training_in_that_step_with_advice(image
     before = weights(model)
     with pytest.raises(NotFinite, match=r"step 1[\s\S]*learning rate of 0\.002[\s\S]*clip"):
         trained(spoiled, model)
-    assert torch.equal(weights(model)[:54], before[:54])  # no weight was touched; batch norm's statistics were
+    # no weight was touched; batch norm's statistics were
+    assert torch.equal(weights(model)[:54], before[:54])
 
 
 def test_on_a_device_with_a_queue_a_bad_loss_is_found_one_step_later():
@@ -244,7 +288,9 @@ def test_too_little_memory_is_explained_with_batch_peak_and_what_to_try(images, 
             raise torch.OutOfMemoryError("no more")
 
     monkeypatch.setattr(devices, "peak_memory_bytes", lambda device: 3_000_000_000)
-    with pytest.raises(OutOfMemory, match=r"batches of 10\.[\s\S]*a peak of 3[\s\S]*accumulate 4[\s\S]*bf16"):
+    with pytest.raises(
+        OutOfMemory, match=r"batches of 10\.[\s\S]*a peak of 3[\s\S]*accumulate 4[\s\S]*bf16"
+    ):
         trained(images, Greedy(), accumulate=2)
 
 
@@ -269,13 +315,17 @@ def test_with_the_head_alone_all_else_stays_and_computes_as_in_use(images):
     with torch.no_grad():
         body = before.eval()[:6]
         seeds = [epoch_seed(0, epoch) for epoch in range(2)]
-        batches = [(body(x), y) for seed in seeds for x, y in images.batches(20, seed=seed, drop_last=True)]
+        batches = [
+            (body(x), y) for seed in seeds for x, y in images.batches(20, seed=seed, drop_last=True)
+        ]
     optimizer = torch.optim.Adam(before[6].parameters(), lr=0.02, weight_decay=0)
     for x, y in batches:
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(before[6](x), y).backward()
         optimizer.step()
-    model, _ = trained(images, head_only=True, optimizer="adam", weight_decay=0.0, schedule="constant")
+    model, _ = trained(
+        images, head_only=True, optimizer="adam", weight_decay=0.0, schedule="constant"
+    )
     assert torch.allclose(model[6].weight, before[6].weight, atol=1e-6)
 
 
@@ -302,7 +352,10 @@ def test_switches_without_effect_here_say_why():
     assert everything.idle("cuda:0") == {}
     assert TrainConfig().idle("cpu") == {}
     assert all(dataclasses.asdict(everything)[name] for name in everything.idle("cpu"))
-    assert fit(network(), shapes(40), dataclasses.replace(everything, batch=20), device="cpu").steps == 2
+    assert (
+        fit(network(), shapes(40), dataclasses.replace(everything, batch=20), device="cpu").steps
+        == 2
+    )
 
 
 def test_the_autotuner_is_put_back_after_training(images):
@@ -315,11 +368,16 @@ def test_the_autotuner_is_put_back_after_training(images):
     ("error", "words"),
     [
         (OSError(28, "No space left on device"), r"/dev/shm[\s\S]*No space left[\s\S]*0 workers"),
-        (OSError("AF_UNIX path too long"), r"a short name[\s\S]*path too long[\s\S]*0 workers[\s\S]*TMPDIR"),
+        (
+            OSError("AF_UNIX path too long"),
+            r"a short name[\s\S]*path too long[\s\S]*0 workers[\s\S]*TMPDIR",
+        ),
     ],
     ids=["no shared memory", "a temporary folder too deep for sockets"],
 )
-def test_a_loader_whose_processes_cannot_hand_images_over_says_why(images, monkeypatch, error, words):
+def test_a_loader_whose_processes_cannot_hand_images_over_says_why(
+    images, monkeypatch, error, words
+):
     def refused(loader):
         raise error
 
@@ -329,7 +387,9 @@ def test_a_loader_whose_processes_cannot_hand_images_over_says_why(images, monke
 
 
 @pytest.mark.parametrize(("first_size", "size"), [(16, None), (20, None), (16, 16), (24, 12)])
-def test_images_that_would_shrink_or_stay_as_they_are_in_place_of_growing_are_refused(first_size, size):
+def test_images_that_would_shrink_or_stay_as_they_are_in_place_of_growing_are_refused(
+    first_size, size
+):
     with pytest.raises(LabError, match="The images would not grow") as refused:
         trained(shapes(side=16), network(), epochs=3, first_size=first_size, size=size)
     assert f"{size or 16} pixels" in refused.value.expected

@@ -24,7 +24,8 @@ def made_up():
     rng = torch.Generator().manual_seed(1)
     labels = torch.randint(3, (320,), generator=rng)
     images = torch.randn(320, 6, generator=rng) + labels[:, None]
-    return (images[:195], labels[:195]), (images[195:], labels[195:])  # 195 images: the last batch has 15
+    # 195 images: the last batch has 15
+    return (images[:195], labels[:195]), (images[195:], labels[195:])
 
 
 def one_by_one(data, test, seed, rate=RATE, epochs=EPOCHS):
@@ -68,7 +69,9 @@ def test_more_seeds_than_fit_at_once_come_back_in_order_and_do_not_touch_each_ot
     assert len(many) == AT_ONCE + 2
     last = train_many(build, data, [AT_ONCE + 1], **settings)
     np.testing.assert_allclose(many[-1].losses, last[0].losses, atol=1e-6)
-    assert len({run.losses[0] for run in many}) == AT_ONCE + 2, "each seed has a training of its own"
+    assert len({run.losses[0] for run in many}) == AT_ONCE + 2, (
+        "each seed has a training of its own"
+    )
     assert (many - last).tolist() == pytest.approx([0.0])
 
 
@@ -86,9 +89,13 @@ def test_a_convolution_can_be_stacked_too(made_up):
 
 
 @pytest.mark.parametrize(
-    ("layer", "words"), [(nn.BatchNorm1d(8), "batch norm"), (nn.Dropout(0.5), "dropout")], ids=["norm", "dropout"]
+    ("layer", "words"),
+    [(nn.BatchNorm1d(8), "batch norm"), (nn.Dropout(0.5), "dropout")],
+    ids=["norm", "dropout"],
 )
 def test_networks_whose_layers_do_more_than_compute_are_refused(made_up, layer, words):
     data, test = made_up
     with pytest.raises(LabError, match=words):
-        train_many(lambda: nn.Sequential(nn.Linear(6, 8), layer), data, [0], test=test, learning_rate=RATE)
+        train_many(
+            lambda: nn.Sequential(nn.Linear(6, 8), layer), data, [0], test=test, learning_rate=RATE
+        )

@@ -1,4 +1,6 @@
-"""A new method is one file and one field: the loop, the checkpoint and the config pick it up by themselves."""
+"""A new method is one file and one field: the loop, the checkpoint and the config pick it up by
+themselves.
+"""
 
 import dataclasses
 
@@ -47,14 +49,21 @@ def one_more_file(tmp_path, monkeypatch):
 
 
 def trained(checkpoint=None, **settings):
-    config = Later(batch=20, optimizer="sgd", schedule="constant", momentum=0.0, weight_decay=0.0, **settings)
+    config = Later(
+        batch=20, optimizer="sgd", schedule="constant", momentum=0.0, weight_decay=0.0, **settings
+    )
     model = network()
     return model, fit(model, shapes(20), config, device="cpu", checkpoint=checkpoint)
 
 
 def test_a_method_changes_the_step_when_its_field_is_switched_on():
-    moved = [(a - b).abs() for a, b in zip(trained(sign=2.0)[0].parameters(), network().parameters(), strict=True)]
-    assert torch.cat([each.flatten() for each in moved]).median().item() == pytest.approx(2.0 * 0.01, rel=1e-3)
+    moved = [
+        (a - b).abs()
+        for a, b in zip(trained(sign=2.0)[0].parameters(), network().parameters(), strict=True)
+    ]
+    assert torch.cat([each.flatten() for each in moved]).median().item() == pytest.approx(
+        2.0 * 0.01, rel=1e-3
+    )
     assert not torch.equal(weights(trained()[0]), weights(trained(sign=2.0)[0]))
 
 
@@ -67,7 +76,9 @@ def test_what_a_method_remembers_is_kept_in_the_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_from_before_the_method_is_gone_on_with_while_it_is_off(tmp_path):
-    config = TrainConfig(batch=20, optimizer="sgd", schedule="constant", momentum=0.0, weight_decay=0.0)
+    config = TrainConfig(
+        batch=20, optimizer="sgd", schedule="constant", momentum=0.0, weight_decay=0.0
+    )
     fit(network(), shapes(20), config, device="cpu", checkpoint=tmp_path / "c.pt")
     assert trained(tmp_path / "c.pt")[1].restored == 1
     with pytest.raises(CheckpointError, match=r"sign 2\.0[\s\S]*sign None"):

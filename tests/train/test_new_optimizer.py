@@ -1,4 +1,6 @@
-"""A new optimizer is one file and one name: the config, the loop and the checkpoint pick it up by themselves."""
+"""A new optimizer is one file and one name: the config, the loop and the checkpoint pick it up
+by themselves.
+"""
 
 import pytest
 import torch
@@ -69,7 +71,9 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(tmp_path):
 
 
 def test_an_unknown_name_is_refused_with_all_that_are_known_the_new_one_too():
-    with pytest.raises(LabError, match="adamw or adam or sgd or lamb or lars or muon or schedule_free or signed"):
+    with pytest.raises(
+        LabError, match="adamw or adam or sgd or lamb or lars or muon or schedule_free or signed"
+    ):
         TrainConfig(optimizer="nothing")
 
 

@@ -1,7 +1,9 @@
-"""All pairs of the switches that touch weights, statistics or order: each training against a plain loop.
+"""All pairs of the switches that touch weights, statistics or order: each training against a plain
+loop.
 
-The plain loop below is written out with torch alone. Left out: `compile` and `torchscript`, which take seconds for each
-network and change nothing but rounding (test_fit.py compares them alone), and fp16, whose scaler has a test of its own.
+The plain loop below is written out with torch alone. Left out: `compile` and `torchscript`, which
+take seconds for each network and change nothing but rounding (test_fit.py compares them alone), and
+fp16, whose scaler has a test of its own.
 """
 
 import copy
@@ -20,7 +22,13 @@ from labkit.methods.recompute import with_recompute
 from labkit.train import TrainConfig, epoch_seed, fit
 
 BATCH, SIDE, EPOCHS, IMAGES = 16, 12, 2, 32
-BASE = {"optimizer": "sgd", "schedule": "constant", "learning_rate": 0.05, "batch": BATCH, "epochs": EPOCHS}
+BASE = {
+    "optimizer": "sgd",
+    "schedule": "constant",
+    "learning_rate": 0.05,
+    "batch": BATCH,
+    "epochs": EPOCHS,
+}
 SWITCHES = {
     "average of the weights": {"ema": 0.8},
     "batch in parts": {"accumulate": 2},
@@ -47,19 +55,28 @@ REFUSED = {
     ("one cycle", "schedule-free"): "has no schedule onecycle",
     ("one cycle", "warm-up"): "warm-up of its own",
 }
-IDLE = {("ghost batch norm", "head alone"): "ghost_size", ("momentum of batch norm", "head alone"): "norm_momentum"}
+IDLE = {
+    ("ghost batch norm", "head alone"): "ghost_size",
+    ("momentum of batch norm", "head alone"): "norm_momentum",
+}
 PAIRS = [
-    pair for pair in itertools.combinations(SWITCHES, 2) if not SWITCHES[pair[0]].keys() & SWITCHES[pair[1]].keys()
+    pair
+    for pair in itertools.combinations(SWITCHES, 2)
+    if not SWITCHES[pair[0]].keys() & SWITCHES[pair[1]].keys()
 ]
 
 
 class Pictures:
-    """Made-up pictures with the two things that the loop asks of a set: its length and its batches."""
+    """Made-up pictures with the two things that the loop asks of a set: its length and its
+    batches.
+    """
 
     def __init__(self):
         random = torch.Generator().manual_seed(0)
         self.labels = torch.arange(IMAGES) % 4
-        self.images = torch.randn(IMAGES, 1, SIDE, SIDE, generator=random) + self.labels.view(-1, 1, 1, 1) / 3
+        self.images = (
+            torch.randn(IMAGES, 1, SIDE, SIDE, generator=random) + self.labels.view(-1, 1, 1, 1) / 3
+        )
 
     def __len__(self):
         return IMAGES
@@ -105,7 +122,9 @@ class InGroups(nn.Module):
         outputs, statistics = [], []
         for part in x.split(self.group):
             mean, var = torch.zeros_like(norm.running_mean), torch.ones_like(norm.running_var)
-            outputs.append(F.batch_norm(part, mean, var, norm.weight, norm.bias, True, 1.0, norm.eps))
+            outputs.append(
+                F.batch_norm(part, mean, var, norm.weight, norm.bias, True, 1.0, norm.eps)
+            )
             statistics.append(torch.stack([mean, var]))
         mean, var = torch.stack(statistics).mean(0)
         norm.num_batches_tracked += 1
@@ -116,7 +135,9 @@ class InGroups(nn.Module):
 
 
 class PlainScheduleFree:
-    """z descends, x is the mean of all z by the squares of their rates, the weights are y between the two."""
+    """z descends, x is the mean of all z by the squares of their rates, the weights are y
+    between the two.
+    """
 
     def __init__(self, weights, momentum, decay):
         self.weights, self.momentum, self.decay, self.total = weights, momentum, decay, 0.0
@@ -133,13 +154,17 @@ class PlainScheduleFree:
 
 
 class PlainMuon:
-    """AdamW, and for the matrices between the first and the last the orthogonal form of their momentum."""
+    """AdamW, and for the matrices between the first and the last the orthogonal form of their
+    momentum.
+    """
 
     def __init__(self, weights, decay):
         matrices = [weight for weight in weights if weight.ndim > 1]
         self.hidden, self.decay = matrices[1:-1], decay
         inside = {id(weight) for weight in self.hidden}
-        self.adamw = torch.optim.AdamW([weight for weight in weights if id(weight) not in inside], weight_decay=decay)
+        self.adamw = torch.optim.AdamW(
+            [weight for weight in weights if id(weight) not in inside], weight_decay=decay
+        )
         self.means = [torch.zeros_like(weight) for weight in self.hidden]
 
     @torch.no_grad()
@@ -228,7 +253,9 @@ def plain_clip(weights, largest):
 
 
 def plain_training(model, config):
-    """The loop with every switch written out: (losses, the model with the weights that are tested)."""
+    """The loop with every switch written out: (losses, the model with the weights that are
+    tested).
+    """
     plain_norms(model, config)
     weights = list(model[-1].parameters() if config.head_only else model.parameters())
     for weight in model.parameters():
@@ -240,9 +267,14 @@ def plain_training(model, config):
         for images, labels in plain_batches(config, epoch):
             model.zero_grad()
             loss = 0.0
-            for x, y in zip(images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True):
+            for x, y in zip(
+                images.chunk(config.accumulate), labels.chunk(config.accumulate), strict=True
+            ):
                 with torch.autocast("cpu", torch.bfloat16) if config.amp else nullcontext():
-                    part = F.cross_entropy(model(x), y, label_smoothing=config.label_smoothing) / config.accumulate
+                    part = (
+                        F.cross_entropy(model(x), y, label_smoothing=config.label_smoothing)
+                        / config.accumulate
+                    )
                 part.backward()
                 loss += part.item()
             losses.append(loss)
@@ -256,18 +288,25 @@ def plain_training(model, config):
 
 @torch.no_grad()
 def plain_tested(model, config, optimizer, average):
-    """The model that is tested: where its weights are others than the last, statistics are counted anew."""
+    """The model that is tested: where its weights are others than the last, statistics are
+    counted anew.
+    """
     if not config.ema and config.optimizer != "schedule_free":
         return model
     tested = copy.deepcopy(model)
     if config.ema:
         weights, values = tested.parameters(), average
     else:
-        weights, values = (weight for weight in tested.parameters() if weight.requires_grad), optimizer.x
+        weights, values = (
+            (weight for weight in tested.parameters() if weight.requires_grad),
+            optimizer.x,
+        )
     for weight, value in zip(weights, values, strict=True):
         weight.copy_(value)
     if not config.head_only:
-        batches = [images.chunk(config.accumulate) for images, _ in plain_batches(config, EPOCHS - 1)]
+        batches = [
+            images.chunk(config.accumulate) for images, _ in plain_batches(config, EPOCHS - 1)
+        ]
         update_bn(itertools.chain(*batches), tested)
     return tested
 
@@ -277,11 +316,15 @@ def numbers(model):
 
 
 def config_of(*names):
-    return TrainConfig(**BASE | {key: value for name in names for key, value in SWITCHES[name].items()})
+    return TrainConfig(
+        **BASE | {key: value for name in names for key, value in SWITCHES[name].items()}
+    )
 
 
 def both_ways(*names):
-    """(losses, numbers of the last, numbers of the tested network) of labkit's loop and of the plain one."""
+    """(losses, numbers of the last, numbers of the tested network) of labkit's loop and of the
+    plain one.
+    """
     config, model, plain = config_of(*names), network(), network()
     if "recomputed activations" in names:
         with_recompute(model, nn.SiLU)
@@ -317,7 +360,11 @@ def test_each_pair_of_switches_is_that_of_the_plain_loop_or_refused(pair):
             config_of(*pair)
         return
     require_close(*both_ways(*pair), pair)
-    assert set(config_of(*pair).idle("cpu")) == {IDLE[pair]} if pair in IDLE else not config_of(*pair).idle("cpu")
+    assert (
+        set(config_of(*pair).idle("cpu")) == {IDLE[pair]}
+        if pair in IDLE
+        else not config_of(*pair).idle("cpu")
+    )
 
 
 def test_a_batch_in_parts_is_the_step_of_ghosts_of_their_size_and_of_the_whole_batch_without_batch_norm():
@@ -325,22 +372,31 @@ def test_a_batch_in_parts_is_the_step_of_ghosts_of_their_size_and_of_the_whole_b
         config = TrainConfig(**BASE | {"momentum": 0.0, **settings})
         return fit(model, Pictures(), config, device="cpu").losses, model
 
-    parts, ghosts, whole = (left(network(), **how) for how in ({"accumulate": 4}, {"ghost_size": 4}, {}))
+    parts, ghosts, whole = (
+        left(network(), **how) for how in ({"accumulate": 4}, {"ghost_size": 4}, {})
+    )
     assert parts[0] == pytest.approx(ghosts[0], rel=1e-5)
     for ours, theirs in zip(parts[1].parameters(), ghosts[1].parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     assert parts[0] != pytest.approx(whole[0], rel=1e-3)
-    # the running variance follows the parts as fast as it follows the ghosts, of which it takes a plain mean
+    # the running variance follows the parts as fast as it follows the ghosts, of which it takes a
+    # plain mean
     torch.testing.assert_close(parts[1][1].running_var, ghosts[1][1].running_var, rtol=0.02, atol=0)
-    without = nn.Sequential(nn.Conv2d(1, 6, 3), nn.SiLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 4))
-    (losses, model), (same, other) = (left(copy.deepcopy(without), **how) for how in ({"accumulate": 4}, {}))
+    without = nn.Sequential(
+        nn.Conv2d(1, 6, 3), nn.SiLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 4)
+    )
+    (losses, model), (same, other) = (
+        left(copy.deepcopy(without), **how) for how in ({"accumulate": 4}, {})
+    )
     assert losses == pytest.approx(same, rel=1e-5)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_parts_with_a_scaler_and_clipping_leave_out_a_step_that_overflows_as_plain_torch_does():
-    """One batch is so large that its scaled gradient is infinite in float16; the loss itself is finite."""
+    """One batch is so large that its scaled gradient is infinite in float16; the loss itself is
+    finite.
+    """
 
     class Bright(Pictures):
         def batches(self, batch, *, seed, **how):
@@ -352,7 +408,9 @@ def test_parts_with_a_scaler_and_clipping_leave_out_a_step_that_overflows_as_pla
     linear = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 4))
     model, plain = copy.deepcopy(linear), copy.deepcopy(linear)
     history = fit(model, Bright(), config, device="cpu")
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9, weight_decay=config.weight_decay)
+    optimizer = torch.optim.SGD(
+        plain.parameters(), lr=0.05, momentum=0.9, weight_decay=config.weight_decay
+    )
     scaler, losses, scales, moved = torch.amp.GradScaler("cpu", init_scale=2.0**16), [], [], []
     for epoch in range(EPOCHS):
         for images, labels in Bright().batches(BATCH, seed=epoch_seed(0, epoch)):

@@ -42,7 +42,9 @@ def test_marks_in_the_queue_book_the_true_times_without_waiting():
     machine = SimulatedMachine(0, jitter=0, launch=1e-5)
     waits = []
     clock = Clock(
-        now=machine.now, synchronize=lambda: waits.append(1) or machine.synchronize(), event=lambda: Mark(machine)
+        now=machine.now,
+        synchronize=lambda: waits.append(1) or machine.synchronize(),
+        event=lambda: Mark(machine),
     )
     found = laps_of(machine, "events", clock)
     assert found == pytest.approx({phase: 5 * seconds for phase, seconds in TRUE.items()}, rel=0.02)

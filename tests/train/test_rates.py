@@ -18,7 +18,8 @@ def rates(config, steps):
 
 @pytest.mark.parametrize("steps", [2, 3, 10, 157])
 @pytest.mark.parametrize(
-    ("optimizer", "momentum"), [("adamw", lambda g: g["betas"][0]), ("sgd", lambda g: g["momentum"])]
+    ("optimizer", "momentum"),
+    [("adamw", lambda g: g["betas"][0]), ("sgd", lambda g: g["momentum"])],
 )
 def test_one_cycle_is_that_of_torch(optimizer, momentum, steps):
     config = TrainConfig(optimizer=optimizer, learning_rate=0.3)
@@ -38,11 +39,15 @@ def test_one_cycle_of_a_single_step_has_a_rate():
 
 
 def test_a_constant_rate_stays():
-    assert {group["lr"] for group in rates(TrainConfig(schedule="constant", learning_rate=0.5), 10)} == {0.5}
+    assert {
+        group["lr"] for group in rates(TrainConfig(schedule="constant", learning_rate=0.5), 10)
+    } == {0.5}
 
 
 def test_after_a_gradual_warm_up_the_cosine_begins_at_its_peak():
-    config = TrainConfig(schedule="cosine", warmup="gradual", warmup_epochs=1, epochs=5, learning_rate=1.0)
+    config = TrainConfig(
+        schedule="cosine", warmup="gradual", warmup_epochs=1, epochs=5, learning_rate=1.0
+    )
     found = [group["lr"] for group in rates(config, 50)]
     assert found[:10] == sorted(found[:10])
     assert found[10] == pytest.approx(1.0)

@@ -13,7 +13,9 @@ from labkit.methods import Hooks
 from labkit.models.cnn import cnn
 from labkit.train import TrainConfig, fit, sweep, workers
 
-BASE = TrainConfig(optimizer="sgd", learning_rate=0.05, schedule="cosine", weight_decay=0.0, batch=64, epochs=1)
+BASE = TrainConfig(
+    optimizer="sgd", learning_rate=0.05, schedule="cosine", weight_decay=0.0, batch=64, epochs=1
+)
 
 
 class Freeze(Hooks):
@@ -49,17 +51,25 @@ def run(settings, make, data, *, seeds):
 
 
 def images():
-    return sweep.halved(load("fashion-mnist", "train", limit=256)), sweep.halved(load("fashion-mnist", limit=100))
+    return sweep.halved(load("fashion-mnist", "train", limit=256)), sweep.halved(
+        load("fashion-mnist", limit=100)
+    )
 
 
-@pytest.mark.parametrize("settings", [{"ema": 0.8}, {"optimizer": "schedule_free", "schedule": "constant"}])
+@pytest.mark.parametrize(
+    "settings", [{"ema": 0.8}, {"optimizer": "schedule_free", "schedule": "constant"}]
+)
 def test_an_average_of_the_weights_is_what_comes_out(settings):
     config, data = replace(BASE, **settings), images()
     torch.manual_seed(0)
     network = cnn(4)
     left = fit(network, data[0], config, device="cpu").model
-    found = sweep.tune_one(sweep.Job(name="average", make=partial(cnn, 4), config=config, data=data))
-    for ours, theirs, last in zip(found.model.parameters(), left.parameters(), network.parameters(), strict=True):
+    found = sweep.tune_one(
+        sweep.Job(name="average", make=partial(cnn, 4), config=config, data=data)
+    )
+    for ours, theirs, last in zip(
+        found.model.parameters(), left.parameters(), network.parameters(), strict=True
+    ):
         assert torch.equal(ours, theirs) and not torch.equal(ours, last)
 
 
@@ -80,11 +90,15 @@ def test_an_image_of_half_the_side_has_the_means_of_four_pixels():
     )
 
 
-def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(monkeypatch):
+def test_every_setting_is_trained_with_every_seed_and_the_same_seed_gives_the_same_network(
+    monkeypatch,
+):
     monkeypatch.setattr(workers, "threads", lambda: 1)
     settings = {"a": BASE, "again": BASE}
     found = run(settings, partial(cnn, 2), images(), seeds=range(3))
-    assert [(each.name, each.seed, each.steps) for each in found] == [(n, s, 4) for n in settings for s in range(3)]
+    assert [(each.name, each.seed, each.steps) for each in found] == [
+        (n, s, 4) for n in settings for s in range(3)
+    ]
     assert (sweep.values(found, "a", "loss") == sweep.values(found, "again", "loss")).all()
     assert found[0].loss != found[1].loss
     assert all(0 <= each.accuracy <= 100 and each.loss > 0 for each in found)
@@ -116,7 +130,9 @@ def test_running_statistics_are_those_of_the_training_images_afterwards():
     sweep.update_batch_norm(network, train, "cpu")
     x, _ = next(iter(train.batches(len(train))))
     seen = network[0][0](x)  # the first convolution
-    torch.testing.assert_close(network[0][1].running_mean, seen.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        network[0][1].running_mean, seen.mean((0, 2, 3)), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_a_job_of_its_own_loss_may_do_without_test_images():
@@ -130,12 +146,24 @@ def test_a_job_begins_with_a_given_network_and_takes_hooks_and_a_loss(monkeypatc
     given = cnn(2)
     jobs = [
         sweep.Job(
-            name="frozen", make=partial(copy.deepcopy, given), config=BASE, data=images(), hooks={"f": Freeze(0)}
+            name="frozen",
+            make=partial(copy.deepcopy, given),
+            config=BASE,
+            data=images(),
+            hooks={"f": Freeze(0)},
         ),
-        sweep.Job(name="own loss", make=partial(copy.deepcopy, given), config=BASE, data=images(), loss=twice),
+        sweep.Job(
+            name="own loss",
+            make=partial(copy.deepcopy, given),
+            config=BASE,
+            data=images(),
+            loss=twice,
+        ),
         sweep.Job(name="plain", make=partial(copy.deepcopy, given), config=BASE, data=images()),
     ]
-    frozen, own, plain = (list(each.model.parameters()) for each in workers.work(sweep.tune_one, jobs))
+    frozen, own, plain = (
+        list(each.model.parameters()) for each in workers.work(sweep.tune_one, jobs)
+    )
     assert all(torch.equal(a, b) for a, b in zip(frozen, given.parameters(), strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(plain, given.parameters(), strict=True))
     assert not torch.equal(own[0], plain[0])

@@ -36,7 +36,15 @@ def files(folder):
 
 @pytest.mark.slow
 def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(own_artifacts):
-    options = ("--cudnn-autotuner", "--use-torchscript", "--num-workers", "0", "--pin-memory", "--n-epochs", "2")
+    options = (
+        "--cudnn-autotuner",
+        "--use-torchscript",
+        "--num-workers",
+        "0",
+        "--pin-memory",
+        "--n-epochs",
+        "2",
+    )
     output = call(*options, "--profile", "cprofile")
     assert "8 steps" in output
     assert "--pin-memory has no effect here" in output or torch.cuda.is_available()
@@ -52,13 +60,15 @@ def test_the_published_options_train_and_leave_checkpoint_profile_and_accuracy(o
 
 @pytest.mark.slow
 def test_the_profile_opens_in_pstats(own_artifacts):
-    # In a process of its own: from Python 3.12 on, what an earlier profile of the same process saw may be left out.
+    # In a process of its own: from Python 3.12 on, what an earlier profile of the same process saw
+    # may be left out.
     command = [sys.executable, "-m", "labkit.cli", "train", *SMALL, "--profile", "cprofile"]
     subprocess.run(command, cwd=root(), check=True, capture_output=True)
     (file,) = own_artifacts.glob("profiles/*.prof")
     stats = pstats.Stats(str(file))
     names = {name for _, _, name in stats.stats}
-    # With Python 3.13 torch.save makes cProfile forget what has not returned by then, such as `fit`.
+    # With Python 3.13 torch.save makes cProfile forget what has not returned by then, such as
+    # `fit`.
     assert {"epoch", "backward"} <= names
     assert "fit" in names or sys.version_info >= (3, 13)
 
@@ -89,7 +99,11 @@ def test_a_dry_run_takes_one_step_and_writes_nothing(own_artifacts):
 def test_without_resume_a_training_starts_over_and_with_it_goes_on(own_artifacts):
     first, again, resumed = call(), call(), call("--resume")
     assert "4 steps" in first
-    assert first.split("Validation")[1] == again.split("Validation")[1] == resumed.split("Validation")[1]
+    assert (
+        first.split("Validation")[1]
+        == again.split("Validation")[1]
+        == resumed.split("Validation")[1]
+    )
     assert "Nothing was left to train" in resumed
     assert "Nothing" not in first + again
 
@@ -101,7 +115,9 @@ def test_a_training_is_lengthened_and_what_follows_its_length_is_said(schedule, 
     longer = call(*words, "--epochs", "3", "--resume")
     assert "12 steps" in longer
     assert ("is now that of 3 epochs from the start" in longer) == (schedule == "constant")
-    assert ("This is not the training of 3 epochs from the start" in longer) == (schedule == "onecycle")
+    assert ("This is not the training of 3 epochs from the start" in longer) == (
+        schedule == "onecycle"
+    )
     if schedule == "constant":
         whole = call(*words, "--epochs", "3", "--name", "whole")
         assert longer.split("Validation")[1] == whole.split("Validation")[1]
@@ -142,17 +158,25 @@ def test_the_program_of_the_page_reads_the_network_whose_accuracy_was_printed_an
     assert done.exit_code == 0, done.output
     session = onnxruntime.InferenceSession(file)
     (given,) = session.get_inputs()
-    right = [session.run(None, {given.name: x.numpy()})[0].argmax(1) == y.numpy() for x, y in test.batches(100)]
+    right = [
+        session.run(None, {given.name: x.numpy()})[0].argmax(1) == y.numpy()
+        for x, y in test.batches(100)
+    ]
     assert numpy.concatenate(right).mean() == pytest.approx(printed, abs=1e-4)
 
 
 def test_a_recipe_holds_the_options_and_what_is_typed_counts_more(own_artifacts, tmp_path):
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text('batch = 50\noptimizer = "lamb"\nlabel-smoothing = 0.1\nema = 0.9\naugment = true\n')
+    recipe.write_text(
+        'batch = 50\noptimizer = "lamb"\nlabel-smoothing = 0.1\nema = 0.9\naugment = true\n'
+    )
     call("--recipe", str(recipe), "--optimizer", "lars")
     (file,) = own_artifacts.glob("checkpoints/*.pt")
     config = load_checkpoint(file)[1]["config"]
-    assert {name: config[name] for name in ("batch", "optimizer", "label_smoothing", "ema", "augment", "clip")} == {
+    assert {
+        name: config[name]
+        for name in ("batch", "optimizer", "label_smoothing", "ema", "augment", "clip")
+    } == {
         "batch": 100,  # typed
         "optimizer": "lars",  # typed
         "label_smoothing": 0.1,
@@ -163,7 +187,8 @@ def test_a_recipe_holds_the_options_and_what_is_typed_counts_more(own_artifacts,
 
 
 @pytest.mark.parametrize(
-    ("text", "part"), [("epoch = 3", "'epoch'"), ("epochs = ", "cannot be read"), (None, "No such file")]
+    ("text", "part"),
+    [("epoch = 3", "'epoch'"), ("epochs = ", "cannot be read"), (None, "No such file")],
 )
 def test_a_recipe_that_cannot_be_followed_is_refused(tmp_path, text, part):
     recipe = tmp_path / "recipe.toml"
@@ -191,7 +216,10 @@ def test_two_trainings_of_one_network_are_kept_apart_by_their_names(own_artifact
     call("--name", "with-lars", "--optimizer", "lars", "--profile", "none")
     call("--profile", "none")
     kept = sorted(own_artifacts.glob("checkpoints/*.pt"))
-    assert [path.name for path in kept] == ["fashion-mnist-cnn-small.pt", "fashion-mnist-cnn-small.with-lars.pt"]
+    assert [path.name for path in kept] == [
+        "fashion-mnist-cnn-small.pt",
+        "fashion-mnist-cnn-small.with-lars.pt",
+    ]
     assert [restored(path)[1:3] for path in kept] == [("cnn-small", "fashion-mnist")] * 2
     with pytest.raises(LabError, match="letters"):
         training("cnn-small", "fashion-mnist", TrainConfig(), name="../up")
@@ -206,20 +234,36 @@ def test_grey_images_stand_in_three_channels_and_are_brought_to_the_networks_siz
 
 def test_pretrained_begins_with_published_weights_and_says_which_network_has_none():
     def stem(**settings):
-        return training("efficientnet-lite0", "fashion-mnist", TrainConfig(**settings), limit=20).network._conv_stem
+        return training(
+            "efficientnet-lite0", "fashion-mnist", TrainConfig(**settings), limit=20
+        ).network._conv_stem
 
-    assert torch.equal(stem(pretrained=True).weight, build("efficientnet-lite0")[0]._conv_stem.weight)
+    assert torch.equal(
+        stem(pretrained=True).weight, build("efficientnet-lite0")[0]._conv_stem.weight
+    )
     assert not torch.equal(stem().weight, build("efficientnet-lite0")[0]._conv_stem.weight)
     with pytest.raises(LabError, match="choose efficientnet-lite0"):
         training("cnn-small", "fashion-mnist", TrainConfig(pretrained=True), limit=20)
 
 
 def test_the_head_of_a_pretrained_network_is_trained_from_the_command_line(own_artifacts):
-    words = ("--pretrained", "--head-only", "--optimizer", "adam", "--size", "32", "--profile", "none")
+    words = (
+        "--pretrained",
+        "--head-only",
+        "--optimizer",
+        "adam",
+        "--size",
+        "32",
+        "--profile",
+        "none",
+    )
     call("--model", "efficientnet-lite0", "--limit", "40", "--batch-size", "20", *words)
     (file,) = own_artifacts.glob("checkpoints/*.pt")
     learned, known = load_checkpoint(file)[0]["model"], build("efficientnet-lite0")[0].state_dict()
-    assert {name for name in known if not torch.equal(learned[name], known[name])} == {"_fc.weight", "_fc.bias"}
+    assert {name for name in known if not torch.equal(learned[name], known[name])} == {
+        "_fc.weight",
+        "_fc.bias",
+    }
 
 
 def test_a_network_for_small_images_takes_the_channels_and_the_size_of_the_set(tmp_path):

@@ -22,7 +22,9 @@ def process_number(job):
 
 
 def imported(job):
-    """Which of torch and its compiler a worker finds imported when it begins, and how many threads it uses."""
+    """Which of torch and its compiler a worker finds imported when it begins, and how many
+    threads it uses.
+    """
 
     return sys.modules.keys() >= {"torch", "torch._dynamo"}, torch.get_num_threads()
 
@@ -41,7 +43,10 @@ def test_jobs_run_in_processes_of_their_own_come_back_in_order_and_say_why_one_f
 
 
 def test_on_a_gpu_or_a_single_core_jobs_run_here(monkeypatch):
-    assert workers.work(process_number, [0, 1], device="cuda:0") == [(0, os.getpid()), (1, os.getpid())]
+    assert workers.work(process_number, [0, 1], device="cuda:0") == [
+        (0, os.getpid()),
+        (1, os.getpid()),
+    ]
     monkeypatch.setattr(workers, "threads", lambda: 1)
     assert workers.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
 
@@ -84,7 +89,9 @@ def test_a_team_without_semaphores_is_refused_with_what_to_do(without_shared_mem
 
 @pytest.fixture
 def deep_folder(tmp_path, monkeypatch):
-    """A temporary folder such as a cluster gives to a job: a socket in it would have too long a name."""
+    """A temporary folder such as a cluster gives to a job: a socket in it would have too long a
+    name.
+    """
     folder = tmp_path / ("a" * 60) / ("b" * 40)
     folder.mkdir(parents=True)
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -116,7 +123,9 @@ workers.start_workers()
 print(workers.work(imported, [0, 1]))
 """
     folder = Path(__file__).parent
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "[(True, 1), (True, 1)]", done.stderr
 
 
@@ -135,6 +144,7 @@ def test_the_server_imports_further_modules_on_request():
 
 def test_starting_the_workers_costs_the_reader_no_import():
     code = (
-        "import sys; from labkit.train.workers import start_workers; start_workers(); assert 'torch' not in sys.modules"
+        "import sys; from labkit.train.workers import start_workers; start_workers(); assert "
+        "'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=400)

@@ -2,7 +2,8 @@
 
 build      an ONNX file becomes an engine; TensorRT-RTX does it without a GPU
 compared   what is in an engine, held against what the graph asked for
-obtain     the engine of an ONNX file: built once on this machine, then found in the cache of compiled files
+obtain     the engine of an ONNX file: built once on this machine, then found in the cache of
+           compiled files
 run        on torch tensors, with CUDA graphs and streams
 """
 
@@ -28,19 +29,30 @@ def check():
     """See `labkit.engines`."""
     without = "no engine is built here, where there is no GPU"
     rtx = packages.check(
-        "tensorrt-rtx-cu13-bindings", module="tensorrt_rtx_bindings", without=without, fix="Linux on x86-64 only"
+        "tensorrt-rtx-cu13-bindings",
+        module="tensorrt_rtx_bindings",
+        without=without,
+        fix="Linux on x86-64 only",
     )
     runs = "; builds engines; running them takes an NVIDIA GPU" if rtx.ok else ""
     yield replace(rtx, name="tensorrt-rtx", detail=rtx.detail + runs)
     without = "TensorRT-RTX builds engines in its place" if rtx.ok else "no engine is built"
     without += "; no time of an engine and no tactics (the kernels that it tried) are seen here"
-    yield packages.check("tensorrt", without=without, fix=f"{gpu_extra()}; then `labkit gpu` measures its engines")
-    without = "a rehearsal runs its calls without a GPU, with ONNX Runtime doing the sums; it shows no time"
+    yield packages.check(
+        "tensorrt", without=without, fix=f"{gpu_extra()}; then `labkit gpu` measures its engines"
+    )
+    without = (
+        "a rehearsal runs its calls without a GPU, with ONNX Runtime doing the "
+        "sums; it shows no time"
+    )
     yield packages.check("pycuda", module="pycuda.driver", without=without, fix=gpu_extra())
 
 
 def load(path, example, *, precision, threads):
-    """See `labkit.engines.load`. Batches of 1 to 64 are served, or to that of `example` if it is larger."""
+    """See `labkit.engines.load`.
+
+    Batches of 1 to 64 are served, or to that of `example` if it is larger.
+    """
     from labkit.engines.tensorrt.run import Session
 
     require_gpu(library())

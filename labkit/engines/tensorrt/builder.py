@@ -1,7 +1,8 @@
 """From an ONNX file to an engine: parse, describe the shapes, build.
 
-The network is strongly typed: precision is what the graph says (casts, Q/DQ nodes), never a flag, so the same file can
-be verified in ONNX Runtime and OpenVINO. The calls below exist in TensorRT 10 and 11 and in TensorRT-RTX.
+The network is strongly typed: precision is what the graph says (casts, Q/DQ nodes), never a flag,
+so the same file can be verified in ONNX Runtime and OpenVINO. The calls below exist in TensorRT 10
+and 11 and in TensorRT-RTX.
 """
 
 import hashlib
@@ -18,7 +19,11 @@ from labkit.engines.tensorrt import layers
 from labkit.engines.tensorrt.libraries import failed, library, recorder, rejected
 from labkit.errors import LabError, Unavailable, require_known
 
-MEMORY = {"weights": "Total Weights Memory", "activations": "Total Activation Memory", "scratch": "Max Scratch Memory"}
+MEMORY = {
+    "weights": "Total Weights Memory",
+    "activations": "Total Activation Memory",
+    "scratch": "Max Scratch Memory",
+}
 
 MAX_BATCH = 10**6  # images
 
@@ -28,8 +33,8 @@ class Settings:
     """The choices for building an engine.
 
     batch     smallest, usual and largest; kernels are chosen for the usual one
-    targets   GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU that is
-              here, or any it knows where there is none
+    targets   GPU generations to build for, such as ("SM86", "SM89"), TensorRT-RTX only; (): the GPU
+              that is here, or any it knows where there is none
     """
 
     batch: tuple = (1, 8, 64)
@@ -47,7 +52,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Source:
-    """A checked ONNX model: its file's name, the ModelProto, and the sha256 of it with all its weights."""
+    """A checked ONNX model: its file's name, the ModelProto, and the sha256 of it with all its
+    weights.
+    """
 
     name: str
     model: object
@@ -60,7 +67,11 @@ class Source:
             return path
         refuse_compiled_file(path)
         model = export.checked(path)
-        return cls(Path(path).name, model, hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest())
+        return cls(
+            Path(path).name,
+            model,
+            hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest(),
+        )
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,8 @@ class Built:
     plan          the bytes of the engine file
     kernels       `layers.Kernel`s, as the builder listed them
     listing       its own line for each of them, with the shapes and types of all tensors
-    memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder told
+    memory        {"weights" | "activations" | "scratch": bytes} on the GPU, of what the builder
+                  told
     seconds       that building took
     """
 
@@ -87,7 +99,8 @@ def build(onnx: Any, settings: Settings | None = None) -> Built:
 
     onnx          a path, or a `Source`
     settings      `Settings`
-    Raises        LabError that names the node and the way out; Unavailable where nothing can be built
+    Raises        LabError that names the node and the way out; Unavailable where nothing can be
+                  built
     """
     source = Source.read(onnx)
     settings = settings or Settings()
@@ -96,7 +109,9 @@ def build(onnx: Any, settings: Settings | None = None) -> Built:
 
     # Parse, configure, build. The parser owns the weights: it must live until the engine is built.
     builder = _builder(tensorrt, log)
-    network = builder.create_network(1 << int(tensorrt.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    network = builder.create_network(
+        1 << int(tensorrt.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    )
     parser = _parsed(tensorrt.trt, network, log, source)
     config = _configured(tensorrt, builder, network, settings)
     start = time.perf_counter()
@@ -117,7 +132,9 @@ def build(onnx: Any, settings: Settings | None = None) -> Built:
 
 
 def _builder(tensorrt, log):
-    """Return a builder; Unavailable where the library refuses to make one, as the full one does without a GPU."""
+    """Return a builder; Unavailable where the library refuses to make one, as the full one does
+    without a GPU.
+    """
     try:
         return tensorrt.trt.Builder(log)
     except (TypeError, RuntimeError) as error:
@@ -140,7 +157,9 @@ def _parsed(trt, network, log, source):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         problems = [(error.node_name(), error.node_operator(), error.desc()) for error in errors]
     if not problems:
-        problems = [("", "", text) for text in log.texts("WARNING") if "UINT8 zero_point" in text][:1]
+        problems = [("", "", text) for text in log.texts("WARNING") if "UINT8 zero_point" in text][
+            :1
+        ]
     if problems:
         raise rejected(source.name, problems)
     return parser
@@ -155,7 +174,9 @@ def _configured(tensorrt, builder, network, settings):
         _aim(tensorrt, config, settings.targets)
     elif settings.targets:
         raise LabError(
-            "The full TensorRT builds for the GPU it runs on only.", found=settings.targets, fix="leave targets out"
+            "The full TensorRT builds for the GPU it runs on only.",
+            found=settings.targets,
+            fix="leave targets out",
         )
     profile = builder.create_optimization_profile()
     for index in range(network.num_inputs):
@@ -187,7 +208,8 @@ def _with_batch(tensor, batch):
             f"The input {tensor.name!r} has more than its batch open.",
             expected="one dimension that may vary, the first",
             found=tuple(tensor.shape),
-            fix="export the model with every other side fixed: an image size, the length of a sequence",
+            fix="export the model with every other side fixed: an image size, the "
+            "length of a sequence",
         )
     return (batch if first == -1 else first, *sides)
 

@@ -1,6 +1,8 @@
-"""The engine of an ONNX file: the one that this machine built before for the same GPU and versions, or else a new one.
+"""The engine of an ONNX file: the one that this machine built before for the same GPU and versions,
+or else a new one.
 
-The name of the file says which it is (`labkit.engines.cache`), so this holds on a machine without a GPU too.
+The name of the file says which it is (`labkit.engines.cache`), so this holds on a machine without a
+GPU too.
 """
 
 from dataclasses import asdict, dataclass
@@ -29,7 +31,9 @@ class Engine:
 
     @property
     def how(self) -> str:
-        """Return "built" for an engine that was built just now, "reused" for one that was built before."""
+        """Return "built" for an engine that was built just now, "reused" for one that was built
+        before.
+        """
         return "reused" if self.built is None else "built"
 
 
@@ -38,7 +42,8 @@ def obtain(onnx: Any, settings: Settings | None = None) -> Engine:
 
     onnx      a path, or a `Source`
     settings  `Settings`
-    Raises    LabError for a file that is no sound ONNX file, or that TensorRT rejects; Unavailable without TensorRT
+    Raises    LabError for a file that is no sound ONNX file, or that TensorRT rejects; Unavailable
+              without TensorRT
     """
     source = Source.read(onnx)
     settings = settings or Settings()

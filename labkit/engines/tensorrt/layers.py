@@ -1,6 +1,8 @@
-"""The content of a built engine: kernels, the types they compute in, and the fate of each node of the ONNX graph.
+"""The content of a built engine: kernels, the types they compute in, and the fate of each node of
+the ONNX graph.
 
-A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts with `Layers:`.
+A builder with a VERBOSE logger and detailed profiling lists the kernels in one message that starts
+with `Layers:`.
 """
 
 import math
@@ -22,7 +24,9 @@ FIELD = re.compile(rf", ({_KEY}): (.*?)(?=, (?:{_KEY}): |$)", re.DOTALL)  # a ke
 # Kinds that move, convert or wait; whatever else names a node is where its arithmetic happens.
 HELPERS = ("shape_call", "signal", "wait", "memset", "reformat", "copy", "constant", "noop", "cjmp")
 GENERATED = "kgen"  # element-wise work that TensorRT writes a kernel for
-TYPES = {  # words of which one stands in the description of a type, in lower case; the first type that fits counts
+# words of which one stands in the description of a type, in lower case; the first type that fits
+# counts
+TYPES = {
     "int8": "int8",
     "fp8": "fp8|e4m3",
     "bf16": "bf16|bfloat16",
@@ -33,15 +37,18 @@ TYPES = {  # words of which one stands in the description of a type, in lower ca
     "fp32": "float|fp32",
 }
 WIDTH = {"int8": 1, "fp8": 1, "fp16": 2, "bf16": 2, "fp32": 4}
-PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")  # carry values on, unchanged
+# carry values on, unchanged
+PASSING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 
 
 @dataclass(frozen=True)
 class Kernel:
     """One step of an engine.
 
-    kind       TensorRT's name for it: "correlation" or "CaskConvolution", "gemm", "kgen" (element-wise), ...
-    inputs, constants, outputs  the types of its tensors, such as ("int8", "fp32"); constants hold the weights
+    kind       TensorRT's name for it: "correlation" or "CaskConvolution", "gemm", "kgen"
+               (element-wise), ...
+    inputs, constants, outputs  the types of its tensors, such as ("int8", "fp32"); constants hold
+                                the weights
     nodes      names of the ONNX nodes it computes; none in the body of a loop
     """
 
@@ -59,7 +66,9 @@ class Kernel:
 
     @property
     def precision(self):
-        """Return the type it computes in: the narrowest type of its inputs, or of its weights where that is wider."""
+        """Return the type it computes in: the narrowest type of its inputs, or of its weights
+        where that is wider.
+        """
         narrowest = []
         for types in (self.inputs, self.constants):
             numbers = [type_name for type_name in types if type_name in WIDTH]
@@ -69,7 +78,9 @@ class Kernel:
 
 
 def listing(messages):
-    """Return a line for each kernel, as the builder's log lists them; none without detailed profiling."""
+    """Return a line for each kernel, as the builder's log lists them; none without detailed
+    profiling.
+    """
     listings = [text for text in messages if text.startswith("Layers:")]
     if not listings:
         return ()
@@ -78,8 +89,12 @@ def listing(messages):
 
 
 def kernel(line):
-    """Return the `Kernel` of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata: [ONNX Layer: a][...]`."""
-    name, kind, text = re.match(r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL).groups()
+    """Return the `Kernel` of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata:
+    [ONNX Layer: a][...]`.
+    """
+    name, kind, text = re.match(
+        r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL
+    ).groups()
     fields = _fields_of(text)
     nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", fields["Metadata"])
     return Kernel(
@@ -116,7 +131,9 @@ def flow(built: Any) -> Iterator[tuple]:
 def _bytes(field):
     """Return {tensor: bytes} of one field of a line; a side that varies, the batch, counts once."""
     sizes = {}
-    for name, shape, kind in re.findall(r"Name: (.*?), Dimensions: \[([-\d,]*)\].*?Datatype: ([^,}]*)", field):
+    for name, shape, kind in re.findall(
+        r"Name: (.*?), Dimensions: \[([-\d,]*)\].*?Datatype: ([^,}]*)", field
+    ):
         sides = [int(side) for side in shape.split(",") if side]
         elements = math.prod(side for side in sides if side > 0)
         sizes[name] = WIDTH.get(type_name(kind), 4) * elements
@@ -124,7 +141,9 @@ def _bytes(field):
 
 
 def type_name(description: str) -> str:
-    """Return "fp16" for "Half", or for "Channel major FP16 format where channel % 8 == 0"; so for each of `TYPES`."""
+    """Return "fp16" for "Half", or for "Channel major FP16 format where channel % 8 == 0"; so
+    for each of `TYPES`.
+    """
     description = description.lower()
     for name, words in TYPES.items():
         if re.search(words, description):
@@ -132,13 +151,16 @@ def type_name(description: str) -> str:
     return description.strip() or "unknown"
 
 
-def compared(model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HEAVY) -> "pandas.DataFrame":
+def compared(
+    model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HEAVY
+) -> "pandas.DataFrame":
     """Compare the precision that each node asks for with the one it is computed in.
 
     Returns a DataFrame, one line per node of a ModelProto in the graph's order.
 
     operators  which nodes; None: all
-    requested  the type of the node's data; or what its data and its weights were both dequantized from
+    requested  the type of the node's data; or what its data and its weights were both dequantized
+               from
     actual     what the kernel computes in that does the node's arithmetic, or "folded away"
     fused      how many other ONNX nodes the same kernel computes
     other columns  node, operator, kernel (its name), kind
@@ -153,30 +175,44 @@ def compared(model: onnx.ModelProto, kernels: Any, operators: Iterable[str] = HE
     for node in graph.node:
         if operators is not None and node.op_type not in operators:
             continue
-        row = {"node": node.name, "operator": node.op_type, "requested": _requested(node, types, made_by)}
+        row = {
+            "node": node.name,
+            "operator": node.op_type,
+            "requested": _requested(node, types, made_by),
+        }
         kernel = _actual(node, kernels)
         if kernel:
             fused = max(len(kernel.nodes) - 1, 0)
-            row |= {"actual": kernel.precision, "kernel": kernel.name, "kind": kernel.kind, "fused": fused}
+            row |= {
+                "actual": kernel.precision,
+                "kernel": kernel.name,
+                "kind": kernel.kind,
+                "fused": fused,
+            }
         else:
             row |= {"actual": "folded away", "kernel": None, "kind": None, "fused": 0}
         rows.append(row)
-    return pd.DataFrame(rows, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"])
+    return pd.DataFrame(
+        rows, columns=["node", "operator", "requested", "actual", "kernel", "kind", "fused"]
+    )
 
 
 def _actual(node, kernels):
     """Return the kernel that does the arithmetic of an ONNX node, or None when it was folded away.
 
-    A node may be named by several kernels: the one that quantizes its input, say, and the one that convolves. Kernels
-    generated for element-wise work are the answer only when no other names the node. A recurrent node becomes a loop,
-    in which no kernel names a node: the matrix products without a node are its.
+    A node may be named by several kernels: the one that quantizes its input, say, and the one that
+    convolves. Kernels generated for element-wise work are the answer only when no other names the
+    node. A recurrent node becomes a loop, in which no kernel names a node: the matrix products
+    without a node are its.
     """
     if node.op_type in RECURRENT:
         products = [kernel for kernel in kernels if kernel.kind == "gemm" and not kernel.nodes]
         if products:
             return products[0]
     naming = [kernel for kernel in kernels if node.name in kernel.nodes and kernel.computes]
-    return min(naming, key=lambda kernel: (kernel.kind == GENERATED, len(kernel.nodes)), default=None)
+    return min(
+        naming, key=lambda kernel: (kernel.kind == GENERATED, len(kernel.nodes)), default=None
+    )
 
 
 def _tensor_types(graph):

@@ -1,7 +1,8 @@
 """Which TensorRT is here, what it would run on, and what its messages mean.
 
-There are two libraries with one interface. TensorRT builds on the GPU it will run on, and times candidates there.
-TensorRT-RTX builds without a GPU and leaves the last step, the machine code, to the moment an engine is first run.
+There are two libraries with one interface. TensorRT builds on the GPU it will run on, and times
+candidates there. TensorRT-RTX builds without a GPU and leaves the last step, the machine code, to
+the moment an engine is first run.
 """
 
 import functools
@@ -25,7 +26,9 @@ MAX_PROBLEMS = 3  # of a graph that an error names: there may be hundreds
 
 @dataclass(frozen=True)
 class Library:
-    """An imported TensorRT: the module `trt`, its name ("tensorrt" or "tensorrt-rtx") and version."""
+    """An imported TensorRT: the module `trt`, its name ("tensorrt" or "tensorrt-rtx") and
+    version.
+    """
 
     trt: ModuleType
     name: str
@@ -42,18 +45,22 @@ def gpu_extra():
 
 
 def library() -> Any:
-    """Return the TensorRT to use: the full one where there is a GPU, else TensorRT-RTX; Unavailable for none."""
+    """Return the TensorRT to use: the full one where there is a GPU, else TensorRT-RTX;
+    Unavailable for none.
+    """
     order = MODULES if "cuda" in devices.kinds() else reversed(MODULES)
     reasons = []
     for module in order:
         try:
             trt = importlib.import_module(module)
             return Library(trt, MODULES[module], trt.__version__)
-        except (ImportError, OSError, RuntimeError) as error:  # not installed, or its libraries do not load
+        # not installed, or its libraries do not load
+        except (ImportError, OSError, RuntimeError) as error:
             reasons.append(f"{module}: {error or type(error).__name__}")
     raise Unavailable(
         "TensorRT is not here.",
-        expected="the package tensorrt (needs a GPU) or tensorrt-rtx-cu13-bindings (Linux on x86-64)",
+        expected="the package tensorrt (needs a GPU) or tensorrt-rtx-cu13-bindings "
+        "(Linux on x86-64)",
         found="; ".join(reasons),
         fix=gpu_extra(),
     )
@@ -67,11 +74,14 @@ def require_gpu(tensorrt: Any) -> None:
             "TensorRT cannot run an engine here.",
             expected="an NVIDIA GPU with its driver",
             found="no GPU that torch can use",
-            fix="an engine file can still be built: `labkit build model.onnx`; the lesson shows recorded rows",
+            fix="an engine file can still be built: `labkit build model.onnx`; the lesson shows "
+            "recorded rows",
         )
     target = f"SM{capability.replace('.', '')}"
     if tensorrt.is_rtx and not hasattr(tensorrt.trt.ComputeCapability, target):
-        generations = [name for name in tensorrt.trt.ComputeCapability.__members__ if name.startswith("SM")]
+        generations = [
+            name for name in tensorrt.trt.ComputeCapability.__members__ if name.startswith("SM")
+        ]
         raise Unavailable(
             f"TensorRT-RTX has no kernels for this GPU ({target}).",
             expected=", ".join(generations),
@@ -127,7 +137,9 @@ def failed(file, messages):
     file      its name
     messages  the errors that TensorRT logged, oldest first
     """
-    readings = [_meaning_and_remedy(message, file) for message in messages] or [("no reason was given", None)]
+    readings = [_meaning_and_remedy(message, file) for message in messages] or [
+        ("no reason was given", None)
+    ]
     meaning, fix = next(filter(all, readings), readings[0])  # one with a remedy, if there is one
     return LabError(
         f"TensorRT cannot build {file}.",
@@ -140,16 +152,21 @@ def failed(file, messages):
 def _meaning_and_remedy(message, file):
     """Return (the meaning of a message, the remedy or None), by `messages.toml`.
 
-    One that is not there means itself, without source files, line numbers and what the missing driver adds.
+    One that is not there means itself, without source files, line numbers and what the missing
+    driver adds.
     """
     explanation = next((row for row in _table() if re.search(row["pattern"], message)), {})
     lines = [line for line in message.splitlines() if "catchCudaError" not in line]
     text = " ".join(re.sub(r"\(?In \w+ at \S+\)?", "", line).strip() for line in lines)
     meaning = explanation.get("means") or text[:300].strip(" (") or message[:300]
-    fix = explanation.get("fix", "").replace("NEW.onnx", shlex.quote(f"{Path(file).stem}-tensorrt.onnx"))
+    fix = explanation.get("fix", "").replace(
+        "NEW.onnx", shlex.quote(f"{Path(file).stem}-tensorrt.onnx")
+    )
     return meaning, fix or None
 
 
 @functools.cache
 def _table():
-    return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))["known"]
+    return tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))[
+        "known"
+    ]

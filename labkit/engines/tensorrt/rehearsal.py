@@ -1,8 +1,10 @@
-"""The GPU side of a script without torch: pycuda's driver, or a stand-in for it where there is no GPU.
+"""The GPU side of a script without torch: pycuda's driver, or a stand-in for it where there is no
+GPU.
 
-The rehearsal is pycuda's memory and an execution context, with ONNX Runtime doing the sums. It answers what the engine
-of the same ONNX file would answer, and is as strict as the real thing: addresses and sizes must be right, shapes set,
-and results are there only after the stream was waited for. It is no measure of speed.
+The rehearsal is pycuda's memory and an execution context, with ONNX Runtime doing the sums. It
+answers what the engine of the same ONNX file would answer, and is as strict as the real thing:
+addresses and sizes must be right, shapes set, and results are there only after the stream was
+waited for. It is no measure of speed.
 """
 
 import ctypes
@@ -17,7 +19,8 @@ from labkit import export
 from labkit.engines.tensorrt.libraries import gpu_extra
 from labkit.errors import LabError, Unavailable
 
-UNWRITTEN = 0xCB  # fresh GPU memory holds anything: here bytes that are a huge negative number as float32
+# fresh GPU memory holds anything: here bytes that are a huge negative number as float32
+UNWRITTEN = 0xCB
 PROFILE = (1, 8, 64)  # smallest, usual and largest batch
 DEFAULT_STREAM = 0  # of calls that name no stream
 
@@ -27,14 +30,16 @@ class Misuse(LabError):
 
 
 def driver() -> Any:
-    """Return pycuda's driver interface, in the context that torch and TensorRT use; Unavailable, with the reason.
+    """Return pycuda's driver interface, in the context that torch and TensorRT use; Unavailable,
+    with the reason.
 
     `pycuda.autoinit`, which older scripts import, would make a context of its own beside theirs.
     """
     try:
         import pycuda.autoprimaryctx  # noqa: F401 (importing it makes the context current)
         import pycuda.driver as cuda
-    except Exception as error:  # not installed, no driver ("libcuda.so.1: cannot open ..."), or an error of its own
+    # not installed, no driver ("libcuda.so.1: cannot open ..."), or an error of its own
+    except Exception as error:
         raise Unavailable(
             "pycuda is not usable here.",
             expected="the package pycuda, and an NVIDIA GPU with its driver (libcuda.so.1)",
@@ -45,12 +50,16 @@ def driver() -> Any:
 
 
 class Rehearsal:
-    """A device with memory and a queue. Its methods have the names and arguments of `pycuda.driver`."""
+    """A device with memory and a queue.
+
+    Its methods have the names and arguments of `pycuda.driver`.
+    """
 
     pagelocked_zeros = staticmethod(np.zeros)  # host memory that stays in its place
 
     def __init__(self):
-        self.memory = weakref.WeakValueDictionary()  # {address: Allocation}; what nobody holds any more is free
+        # {address: Allocation}; what nobody holds any more is free
+        self.memory = weakref.WeakValueDictionary()
         self.queue = []
         self.steps = []  # names of the calls, in order
 
@@ -78,12 +87,16 @@ class Rehearsal:
     def memcpy_htod_async(self, target, array, stream=None):
         """Put a copy to the device into a stream, and return at once."""
         self.steps.append("memcpy_htod_async")
-        self.queue.append((_handle(stream), partial(self._to_device, int(target), _contiguous(array))))
+        self.queue.append(
+            (_handle(stream), partial(self._to_device, int(target), _contiguous(array)))
+        )
 
     def memcpy_dtoh_async(self, array, source, stream=None):
         """Put a copy to the host into a stream, and return at once."""
         self.steps.append("memcpy_dtoh_async")
-        self.queue.append((_handle(stream), partial(self._to_host, _contiguous(array), int(source))))
+        self.queue.append(
+            (_handle(stream), partial(self._to_host, _contiguous(array), int(source)))
+        )
 
     def Stream(self):
         """Return a queue of work: `.handle` for TensorRT, `.synchronize()` to wait."""
@@ -96,7 +109,9 @@ class Rehearsal:
         ctypes.memmove(array.ctypes.data, self.checked_address(source, array.nbytes), array.nbytes)
 
     def checked_address(self, address, size):
-        """Return a device address, which is one of the host here, if it has room for `size` bytes."""
+        """Return a device address, which is one of the host here, if it has room for `size`
+        bytes.
+        """
         allocation = self.memory.get(int(address))
         if allocation is None:
             raise Misuse(
@@ -106,7 +121,9 @@ class Rehearsal:
             )
         if allocation.size < size:
             raise Misuse(
-                "More bytes than the device memory has.", expected=f"{allocation.size} bytes or fewer", found=size
+                "More bytes than the device memory has.",
+                expected=f"{allocation.size} bytes or fewer",
+                found=size,
             )
         return int(address)
 
@@ -149,7 +166,9 @@ class Stream:
 
 
 class Context:
-    """An execution context of an ONNX file, for the batches of a profile; names and arguments as in TensorRT."""
+    """An execution context of an ONNX file, for the batches of a profile; names and arguments as
+    in TensorRT.
+    """
 
     def __init__(self, device, onnx_path, profile=PROFILE):
         export.checked(onnx_path)
@@ -169,13 +188,22 @@ class Context:
         return self
 
     def get_tensor_profile_shape(self, name, profile_index):
-        """Return [smallest, usual, largest shape] of an input in a profile; there is one, number 0."""
+        """Return [smallest, usual, largest shape] of an input in a profile; there is one, number
+        0.
+        """
         if name != self.input.name or profile_index != 0:
-            raise Misuse("No such profile.", expected=f"{self.input.name}, 0", found=f"{name}, {profile_index}")
+            raise Misuse(
+                "No such profile.",
+                expected=f"{self.input.name}, 0",
+                found=f"{name}, {profile_index}",
+            )
         return [(batch, *self.input.shape[1:]) for batch in self.profile]
 
     def set_input_shape(self, name, shape):
-        """Set the shape, which gives the output its own, before a call. Returns True when it fits the profile."""
+        """Set the shape, which gives the output its own, before a call.
+
+        Returns True when it fits the profile.
+        """
         self.device.steps.append("set_input_shape")
         fits = name == self.input.name and tuple(shape[1:]) == tuple(self.input.shape[1:])
         fits = fits and self.profile[0] <= shape[0] <= self.profile[-1]
@@ -187,17 +215,25 @@ class Context:
         return fits
 
     def get_tensor_shape(self, name):
-        """Return the shape of an input or output; -1 stands first until the input's shape is set."""
+        """Return the shape of an input or output; -1 stands first until the input's shape is
+        set.
+        """
         batch = self.shape[0] if self.shape else -1
         if name not in self.tensors:
             raise Misuse("No such tensor.", expected=" or ".join(self.tensors), found=name)
         return (batch, *self.tensors[name].shape[1:])
 
     def set_tensor_address(self, name, address):
-        """Set the address, an integer, that TensorRT reads from or writes to. Returns True for a name it knows."""
+        """Set the address, an integer, that TensorRT reads from or writes to.
+
+        Returns True for a name it knows.
+        """
         self.device.steps.append("set_tensor_address")
         if not isinstance(address, int):
-            raise TypeError(f"set_tensor_address wants an int; found {type(address).__name__}: write int(memory)")
+            raise TypeError(
+                f"set_tensor_address wants an int; found {type(address).__name__}: write "
+                "int(memory)"
+            )
         self.addresses[name] = address
         return name in self.tensors
 
@@ -205,15 +241,20 @@ class Context:
         """Put one inference into a stream, and return at once."""
         self.device.steps.append("execute_async_v3")
         self._require_complete()
-        compute = partial(self._compute, self.shape, dict(self.addresses))  # the next call may set others
+        # the next call may set others
+        compute = partial(self._compute, self.shape, dict(self.addresses))
         self.device.queue.append((stream_handle, compute))
         return True
 
     def execute_v2(self, bindings):
-        """Run one inference on a list of addresses, inputs first, and wait for it: the call of older scripts."""
+        """Run one inference on a list of addresses, inputs first, and wait for it: the call of
+        older scripts.
+        """
         self.device.steps.append("execute_v2")
         if not all(isinstance(address, int) for address in bindings) or len(bindings) != 2:
-            raise TypeError("execute_v2 wants [int(input), int(output)]: one address for each tensor, in order")
+            raise TypeError(
+                "execute_v2 wants [int(input), int(output)]: one address for each tensor, in order"
+            )
         self.addresses = dict(zip(self.tensors, bindings, strict=True))
         self._require_complete()
         self._compute(self.shape, self.addresses)
@@ -240,9 +281,15 @@ class Context:
 def _contiguous(array):
     """Return the array, if its bytes lie in one piece; pycuda refuses others too."""
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
-        found = "a view that is not in one piece" if isinstance(array, np.ndarray) else type(array).__name__
+        found = (
+            "a view that is not in one piece"
+            if isinstance(array, np.ndarray)
+            else type(array).__name__
+        )
         raise Misuse(
-            "Only a NumPy array in one piece can be copied.", expected="np.ascontiguousarray(...)", found=found
+            "Only a NumPy array in one piece can be copied.",
+            expected="np.ascontiguousarray(...)",
+            found=found,
         )
     return array
 

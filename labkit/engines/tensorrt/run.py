@@ -1,17 +1,22 @@
-"""An engine on the GPU, fed with torch tensors: TensorRT reads and writes their memory, nothing is copied."""
+"""An engine on the GPU, fed with torch tensors: TensorRT reads and writes their memory, nothing
+is copied.
+"""
 
 import torch
 
 from labkit.engines.tensorrt.libraries import recorder, require_gpu
 from labkit.errors import LabError
 
-TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}  # {TensorRT's name: torch's}, where they differ
+# {TensorRT's name: torch's}, where they differ
+TYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16"}
 
 
 class Session:
-    """A loaded engine. Calling it puts the work on the current CUDA stream and returns at once, as torch does.
+    """A loaded engine. Calling it puts the work on the current CUDA stream and returns at once, as
+    torch does.
 
-    One execution context serves one stream at a time, so each stream gets its own; they share the weights.
+    One execution context serves one stream at a time, so each stream gets its own; they share the
+    weights.
     """
 
     def __init__(self, tensorrt, plan):
@@ -39,17 +44,29 @@ class Session:
         self.contexts = {}
 
     def __call__(self, *batch):
-        """Run the engine on (N, ...) tensors on the GPU, one for each input. Returns the first output, (N, ...)."""
+        """Run the engine on (N, ...) tensors on the GPU, one for each input.
+
+        Returns the first output, (N, ...).
+        """
         return next(iter(self.run_whole(*batch).values()))
 
     def run_whole(self, *batch):
-        """Run the engine as a call of the session does. Returns {name: (N, ...) tensor} of all outputs."""
+        """Run the engine as a call of the session does.
+
+        Returns {name: (N, ...) tensor} of all outputs.
+        """
         context = self._context()
 
         # Tell TensorRT where the inputs lie; they must live until the call is made.
-        inputs = [tensor.to(dtype).contiguous() for tensor, dtype in zip(batch, self.inputs.values(), strict=True)]
+        inputs = [
+            tensor.to(dtype).contiguous()
+            for tensor, dtype in zip(batch, self.inputs.values(), strict=True)
+        ]
         for tensor, name in zip(inputs, self.inputs, strict=True):
-            self._check(context.set_input_shape(name, tuple(tensor.shape)), f"the shape {tuple(tensor.shape)}")
+            self._check(
+                context.set_input_shape(name, tuple(tensor.shape)),
+                f"the shape {tuple(tensor.shape)}",
+            )
             context.set_tensor_address(name, tensor.data_ptr())
 
         # Make room for the outputs, whose shapes follow from those of the inputs.
@@ -67,12 +84,16 @@ class Session:
         if stream not in self.contexts:
             context = self.engine.create_execution_context()
             self._check(context is not None, "an execution context")
-            self._check(context.set_optimization_profile_async(0, stream), "the optimisation profile")
+            self._check(
+                context.set_optimization_profile_async(0, stream), "the optimisation profile"
+            )
             self.contexts[stream] = context
         return self.contexts[stream]
 
     def _check(self, accepted, subject):
-        """Raise a LabError with TensorRT's own words unless it accepted the subject, such as "the call"."""
+        """Raise a LabError with TensorRT's own words unless it accepted the subject, such as
+        "the call".
+        """
         if not accepted:
             messages = self.log.texts("INTERNAL_ERROR", "ERROR") or ["?"]
             raise LabError(f"TensorRT refuses {subject}.", found=messages[-1])

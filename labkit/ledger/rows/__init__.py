@@ -1,7 +1,8 @@
 """The typed rows of the ledger.
 
 A row is a frozen dataclass: units stand in the field names, and None means unknown, never 0.
-TABLE names its table, KEY the fields that make it unique: writing the same key again replaces the row,
+TABLE names its table, KEY the fields that make it unique: writing the same key again replaces the
+row,
 so that running a cell twice does not count twice.
 """
 

@@ -1,4 +1,6 @@
-"""What a row is, and what rows have in common: whose run it was (`OfRun`), and on what it was measured (`Measured`)."""
+"""What a row is, and what rows have in common: whose run it was (`OfRun`), and on what it was
+measured (`Measured`).
+"""
 
 from dataclasses import dataclass
 from typing import dataclass_transform
@@ -6,7 +8,9 @@ from typing import dataclass_transform
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def row(table, *, key=("run_key",)):
-    """Makes a class a row of that table, by default one a run: a frozen dataclass whose fields are given by name."""
+    """Makes a class a row of that table, by default one a run: a frozen dataclass whose fields
+    are given by name.
+    """
 
     def make(kind):
         kind.TABLE, kind.KEY = table, key

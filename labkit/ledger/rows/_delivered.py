@@ -23,11 +23,15 @@ class Judged(Measured):
 
 @row("submissions", key=("run_key", "name"))
 class Scored(Judged):
-    """One submission to the order of the last lesson; its points are against the reference network."""
+    """One submission to the order of the last lesson; its points are against the reference
+    network.
+    """
 
-    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "latency", "size_bytes")  # as in `Claim`
+    # as in `Claim`
+    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "latency", "size_bytes")
     # `accuracy`: share of the changed copies
-    accuracy_originals: float | None = None  # of the same pictures as they are; no medal counts them
+    # of the same pictures as they are; no medal counts them
+    accuracy_originals: float | None = None
     latency: float | None = None  # p95 as a share of the reference network's
     latency_low: float | None = None
     latency_high: float | None = None
@@ -43,9 +47,12 @@ class Scored(Judged):
 
 @row("races", key=("run_key", "name"))
 class RaceScore(Judged):
-    """One recipe to train fast with; its points are seconds of the reference recipe over its own, over the seeds."""
+    """One recipe to train fast with; its points are seconds of the reference recipe over its
+    own, over the seeds.
+    """
 
-    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "seconds")  # as in `Claim`
+    # as in `Claim`
+    FIGURES: ClassVar = ("points", "points_low", "points_high", "accuracy", "seconds")
     race: str  # "quick", "lab" or "paper"
     dataset: str
     target: float  # mean accuracy that is asked for, 0 to 1

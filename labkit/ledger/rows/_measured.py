@@ -11,7 +11,8 @@ class Latency(Measured, Shown):
     name: str = ""
     batch: int = 1
     p50_ms: float | None = None
-    low_ms: float | None = None  # 95 % interval of the median; None with fewer samples than it needs
+    # 95 % interval of the median; None with fewer samples than it needs
+    low_ms: float | None = None
     high_ms: float | None = None
     p95_ms: float | None = None
     p99_ms: float | None = None
@@ -26,7 +27,8 @@ class Latency(Measured, Shown):
     calls_per_sample: int | None = None
     peak_bytes: int | None = None  # GPU allocator
     noise: str | None = None  # why it is noisy
-    sqnr_db: float | None = None  # of an INT8 engine's answers, against the file run as it is written
+    # of an INT8 engine's answers, against the file run as it is written
+    sqnr_db: float | None = None
 
     def facts(self):
         if self.p50_ms is None:
@@ -38,11 +40,14 @@ class Latency(Measured, Shown):
         ends = f"95 %: {time(self.low_ms)} to {time(self.high_ms)}"
         exact = "exactly" if self.sqnr_db == float("inf") else None
         facts = {
-            "median": f"{time(self.p50_ms)} ({ends if self.low_ms else 'no 95 % interval: too few samples'})",
+            "median": f"{time(self.p50_ms)} "
+            f"({ends if self.low_ms else 'no 95 % interval: too few samples'})",
             "p95": time(self.p95_ms),
             "p99": time(self.p99_ms),
             "missing:": self.tail_reason,
-            "answers as the file means:": None if self.sqnr_db is None else exact or f"{shown(self.sqnr_db)} dB",
+            "answers as the file means:": None
+            if self.sqnr_db is None
+            else exact or f"{shown(self.sqnr_db)} dB",
             "loaded in": time(self.load_ms),
             "first call": time(self.cold_ms),
             "throughput": f"{shown(self.throughput_per_s)} items/s at batch {self.batch}",
@@ -53,17 +58,22 @@ class Latency(Measured, Shown):
         return [(label, text) for label, text in facts.items() if text]
 
 
-MEANING = {"series": "in series, as of each alone", "calls": "call by call, as of both in use at once"}
+MEANING = {
+    "series": "in series, as of each alone",
+    "calls": "call by call, as of both in use at once",
+}
 
 
 @row("ratios", key=("run_key", "name", "baseline", "arm", "device", "threads"))
 class Ratio(Measured, Shown):
-    """How many times faster `arm` is than `baseline`: time of baseline / time of arm, from interleaved pairs.
+    """How many times faster `arm` is than `baseline`: time of baseline / time of arm, from
+    interleaved pairs.
 
-    turns   "series": of series of calls, as of an arm that runs alone; "calls": calls of all arms alternated, and each
-            found the cache full of another arm's weights
-    beside  the ratio of the first calls of the series, each of which follows a call of another arm: what "calls" would
-            say. With its interval and the null arm's floor; None where it is not known
+    turns   "series": of series of calls, as of an arm that runs alone; "calls": calls of all arms
+            alternated, and each found the cache full of another arm's weights
+    beside  the ratio of the first calls of the series, each of which follows a call of another arm:
+            what "calls" would say. With its interval and the null arm's floor; None where it is not
+            known
     """
 
     name: str = ""
@@ -73,7 +83,8 @@ class Ratio(Measured, Shown):
     low: float  # 95 % interval; from -inf to inf where there are too few pairs for one
     high: float
     verdict: str  # "faster", "slower", "not distinguishable" or "too few pairs"
-    floor: float  # what the same run says of two identical arms: a ratio within 1 ± floor is no difference
+    # what the same run says of two identical arms: a ratio within 1 ± floor is no difference
+    floor: float
     pairs: int
     baseline_ms: float
     arm_ms: float
@@ -91,7 +102,9 @@ class Ratio(Measured, Shown):
 
     @property
     def beside_differs(self):
-        """True if alternating calls give another ratio than series, by more than the noise of both."""
+        """True if alternating calls give another ratio than series, by more than the noise of
+        both.
+        """
         if self.beside is None:
             return False
         if self.beside > self.median:
@@ -99,11 +112,18 @@ class Ratio(Measured, Shown):
         return self.beside_high * (1 + self.beside_floor) < self.low / (1 + self.floor)
 
     def facts(self):
-        interval = f"95 %: {self.low:.3f} to {self.high:.3f}" if self.high < float("inf") else "no 95 % interval"
+        interval = (
+            f"95 %: {self.low:.3f} to {self.high:.3f}"
+            if self.high < float("inf")
+            else "no 95 % interval"
+        )
         alternating = []
         if self.beside_differs:
             ends = f"95 %: {self.beside_low:.3f} to {self.beside_high:.3f}"
-            text = f"{self.beside:.3f}x ({ends}), for each call finds the cache full of another arm's weights"
+            text = (
+                f"{self.beside:.3f}x ({ends}), for each call finds the cache full of another "
+                "arm's weights"
+            )
             alternating = [("where calls alternate", text)]
         return [
             (f"{self.arm} against {self.baseline}", f"{self.median:.3f}x ({interval})"),
@@ -124,7 +144,8 @@ class Memory(Measured, Shown):
     batch: int = 1
     peak_bytes: int | None = None  # most the GPU's allocator held, the model included
     tensor_bytes: int | None = None  # most bytes of new tensors alive at once
-    saved_bytes: int | None = None  # kept for the backward pass; each storage counted once, parameters not
+    # kept for the backward pass; each storage counted once, parameters not
+    saved_bytes: int | None = None
 
     def facts(self):
         counts = {"peak": self.peak_bytes, "tensor": self.tensor_bytes, "saved": self.saved_bytes}

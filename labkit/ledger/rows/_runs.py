@@ -21,7 +21,8 @@ class Run(OfRun):
     commit: str | None = None
     batch_key: str | None = None
     edition: int = EDITION
-    reported_by: str | None = None  # the parcel of somebody else that it came in (`labkit ledger merge`)
+    # the parcel of somebody else that it came in (`labkit ledger merge`)
+    reported_by: str | None = None
 
 
 @row("completions")
@@ -78,12 +79,15 @@ class Claim(WithInterval):
 
 @row("lesson_answers")
 class LessonAnswer(WithInterval):
-    """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how far it carries."""
+    """What a lesson found: the sentence that a reader can repeat, its number, the cause, and how
+    far it carries.
+    """
 
     because: str
     holds_for: str
     not_for: str
-    picture: str | None = None  # the one to remember: a PNG, relative to artifacts/, with forward slashes
+    # the one to remember: a PNG, relative to artifacts/, with forward slashes
+    picture: str | None = None
     picture_words: str | None = None  # what it shows, for a reader who cannot see it
 
 
@@ -109,7 +113,8 @@ class Answer(OfRun):
     """The verdict on one exercise."""
 
     exercise_id: str
-    verdict: str  # "passed", "wrong" or "unsolved"; "not checked" where a student edition has no check
+    # "passed", "wrong" or "unsolved"; "not checked" where a student edition has no check
+    verdict: str
     message: str | None = None
 
 
@@ -125,7 +130,9 @@ class Batch:
 
 @row("attempts")
 class Attempt(OfRun):
-    """One try of the runner at one notebook of a batch; the newest of a notebook and seed is the one that counts."""
+    """One try of the runner at one notebook of a batch; the newest of a notebook and seed is the
+    one that counts.
+    """
 
     batch_key: str
     notebook: str

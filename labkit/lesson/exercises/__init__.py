@@ -1,9 +1,12 @@
-"""Exercises: what a task is, how a check says what is wrong, and where the lessons' exercises are found.
+"""Exercises: what a task is, how a check says what is wrong, and where the lessons' exercises are
+found.
 
-The exercises lie in `notebooks/exercises/`, one module per lesson, with the reference answers and the checks; they are
-imported as `labkit.lesson.exercises.lNN_name`, from whatever folder a lesson runs in. A lesson's module holds
-`EXERCISES`, a tuple of `Exercise`; the teaching words and the tests find it by themselves.
-Wrong answers that a check must reject, and right ones written differently, stand in `tests/lesson/answers/`.
+The exercises lie in `notebooks/exercises/`, one module per lesson, with the reference answers and
+the checks; they are imported as `labkit.lesson.exercises.lNN_name`, from whatever folder a lesson
+runs in. A lesson's module holds `EXERCISES`, a tuple of `Exercise`; the teaching words and the
+tests find it by themselves.
+Wrong answers that a check must reject, and right ones written differently, stand in
+`tests/lesson/answers/`.
 """
 
 import contextlib
@@ -25,7 +28,10 @@ from labkit.lesson.exercises._stubs import is_stub, unwritten  # noqa: F401 (oth
 
 
 def folder() -> Path:
-    """Return the folder of the modules of exercises. A wheel of labkit brings no lessons, and has none."""
+    """Return the folder of the modules of exercises.
+
+    A wheel of labkit brings no lessons, and has none.
+    """
     return root() / "notebooks" / "exercises"
 
 
@@ -37,9 +43,12 @@ class NotChecked(Exception):
 
 
 def checked_when_handed_in(answer: Any) -> None:
-    """Stand in for the check of an exercise where the student edition has none: raise `NotChecked`."""
+    """Stand in for the check of an exercise where the student edition has none: raise
+    `NotChecked`.
+    """
     raise NotChecked(
-        "It is written. This edition has no check of it, because the check computes with the reference answer: "
+        "It is written. This edition has no check of it, because the check computes with the "
+        "reference answer: "
         "it is checked when you hand the lesson in. Your answer is used below."
     )
 
@@ -54,9 +63,12 @@ class Exercise:
     importance  1 (may be skipped), 2 (worth doing) or 3 (the heart of the lesson)
     minutes     what it takes the typical reader
     hint        the idea, without the code
-    reference   the answer: a function or class of the same name as the reader's, a plain value, or a `Script`
-    verify      called with an answer; raises `Wrong` when it does not pass. Of an open task it checks a contract
-    judged_by   an open task has no right answer: what the reader judges it by, such as "the ladder below"
+    reference   the answer: a function or class of the same name as the reader's, a plain value, or
+                a `Script`
+    verify      called with an answer; raises `Wrong` when it does not pass. Of an open task it
+                checks a contract
+    judged_by   an open task has no right answer: what the reader judges it by, such as "the ladder
+                below"
     imports     lines that the reference needs above it
     """
 
@@ -73,12 +85,16 @@ class Exercise:
 
     @property
     def name(self):
-        """The reader's variable: the name of the function or class, else the id with underscores."""
+        """The reader's variable: the name of the function or class, else the id with
+        underscores.
+        """
         return getattr(self.reference, "__name__", self.id.replace("-", "_"))
 
     @property
     def solution(self):
-        """The reference as source code that can stand in the reader's cell; None in a student edition."""
+        """The reference as source code that can stand in the reader's cell; None in a student
+        edition.
+        """
         if self.reference is None:
             return None
         if isinstance(self.reference, Script):
@@ -97,7 +113,8 @@ class Exercise:
             raise LessonError(
                 f"The exercise {self.id!r} is not solved yet, and the cells below need it.",
                 expected=self.task,
-                found="no answer that passes; a student edition has no reference answer to go on with",
+                found="no answer that passes; a student edition has no reference "
+                "answer to go on with",
                 fix=f"solve it, then run this cell again. Hint: {self.hint}",
             )
         return self.reference
@@ -111,7 +128,9 @@ def expect(condition: Any, message: str) -> None:
 
 @contextlib.contextmanager
 def in_pieces(description: str, *tensors: Any) -> Iterator[None]:
-    """Turn the RuntimeError of an answer to tensors that are not in one piece into a `Wrong` with the description."""
+    """Turn the RuntimeError of an answer to tensors that are not in one piece into a `Wrong`
+    with the description.
+    """
     try:
         yield
     except RuntimeError as error:
@@ -146,7 +165,10 @@ def untouched(answer: Callable) -> Callable:
         before = copy.deepcopy((arguments, named))
         result = answer(*arguments, **named)
         if not _same(before, (arguments, named)):
-            raise Wrong("Your function changes its input in place. The caller still needs that: make a new value.")
+            raise Wrong(
+                "Your function changes its input in place. The caller still needs "
+                "that: make a new value."
+            )
         return result
 
     return call
@@ -183,7 +205,9 @@ def registry():
 
 
 def of(lesson):
-    """Return the exercises of a lesson, such as "15_pruning_and_coding"; () for one without a module of exercises."""
+    """Return the exercises of a lesson, such as "15_pruning_and_coding"; () for one without a
+    module of exercises.
+    """
     module = f"l{lesson}"
     return importlib.import_module(f"{__name__}.{module}").EXERCISES if module in modules() else ()
 
@@ -197,20 +221,23 @@ def modules():
 def find(exercise_id: str) -> Exercise:
     """Return the exercise of that id.
 
-    Raises  LessonError where labkit has no exercises at all, LabError for an id that none of them has
+    Raises  LessonError where labkit has no exercises at all, LabError for an id that none of them
+            has
     """
     if not modules():
         raise LessonError(
             "There are no exercises here.",
             expected=f"modules such as {folder() / 'l02_measuring_honestly.py'}",
             found="labkit without the folder of the course: a wheel of labkit brings no lessons",
-            fix="get the folder of the course (a clone of its repository), and run the lesson with its labkit",
+            fix="get the folder of the course (a clone of its repository), and run the lesson "
+            "with its labkit",
         )
     require_known(exercise_id, registry(), "exercise")
     return registry()[exercise_id]
 
 
-# An exercise in a cell: exercise("id").check(...), or task = exercise("id") and then task.check(...)
+# An exercise in a cell: exercise("id").check(...), or task = exercise("id") and then
+# task.check(...)
 _EXERCISE_CALL = re.compile(r"""\b(?:(\w+) = )?exercise\(["']([\w-]+)["']\)(\.check\()?""")
 # A script that the reader writes: %%writefile FILE, and in the line below "# exercise: id"
 _SCRIPT = re.compile(r"%%writefile [^\n]+\n# exercise: ([\w-]+)$", re.MULTILINE)
@@ -234,7 +261,8 @@ def script_in(source):
 def fill(source: str) -> str:
     """Return a notebook cell with the reader's stub replaced by the reference answer.
 
-    source   the cell: a stub, then the line that calls `exercise("<id>").check(...)`; or a script written to a file
+    source   the cell: a stub, then the line that calls `exercise("<id>").check(...)`; or a script
+             written to a file
     returns  the reference, then that line; other cells come back unchanged
     """
     lines = source.splitlines()
@@ -253,5 +281,7 @@ def _solution(exercise_id):
     """Return the reference of an exercise as source code; a student edition has none."""
     solution = find(exercise_id).solution
     if solution is None:
-        raise LessonError("A student edition has no solutions to fill in.", fix="take the instructor's edition")
+        raise LessonError(
+            "A student edition has no solutions to fill in.", fix="take the instructor's edition"
+        )
     return solution

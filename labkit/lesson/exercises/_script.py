@@ -14,7 +14,9 @@ class Wrong(Exception):
 
 
 class Script(str):
-    """The text of a program that a reader writes to a file; `run` runs it in a process of its own."""
+    """The text of a program that a reader writes to a file; `run` runs it in a process of its
+    own.
+    """
 
     __slots__ = ()
 
@@ -22,7 +24,8 @@ class Script(str):
         """Run the program in an empty folder and return what it printed.
 
         arguments  of its command line
-        launcher   what stands between `python` and the file: ("-m", "torch.distributed.run", "--nproc-per-node=2")
+        launcher   what stands between `python` and the file: ("-m", "torch.distributed.run",
+                   "--nproc-per-node=2")
         seconds    on the clock, after which it is ended, with all that it began
         Raises     Wrong where it fails or does not end in time
         """
@@ -49,7 +52,9 @@ def _ended(command, folder, seconds):
         try:
             printed, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            raise Wrong(f"Your script had not finished after {seconds:g} seconds. What does it wait for?") from None
+            raise Wrong(
+                f"Your script had not finished after {seconds:g} seconds. What does it wait for?"
+            ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""Whether an answer is written yet: a function, a class with a stub among its methods, or a script."""
+"""Whether an answer is written yet: a function, a class with a stub among its methods, or a
+script.
+"""
 
 import ast
 import dis
@@ -9,12 +11,15 @@ from typing import Any
 
 from labkit.lesson.exercises._script import Script
 
-# The instructions of a function that does nothing but return a constant; which of them depends on the Python.
+# The instructions of a function that does nothing but return a constant; which of them depends on
+# the Python.
 RETURNS_A_CONSTANT = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
 
 
 def is_stub(answer: Any) -> bool:
-    """Say whether an answer is not written yet: `...`, None, a function that only returns None, a script with `...`."""
+    """Say whether an answer is not written yet: `...`, None, a function that only returns None,
+    a script with `...`.
+    """
     if answer is None or answer is ...:
         return True
     if isinstance(answer, Script):
@@ -22,13 +27,17 @@ def is_stub(answer: Any) -> bool:
     if not isinstance(answer, types.FunctionType):
         return False
     steps = {step.opname for step in dis.get_instructions(answer)}
-    return steps <= RETURNS_A_CONSTANT and {None, answer.__doc__}.issuperset(answer.__code__.co_consts)
+    return steps <= RETURNS_A_CONSTANT and {None, answer.__doc__}.issuperset(
+        answer.__code__.co_consts
+    )
 
 
 def unwritten(answer: Any) -> str | None:
-    """The name of the function or method of an answer that is not written to its end; None where there is none.
+    """The name of the function or method of an answer that is not written to its end; None where
+    there is none.
 
-    Either it does nothing, or a `...` stands where a statement belongs. A method that says `pass` is meant so.
+    Either it does nothing, or a `...` stands where a statement belongs. A method that says `pass`
+    is meant so.
     """
     if not (inspect.isfunction(answer) or inspect.isclass(answer)):
         return None
@@ -44,8 +53,11 @@ def _functions_of(answer):
     """{name: function without its decorators} of a function, or of a class's own methods."""
     if inspect.isfunction(answer):
         return {answer.__name__: inspect.unwrap(answer)}
-    plain = {name: getattr(method, "__func__", method) for name, method in vars(answer).items()}  # of a static method
-    return {name: inspect.unwrap(method) for name, method in plain.items() if inspect.isfunction(method)}
+    # of a static method
+    plain = {name: getattr(method, "__func__", method) for name, method in vars(answer).items()}
+    return {
+        name: inspect.unwrap(method) for name, method in plain.items() if inspect.isfunction(method)
+    }
 
 
 def _source(function):
@@ -64,7 +76,11 @@ def _has(source, kind):
 
 
 def _dots(node):
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is ...
+    )
 
 
 def _pass(node):

@@ -1,12 +1,16 @@
-"""FastSwish: HardSwish whose gradient does not die for very negative inputs, in five forms that agree.
+"""FastSwish: HardSwish whose gradient does not die for very negative inputs, in five forms that
+agree.
 
-What     x for x >= 3;  x (A x + B) for -3 <= x < 3;  -V / (1 - K (x + 3)) below, which nears 0 without reaching it;
-         V = 0.1, K = 4.5, A = (3 - V) / 18, B = (3 + V) / 6: value and slope are continuous at -3
+What     x for x >= 3;  x (A x + B) for -3 <= x < 3;  -V / (1 - K (x + 3)) below, which nears 0
+         without reaching it; V = 0.1, K = 4.5, A = (3 - V) / 18, B = (3 + V) / 6: value and slope
+         are continuous at -3
 When     units fall into the flat part of HardSwish or ReLU and have to come back
-Cost     computed in one pass over memory about that of ReLU; operator by operator several times as much
+Cost     computed in one pass over memory about that of ReLU; operator by operator several times as
+         much
 Not when few units die (count them first): the accuracy is then that of HardSwish
-Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would be level somewhere (Rolle), so the middle piece gives
-         way by up to V; being level cannot be avoided altogether: it is so at BOTTOM, where the middle piece turns
+Why so   a smooth tail from HardSwish's 0 at -3 back to 0 would be level somewhere (Rolle), so the
+         middle piece gives way by up to V; being level cannot be avoided altogether: it is so at
+         BOTTOM, where the middle piece turns
 Source   Howard et al. 2019, arXiv:1905.02244, for HardSwish
 """
 
@@ -73,7 +77,8 @@ def _triton_form():
             problem,
             expected="a GPU that Triton compiles for",
             found="none",
-            fix="set TRITON_INTERPRET=1 before starting Python: the kernels then run, slowly, as Python",
+            fix="set TRITON_INTERPRET=1 before starting Python: the kernels then "
+            "run, slowly, as Python",
         )
     from labkit.methods.fastswish.kernels import triton_form
 
@@ -105,9 +110,11 @@ class _Written(torch.autograd.Function):
 class _FromOutput(torch.autograd.Function):
     """Keeps its output, which the layer that reads it keeps anyway, and one bit an element.
 
-    The bit says on which side of the lowest point x was; value and bit give the slope (`slope_from_value`).
+    The bit says on which side of the lowest point x was; value and bit give the slope
+    (`slope_from_value`).
     Cost    gradients near the lowest point are less exact: errors up to 3e-4 in fp32, 0.06 in bf16
-    Source  the invertible activations of in-place batch norm, Bulò, Porzi, Kontschieder 2018, arXiv:1712.02616
+    Source  the invertible activations of in-place batch norm, Bulò, Porzi, Kontschieder 2018,
+            arXiv:1712.02616
     """
 
     @staticmethod
@@ -142,17 +149,21 @@ def _powers(device):
     return torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=device)
 
 
-# --- as an operator of torch's own kind: torch.compile and torch.export carry it through as one node ---
+# --- as an operator of torch's own kind: torch.compile and torch.export carry it through as one
+# node ---
 
 
 def register(name, forward, backward):
-    """Make two functions operators of torch: FastSwish of x, labkit::NAME, and its gradient, labkit::NAME_backward.
+    """Make two functions operators of torch: FastSwish of x, labkit::NAME, and its gradient,
+    labkit::NAME_backward.
 
     forward   x, any shape and float dtype -> like x
     backward  grad, x -> like x
     """
     as_operator = torch.library.custom_op
-    forward = as_operator(f"labkit::{name}", forward, mutates_args=(), schema="(Tensor x) -> Tensor")
+    forward = as_operator(
+        f"labkit::{name}", forward, mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
     schema = "(Tensor grad, Tensor x) -> Tensor"
     backward = as_operator(f"labkit::{name}_backward", backward, mutates_args=(), schema=schema)
     forward.register_fake(torch.empty_like)  # the shapes
@@ -161,14 +172,18 @@ def register(name, forward, backward):
     def keep(ctx, inputs, output):
         ctx.save_for_backward(*inputs)
 
-    forward.register_autograd(lambda ctx, grad: backward(grad, *ctx.saved_tensors), setup_context=keep)
+    forward.register_autograd(
+        lambda ctx, grad: backward(grad, *ctx.saved_tensors), setup_context=keep
+    )
 
 
 register("fastswish", value, gradient)
 
 
 def to_onnx(x):
-    """Compute FastSwish in eight operators of ONNX: HardSigmoid with A and B is min(A x + B, 1) where x >= -3."""
+    """Compute FastSwish in eight operators of ONNX: HardSigmoid with A and B is min(A x + B, 1)
+    where x >= -3.
+    """
     from onnxscript import opset20 as op
 
     def number(value):
@@ -180,7 +195,9 @@ def to_onnx(x):
 
 
 def onnx_translations() -> dict:
-    """Return {operator of torch: function of onnxscript}, for `torch.onnx.export(custom_translation_table=...)`."""
+    """Return {operator of torch: function of onnxscript}, for
+    `torch.onnx.export(custom_translation_table=...)`.
+    """
     operators = [torch.ops.labkit.fastswish]
     if hasattr(torch.ops.labkit, "fastswish_triton"):
         operators.append(torch.ops.labkit.fastswish_triton)

@@ -1,4 +1,6 @@
-"""What FastSwish computes: three pieces, their slope, and the slope computed from the value alone."""
+"""What FastSwish computes: three pieces, their slope, and the slope computed from the value
+alone.
+"""
 
 import torch
 
@@ -12,9 +14,9 @@ BOTTOM = -B / (2 * A)  # where it is lowest, near -1.6: the only place without a
 def naive(x: torch.Tensor) -> torch.Tensor:
     """Join the three pieces, as they are written on paper, by `where`. Any shape, any float dtype.
 
-    Each piece is given only arguments of its own range. Without that the values are the same, but not the gradients:
-    `where` sends a gradient of 0 into the pieces not taken, and 0 times the infinite slope that the tail has at
-    x = -3 + 1/K is NaN.
+    Each piece is given only arguments of its own range. Without that the values are the same, but
+    not the gradients: `where` sends a gradient of 0 into the pieces not taken, and 0 times the
+    infinite slope that the tail has at x = -3 + 1/K is NaN.
     """
     within = torch.where(x.abs() <= 3, x, 0.0)
     below = torch.where(x >= -3, -3.0, x)
@@ -26,10 +28,11 @@ def naive(x: torch.Tensor) -> torch.Tensor:
 def rewrite(x):
     """Compute the same in ten operators instead of eighteen.
 
-    A 3 + B = 1 makes the upper two pieces x (1 - A max(3 - x, 0)). At -3 that is -V, the numerator of the tail, so
-    everything is the upper part at max(x, -3) over 1 + K max(-3 - x, 0).
+    A 3 + B = 1 makes the upper two pieces x (1 - A max(3 - x, 0)). At -3 that is -V, the numerator
+    of the tail, so everything is the upper part at max(x, -3) over 1 + K max(-3 - x, 0).
     """
-    within = torch.where(x < -3, -3.0, x)  # not clamp(): versions of torch differ on its gradient at the limit
+    # not clamp(): versions of torch differ on its gradient at the limit
+    within = torch.where(x < -3, -3.0, x)
     upper = within * torch.rsub((3 - within).relu(), 1, alpha=A)
     return upper / torch.rsub((-3 - x).relu(), 1, alpha=-K)
 
@@ -63,8 +66,9 @@ def slope_from_value(y, left):
     """Compute the derivative from y = FastSwish(x) and from the side of the lowest point.
 
     left  bool, like y: whether x < BOTTOM
-    The middle piece y = A x^2 + B x gives slope^2 = B^2 + 4 A y, the tail y = -V / (1 - K (x + 3)) gives -(K / V) y^2.
-    Near the bottom y hardly changes with x, so its rounding is magnified: in fp32 the error reaches 3e-4 there.
+    The middle piece y = A x^2 + B x gives slope^2 = B^2 + 4 A y, the tail y = -V / (1 - K (x + 3))
+    gives -(K / V) y^2. Near the bottom y hardly changes with x, so its rounding is magnified: in
+    fp32 the error reaches 3e-4 there.
     """
     middle = (B * B + 4 * A * y).clamp(min=0).sqrt()
     falling = torch.where(y > -V, -(K / V) * y * y, -middle)

@@ -1,7 +1,8 @@
-"""FastSwish as Triton kernels, forward and backward: each reads its inputs once and writes its output once.
+"""FastSwish as Triton kernels, forward and backward: each reads its inputs once and writes its
+output once.
 
-Imported only where Triton is. With `TRITON_INTERPRET=1`, set before the import, the kernels run as Python on a CPU:
-slow, and good for tests and for reading along.
+Imported only where Triton is. With `TRITON_INTERPRET=1`, set before the import, the kernels run as
+Python on a CPU: slow, and good for tests and for reading along.
 """
 
 import torch
@@ -43,7 +44,9 @@ def _in_fp32_at_least(x):
 
 
 def _launch(kernel, *tensors):
-    """Run a kernel over the elements of tensors that lie in memory alike; one program for each `BLOCK` of them."""
+    """Run a kernel over the elements of tensors that lie in memory alike; one program for each
+    `BLOCK` of them.
+    """
     count = tensors[0].numel()
     if count:
         with devices.selected(tensors[0]):
@@ -69,7 +72,9 @@ def backward(grad, x):
 
 
 def _dense(x):
-    """Return x itself where its elements fill a piece of memory in some order, else a copy that does."""
+    """Return x itself where its elements fill a piece of memory in some order, else a copy that
+    does.
+    """
     if torch.empty_like(x).stride() == x.stride():
         return x
     return x.contiguous()

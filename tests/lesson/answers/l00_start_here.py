@@ -1,4 +1,6 @@
-"""Answers of lesson 00: wrong ones, each with one mistake, and right ones written in another way."""
+"""Answers of lesson 00: wrong ones, each with one mistake, and right ones written in another
+way.
+"""
 
 import copy
 import math
@@ -12,7 +14,9 @@ from labkit.lesson.exercises.l00_start_here import calibrated_grid, changed_answ
 
 
 def in_batches(of_scores, join=np.concatenate, count=lambda images: len(images)):
-    """The answer to `predictions` with another rule for the scores of a batch, another join or another end."""
+    """The answer to `predictions` with another rule for the scores of a batch, another join or
+    another end.
+    """
 
     def answer(program, images):
         starts = range(0, count(images), 100)
@@ -23,7 +27,9 @@ def in_batches(of_scores, join=np.concatenate, count=lambda images: len(images))
 
 def whole_batches_only(program, images):
     count = len(images) // 100
-    parts = [program(images[100 * number : 100 * (number + 1)]).argmax(1) for number in range(count)]
+    parts = [
+        program(images[100 * number : 100 * (number + 1)]).argmax(1) for number in range(count)
+    ]
     return np.concatenate(parts) if parts else np.empty(0, int)
 
 
@@ -194,7 +200,11 @@ def by_rightness(before, after, labels):
 
 def as_lists(before, after, labels):
     changed = [bool(old != new) for old, new in zip(before, after, strict=True)]
-    return [np.array(changed), np.where(before == labels, changed, False), np.where(after == labels, changed, False)]
+    return [
+        np.array(changed),
+        np.where(before == labels, changed, False),
+        np.where(after == labels, changed, False),
+    ]
 
 
 def of_interval(filled, not_filled):
@@ -236,7 +246,9 @@ WRONG = {
         "does not join the batches": in_batches(lambda scores: scores.argmax(1), join=list),
         "returns the largest scores": in_batches(lambda scores: scores.max(1)),
         "takes the largest absolute score": in_batches(lambda scores: np.abs(scores).argmax(1)),
-        "forgets the last image": in_batches(lambda scores: scores.argmax(1), join=lambda parts: parts[0][:-1]),
+        "forgets the last image": in_batches(
+            lambda scores: scores.argmax(1), join=lambda parts: parts[0][:-1]
+        ),
     },
     "median-latency": {
         "the mean": timed(milliseconds(statistics.mean)),
@@ -263,7 +275,10 @@ WRONG = {
     "calibrated-grid": {
         "256 steps": on_256_points,
         "0.0 does not count": without_zero,
-        "zero point without rounding": lambda values: (calibrated_grid(values)[0], -values.min() / 0.02 + 0.3),
+        "zero point without rounding": lambda values: (
+            calibrated_grid(values)[0],
+            -values.min() / 0.02 + 0.3,
+        ),
         "zero point cut off": cut_off,
         "zero point from the top": from_the_top,
         "symmetric": around_zero,
@@ -296,7 +311,9 @@ WRONG = {
         "a limit that is met is not enough": of_interval(
             lambda low, high, at_least, at_most: low > at_least and high < at_most, outside
         ),
-        "True for filled": lambda low, high, at_least=-math.inf, at_most=math.inf: inside(low, high, at_least, at_most),
+        "True for filled": lambda low, high, at_least=-math.inf, at_most=math.inf: inside(
+            low, high, at_least, at_most
+        ),
     },
 }
 

@@ -1,14 +1,22 @@
-"""Answers to the exercises of lesson 01: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 01: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import heapq
 
 import numpy as np
 
-from labkit.lesson.exercises.l01_deployment_fundamentals import cost_per_million, one_queue, without_chance
+from labkit.lesson.exercises.l01_deployment_fundamentals import (
+    cost_per_million,
+    one_queue,
+    without_chance,
+)
 
 
 def in_turn(arrivals, services, *, idle=True, total=True):
-    """Response times in a loop; without `idle` the server never rests, without `total` only the wait counts."""
+    """Response times in a loop; without `idle` the server never rests, without `total` only the
+    wait counts.
+    """
     free, times = arrivals[0] if len(arrivals) else 0.0, []
     for arrival, service in zip(arrivals, services, strict=True):
         begin = max(free, arrival) if idle else free
@@ -83,7 +91,9 @@ def in_a_heap(arrivals, services, machines):
 
 
 def machines_in_a_queue(
-    choose=lambda free, number: int(np.argmin(free)), begin=max, counted=lambda begin, end, arrival: end - arrival
+    choose=lambda free, number: int(np.argmin(free)),
+    begin=max,
+    counted=lambda begin, end, arrival: end - arrival,
 ):
     """One queue, with another machine chosen, another begin, or another time counted."""
 
@@ -176,10 +186,16 @@ WRONG = {
     "response-times": {
         "nobody waits": lambda arrivals, services: services.copy(),
         "only the wait": lambda arrivals, services: in_turn(arrivals, services, total=False),
-        "the server never rests": lambda arrivals, services: in_turn(arrivals, services, idle=False),
+        "the server never rests": lambda arrivals, services: in_turn(
+            arrivals, services, idle=False
+        ),
         "waits for the one before, as if that had not waited": looks_one_back,
-        "all take the mean": lambda arrivals, services: in_turn(arrivals, np.full(len(services), services.mean())),
-        "all take as long as the first": lambda arrivals, services: in_turn(arrivals, services * 0 + services[0]),
+        "all take the mean": lambda arrivals, services: in_turn(
+            arrivals, np.full(len(services), services.mean())
+        ),
+        "all take as long as the first": lambda arrivals, services: in_turn(
+            arrivals, services * 0 + services[0]
+        ),
         "the shortest first": shortest_first,
         "when it is answered": lambda arrivals, services: in_turn(arrivals, services) + arrivals,
         "whole seconds, where the arrivals are": an_array_like_the_arrivals,
@@ -191,25 +207,37 @@ WRONG = {
         "the arrivals as they are": control(even=lambda arrivals: arrivals.astype(float)),
         "from second 0": control(even=lambda arrivals: np.linspace(0, arrivals[-1], len(arrivals))),
         "without the last": control(
-            even=lambda arrivals: np.linspace(arrivals[0], arrivals[-1], len(arrivals), endpoint=False)
+            even=lambda arrivals: np.linspace(
+                arrivals[0], arrivals[-1], len(arrivals), endpoint=False
+            )
         ),
-        "one gap too many": control(even=lambda arrivals: np.linspace(arrivals[0], arrivals[-1], len(arrivals) + 1)),
+        "one gap too many": control(
+            even=lambda arrivals: np.linspace(arrivals[0], arrivals[-1], len(arrivals) + 1)
+        ),
         "the gaps": control(even=lambda arrivals: np.full(len(arrivals), np.diff(arrivals).mean())),
         "whole seconds": control(
             even=lambda arrivals: np.linspace(arrivals[0], arrivals[-1], len(arrivals)).astype(int)
         ),
         "the times as they are": control(constant=lambda services: services.astype(float)),
-        "the median of the times": control(constant=lambda services: np.full(len(services), np.median(services))),
-        "the first time": control(constant=lambda services: np.full(len(services), float(services[0]))),
+        "the median of the times": control(
+            constant=lambda services: np.full(len(services), np.median(services))
+        ),
+        "the first time": control(
+            constant=lambda services: np.full(len(services), float(services[0]))
+        ),
         "one number": control(constant=np.mean),
         "the two exchanged": lambda *requests: without_chance(*requests)[::-1],
         "the arrivals alone": lambda *requests: without_chance(*requests)[0],
     },
     "one-queue": {
         "one machine": lambda arrivals, services, machines: in_turn(arrivals, services),
-        "one machine more": lambda arrivals, services, machines: one_queue(arrivals, services, machines + 1),
+        "one machine more": lambda arrivals, services, machines: one_queue(
+            arrivals, services, machines + 1
+        ),
         "in turn, busy or not": machines_in_a_queue(lambda free, number: number % len(free)),
-        "the machine that is free last": machines_in_a_queue(lambda free, number: int(np.argmax(free))),
+        "the machine that is free last": machines_in_a_queue(
+            lambda free, number: int(np.argmax(free))
+        ),
         "always the first machine": machines_in_a_queue(lambda free, number: 0),
         "begins before it has arrived": machines_in_a_queue(begin=lambda free, arrival: free),
         "begins at once, busy or not": machines_in_a_queue(begin=lambda free, arrival: arrival),
@@ -231,11 +259,15 @@ WRONG = {
         "one machine too many is tried": price(last=lambda most: most + 1),
         "the last one is taken where none keeps the limit": price(nothing=(50, 0.5)),
         "costs nothing where none keeps the limit": price(nothing=(None, 0)),
-        "one machine is paid": price(dollars=lambda m, arrivals, usd: usd * 1e6 * arrivals[-1] / len(arrivals) / 3600),
+        "one machine is paid": price(
+            dollars=lambda m, arrivals, usd: usd * 1e6 * arrivals[-1] / len(arrivals) / 3600
+        ),
         "a thousand answers": price(
             dollars=lambda m, arrivals, usd: m * usd * 1e3 * arrivals[-1] / len(arrivals) / 3600
         ),
-        "dollars per minute": price(dollars=lambda m, arrivals, usd: m * usd * 1e6 * arrivals[-1] / len(arrivals) / 60),
+        "dollars per minute": price(
+            dollars=lambda m, arrivals, usd: m * usd * 1e6 * arrivals[-1] / len(arrivals) / 60
+        ),
         "the simulated day": price(dollars=lambda m, arrivals, usd: m * usd * arrivals[-1] / 3600),
         "paid only when busy": paid_only_when_busy,
         "the machines alone": machines_alone,

@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 02: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 02: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import random
 import time
@@ -19,7 +21,15 @@ def compared(**changes):
     """`compare` with one or more of its properties changed."""
 
     def answer(calls, wait, rounds=40, now=time.perf_counter):
-        has = {"warm": 5, "before": True, "after": True, "order": "drawn", "calls": 1, "scale": 1, "own": True}
+        has = {
+            "warm": 5,
+            "before": True,
+            "after": True,
+            "order": "drawn",
+            "calls": 1,
+            "scale": 1,
+            "own": True,
+        }
         has |= changes
         now = now if has["own"] else time.perf_counter
         for call in has["warm"] * list(calls):
@@ -123,7 +133,12 @@ def in_series(**changes):
 
 def series_of_everything(calls, wait, rounds=40, series=10, now=time.perf_counter):
     """Hands compare functions that make several calls: the first ones count."""
-    return compare([lambda call=call: [call() for _ in range(series)] for call in calls], wait, rounds, now) / series
+    return (
+        compare(
+            [lambda call=call: [call() for _ in range(series)] for call in calls], wait, rounds, now
+        )
+        / series
+    )
 
 
 def series_as_rounds(calls, wait, rounds=40, series=10, now=time.perf_counter):
@@ -238,7 +253,13 @@ def compare_medians(ratios, null_ratios):
 
 def compare_means(ratios, null_ratios):
     middle, floor = np.mean(ratios), abs(np.mean(null_ratios) - 1)
-    return "faster" if middle > 1 + floor else "slower" if middle < 1 - floor else "not distinguishable"
+    return (
+        "faster"
+        if middle > 1 + floor
+        else "slower"
+        if middle < 1 - floor
+        else "not distinguishable"
+    )
 
 
 def ask_for_a_tenth(ratios, null_ratios):
@@ -266,7 +287,9 @@ def by_the_middle(ratios, null_ratios):
 
 
 def turn_it_around(ratios, null_ratios):
-    return {"faster": "slower", "slower": "faster"}.get(is_real(ratios, null_ratios), "not distinguishable")
+    return {"faster": "slower", "slower": "faster"}.get(
+        is_real(ratios, null_ratios), "not distinguishable"
+    )
 
 
 def by_a_bootstrap(ratios, null_ratios):
@@ -278,7 +301,13 @@ def by_a_bootstrap(ratios, null_ratios):
 
     (low, high), null = interval(ratios), interval(null_ratios)
     floor = max(null[1], 1 / null[0]) - 1
-    return "faster" if low > 1 + floor else "slower" if high < 1 / (1 + floor) else "not distinguishable"
+    return (
+        "faster"
+        if low > 1 + floor
+        else "slower"
+        if high < 1 / (1 + floor)
+        else "not distinguishable"
+    )
 
 
 def on_a_log_scale(ratios, null_ratios):
@@ -323,8 +352,12 @@ WRONG = {
         "returns milliseconds": compared(scale=1e3),
         "reads another clock": compared(own=False),
         "starts the clock once a round": clock_read_once_a_round,
-        "returns the mean of the rounds": lambda *given, **named: compare(*given, **named).mean(axis=0),
-        "returns the median of the rounds": lambda *given, **named: np.median(compare(*given, **named), axis=0),
+        "returns the mean of the rounds": lambda *given, **named: compare(*given, **named).mean(
+            axis=0
+        ),
+        "returns the median of the rounds": lambda *given, **named: np.median(
+            compare(*given, **named), axis=0
+        ),
         "returns rows for functions": lambda *given, **named: compare(*given, **named).T,
     },
     "compare-series": {
@@ -338,12 +371,16 @@ WRONG = {
         "does not wait before the clock stops": in_series(done=False),
         "keeps one order": in_series(order="fixed"),
         "lets the first calls count": series_of_everything,
-        "times single calls": lambda calls, wait, rounds, series, now: compare(calls, wait, rounds, now),
+        "times single calls": lambda calls, wait, rounds, series, now: compare(
+            calls, wait, rounds, now
+        ),
     },
     "null-arm": {
         "turns the ratio around": null_compare([(2, 0), (0, 1)]),
         "measures the null arm at another time": null_in_a_second_call,
-        "takes the new code twice": null_compare([(0, 1), (1, 2)], calls=lambda old, new: [old, new, new]),
+        "takes the new code twice": null_compare(
+            [(0, 1), (1, 2)], calls=lambda old, new: [old, new, new]
+        ),
         "divides a time by itself": null_compare([(0, 2), (0, 0)]),
         "exchanges the two": null_compare([(0, 1), (0, 2)]),
         "takes differences": null_compare([(0, 2), (0, 1)], ratio=lambda a, b: a - b),
@@ -361,26 +398,37 @@ WRONG = {
         "draws another batch of normal numbers": largest_difference(
             lambda inputs: [inputs, torch.randn_like(inputs)], relative
         ),
-        "adds a number to every input": largest_difference(lambda inputs: [inputs, inputs + 1000], relative),
-        "looks at the first inputs twice": largest_difference(lambda inputs: [inputs, inputs.clone()], relative),
+        "adds a number to every input": largest_difference(
+            lambda inputs: [inputs, inputs + 1000], relative
+        ),
+        "looks at the first inputs twice": largest_difference(
+            lambda inputs: [inputs, inputs.clone()], relative
+        ),
         "turns the rows around, of which there may be one": largest_difference(
             lambda inputs: [inputs, inputs.flip(0)], relative
         ),
         "does not look at the shape": largest_difference(two_batches, relative, shape=False),
-        "asks for equal bits": largest_difference(two_batches, lambda gap, expected, tolerance: not gap.any()),
+        "asks for equal bits": largest_difference(
+            two_batches, lambda gap, expected, tolerance: not gap.any()
+        ),
         "takes an absolute tolerance": largest_difference(
             two_batches, lambda gap, expected, tolerance: gap.abs().max() <= tolerance
         ),
         "takes the mean difference": largest_difference(
-            two_batches, lambda gap, expected, tolerance: abs(gap.mean()) <= tolerance * expected.abs().max()
+            two_batches,
+            lambda gap, expected, tolerance: abs(gap.mean()) <= tolerance * expected.abs().max(),
         ),
         "lets NaN pass": largest_difference(
-            two_batches, lambda gap, expected, tolerance: not gap.abs().max() > tolerance * expected.abs().max()
+            two_batches,
+            lambda gap, expected, tolerance: not gap.abs().max() > tolerance * expected.abs().max(),
         ),
         "forgets the absolute value": largest_difference(
-            two_batches, lambda gap, expected, tolerance: gap.max() <= tolerance * expected.abs().max()
+            two_batches,
+            lambda gap, expected, tolerance: gap.max() <= tolerance * expected.abs().max(),
         ),
-        "compares classes": largest_difference(lambda inputs: [inputs], lambda gap, expected, tolerance: True),
+        "compares classes": largest_difference(
+            lambda inputs: [inputs], lambda gap, expected, tolerance: True
+        ),
         "writes over its inputs": inputs_overwritten,
         "turns the answer around": lambda *given: not same_answers(*given),
     },
@@ -407,7 +455,13 @@ def judged(floor_of, slower=lambda floor: 1 / (1 + floor), interval=None):
     def answer(ratios, null_ratios):
         low, high = (interval or middle)(ratios)
         floor = floor_of(middle(null_ratios), null_ratios)
-        return "faster" if low > 1 + floor else "slower" if high < slower(floor) else "not distinguishable"
+        return (
+            "faster"
+            if low > 1 + floor
+            else "slower"
+            if high < slower(floor)
+            else "not distinguishable"
+        )
 
     return answer
 
@@ -428,7 +482,13 @@ def ranks_of_the_ratios(ratios, null_ratios):
     rank = max(1, round(len(ratios) / 2 - len(ratios) ** 0.5))
     (low, high), null = (np.sort(each)[[rank - 1, -rank]] for each in (ratios, null_ratios))
     floor = both_ends(null, null_ratios)
-    return "faster" if low > 1 + floor else "slower" if high < 1 / (1 + floor) else "not distinguishable"
+    return (
+        "faster"
+        if low > 1 + floor
+        else "slower"
+        if high < 1 / (1 + floor)
+        else "not distinguishable"
+    )
 
 
 WRONG["is-real"] |= {
@@ -449,7 +509,10 @@ RIGHT = {
         "drops rounds to warm up": warm_up_in_the_first_rounds,
         "returns lists": lambda *given, **named: compare(*given, **named).tolist(),
     },
-    "compare-series": {"by a helper": series_by_a_helper, "after a warm-up, as lists": series_after_a_warm_up},
+    "compare-series": {
+        "by a helper": series_by_a_helper,
+        "after a warm-up, as lists": series_after_a_warm_up,
+    },
     "null-arm": {"by three columns": null_by_names, "round by round": null_as_a_list},
     "is-real": {
         "by a bootstrap": by_a_bootstrap,

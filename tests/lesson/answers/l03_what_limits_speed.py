@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 03: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 03: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import itertools
 import math
@@ -9,11 +11,19 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.lesson.exercises.l03_what_limits_speed import layer_task, memory_or_cache, seconds_per_call
+from labkit.lesson.exercises.l03_what_limits_speed import (
+    layer_task,
+    memory_or_cache,
+    seconds_per_call,
+)
 
 
 def seconds_of(operations, bytes_moved, calls, machine):
-    return operations / machine["arithmetic"], bytes_moved / machine["memory"], calls * machine["overhead"]
+    return (
+        operations / machine["arithmetic"],
+        bytes_moved / machine["memory"],
+        calls * machine["overhead"],
+    )
 
 
 NAMES = ("arithmetic", "memory", "overhead")
@@ -50,7 +60,9 @@ def corner_at(corner):
         arithmetic, memory, overhead = seconds_of(operations, bytes_moved, calls, machine)
         if overhead > max(arithmetic, memory):
             return overhead, "overhead"
-        return (arithmetic, "arithmetic") if operations / bytes_moved > corner else (memory, "memory")
+        return (
+            (arithmetic, "arithmetic") if operations / bytes_moved > corner else (memory, "memory")
+        )
 
     return least
 
@@ -63,16 +75,25 @@ def scales_the_machine(operations, bytes_moved, calls, machine):
 WRONG = {
     "image-bytes": {
         "gives text": lambda images, height, width, size: str(images * height * width * size),
-        "forgets the bytes of a value": lambda images, height, width, bytes_per_value: images * height * width,
-        "counts bits": lambda images, height, width, bytes_per_value: images * height * width * bytes_per_value * 8,
-        "counts one image": lambda images, height, width, bytes_per_value: height * width * bytes_per_value,
+        "forgets the bytes of a value": lambda images, height, width, bytes_per_value: (
+            images * height * width
+        ),
+        "counts bits": lambda images, height, width, bytes_per_value: (
+            images * height * width * bytes_per_value * 8
+        ),
+        "counts one image": lambda images, height, width, bytes_per_value: (
+            height * width * bytes_per_value
+        ),
         "uses the height twice": lambda images, height, width, bytes_per_value: (
             images * height * height * bytes_per_value
         ),
     },
     "least-seconds": {
         "adds the three": lambda *task: (sum(seconds_of(*task)), pick(*task)[1]),
-        "adds the overhead": lambda *task: (pick(*task, among=2)[0] + seconds_of(*task)[2], pick(*task)[1]),
+        "adds the overhead": lambda *task: (
+            pick(*task, among=2)[0] + seconds_of(*task)[2],
+            pick(*task)[1],
+        ),
         "takes the smallest": lambda *task: pick(*task, choose=min),
         "looks at arithmetic only": lambda *task: pick(*task, among=1),
         "forgets the overhead": lambda *task: pick(*task, among=2),
@@ -126,7 +147,18 @@ RIGHT = {
 }
 
 
-def timed(*, before=True, after=True, each=False, grow=True, calls=1, choose=min, series=5, scale=1, divide=True):
+def timed(
+    *,
+    before=True,
+    after=True,
+    each=False,
+    grow=True,
+    calls=1,
+    choose=min,
+    series=5,
+    scale=1,
+    divide=True,
+):
     """An answer to `seconds-per-call` with one property changed."""
 
     def answer(call, wait, now, shortest=1e-3):
@@ -239,13 +271,22 @@ def by_kind(layer, x, output):
 
 WRONG["layer-task"] = {
     "counts a multiplication and an addition as one": task(factor=1),
-    "uses each weight once": lambda layer, x, output: (2 * layer.weight.numel(), *layer_task(layer, x, output)[1:]),
+    "uses each weight once": lambda layer, x, output: (
+        2 * layer.weight.numel(),
+        *layer_task(layer, x, output)[1:],
+    ),
     "forgets the groups": task(weights=filter_of_a_convolution),
     "looks at the channels only": task(weights=lambda layer: layer.weight.shape[1]),
     "takes all filters for each number": task(weights=lambda layer: layer.weight.numel()),
-    "forgets the input": task(moved=lambda layer, x, output: layer_task(layer, x, output)[1] - x.nbytes),
-    "forgets the output": task(moved=lambda layer, x, output: layer_task(layer, x, output)[1] - output.nbytes),
-    "forgets the bias": task(moved=lambda layer, x, output: x.nbytes + layer.weight.nbytes + output.nbytes),
+    "forgets the input": task(
+        moved=lambda layer, x, output: layer_task(layer, x, output)[1] - x.nbytes
+    ),
+    "forgets the output": task(
+        moved=lambda layer, x, output: layer_task(layer, x, output)[1] - output.nbytes
+    ),
+    "forgets the bias": task(
+        moved=lambda layer, x, output: x.nbytes + layer.weight.nbytes + output.nbytes
+    ),
     "forgets the weights": task(moved=lambda layer, x, output: x.nbytes + output.nbytes),
     "four bytes for every number": task(
         moved=lambda layer, x, output: layer_task(layer, x, output)[1] * 4 // x.element_size()
@@ -254,7 +295,9 @@ WRONG["layer-task"] = {
         moved=lambda layer, x, output: layer_task(layer, x, output)[1] // x.element_size()
     ),
     "reads the weights for each row": task(
-        moved=lambda layer, x, output: layer_task(layer, x, output)[1] + (len(x) - 1) * layer.weight.nbytes
+        moved=lambda layer, x, output: (
+            layer_task(layer, x, output)[1] + (len(x) - 1) * layer.weight.nbytes
+        )
     ),
     "a call for each row": lambda layer, x, output: (*layer_task(layer, x, output)[:2], len(x)),
 }
@@ -262,7 +305,9 @@ RIGHT["layer-task"] = {"by torch's counter": by_flop_counter, "by kinds of layer
 
 
 def calls_of(memory, cache=lambda x, copies: F.linear(x, copies[0])):
-    """An answer to `memory-or-cache` from two functions (x, copies), the first with a number of its turn."""
+    """An answer to `memory-or-cache` from two functions (x, copies), the first with a number of
+    its turn.
+    """
 
     def answer(x, copies):
         turns = itertools.count()
@@ -273,7 +318,10 @@ def calls_of(memory, cache=lambda x, copies: F.linear(x, copies[0])):
 
 def one_pass_only(x, copies):
     turns = iter(copies)
-    return {"memory": lambda: F.linear(x, next(turns, copies[0])), "cache": lambda: F.linear(x, copies[0])}
+    return {
+        "memory": lambda: F.linear(x, next(turns, copies[0])),
+        "cache": lambda: F.linear(x, copies[0]),
+    }
 
 
 def both_take_turns(x, copies):
@@ -290,14 +338,18 @@ WRONG["memory-or-cache"] = {
     "the same copy in both": calls_of(lambda x, copies, turn: F.linear(x, copies[0])),
     "two copies in turn": calls_of(lambda x, copies, turn: F.linear(x, copies[turn % 2])),
     "to and fro": calls_of(lambda x, copies, turn: F.linear(x, copies[4 - abs(turn % 8 - 4)])),
-    "the last copy is left out": calls_of(lambda x, copies, turn: F.linear(x, copies[turn % (len(copies) - 1)])),
+    "the last copy is left out": calls_of(
+        lambda x, copies, turn: F.linear(x, copies[turn % (len(copies) - 1)])
+    ),
     "stops after one pass": one_pass_only,
     "both take turns": both_take_turns,
     "exchanges the two": lambda x, copies: dict(
         zip(("cache", "memory"), memory_or_cache(x, copies).values(), strict=True)
     ),
     "gives back a stored product": stored_product,
-    "returns the products": lambda x, copies: {name: call() for name, call in memory_or_cache(x, copies).items()},
+    "returns the products": lambda x, copies: {
+        name: call() for name, call in memory_or_cache(x, copies).items()
+    },
     "forgets x": calls_of(lambda x, copies, turn: copies[turn % len(copies)]),
 }
 
@@ -313,6 +365,8 @@ def by_a_deque(x, copies):
 
 
 RIGHT["memory-or-cache"] = {
-    "by a number of the turn": calls_of(lambda x, copies, turn: F.linear(x, copies[turn % len(copies)])),
+    "by a number of the turn": calls_of(
+        lambda x, copies, turn: F.linear(x, copies[turn % len(copies)])
+    ),
     "begins with the second copy": by_a_deque,
 }

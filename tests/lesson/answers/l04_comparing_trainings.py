@@ -1,4 +1,6 @@
-"""Answers on comparing trainings: wrong ones that differ by one property, right ones written differently."""
+"""Answers on comparing trainings: wrong ones that differ by one property, right ones written
+differently.
+"""
 
 import math
 import statistics
@@ -8,7 +10,9 @@ from scipy import stats
 from scipy.special import nctdtr, ndtr, stdtrit
 
 
-def interval_check(*, ddof=1, root=math.sqrt, axis=1, use_spread=True, use_factor=True, side=np.abs, outside=False):
+def interval_check(
+    *, ddof=1, root=math.sqrt, axis=1, use_spread=True, use_factor=True, side=np.abs, outside=False
+):
     """`contains` with one part of it changed."""
 
     def contains(studies, truth, factor, spread=None):
@@ -26,7 +30,9 @@ def around_zero(studies, truth, factor, spread=None):
 
 
 def by_the_spread_of_all(studies, truth, factor, spread=None):
-    return interval_check()(studies, truth, factor, studies.std(ddof=1) if spread is None else spread)
+    return interval_check()(
+        studies, truth, factor, studies.std(ddof=1) if spread is None else spread
+    )
 
 
 def in_percent(studies, truth, factor, spread=None):
@@ -53,7 +59,9 @@ def by_t_values(studies, truth, factor, spread=None):
     return (studies.mean(1) - truth) ** 2 / (variance / studies.shape[1]) <= factor**2
 
 
-def verdict_with(*, factor=None, ddof=1, more=0, level=0.975, root=math.sqrt, pairs=True, one_pair="cannot tell"):
+def verdict_with(
+    *, factor=None, ddof=1, more=0, level=0.975, root=math.sqrt, pairs=True, one_pair="cannot tell"
+):
     """`verdict` with one part of it changed."""
 
     def verdict(one, other):
@@ -61,7 +69,11 @@ def verdict_with(*, factor=None, ddof=1, more=0, level=0.975, root=math.sqrt, pa
         n = len(one)
         if n < 2:
             return one_pair
-        spread = (one - other).std(ddof=ddof) if pairs else math.hypot(one.std(ddof=1), other.std(ddof=1))
+        spread = (
+            (one - other).std(ddof=ddof)
+            if pairs
+            else math.hypot(one.std(ddof=1), other.std(ddof=1))
+        )
         t = factor or stdtrit(n - 1 + more, level)
         reach = t * spread / root(n)
         lead = (one - other).mean()
@@ -99,7 +111,9 @@ def by_scipy(one, other):
     if len(one) == 1:
         return "cannot tell"
     low, high = stats.ttest_rel(one, other).confidence_interval()
-    return {(True, False): "better", (False, True): "worse"}.get((bool(low > 0), bool(high < 0)), "cannot tell")
+    return {(True, False): "better", (False, True): "worse"}.get(
+        (bool(low > 0), bool(high < 0)), "cannot tell"
+    )
 
 
 def by_plain_sums(one, other):
@@ -151,7 +165,9 @@ def study_by_study(leads, named, first=3):
 
 
 def with_a_maximum(leads, named, first=3):
-    said = np.stack([named(leads[:, : size + 1]) for size in range(first - 1, leads.shape[1])], axis=1)
+    said = np.stack(
+        [named(leads[:, : size + 1]) for size in range(first - 1, leads.shape[1])], axis=1
+    )
     return float(said.max(axis=1).sum() * 100 / len(leads))
 
 
@@ -207,7 +223,10 @@ def with_the_error_of_the_mean(lead, spread, named, wanted=80):
     """Draws means in place of leads."""
     rng = np.random.default_rng(1)
     pairs = 2
-    while 100 * named(rng.normal(lead, spread / math.sqrt(pairs), (4000, pairs))).mean() < wanted and pairs < 500:
+    while (
+        100 * named(rng.normal(lead, spread / math.sqrt(pairs), (4000, pairs))).mean() < wanted
+        and pairs < 500
+    ):
         pairs += 1
     return pairs
 
@@ -221,16 +240,25 @@ def studies_and_pairs_exchanged(lead, spread, named, wanted=80):
 
 
 def by_theory(lead, spread, named, wanted=80):
-    """The noncentral t distribution in place of draws: right for Student's t, and deaf to another judge."""
+    """The noncentral t distribution in place of draws: right for Student's t, and deaf to
+    another judge.
+    """
     pairs = 2
-    while 100 * (1 - nctdtr(pairs - 1, abs(lead) / spread * pairs**0.5, stdtrit(pairs - 1, 0.975))) < wanted:
+    while (
+        100 * (1 - nctdtr(pairs - 1, abs(lead) / spread * pairs**0.5, stdtrit(pairs - 1, 0.975)))
+        < wanted
+    ):
         pairs += 1
     return pairs
 
 
 def one_draw_for_all(lead, spread, named, wanted=80):
     luck = np.random.default_rng(7).standard_normal((6000, 200))
-    sizes = (size for size in range(2, 201) if named(lead + spread * luck[:, :size]).mean() * 100 >= wanted)
+    sizes = (
+        size
+        for size in range(2, 201)
+        if named(lead + spread * luck[:, :size]).mean() * 100 >= wanted
+    )
     return next(sizes)
 
 
@@ -284,27 +312,46 @@ WRONG = {
         "always from the third": always_from_the_third,
     },
     "report": {
-        "the same seeds do both": lambda leads: chosen_by(leads, halves(leads)[2], halves(leads)[2]),
+        "the same seeds do both": lambda leads: chosen_by(
+            leads, halves(leads)[2], halves(leads)[2]
+        ),
         "all seeds choose": lambda leads: chosen_by(leads, halves(leads)[2], halves(leads)[1]),
         "all seeds report": lambda leads: chosen_by(leads, halves(leads)[0], halves(leads)[2]),
-        "the second half chooses": lambda leads: chosen_by(leads, halves(leads)[1], halves(leads)[0]),
-        "the first half does both": lambda leads: chosen_by(leads, halves(leads)[0], halves(leads)[0]),
+        "the second half chooses": lambda leads: chosen_by(
+            leads, halves(leads)[1], halves(leads)[0]
+        ),
+        "the first half does both": lambda leads: chosen_by(
+            leads, halves(leads)[0], halves(leads)[0]
+        ),
         "the worst": lambda leads: chosen_by(leads, *halves(leads)[:2], np.argmin),
-        "the largest size of a lead": lambda leads: chosen_by(leads, *halves(leads)[:2], lambda m: np.abs(m).argmax()),
+        "the largest size of a lead": lambda leads: chosen_by(
+            leads, *halves(leads)[:2], lambda m: np.abs(m).argmax()
+        ),
         "the mean alone": lambda leads: chosen_by(leads, *halves(leads)[:2])[1].mean(),
-        "of all methods": lambda leads: (chosen_by(leads, *halves(leads)[:2])[0], leads[:, halves(leads)[1]]),
+        "of all methods": lambda leads: (
+            chosen_by(leads, *halves(leads)[:2])[0],
+            leads[:, halves(leads)[1]],
+        ),
     },
     "pairs-for": {
-        "the rule of 2.8": lambda lead, spread, named, wanted=80: max(2, math.ceil((2.8 * spread / lead) ** 2)),
+        "the rule of 2.8": lambda lead, spread, named, wanted=80: max(
+            2, math.ceil((2.8 * spread / lead) ** 2)
+        ),
         "by the bell curve": by_the_bell,
         "always 80 %": lambda lead, spread, named, wanted=80: size_for(lead, spread, named),
         "one too few": lambda *given: size_for(*given, add=-1),
         "two too many": lambda *given: size_for(*given, add=2),
         "twice as many": lambda *given: 2 * size_for(*given),
         "three at least": lambda *given: size_for(*given, first=3),
-        "one at least": lambda lead, spread, named, wanted=80: size_for(lead, spread, named, wanted, add=-1) or 1,
-        "spread 1, whatever it is": lambda lead, spread, named, wanted=80: size_for(lead, 1.0, named, wanted),
-        "where half of them do": lambda lead, spread, named, wanted=80: size_for(lead, spread, named, 50),
+        "one at least": lambda lead, spread, named, wanted=80: (
+            size_for(lead, spread, named, wanted, add=-1) or 1
+        ),
+        "spread 1, whatever it is": lambda lead, spread, named, wanted=80: size_for(
+            lead, 1.0, named, wanted
+        ),
+        "where half of them do": lambda lead, spread, named, wanted=80: size_for(
+            lead, spread, named, 50
+        ),
         "means in place of leads": with_the_error_of_the_mean,
         "studies and pairs exchanged": studies_and_pairs_exchanged,
         "deaf to the judge": by_theory,

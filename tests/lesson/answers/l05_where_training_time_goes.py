@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 05: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 05: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import io
 import math
@@ -118,7 +120,11 @@ def photo(file, *, slip=None):
     pixels = np.array(image.resize((64, 64) if slip == "too large" else (32, 32)), dtype=np.float32)
     if slip == "blue first":
         pixels = pixels[..., ::-1].copy()
-    tensor = torch.from_numpy(pixels) if slip == "colours last" else torch.from_numpy(pixels).permute(2, 0, 1)
+    tensor = (
+        torch.from_numpy(pixels)
+        if slip == "colours last"
+        else torch.from_numpy(pixels).permute(2, 0, 1)
+    )
     if slip == "array":
         return tensor.numpy()
     if slip == "turned":
@@ -147,7 +153,20 @@ def with_thumbnail(file):
     return pixels.permute(2, 0, 1).float().sub(127.5).div(127.5)
 
 
-def adam(weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, *, slip=None):
+def adam(
+    weight,
+    grad,
+    mean,
+    square,
+    step,
+    buffer,
+    lr=1e-3,
+    beta1=0.9,
+    beta2=0.999,
+    eps=1e-8,
+    *,
+    slip=None,
+):
     """Adam in place, with a mistake by name."""
     if slip == "hard-coded":
         beta1, beta2 = 0.9, 0.999
@@ -181,13 +200,19 @@ def adam_slip(slip):
     return lambda *given, **settings: adam(*given, **settings, slip=slip)
 
 
-def adam_with_new_tensors(weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
+def adam_with_new_tensors(
+    weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8
+):
     mean.mul_(beta1).add_(grad, alpha=1 - beta1)
     square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    weight.addcdiv_(mean / (1 - beta1**step), (square / (1 - beta2**step)).sqrt().add(eps), value=-lr)
+    weight.addcdiv_(
+        mean / (1 - beta1**step), (square / (1 - beta2**step)).sqrt().add(eps), value=-lr
+    )
 
 
-def adam_in_two_halves(weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
+def adam_in_two_halves(
+    weight, grad, mean, square, step, buffer, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8
+):
     mean.lerp_(grad, 1 - beta1)
     torch.mul(grad, grad, out=buffer)
     square.lerp_(buffer, 1 - beta2)
@@ -235,7 +260,17 @@ SLIPS = (
     "warm-up counted in",
     "skips the last ones",
 )
-PHOTO_SLIPS = ("grey", "crops", "mirrored", "too large", "blue first", "colours last", "array", "turned", "bytes")
+PHOTO_SLIPS = (
+    "grey",
+    "crops",
+    "mirrored",
+    "too large",
+    "blue first",
+    "colours last",
+    "array",
+    "turned",
+    "bytes",
+)
 
 WRONG = {
     "adam-in-place": {
@@ -257,20 +292,29 @@ WRONG = {
             )
         },
     },
-    "Stopwatch": {**{slip: stopwatch(slip=slip) for slip in SLIPS}, "no context manager": WithoutYield},
+    "Stopwatch": {
+        **{slip: stopwatch(slip=slip) for slip in SLIPS},
+        "no context manager": WithoutYield,
+    },
     "quick-photo": {slip: photo_slip(slip) for slip in (*PHOTO_SLIPS, "from 0 to 1", "float64")},
     "arrived": {
         "upside down": lambda before, after, phase: (
             100 * (before[phase] - after[phase]) / (whole(before) - whole(after))
         ),
-        "a fraction": lambda before, after, phase: (whole(before) - whole(after)) / (before[phase] - after[phase]),
+        "a fraction": lambda before, after, phase: (
+            (whole(before) - whole(after)) / (before[phase] - after[phase])
+        ),
         "one number": lambda before, after, phase: np.mean(
             100 * (whole(before) - whole(after)) / (before[phase] - after[phase])
         ),
-        "the phase over the whole": lambda before, after, phase: 100 * (before[phase] - after[phase]) / whole(before),
+        "the phase over the whole": lambda before, after, phase: (
+            100 * (before[phase] - after[phase]) / whole(before)
+        ),
         "without the other phases": lambda before, after, phase: 100 * np.ones(len(before[phase])),
         "losses count as none": lambda before, after, phase: (
-            100 * sum(np.maximum(before[name] - after[name], 0) for name in before) / (before[phase] - after[phase])
+            100
+            * sum(np.maximum(before[name] - after[name], 0) for name in before)
+            / (before[phase] - after[phase])
         ),
         "changes what it was given": subtract_in_place,
     },
@@ -279,7 +323,9 @@ WRONG = {
         "adds speeds instead of times": lambda share, factor: 1 - share + share * factor,
         "gives the time, not the speed": lambda share, factor: 1 - share + share / factor,
         "makes the part free": lambda share, factor: 1 / (1 - share) if share < 1 else factor,
-        "takes whole factors only": lambda share, factor: 1 / (1 - share + share / (int(factor) or factor)),
+        "takes whole factors only": lambda share, factor: (
+            1 / (1 - share + share / (int(factor) or factor))
+        ),
         "never becomes slower": lambda share, factor: max(1.0, 1 / (1 - share + share / factor)),
     },
 }
@@ -292,7 +338,10 @@ RIGHT = {
         "by thumbnail": with_thumbnail,
         "the reference by another name": lambda file: quick_photo(bytes(file)),
     },
-    "arrived": {"step by step": arrived_step_by_step, "by the other phases": arrived_by_other_phases},
+    "arrived": {
+        "step by step": arrived_step_by_step,
+        "by the other phases": arrived_by_other_phases,
+    },
     "speedup-of-the-whole": {
         "in one fraction": lambda share, factor: factor / (factor * (1 - share) + share),
         "by the time that is left": lambda share, factor: (1 - share * (1 - 1 / factor)) ** -1,

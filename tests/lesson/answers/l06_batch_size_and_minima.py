@@ -1,4 +1,6 @@
-"""Answers on batch size and minima: wrong ones that differ in one property, right ones written differently."""
+"""Answers on batch size and minima: wrong ones that differ in one property, right ones written
+differently.
+"""
 
 import copy
 
@@ -21,13 +23,21 @@ class GhostsByABatchNormEach(nn.Module):
     def __init__(self, features, ghost_size=16):
         super().__init__()
         self.ghost_size = ghost_size
-        self.weight, self.bias = nn.Parameter(torch.ones(features)), nn.Parameter(torch.zeros(features))
+        self.weight, self.bias = (
+            nn.Parameter(torch.ones(features)),
+            nn.Parameter(torch.zeros(features)),
+        )
         self.full = nn.BatchNorm1d(features, affine=False)
 
     def forward(self, x):
         y = self.full(x)
         if self.training:
-            y = torch.cat([nn.functional.batch_norm(ghost, None, None, training=True) for ghost in self.split(x)])
+            y = torch.cat(
+                [
+                    nn.functional.batch_norm(ghost, None, None, training=True)
+                    for ghost in self.split(x)
+                ]
+            )
         return torch.addcmul(self.bias, y, self.weight)
 
     def split(self, x):
@@ -66,7 +76,9 @@ class GhostsAtInference(GhostsByABatchNormEach):
         if len(x) % self.ghost_size:
             return super().forward(x)
         self.full(x)
-        ghosts = [nn.functional.batch_norm(ghost, None, None, training=True) for ghost in self.split(x)]
+        ghosts = [
+            nn.functional.batch_norm(ghost, None, None, training=True) for ghost in self.split(x)
+        ]
         return torch.cat(ghosts) * self.weight + self.bias
 
 
@@ -173,7 +185,9 @@ def flat(tensors):
 
 
 def slope_of(loss, weights, **settings):
-    return flat(torch.autograd.grad(loss, weights, create_graph=True, materialize_grads=True, **settings))
+    return flat(
+        torch.autograd.grad(loss, weights, create_graph=True, materialize_grads=True, **settings)
+    )
 
 
 def the_product_itself(loss, weights):
@@ -192,7 +206,9 @@ def gauss_newton_like(loss, weights):
 
 def as_a_list(loss, weights):
     slope = slope_of(loss, weights)
-    return lambda v: torch.autograd.grad(slope @ v, weights, retain_graph=True, materialize_grads=True)
+    return lambda v: torch.autograd.grad(
+        slope @ v, weights, retain_graph=True, materialize_grads=True
+    )
 
 
 def once_only(loss, weights):
@@ -236,7 +252,9 @@ def weight_by_weight(loss, weights):
 
     def product(v):
         parts = v.split([weight.numel() for weight in weights])
-        along = sum((slope * part.view_as(slope)).sum() for slope, part in zip(slopes, parts, strict=True))
+        along = sum(
+            (slope * part.view_as(slope)).sum() for slope, part in zip(slopes, parts, strict=True)
+        )
         return flat(torch.autograd.grad(along, weights, retain_graph=True, materialize_grads=True))
 
     return product
@@ -245,7 +263,9 @@ def weight_by_weight(loss, weights):
 def by_grad_outputs(loss, weights):
     slope = slope_of(loss, weights)
     return lambda v: flat(
-        torch.autograd.grad(slope, weights, grad_outputs=v, retain_graph=True, materialize_grads=True)
+        torch.autograd.grad(
+            slope, weights, grad_outputs=v, retain_graph=True, materialize_grads=True
+        )
     )
 
 
@@ -321,7 +341,9 @@ def by_the_rayleigh_quotient(product, v, steps):
 
 
 def parts_of(change):
-    """A wrong answer: `change` gets (run, five names ...) and the three right differences, and spoils them."""
+    """A wrong answer: `change` gets (run, five names ...) and the three right differences, and
+    spoils them.
+    """
     return lambda run, *case: change(run, case, *batch_or_rate(run, *case))
 
 
@@ -332,7 +354,11 @@ def rate_of_the_small_batch(run, case, unfinished, by_batch, by_rate):
 
 def rate_after_the_epochs(run, case, unfinished, by_batch, by_rate):
     _, large, rate, factor, epochs, _ = case
-    return unfinished, by_batch, run(large, factor * rate, epochs=epochs) - run(large, rate, epochs=epochs)
+    return (
+        unfinished,
+        by_batch,
+        run(large, factor * rate, epochs=epochs) - run(large, rate, epochs=epochs),
+    )
 
 
 def both_at_once(run, case, unfinished, by_batch, by_rate):
@@ -342,7 +368,11 @@ def both_at_once(run, case, unfinished, by_batch, by_rate):
 
 def batch_at_the_higher_rate(run, case, unfinished, by_batch, by_rate):
     small, large, rate, factor, _, loss = case
-    return unfinished, run(small, factor * rate, loss=loss) - run(large, factor * rate, loss=loss), by_rate
+    return (
+        unfinished,
+        run(small, factor * rate, loss=loss) - run(large, factor * rate, loss=loss),
+        by_rate,
+    )
 
 
 def rate_divided(run, small, large, rate, factor, epochs, loss):
@@ -375,15 +405,32 @@ def spoils_its_input(run, small, large, rate, factor, epochs, loss):
 
 def by_a_table(run, small, large, rate, factor, epochs, loss):
     early = [run(batch, rate, epochs=epochs) for batch in (small, large)]
-    late = np.stack([run(small, rate, loss=loss), run(large, rate, loss=loss), run(large, rate * factor, loss=loss)])
-    return early[0] - early[1] - late[0] + late[1], -np.diff(late, axis=0)[0], np.diff(late, axis=0)[1]
+    late = np.stack(
+        [
+            run(small, rate, loss=loss),
+            run(large, rate, loss=loss),
+            run(large, rate * factor, loss=loss),
+        ]
+    )
+    return (
+        early[0] - early[1] - late[0] + late[1],
+        -np.diff(late, axis=0)[0],
+        np.diff(late, axis=0)[1],
+    )
 
 
 def batch_by_batch(run, small, large, rate, factor, epochs, loss):
     """What each batch gains by going on to the loss, then the difference."""
-    gains = {batch: run(batch, rate, loss=loss) - run(batch, rate, epochs=epochs) for batch in (small, large)}
+    gains = {
+        batch: run(batch, rate, loss=loss) - run(batch, rate, epochs=epochs)
+        for batch in (small, large)
+    }
     by_batch = np.subtract(run(small, rate, loss=loss), run(large, rate, loss=loss))
-    return gains[large] - gains[small], by_batch, run(large, rate * factor, loss=loss) - run(large, rate, loss=loss)
+    return (
+        gains[large] - gains[small],
+        by_batch,
+        run(large, rate * factor, loss=loss) - run(large, rate, loss=loss),
+    )
 
 
 def rewriting(*changes):
@@ -429,15 +476,21 @@ def by_state_dict(network, factor):
 WRONG = {
     "batch-or-rate": {
         "forgets to train on": parts_of(lambda run, case, a, b, c: (a, a + b, c)),
-        "takes the lead after the epochs for what is unfinished": parts_of(lambda run, case, a, b, c: (a + b, b, c)),
+        "takes the lead after the epochs for what is unfinished": parts_of(
+            lambda run, case, a, b, c: (a + b, b, c)
+        ),
         "changes the rate of the small batch": parts_of(rate_of_the_small_batch),
         "changes the rate after the same epochs": parts_of(rate_after_the_epochs),
         "changes batch and rate at once": parts_of(both_at_once),
         "compares the batches at the higher rate": parts_of(batch_at_the_higher_rate),
         "has the batch the wrong way round": parts_of(lambda run, case, a, b, c: (a, -b, c)),
         "has the rate the wrong way round": parts_of(lambda run, case, a, b, c: (a, b, -c)),
-        "has the unfinished part the wrong way round": parts_of(lambda run, case, a, b, c: (-a, b, c)),
-        "means over the seeds": parts_of(lambda run, case, *three: tuple(each.mean() for each in three)),
+        "has the unfinished part the wrong way round": parts_of(
+            lambda run, case, a, b, c: (-a, b, c)
+        ),
+        "means over the seeds": parts_of(
+            lambda run, case, *three: tuple(each.mean() for each in three)
+        ),
         "takes the rate from the batch": parts_of(lambda run, case, a, b, c: (a, b - c, c)),
         "divides the rate": rate_divided,
         "takes four for the factor": four_times,
@@ -495,10 +548,12 @@ WRONG = {
         "forgets the first matrix": rewriting(*SECOND),
         "forgets the second norm": rewriting(*FIRST),
         "divides the last bias, too": rewriting(*FIRST, *SECOND, (6, "bias", -1)),
-        "multiplies the first matrix": lambda network, factor: rewriting((0, "weight", 2), (0, "bias", 2))(
-            rewritten(network, factor), factor
+        "multiplies the first matrix": lambda network, factor: rewriting(
+            (0, "weight", 2), (0, "bias", 2)
+        )(rewritten(network, factor), factor),
+        "divides the matrix before the norm instead": rewriting(
+            *FIRST, (3, "weight", -1), (3, "bias", -1), *SECOND
         ),
-        "divides the matrix before the norm instead": rewriting(*FIRST, (3, "weight", -1), (3, "bias", -1), *SECOND),
         "changes the network it was given": of_the_network_itself,
         "always takes three": always_three,
         "hands back the weights": lambda network, factor: rewritten(network, factor).state_dict(),

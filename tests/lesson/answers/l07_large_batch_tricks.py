@@ -1,4 +1,6 @@
-"""Answers to the exercises on large batches: wrong ones that differ by one property, right ones written differently."""
+"""Answers to the exercises on large batches: wrong ones that differ by one property, right ones
+written differently.
+"""
 
 import math
 
@@ -31,7 +33,9 @@ def fixed_warmup(step, steps, warmup=8):
 
 
 def one_step_late(step, steps, warmup=8):
-    return (step + 1) / (warmup + 1) if step < warmup else cosine((step - warmup) / (steps - warmup))
+    return (
+        (step + 1) / (warmup + 1) if step < warmup else cosine((step - warmup) / (steps - warmup))
+    )
 
 
 def straight_fall(step, steps, warmup=8):
@@ -132,7 +136,9 @@ def peak_with_a_memory(accuracy_at, start):
 
 
 def optimizer(change):
-    """A class like LARS whose step calls change(optimizer, group, weight) for each weight that has a gradient."""
+    """A class like LARS whose step calls change(optimizer, group, weight) for each weight that
+    has a gradient.
+    """
 
     class Answer(torch.optim.Optimizer):
         def __init__(self, params, lr):
@@ -195,7 +201,10 @@ def by_row(self, group, weight):
     if weight.ndim < 2 or not weight.grad.any():
         weight -= group["lr"] * weight.grad
         return
-    lengths = weight.norm(dim=-1, keepdim=True), weight.grad.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+    lengths = (
+        weight.norm(dim=-1, keepdim=True),
+        weight.grad.norm(dim=-1, keepdim=True).clamp_min(1e-12),
+    )
     weight -= group["lr"] * lengths[0] / lengths[1] * weight.grad
 
 
@@ -231,7 +240,9 @@ class FailsWithoutGradient(torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 gradient = weight if weight.grad is None else weight.grad
-                stretch = weight.norm() / gradient.norm() if weight.ndim > 1 and gradient.any() else 1.0
+                stretch = (
+                    weight.norm() / gradient.norm() if weight.ndim > 1 and gradient.any() else 1.0
+                )
                 weight -= group["lr"] * stretch * gradient
 
 
@@ -352,7 +363,9 @@ WRONG = {
         "moves what has no gradient": FailsWithoutGradient,
     },
     "one-schedule": {
-        "takes the plain mean": lambda ratios: shape(ratios.mean(axis=(0, 2)) * cosine_of(ratios.shape[1])),
+        "takes the plain mean": lambda ratios: shape(
+            ratios.mean(axis=(0, 2)) * cosine_of(ratios.shape[1])
+        ),
         "takes the median": by_median,
         "leaves the cosine out": lambda ratios: shape(middle(ratios)),
         "is not divided by the largest": lambda ratios: middle(ratios) * cosine_of(ratios.shape[1]),
@@ -367,7 +380,9 @@ WRONG = {
         "divides by 0 at the end": lambda step, steps: 1.0 if step < steps else math.inf,
         "goes above 1": lambda step, steps: 2.0,
         "goes below 0": lambda step, steps: math.cos(math.pi * step / steps),
-        "returns nothing in its second half": lambda step, steps: 1.0 if step < steps // 2 else None,
+        "returns nothing in its second half": lambda step, steps: (
+            1.0 if step < steps // 2 else None
+        ),
         "never uses the learning rate in full": lambda step, steps: 0.1,
         "is full for one step only": lambda step, steps: 1.0 if step == 3 else 0.0,
     },
@@ -391,7 +406,9 @@ RIGHT = {
         "in torch, in float32": in_torch,
     },
     "my-schedule": {
-        "by interpolation": lambda step, steps: np.interp(step / steps, [0, 0.05, 0.6, 1], [0.2, 1, 1, 0]),
+        "by interpolation": lambda step, steps: np.interp(
+            step / steps, [0, 0.05, 0.6, 1], [0.2, 1, 1, 0]
+        ),
         "a constant one": lambda step, steps: 1,
     },
 }

@@ -1,5 +1,5 @@
-"""Answers to the exercises on compiling and half precision: wrong ones that differ by one property, right ones
-written differently."""
+"""Answers to the exercises on compiling and half precision: wrong ones that differ by one property,
+right ones written differently."""
 
 import copy
 import math
@@ -108,7 +108,13 @@ def rounds_down(first, second):
 
 def adds_nearly_one(first, second):
     extra, saved = gains(first, second)
-    return max(1, int(extra / saved + 0.999)) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
+    return (
+        max(1, int(extra / saved + 0.999))
+        if saved > 0
+        else 1
+        if saved == 0 and extra <= 0
+        else None
+    )
 
 
 def takes_the_length(first, second):
@@ -118,7 +124,13 @@ def takes_the_length(first, second):
 
 def one_too_many(first, second):
     extra, saved = gains(first, second)
-    return max(1, math.floor(extra / saved) + 1) if saved > 0 else 1 if saved == 0 and extra <= 0 else None
+    return (
+        max(1, math.floor(extra / saved) + 1)
+        if saved > 0
+        else 1
+        if saved == 0 and extra <= 0
+        else None
+    )
 
 
 def never_if_equal(first, second):
@@ -292,7 +304,9 @@ class StepsAnyway(Scaler):
 
 
 class StepsWithZeros(Scaler):
-    """After an overflow all gradients are 0, and the optimizer steps: its momentum moves the weights."""
+    """After an overflow all gradients are 0, and the optimizer steps: its momentum moves the
+    weights.
+    """
 
     def step(self, optimizer):
         if self.overflow:
@@ -434,9 +448,13 @@ WRONG = {
     },
     "mended": {
         "keeps the if on the largest": keeps_the_first_if,
-        "reads the mean with item()": mended_by(chosen=lambda x: x * (2 if x.mean().item() > 0 else 0.5)),
+        "reads the mean with item()": mended_by(
+            chosen=lambda x: x * (2 if x.mean().item() > 0 else 0.5)
+        ),
         "chooses for each element": mended_by(chosen=lambda x: torch.where(x > 0, x * 2, x / 2)),
-        "doubles at a mean of 0": mended_by(chosen=lambda x: torch.where(x.mean() >= 0, x * 2, x / 2)),
+        "doubles at a mean of 0": mended_by(
+            chosen=lambda x: torch.where(x.mean() >= 0, x * 2, x / 2)
+        ),
         "takes the mean of each row": mended_by(
             chosen=lambda x: torch.where(x.mean(-1, keepdim=True) > 0, x * 2, x / 2)
         ),
@@ -447,7 +465,9 @@ WRONG = {
         "takes the mean before it clamps": mean_before_clamping,
         "goes through NumPy": through_numpy,
         "writes into its input": in_place,
-        "returns float64": mended_by(chosen=lambda x: torch.where(x.mean() > 0, x * 2, x / 2).double()),
+        "returns float64": mended_by(
+            chosen=lambda x: torch.where(x.mean() > 0, x * 2, x / 2).double()
+        ),
     },
     "LossScaler": {
         "never divides": NeverDivides,
@@ -475,7 +495,9 @@ WRONG = {
         "does not scale the loss": step_of(scaled=False),
         "steps after an overflow": step_of(take="optimizer"),
         "never updates the scale": step_of(updated=False),
-        "returns the scaled loss": step_of(result=lambda loss, scaler: loss.detach() * scaler.get_scale()),
+        "returns the scaled loss": step_of(
+            result=lambda loss, scaler: loss.detach() * scaler.get_scale()
+        ),
         "returns nothing": step_of(result=lambda loss, scaler: None),
     },
 }

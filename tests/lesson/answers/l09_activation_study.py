@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 09: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 09: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def forget_the_bias(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: 
 def bias_by_place(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
-    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places, mask=places < channels)
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(
+        bias_pointer + places, mask=places < channels
+    )
     tail = -0.1 / (1 - 4.5 * (x + 3))
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
     tl.store(y_pointer + places, y, mask=inside)
@@ -89,7 +93,9 @@ def bias_by_place(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl
 def first_block_only(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.arange(0, BLOCK)
     inside = places < count
-    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(
+        bias_pointer + places % channels, mask=inside
+    )
     tail = -0.1 / (1 - 4.5 * (x + 3))
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
     tl.store(y_pointer + places, y, mask=inside)
@@ -98,7 +104,9 @@ def first_block_only(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK:
 def hardswish_instead(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
-    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(
+        bias_pointer + places % channels, mask=inside
+    )
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x + 3) / 6, 0.0))
     tl.store(y_pointer + places, y, mask=inside)
 
@@ -109,7 +117,9 @@ def bias_after(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.co
     x = tl.load(x_pointer + places, mask=inside)
     tail = -0.1 / (1 - 4.5 * (x + 3))
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
-    tl.store(y_pointer + places, y + tl.load(bias_pointer + places % channels, mask=inside), mask=inside)
+    tl.store(
+        y_pointer + places, y + tl.load(bias_pointer + places % channels, mask=inside), mask=inside
+    )
 
 
 def load_for_each_piece(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
@@ -122,7 +132,9 @@ def load_for_each_piece(x_pointer, bias_pointer, y_pointer, count, channels, BLO
     tl.store(y_pointer + places, y, mask=inside)
 
 
-def mask_only_what_it_stores(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
+def mask_only_what_it_stores(
+    x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr
+):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_pointer + places) + tl.load(bias_pointer + places % channels)
     tail = -0.1 / (1 - 4.5 * (x + 3))
@@ -142,7 +154,9 @@ def bias_without_mask(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK
 def blocks_of_1024(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, 1024)
     inside = places < count
-    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(
+        bias_pointer + places % channels, mask=inside
+    )
     tail = -0.1 / (1 - 4.5 * (x + 3))
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
     tl.store(y_pointer + places, y, mask=inside)
@@ -151,7 +165,9 @@ def blocks_of_1024(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: t
 def store_the_sum_first(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < count
-    x = tl.load(x_pointer + places, mask=inside) + tl.load(bias_pointer + places % channels, mask=inside)
+    x = tl.load(x_pointer + places, mask=inside) + tl.load(
+        bias_pointer + places % channels, mask=inside
+    )
     tl.store(y_pointer + places, x, mask=inside)
     tail = -0.1 / (1 - 4.5 * (x + 3))
     y = tl.where(x >= 3, x, tl.where(x >= -3, x * (x * 2.9 / 18 + 3.1 / 6), tail))
@@ -172,7 +188,9 @@ def by_constants(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.
 
 def by_the_rewrite(x_pointer, bias_pointer, y_pointer, count, channels, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_pointer + at, mask=at < count) + tl.load(bias_pointer + at % channels, mask=at < count)
+    x = tl.load(x_pointer + at, mask=at < count) + tl.load(
+        bias_pointer + at % channels, mask=at < count
+    )
     within = tl.maximum(x, -3.0)
     upper = within * (1 - tl.maximum(3 - within, 0.0) * 2.9 / 18)
     tl.store(y_pointer + at, upper / (1 + 4.5 * tl.maximum(-3 - x, 0.0)), mask=at < count)
@@ -262,7 +280,11 @@ def kept_by(count, *, weights=True, once=True):
     """An answer that adds up `count(tensor)` of what is kept."""
 
     def answer(layer, x):
-        known = {weight.untyped_storage().data_ptr() for weight in layer.parameters()} if weights else set()
+        known = (
+            {weight.untyped_storage().data_ptr() for weight in layer.parameters()}
+            if weights
+            else set()
+        )
         sizes = []
 
         def pack(tensor):
@@ -361,12 +383,20 @@ WRONG = {
         "joins the slopes at 2.9": with_backward(slope_joined_at(2.9, -3)),
         "joins the slopes at -3.1": with_backward(slope_joined_at(3, -3.1)),
         "forgets the incoming gradient": with_backward(lambda grad, x: slope(x)),
-        "turns the sign of the tail": with_backward(lambda grad, x: grad * slope(x).where(x >= -3, -slope(x))),
+        "turns the sign of the tail": with_backward(
+            lambda grad, x: grad * slope(x).where(x >= -3, -slope(x))
+        ),
         "returns one row": with_backward(times_slope, values=lambda x: naive(x.flatten())),
-        "slopes in half the digits": with_backward(lambda grad, x: grad * slope(x.float()).to(grad.dtype)),
-        "values in half the digits": with_backward(times_slope, values=lambda x: naive(x.float()).to(x.dtype)),
+        "slopes in half the digits": with_backward(
+            lambda grad, x: grad * slope(x.float()).to(grad.dtype)
+        ),
+        "values in half the digits": with_backward(
+            times_slope, values=lambda x: naive(x.float()).to(x.dtype)
+        ),
         "values of HardSwish": with_backward(times_slope, values=torch.nn.functional.hardswish),
-        "views x as one row": with_backward(times_slope, values=lambda x: naive(x.view(-1)).view(x.shape)),
+        "views x as one row": with_backward(
+            times_slope, values=lambda x: naive(x.view(-1)).view(x.shape)
+        ),
         "hangs the tensor on ctx": with_backward(times_slope, keep=lambda x, y: ()),
     },
     "my-activation": {

@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 10: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 10: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import math
 
@@ -86,7 +88,9 @@ def in_place(arrays, send):
 def to_the_left(arrays, send):
     """The same ring, the other way round."""
     k = len(arrays)
-    return ring_all_reduce(arrays[::-1], lambda a, b, piece: send(k - 1 - a, k - 1 - b, piece))[::-1]
+    return ring_all_reduce(arrays[::-1], lambda a, b, piece: send(k - 1 - a, k - 1 - b, piece))[
+        ::-1
+    ]
 
 
 def in_two_loops(arrays, send):
@@ -114,7 +118,9 @@ def in_type(kind):
 
 
 def sums_in_float32(arrays, send):
-    return [each.astype(float) for each in ring_all_reduce([a.astype(np.float32) for a in arrays], send)]
+    return [
+        each.astype(float) for each in ring_all_reduce([a.astype(np.float32) for a in arrays], send)
+    ]
 
 
 def nothing_to_do_alone(arrays, send):
@@ -137,14 +143,19 @@ def held(places):
         for stage in range(stages):
             begin = min(micro, places(stages, stage))
             later = [piece for i in range(micro) for piece in (("B", i), ("F", begin + i))]
-            lists.append([*(("F", i) for i in range(begin)), *(piece for piece in later if piece[1] < micro)])
+            lists.append(
+                [*(("F", i) for i in range(begin)), *(piece for piece in later if piece[1] < micro)]
+            )
         return lists
 
     return answer
 
 
 def the_last_goes_back_first(stages, micro):
-    return [[*(("F", i) for i in range(micro)), *(("B", i) for i in reversed(range(micro)))] for _ in range(stages)]
+    return [
+        [*(("F", i) for i in range(micro)), *(("B", i) for i in reversed(range(micro)))]
+        for _ in range(stages)
+    ]
 
 
 def without_the_rest(stages, micro):
@@ -228,7 +239,9 @@ def by_autograd_grad(network, images, labels, parts, loss=F.cross_entropy):
     slopes = [torch.zeros_like(weight) for weight in weights]
     for rows in torch.arange(len(labels)).tensor_split(parts):
         own = len(rows) / len(labels) * loss(network(images[rows]), labels[rows])
-        slopes = [old + new for old, new in zip(slopes, torch.autograd.grad(own, weights), strict=True)]
+        slopes = [
+            old + new for old, new in zip(slopes, torch.autograd.grad(own, weights), strict=True)
+        ]
     return torch.cat([slope.flatten() for slope in slopes])
 
 
@@ -375,7 +388,9 @@ WRONG = {
         "loads a whole batch in each worker": script_with("batch // workers", "batch"),
         "deals out no shares": script_with("sampler=sampler", "shuffle=False"),
         "adds up the gradients of all steps": script_with("        optimizer.zero_grad()\n", ""),
-        "has every worker print": script_with("    if rank == 0:\n        print", "    if True:\n        print"),
+        "has every worker print": script_with(
+            "    if rank == 0:\n        print", "    if True:\n        print"
+        ),
     },
     "pipeline-schedule": {
         "takes one by one": one_by_one,
@@ -391,12 +406,19 @@ WRONG = {
 
 RIGHT = {
     "ring-all-reduce": {"the other way round": to_the_left, "in two loops": in_two_loops},
-    "in-parts": {"by autograd.grad": by_autograd_grad, "by one backward pass": one_loss_of_all_parts},
-    "synced-norm": {"by the mean of squares": by_the_mean_of_squares, "centred first": centred_first},
+    "in-parts": {
+        "by autograd.grad": by_autograd_grad,
+        "by one backward pass": one_loss_of_all_parts,
+    },
+    "synced-norm": {
+        "by the mean of squares": by_the_mean_of_squares,
+        "centred first": centred_first,
+    },
     "ddp-script": {
         "averages by hand": script_by_hand(),
         "clears after the step": script_with(
-            "        optimizer.zero_grad()\n" + BACKWARD_AND_STEP, BACKWARD_AND_STEP + "        optimizer.zero_grad()\n"
+            "        optimizer.zero_grad()\n" + BACKWARD_AND_STEP,
+            BACKWARD_AND_STEP + "        optimizer.zero_grad()\n",
         ),
     },
     "pipeline-schedule": {

@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 11: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 11: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import copy
 import math
@@ -25,7 +27,10 @@ def with_hooks(network, batches):
     network = copy.deepcopy(network).train()
     norms = [layer for layer in network.modules() if isinstance(layer, NORMS)]
     seen = {layer: [] for layer in norms}
-    hooks = [layer.register_forward_pre_hook(lambda layer, given: seen[layer].append(given[0])) for layer in norms]
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, given: seen[layer].append(given[0]))
+        for layer in norms
+    ]
     with torch.no_grad():
         for images in batches:
             network(images)
@@ -38,7 +43,9 @@ def with_hooks(network, batches):
     return network.eval()
 
 
-def recount(network, batches, *, copied=True, kinds=NORMS, reset=True, momentum=None, train=True, end="eval"):
+def recount(
+    network, batches, *, copied=True, kinds=NORMS, reset=True, momentum=None, train=True, end="eval"
+):
     if copied:
         network = copy.deepcopy(network)
     network.train(train)
@@ -200,7 +207,9 @@ class StartsAtZero(Average):
 # --- safe length ---
 
 
-def safe(lengths, accuracies, target, trainings, *, times=1.645, free=2, log=np.log2, root=math.sqrt):
+def safe(
+    lengths, accuracies, target, trainings, *, times=1.645, free=2, log=np.log2, root=math.sqrt
+):
     slope, level = np.polyfit(log(lengths), accuracies, 1)
     rests = accuracies - (level + slope * log(lengths))
     spread = math.sqrt((rests**2).sum() / (len(lengths) - free))
@@ -253,7 +262,9 @@ def over_images_not_doublings(lengths, accuracies, target, trainings):
 
 def spread_of_all_dots(lengths, accuracies, target, trainings):
     slope, level = np.polyfit(np.log2(lengths), accuracies, 1)
-    return 2 ** ((target + 1.645 * np.std(accuracies, ddof=2) / math.sqrt(trainings) - level) / slope)
+    return 2 ** (
+        (target + 1.645 * np.std(accuracies, ddof=2) / math.sqrt(trainings) - level) / slope
+    )
 
 
 def in_doublings(lengths, accuracies, target, trainings):
@@ -268,7 +279,14 @@ def changes_its_lengths(lengths, accuracies, target, trainings):
 
 # --- recipes ---
 
-FAST = {"images": 3_200, "batch": 64, "optimizer": "adamw", "learning_rate": 0.01, "schedule": "onecycle", "size": 16}
+FAST = {
+    "images": 3_200,
+    "batch": 64,
+    "optimizer": "adamw",
+    "learning_rate": 0.01,
+    "schedule": "onecycle",
+    "size": 16,
+}
 FAST |= {"network": "vgg-small"}
 
 WRONG = {
@@ -313,7 +331,12 @@ WRONG = {
         "changes its lengths": changes_its_lengths,
     },
     "fast-recipe": {
-        "the reference itself": {"network": "vgg-small", "images": 5_120, "optimizer": "sgd", "learning_rate": 0.05},
+        "the reference itself": {
+            "network": "vgg-small",
+            "images": 5_120,
+            "optimizer": "sgd",
+            "learning_rate": 0.05,
+        },
         "two fifths of its images, and all else alike": FAST
         | {
             "images": 2_048,
@@ -336,12 +359,25 @@ WRONG = {
 RIGHT = {
     "first-recipe": {
         "small pictures": FAST,
-        "the reference, shorter": {"network": "vgg-small", "images": 2_560, "optimizer": "sgd", "schedule": "constant"},
-        "two passes of a small network": {"network": "cnn-small", "images": 1_024, "epochs": 2, "batch": 64},
+        "the reference, shorter": {
+            "network": "vgg-small",
+            "images": 2_560,
+            "optimizer": "sgd",
+            "schedule": "constant",
+        },
+        "two passes of a small network": {
+            "network": "cnn-small",
+            "images": 1_024,
+            "epochs": 2,
+            "batch": 64,
+        },
     },
     "recounted": {"with update_bn": with_update_bn, "with hooks": with_hooks},
     "EMA": {"torch's own": OfTorch, "by the state dict": ByStateDict},
-    "safe-length": {"by least squares": by_least_squares, "in natural logarithms": in_natural_logarithms},
+    "safe-length": {
+        "by least squares": by_least_squares,
+        "in natural logarithms": in_natural_logarithms,
+    },
     "fast-recipe": {
         "with more images": FAST,
         "with averages that follow fast": FAST | {"images": 2_560, "norm_momentum": 0.4},

@@ -1,16 +1,26 @@
-"""Answers to the exercises of lesson 12: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 12: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from labkit.lesson.exercises.l12_onnx_graphs import by_shape, fold_batch_norm, fuse_padding, is_constant, parity
+from labkit.lesson.exercises.l12_onnx_graphs import (
+    by_shape,
+    fold_batch_norm,
+    fuse_padding,
+    is_constant,
+    parity,
+)
 
 # --- parity ---
 
 
 def differences(reference, program, batches):
-    """The difference of every output, as a share of its largest number, in the order of the batches."""
+    """The difference of every output, as a share of its largest number, in the order of the
+    batches.
+    """
     for batch in batches:
         for expected, output in zip(reference(batch), program(batch), strict=True):
             if output.shape != expected.shape or np.isnan(output).any():
@@ -146,7 +156,11 @@ def every_cast_like(node, stored):
 
 
 def any_input(node, stored):
-    if node.op_type == "CastLike" or node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Dropout"):
+    if (
+        node.op_type == "CastLike"
+        or node.op_type.startswith("Random")
+        or node.op_type in ("Bernoulli", "Dropout")
+    ):
         return is_constant(node, stored)
     return any(name in stored for name in node.input) or not node.input
 

@@ -1,8 +1,16 @@
-"""Answers to the exercises of lesson 13: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 13: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import numpy as np
 
-from labkit.lesson.exercises.l13_quantization import closest_scale, points_lost, quantize, scale_zero_point, stretch
+from labkit.lesson.exercises.l13_quantization import (
+    closest_scale,
+    points_lost,
+    quantize,
+    scale_zero_point,
+    stretch,
+)
 
 # --- points lost ---
 
@@ -159,7 +167,8 @@ def first_minimum(w, bits):
 def scale_by_regression(w, bits):
     top = 2 ** (bits - 1) - 1
     found = []
-    for share in np.linspace(0.05, 1, 150):  # round, then fit the step to the integers; again and again
+    # round, then fit the step to the integers; again and again
+    for share in np.linspace(0.05, 1, 150):
         step = share * np.abs(w).max() / top
         for _ in range(5):
             steps = np.clip(np.rint(w / step), -top, top)
@@ -235,7 +244,9 @@ WRONG = {
         "the other way round": lambda before, after: points_lost(after, before),
         "a share, not points": lambda before, after: reach_of(points(before, after) / 100),
         "ddof=0": lambda before, after: reach_of(points(before, after), ddof=0),
-        "standard deviation, not its error": lambda before, after: reach_of(points(before, after), root=False),
+        "standard deviation, not its error": lambda before, after: reach_of(
+            points(before, after), root=False
+        ),
         "one standard error": lambda before, after: reach_of(points(before, after), factor=1),
     },
     "scale-zero-point": {
@@ -254,7 +265,9 @@ WRONG = {
         "casts without rounding": casts_without_rounding,
         "clips before the shift": clips_before_the_shift,
         "takes the zero point off": lambda x, scale, zero_point: quantize(x, scale, -zero_point),
-        "goes back to real numbers": lambda x, scale, zero: scale * (quantize(x, scale, zero).astype(float) - zero),
+        "goes back to real numbers": lambda x, scale, zero: (
+            scale * (quantize(x, scale, zero).astype(float) - zero)
+        ),
         "ends at 254": lambda x, scale, zero_point: quantize(x, scale, zero_point).clip(0, 254),
     },
     "closest-scale": {
@@ -290,7 +303,9 @@ RIGHT = {
     },
     "quantize": {
         "number by number": number_by_number,
-        "with rint": lambda x, scale, zero: (np.rint(x / scale) + zero).clip(0, 255).astype("uint8"),
+        "with rint": lambda x, scale, zero: (
+            (np.rint(x / scale) + zero).clip(0, 255).astype("uint8")
+        ),
     },
     "closest-scale": {
         "by fitting the step to the integers": scale_by_regression,

@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 14: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 14: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import copy
 from functools import partial
@@ -11,7 +13,9 @@ from torch.func import functional_call
 LAYERS = (nn.Conv2d, nn.Linear)
 
 
-def noise(network, change, images, *, layers=LAYERS, power=2, percent=100, over="exact", all_at_once=False):
+def noise(
+    network, change, images, *, layers=LAYERS, power=2, percent=100, over="exact", all_at_once=False
+):
     """The noise by layer, with one property of the right answer changed."""
     exact, twin, found = network(images), copy.deepcopy(network), {}
     for name, layer in network.named_modules():
@@ -29,7 +33,9 @@ def in_the_network_itself(network, change, images):
     for name, layer in network.named_modules():
         if isinstance(layer, LAYERS):
             layer.weight.data = change(layer.weight.data)
-            found[name] = 100 * float((network(images) - exact).square().sum() / exact.square().sum())
+            found[name] = 100 * float(
+                (network(images) - exact).square().sum() / exact.square().sum()
+            )
     return found
 
 
@@ -58,10 +64,14 @@ def put_back(network, change, images):
     return found
 
 
-def by_gap(w, gap=4, *, size=torch.abs, first=False, zeros=False, strict=False, below=False, part=2):
+def by_gap(
+    w, gap=4, *, size=torch.abs, first=False, zeros=False, strict=False, below=False, part=2
+):
     """The outliers, with one property of the right answer changed."""
     largest = size(w).flatten(1).amax(1).tolist()
-    order = sorted((n for n in range(len(largest)) if zeros or largest[n] > 0), key=lambda n: -largest[n])
+    order = sorted(
+        (n for n in range(len(largest)) if zeros or largest[n] > 0), key=lambda n: -largest[n]
+    )
     ratios = [largest[a] / max(largest[b], 1e-9) for a, b in pairwise(order)][: len(order) // part]
     wide = [n for n, ratio in enumerate(ratios) if (ratio > gap if strict else ratio >= gap)]
     if not wide:
@@ -99,7 +109,9 @@ def by_sorted_logarithms(w, gap=4):
     return channels[at + 1 :].tolist() if ratios[at] >= gap else []
 
 
-def groups(w, size, bits=4, *, rows=False, per_row=True, guard=True, extra=0, whole=torch.round, cut=False):
+def groups(
+    w, size, bits=4, *, rows=False, per_row=True, guard=True, extra=0, whole=torch.round, cut=False
+):
     """Rounding in groups, with one property of the right answer changed."""
     top, parts = 2 ** (bits - 1) - 1 + extra, []
     width = w.shape[1] // size * size if cut else w.shape[1]
@@ -125,7 +137,9 @@ def always_4_bits(w, size, bits=4):
 
 def integers(w, size, bits=4):
     top = 2 ** (bits - 1) - 1
-    return torch.cat([(p / (p.abs().amax(1, keepdim=True) / top + 1e-12)).round() for p in w.split(size, 1)], 1)
+    return torch.cat(
+        [(p / (p.abs().amax(1, keepdim=True) / top + 1e-12)).round() for p in w.split(size, 1)], 1
+    )
 
 
 def column_by_column(w, size, bits=4):
@@ -262,8 +276,12 @@ WRONG = {
         "rounds down": rounded_down,
         "takes one scale for all channels": one_scale_for_all,
         "takes every grid for symmetric": a_symmetric_grid,
-        "a mask after rounding": masked(lambda steps, low, high: on_the_range(steps.round(), low, high)),
-        "a mask one step too wide": masked(lambda steps, low, high: on_the_range(steps, low - 1, high + 1)),
+        "a mask after rounding": masked(
+            lambda steps, low, high: on_the_range(steps.round(), low, high)
+        ),
+        "a mask one step too wide": masked(
+            lambda steps, low, high: on_the_range(steps, low - 1, high + 1)
+        ),
         "float32": masked(on_the_range, torch.float32),
     },
 }

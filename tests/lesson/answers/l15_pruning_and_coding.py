@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 15: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 15: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import math
 
@@ -52,7 +54,10 @@ def the_other_way(weights, sparsity):
 
 
 def pruned_instead_of_masks(weights, sparsity):
-    return [weight * mask for weight, mask in zip(weights, magnitude_mask(weights, sparsity), strict=True)]
+    return [
+        weight * mask
+        for weight, mask in zip(weights, magnitude_mask(weights, sparsity), strict=True)
+    ]
 
 
 def in_place(weights, sparsity):
@@ -77,7 +82,9 @@ def by_topk(weights, sparsity):
     sizes = torch.cat([weight.abs().flatten() for weight in weights])
     gone = sizes.topk(round(sparsity * len(sizes)), largest=False).indices
     keep = torch.full(sizes.shape, True).index_fill(0, gone, False)
-    return tuple(p.view_as(w) for p, w in zip(keep.split([w.numel() for w in weights]), weights, strict=True))
+    return tuple(
+        p.view_as(w) for p, w in zip(keep.split([w.numel() for w in weights]), weights, strict=True)
+    )
 
 
 def gradual(
@@ -103,7 +110,10 @@ def gradual(
     """`prune_gradually` with a choice of mistakes."""
 
     def answer(weights, optimizer, loss, batches, choose, final):
-        masks = [torch.ones_like(weight, dtype=torch.bool) if revives else weight != 0 for weight in weights]
+        masks = [
+            torch.ones_like(weight, dtype=torch.bool) if revives else weight != 0
+            for weight in weights
+        ]
         steps, choose = len(batches), magnitudes if own_choice else choose
 
         def apply():
@@ -113,7 +123,9 @@ def gradual(
         def narrow(step):
             sparsity = final * schedule(min(1, (step - from_zero) / (rising * steps)))
             if of_what_is_left:
-                gone = sum(int((~mask).sum()) for mask in masks) / sum(mask.numel() for mask in masks)
+                gone = sum(int((~mask).sum()) for mask in masks) / sum(
+                    mask.numel() for mask in masks
+                )
                 sparsity = gone + (1 - gone) * sparsity
             chosen = choose(weights, sparsity)
             if forget:
@@ -150,7 +162,9 @@ def magnitudes(weights, sparsity):
 
 
 def mask_the_gradient_only(weights, optimizer, loss, batches, choose, final):
-    """Each weight is zeroed once, when it goes; then only its gradient is masked, and momentum moves it on."""
+    """Each weight is zeroed once, when it goes; then only its gradient is masked, and momentum
+    moves it on.
+    """
     masks = [weight != 0 for weight in weights]
     for step, batch in enumerate(batches, start=1):
         optimizer.zero_grad()
@@ -200,7 +214,10 @@ def with_gradients_masked_too(weights, optimizer, loss, batches, choose, final):
 
 def by_names(weights, optimizer, loss, batches, choose, final):
     """Keeps what is gone as flat positions, and writes zeros there."""
-    gone = {number: set((weight.flatten() == 0).nonzero()[:, 0].tolist()) for number, weight in enumerate(weights)}
+    gone = {
+        number: set((weight.flatten() == 0).nonzero()[:, 0].tolist())
+        for number, weight in enumerate(weights)
+    }
 
     def zero():
         for number, weight in enumerate(weights):
@@ -220,7 +237,16 @@ def by_names(weights, optimizer, loss, batches, choose, final):
         zero()
 
 
-def kmeans(*, rounds=200, empty="stay", start="range", middle="mean", order=1, index="nearest", in_place=False):
+def kmeans(
+    *,
+    rounds=200,
+    empty="stay",
+    start="range",
+    middle="mean",
+    order=1,
+    index="nearest",
+    in_place=False,
+):
     """`k_means` with a choice of mistakes."""
 
     def answer(numbers, count, limit=30):
@@ -235,7 +261,9 @@ def kmeans(*, rounds=200, empty="stay", start="range", middle="mean", order=1, i
             for number in range(count):
                 mine = numbers[nearest == number]
                 if len(mine) or empty == "nan":
-                    centroids[number] = mine.median() if middle == "median" and len(mine) else mine.mean()
+                    centroids[number] = (
+                        mine.median() if middle == "median" and len(mine) else mine.mean()
+                    )
                 elif empty == "zero":
                     centroids[number] = 0.0
         nearest = (numbers[:, None] - centroids).abs().argmin(1)
@@ -265,7 +293,9 @@ def by_sums(numbers, count, rounds=30):
     return centroids.float(), nearest
 
 
-def points(*, squared=False, changes=1, signs=1, percent=100, reach=2.0, order=(0, 1, 2), by_right=False):
+def points(
+    *, squared=False, changes=1, signs=1, percent=100, reach=2.0, order=(0, 1, 2), by_right=False
+):
     """`points_lost` with a choice of mistakes."""
 
     def answer(before, after):
@@ -292,7 +322,9 @@ def by_the_difference(before, after):
     differences = before.astype(int) - after.astype(int)
     half = 2 * (abs(differences).sum() + 1) ** 0.5
     total = differences.sum()
-    return [float(100 * number / differences.size) for number in (total - half, total, total + half)]
+    return [
+        float(100 * number / differences.size) for number in (total - half, total, total + half)
+    ]
 
 
 def until_the_end(bits, codes, count):
@@ -444,7 +476,9 @@ WRONG = {
 
 
 def zeros_last(weights, sparsity):
-    return magnitude_mask([torch.where(weight == 0, torch.inf, weight) for weight in weights], sparsity)
+    return magnitude_mask(
+        [torch.where(weight == 0, torch.inf, weight) for weight in weights], sparsity
+    )
 
 
 def zeros_always(weights, sparsity):

@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 16: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 16: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import copy
 
@@ -12,7 +14,15 @@ from labkit.lesson.exercises.l16_smaller_networks import remove_channels
 
 
 def cut(
-    *, stats=True, columns="blocks", first=False, rows=False, in_place=False, silent=False, training=False, bias=True
+    *,
+    stats=True,
+    columns="blocks",
+    first=False,
+    rows=False,
+    in_place=False,
+    silent=False,
+    training=False,
+    bias=True,
 ):
     """`remove_channels` with a choice of mistakes."""
 
@@ -101,10 +111,14 @@ def only_two(writer, norm, reader, keep):
 
 
 def sorted_in(*places):
-    """The channels of some layers (0 writer, 1 norm, 2 reader) in the order of their numbers, the others as asked."""
+    """The channels of some layers (0 writer, 1 norm, 2 reader) in the order of their numbers,
+    the others as asked.
+    """
 
     def answer(writer, norm, reader, keep):
-        as_asked, in_order = (remove_channels(writer, norm, reader, each) for each in (keep, keep.sort().values))
+        as_asked, in_order = (
+            remove_channels(writer, norm, reader, each) for each in (keep, keep.sort().values)
+        )
         return [(in_order if place in places else as_asked)[place] for place in range(3)]
 
     return answer
@@ -113,7 +127,9 @@ def sorted_in(*places):
 def one_statistic_sorted(name):
     def answer(writer, norm, reader, keep):
         layers = remove_channels(writer, norm, reader, keep)
-        layers[1].load_state_dict(layers[1].state_dict() | {name: norm.state_dict()[name][keep.sort().values]})
+        layers[1].load_state_dict(
+            layers[1].state_dict() | {name: norm.state_dict()[name][keep.sort().values]}
+        )
         return layers
 
     return answer
@@ -125,7 +141,11 @@ def by_new_layers(*, like_the_old=True, only_the_norms_mode=False):
     def settings(layer):
         if not like_the_old:
             return {}
-        return {"eps": layer.eps} if hasattr(layer, "eps") else {"stride": layer.stride, "padding": layer.padding}
+        return (
+            {"eps": layer.eps}
+            if hasattr(layer, "eps")
+            else {"stride": layer.stride, "padding": layer.padding}
+        )
 
     def answer(writer, norm, reader, keep):
         kept, block = len(keep), reader.weight.shape[1] // len(norm.weight)
@@ -135,14 +155,22 @@ def by_new_layers(*, like_the_old=True, only_the_norms_mode=False):
         if isinstance(writer, nn.Linear):
             made = [nn.Linear(writer.in_features, kept, **own)]
         else:
-            made = [nn.Conv2d(writer.in_channels, kept, writer.kernel_size, **own, **settings(writer))]
+            made = [
+                nn.Conv2d(writer.in_channels, kept, writer.kernel_size, **own, **settings(writer))
+            ]
         made.append(type(norm)(kept, **settings(norm)))
         if isinstance(reader, nn.Linear):
             made.append(nn.Linear(len(columns), reader.out_features, **bias))
         else:
-            made.append(nn.Conv2d(kept, reader.out_channels, reader.kernel_size, **bias, **settings(reader)))
-        statistics = {name: each[keep] if each.dim() else each for name, each in norm.state_dict().items()}
-        made[0].load_state_dict({name: numbers[keep] for name, numbers in writer.state_dict().items()})
+            made.append(
+                nn.Conv2d(kept, reader.out_channels, reader.kernel_size, **bias, **settings(reader))
+            )
+        statistics = {
+            name: each[keep] if each.dim() else each for name, each in norm.state_dict().items()
+        }
+        made[0].load_state_dict(
+            {name: numbers[keep] for name, numbers in writer.state_dict().items()}
+        )
         made[1].load_state_dict(statistics)
         made[2].load_state_dict(reader.state_dict() | {"weight": reader.weight[:, columns]})
         if only_the_norms_mode:
@@ -153,7 +181,14 @@ def by_new_layers(*, like_the_old=True, only_the_norms_mode=False):
 
 
 def distilling(
-    scale=lambda t: t**2, *, reduction="batchmean", swap=False, hot_labels=False, turned=False, cool=False, log=True
+    scale=lambda t: t**2,
+    *,
+    reduction="batchmean",
+    swap=False,
+    hot_labels=False,
+    turned=False,
+    cool=False,
+    log=True,
 ):
     """`distillation_loss` with a choice of mistakes."""
 
@@ -171,12 +206,18 @@ def distilling(
 
 
 def along_the_batch(student, teacher, labels, temperature, share):
-    soft = kl_div(log_softmax(student / temperature, 0), softmax(teacher / temperature, 0), reduction="batchmean")
+    soft = kl_div(
+        log_softmax(student / temperature, 0),
+        softmax(teacher / temperature, 0),
+        reduction="batchmean",
+    )
     return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
 
 
 def over_the_classes(student, teacher, labels, temperature, share):
-    soft = kl_div(log_softmax(student / temperature, 1), softmax(teacher / temperature, 1), reduction="none").mean()
+    soft = kl_div(
+        log_softmax(student / temperature, 1), softmax(teacher / temperature, 1), reduction="none"
+    ).mean()
     return share * temperature**2 * soft + (1 - share) * cross_entropy(student, labels)
 
 
@@ -271,9 +312,12 @@ def by_probabilities(divergence, spoil=lambda teacher, temperature: None):
 WRONG["distillation-loss"] |= {
     "the logarithm of a quotient": by_probabilities(lambda p, q: p * (p / q).log()),
     "the logarithm of a softmax": by_probabilities(lambda p, q: p * (p.log() - q.log())),
-    "a little added to each probability": by_probabilities(lambda p, q: p * ((p + 1e-8) / (q + 1e-8)).log()),
+    "a little added to each probability": by_probabilities(
+        lambda p, q: p * ((p + 1e-8) / (q + 1e-8)).log()
+    ),
     "changes the teacher": by_probabilities(
-        lambda p, q: kl_div(q.log(), p, reduction="none"), lambda teacher, temperature: teacher.div_(temperature)
+        lambda p, q: kl_div(q.log(), p, reduction="none"),
+        lambda teacher, temperature: teacher.div_(temperature),
     ),
 }
 
@@ -281,7 +325,9 @@ RIGHT = {
     "remove-channels": {
         "through data": cut(),
         "by new layers": by_new_layers(),
-        "by new layers, of which the norm alone gets the mode of the old one": by_new_layers(only_the_norms_mode=True),
+        "by new layers, of which the norm alone gets the mode of the old one": by_new_layers(
+            only_the_norms_mode=True
+        ),
         "the channels in the order of their numbers, in all three": sorted_in(0, 1, 2),
     },
     "distillation-loss": {
@@ -375,7 +421,9 @@ WRONG["teacher-verdict"] = {
 }
 RIGHT["teacher-verdict"] = {
     "by scipy.stats": judging(),
-    "by an interval of scipy": lambda taught, labelled, worth: by_interval(np.subtract(taught, labelled), worth),
+    "by an interval of scipy": lambda taught, labelled, worth: by_interval(
+        np.subtract(taught, labelled), worth
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 17: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 17: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import numpy as np
 import onnx
@@ -129,7 +131,10 @@ def waits_once_for_all_parts(context, cuda, images):
 def memory_of_the_largest_part(context, cuda, images):
     images = images.astype("float32", order="C")
     rows = min(len(images), context.engine.get_tensor_profile_shape("input", 0)[2][0])
-    memory = {"input": cuda.mem_alloc(rows * images[0].nbytes), "logits": cuda.mem_alloc(rows * 4 * 4)}
+    memory = {
+        "input": cuda.mem_alloc(rows * images[0].nbytes),
+        "logits": cuda.mem_alloc(rows * 4 * 4),
+    }
     for name in memory:
         context.set_tensor_address(name, int(memory[name]))
     stream, classes = cuda.Stream(), []
@@ -152,17 +157,26 @@ FREE = "        device_input.free()\n        device_logits.free()\n"
 PARSE = "    if not parser.parse(model):\n        raise ValueError(parser.get_error(0).desc())\n"
 BUILT = (
     "    if plan is None:\n"
-    '        raise ValueError("TensorRT could not build this network: the logger\'s messages say why")\n'
+    "        raise ValueError(\"TensorRT could not build this network: the logger's "
+    'messages say why")\n'
 )
 WRONG = {
     "build-engine": {
         "never parses": edited(PARSE, "", build_engine),
-        "does not look at what parse says": edited(PARSE, "    parser.parse(model)\n", build_engine),
-        "forgets to add the profile": edited("    config.add_optimization_profile(profile)\n", "", build_engine),
-        "always begins with a batch of 1": edited("*shapes", "(1, *shapes[0][1:]), shapes[1], shapes[2]", build_engine),
+        "does not look at what parse says": edited(
+            PARSE, "    parser.parse(model)\n", build_engine
+        ),
+        "forgets to add the profile": edited(
+            "    config.add_optimization_profile(profile)\n", "", build_engine
+        ),
+        "always begins with a batch of 1": edited(
+            "*shapes", "(1, *shapes[0][1:]), shapes[1], shapes[2]", build_engine
+        ),
         "gives the largest shape first": edited("*shapes", "*shapes[::-1]", build_engine),
         "names another tensor": edited('"input"', '"images"', build_engine),
-        "is weakly typed": edited("1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)", "", build_engine),
+        "is weakly typed": edited(
+            "1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)", "", build_engine
+        ),
         "builds without the configuration": edited(
             "build_serialized_network(network, config)",
             "build_serialized_network(network, builder.create_builder_config)",
@@ -198,24 +212,34 @@ WRONG = {
             "        cuda.memcpy_dtoh(logits, device_logits)\n        stream.synchronize()\n",
         ),
         "does not wait for the stream": edited("        stream.synchronize()\n", ""),
-        "copies float64": edited("np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"),
+        "copies float64": edited(
+            "np.ascontiguousarray(images, np.float32)", "np.ascontiguousarray(images)"
+        ),
         "copies float32 that is not in one piece": edited(
             "np.ascontiguousarray(images, np.float32)", "images.astype(np.float32)"
         ),
         "never copies the images": edited("        cuda.memcpy_htod(device_input, part)\n", ""),
-        "allocates numbers instead of bytes": edited("mem_alloc(part.nbytes)", "mem_alloc(part.size)"),
+        "allocates numbers instead of bytes": edited(
+            "mem_alloc(part.nbytes)", "mem_alloc(part.size)"
+        ),
         "keeps the memory for the next call": edited(
-            "        device_logits.free()\n", "        globals().setdefault('kept', []).append(device_logits)\n"
+            "        device_logits.free()\n",
+            "        globals().setdefault('kept', []).append(device_logits)\n",
         ),
         "holds the memory until the next call": edited(
             "        device_logits.free()\n", "        globals()['held'] = device_logits\n"
         ),
         "copies back in the stream after the wait": edited(
-            "cuda.memcpy_dtoh(logits, device_logits)", "cuda.memcpy_dtoh_async(logits, device_logits, stream)"
+            "cuda.memcpy_dtoh(logits, device_logits)",
+            "cuda.memcpy_dtoh_async(logits, device_logits, stream)",
         ),
-        "never copies the logits back": edited("        cuda.memcpy_dtoh(logits, device_logits)\n", ""),
+        "never copies the logits back": edited(
+            "        cuda.memcpy_dtoh(logits, device_logits)\n", ""
+        ),
         "returns the logits": edited(".argmax(axis=1)", ""),
-        "never says the shape": edited('        context.set_input_shape("input", part.shape)\n', ""),
+        "never says the shape": edited(
+            '        context.set_input_shape("input", part.shape)\n', ""
+        ),
         "never runs the engine": edited("        context.execute_async_v3(stream.handle)\n", ""),
         "takes any number in one call": edited(MOST, "most = len(images)"),
         "takes the largest batch of another profile": edited(MOST, "most = 64"),
@@ -251,7 +275,8 @@ WRONG["gpu-classes"] |= {
     ),
     "whole parts only, and an empty row where there is none": edited(
         "range(0, len(images), most):",
-        "range(0, len(images) - most + 1, most) if len(images) >= most else classes.append(np.zeros(0, int)) or ():",
+        "range(0, len(images) - most + 1, most) if len(images) >= most else "
+        "classes.append(np.zeros(0, int)) or ():",
     ),
 }
 
@@ -262,7 +287,9 @@ def by_insertion(model, zero_points):
         node = model.graph.node[position]
         if node.op_type == "QuantizeLinear" and node.input[2] in zero_points:
             positive = node.input[0] + "_not_negative_" + str(position)
-            model.graph.node.insert(position, onnx.helper.make_node("Relu", [node.input[0]], [positive]))
+            model.graph.node.insert(
+                position, onnx.helper.make_node("Relu", [node.input[0]], [positive])
+            )
             model.graph.node[position + 1].input[0] = positive
             position += 1
         position += 1
@@ -273,7 +300,11 @@ def into_a_new_model(model, zero_points):
     copied = onnx.ModelProto.FromString(model.SerializeToString())
     copied.graph.ClearField("node")
     for number, old in enumerate(model.graph.node):
-        node = copied.graph.node.add() if old.op_type != "QuantizeLinear" or old.input[2] not in zero_points else None
+        node = (
+            copied.graph.node.add()
+            if old.op_type != "QuantizeLinear" or old.input[2] not in zero_points
+            else None
+        )
         if node is None:
             copied.graph.node.append(
                 onnx.helper.make_node("Relu", [old.input[0]], [f"relu{number}"], name=f"r{number}")
@@ -305,7 +336,9 @@ def a_name_at_a_time(lines, names):
 
     steps = [line for line in lines if "LayerType: kgen," not in line]
     own = {name: [line for line in steps if f": {name}]" in line] for name in names}
-    return {name: re.findall(r"Datatype: (\w+)", found[0])[0] for name, found in own.items() if found}
+    return {
+        name: re.findall(r"Datatype: (\w+)", found[0])[0] for name, found in own.items() if found
+    }
 
 
 KGEN = ' and "LayerType: kgen" not in line'
@@ -317,11 +350,15 @@ WRONG["layer-types"] = {
         'if f"[ONNX Layer: {name}]" in line and name not in types',
         layer_types,
     ),
-    "takes a name for another's beginning": edited('f"[ONNX Layer: {name}]"', 'f"[ONNX Layer: {name}"', layer_types),
+    "takes a name for another's beginning": edited(
+        'f"[ONNX Layer: {name}]"', 'f"[ONNX Layer: {name}"', layer_types
+    ),
     "reads what is written": edited("Inputs: ", "Outputs: ", layer_types),
     "reads the weights": edited("Inputs: ", "Constants: ", layer_types),
     "reads the last tensor": edited(READS, r'r".*Datatype: (\w+).*Constants: "', layer_types),
-    "asks for correlations only": edited(KGEN, ' and "LayerType: correlation" in line', layer_types),
+    "asks for correlations only": edited(
+        KGEN, ' and "LayerType: correlation" in line', layer_types
+    ),
     "names all": edited("types = {}", 'types = dict.fromkeys(names, "Float")', layer_types),
     "returns a list": edited("return types", "return list(types.values())", layer_types),
     "returns nothing": edited("    return types\n", "", layer_types),
@@ -330,10 +367,14 @@ RELU_AT = "node.input[2] in zero_points"
 WRONG["put-relus-back"] = {
     "before every quantizer": edited(f" and {RELU_AT}", "", put_relus_back),
     "looks for the scale's name": edited(RELU_AT, "node.input[1] in zero_points", put_relus_back),
-    "does not connect the quantizer": edited("            node.input[0] = relu.output[0]\n", "", put_relus_back),
+    "does not connect the quantizer": edited(
+        "            node.input[0] = relu.output[0]\n", "", put_relus_back
+    ),
     "after the quantizer": edited(
-        "            nodes.append(relu)\n            node.input[0] = relu.output[0]\n        nodes.append(node)\n",
-        "            node.input[0] = relu.output[0]\n            nodes.append(node)\n            nodes.append(relu)\n"
+        "            nodes.append(relu)\n            node.input[0] = relu.output[0]\n        "
+        "nodes.append(node)\n",
+        "            node.input[0] = relu.output[0]\n            nodes.append(node)\n            "
+        "nodes.append(relu)\n"
         "        else:\n            nodes.append(node)\n",
         put_relus_back,
     ),
@@ -351,7 +392,9 @@ RIGHT = {
     "build-engine": {
         "named and nested": named_and_nested,
         "in an order of its own": in_an_order_of_its_own,
-        "asks the network for the input's name": edited('"input"', "network.get_input(0).name", build_engine),
+        "asks the network for the input's name": edited(
+            '"input"', "network.get_input(0).name", build_engine
+        ),
     },
     "repair-zero-point": {
         "the reach of both ends": reach_of_both_ends,

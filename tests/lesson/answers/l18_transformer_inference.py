@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 18: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 18: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import numpy as np
 import torch
@@ -13,7 +15,9 @@ def in_float(x, weight, scales, bias):
 
 
 def by_block(x, weight, scales, bias, *, steps, kind=np.int32):
-    """The sum of the blocks' products; `steps` makes (N, 1) steps of the numbers of a block (N, K)."""
+    """The sum of the blocks' products; `steps` makes (N, 1) steps of the numbers of a block (N,
+    K).
+    """
     total = np.zeros((len(x), len(weight)), np.float64)
     size = x.shape[1] // scales.shape[1]
     for block in range(scales.shape[1]):
@@ -39,7 +43,13 @@ def one_grid_per_row(x, weight, scales, bias):
 
 
 def forget_the_sign(x, weight, scales, bias):
-    return by_block(x, weight, scales, bias, steps=lambda part: np.maximum(part.max(1, keepdims=True) / 127, 1e-9))
+    return by_block(
+        x,
+        weight,
+        scales,
+        bias,
+        steps=lambda part: np.maximum(part.max(1, keepdims=True) / 127, 1e-9),
+    )
 
 
 def add_up_in_sixteen_bits(x, weight, scales, bias):
@@ -53,7 +63,11 @@ def steps_of_255(x, weight, scales, bias):
 def small_steps_as_one(x, weight, scales, bias):
     """A step below a millionth becomes 1, and its numbers 0."""
     return by_block(
-        x, weight, scales, bias, steps=lambda part: np.where(of_each_row(part) < 1e-6, 1, of_each_row(part))
+        x,
+        weight,
+        scales,
+        bias,
+        steps=lambda part: np.where(of_each_row(part) < 1e-6, 1, of_each_row(part)),
     )
 
 
@@ -71,10 +85,13 @@ def block_by_block(x, weight, scales, bias):
 
 def by_torch(x, weight, scales, bias):
     blocks = scales.shape[1]
-    parts = torch.from_numpy(x).unflatten(1, (blocks, -1)).transpose(0, 1)  # (blocks, N, K / blocks)
+    # (blocks, N, K / blocks)
+    parts = torch.from_numpy(x).unflatten(1, (blocks, -1)).transpose(0, 1)
     steps = parts.abs().amax(2, keepdim=True) / 127
     steps[steps == 0] = 1
-    weights = torch.from_numpy(np.asarray(weight, np.int32)).unflatten(1, (blocks, -1)).permute(1, 2, 0)
+    weights = (
+        torch.from_numpy(np.asarray(weight, np.int32)).unflatten(1, (blocks, -1)).permute(1, 2, 0)
+    )
     sums = (parts / steps).round().int() @ weights  # (blocks, N, M)
     scaled = sums * steps * torch.from_numpy(scales).T[:, None]
     return (scaled.sum(0) + torch.from_numpy(bias)).numpy().astype(np.float32)
@@ -155,7 +172,10 @@ def before(layer, note):
 
 def outputs_of_layers(network, batch, kinds=nn.Linear):
     return recorded(
-        network, batch, kinds, register=lambda layer, note: layer.register_forward_hook(lambda m, x, y: note(y))
+        network,
+        batch,
+        kinds,
+        register=lambda layer, note: layer.register_forward_hook(lambda m, x, y: note(y)),
     )
 
 
@@ -187,7 +207,9 @@ def hooks_left_by_a_failure(network, batch, kinds=nn.Linear):
     inputs, hooks = {}, []
     for name, layer in network.named_modules():
         if isinstance(layer, kinds):
-            hook = layer.register_forward_pre_hook(lambda layer, x, name=name: inputs.update({name: x[0]}))
+            hook = layer.register_forward_pre_hook(
+                lambda layer, x, name=name: inputs.update({name: x[0]})
+            )
             hooks.append(hook)
     with torch.inference_mode():
         network(batch)
@@ -201,7 +223,9 @@ def last_name_for_all(network, batch, kinds=nn.Linear):
     inputs, hooks = {}, []
     for name, layer in network.named_modules():
         if isinstance(layer, kinds):
-            hooks.append(layer.register_forward_pre_hook(lambda layer, x: inputs.update({name: x[0]})))  # noqa: B023
+            hooks.append(
+                layer.register_forward_pre_hook(lambda layer, x: inputs.update({name: x[0]}))  # noqa: B023
+            )
     try:
         with torch.inference_mode():
             network(batch)
@@ -271,7 +295,9 @@ def each_token_alone(x, token, on_grid):
 
 def joined(x, token, on_grid):
     others = on_grid(torch.cat([x[:, :token], x[:, token + 1 :]], dim=1))
-    return torch.cat([others[:, :token], on_grid(x[:, token : token + 1]), others[:, token:]], dim=1)
+    return torch.cat(
+        [others[:, :token], on_grid(x[:, token : token + 1]), others[:, token:]], dim=1
+    )
 
 
 def by_a_mask(x, token, on_grid):
@@ -341,7 +367,9 @@ def by_logarithms(layer, largest, alpha):
 def without_zeros_by_where(layer, largest, alpha):
     reach = torch.where(largest > 0, largest, 1.0)
     columns = layer.weight.detach().abs().max(0).values
-    return with_factors(layer, reach.pow(alpha) / torch.where(columns > 0, columns, 1.0).pow(1 - alpha))
+    return with_factors(
+        layer, reach.pow(alpha) / torch.where(columns > 0, columns, 1.0).pow(1 - alpha)
+    )
 
 
 WRONG = {

@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 19: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 19: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import math
 
@@ -146,7 +148,9 @@ WRONG = {
         "the new one first in writing": new_one_first,
     },
     "speculative-speed": {
-        "forgets the large decoder's token": lambda a, k, d, c: sum(a**i for i in range(1, k + 1)) / (k * d + c),
+        "forgets the large decoder's token": lambda a, k, d, c: (
+            sum(a**i for i in range(1, k + 1)) / (k * d + c)
+        ),
         "all guesses independent of those before": lambda a, k, d, c: (1 + a * k) / (k * d + c),
         "one step of the draft": lambda a, k, d, c: sum(a**i for i in range(k + 1)) / (d + c),
         "the check costs a step": lambda a, k, d, c: sum(a**i for i in range(k + 1)) / (k * d + 1),
@@ -158,7 +162,11 @@ WRONG = {
 RIGHT = {
     "turn": {"with for": with_for, "token by token": token_by_token},
     "speculative-speed": {
-        "closed form": lambda a, k, d, c: (k + 1 if a == 1 else (1 - a ** (k + 1)) / (1 - a)) / (k * d + c),
-        "by products": lambda a, k, d, c: (1 + sum(math.prod([a] * i) for i in range(1, k + 1))) / (c + d * k),
+        "closed form": lambda a, k, d, c: (
+            (k + 1 if a == 1 else (1 - a ** (k + 1)) / (1 - a)) / (k * d + c)
+        ),
+        "by products": lambda a, k, d, c: (
+            (1 + sum(math.prod([a] * i) for i in range(1, k + 1))) / (c + d * k)
+        ),
     },
 }

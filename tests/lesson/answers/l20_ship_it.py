@@ -1,4 +1,6 @@
-"""Answers to the exercises of lesson 20: wrong ones that must be rejected, right ones written differently."""
+"""Answers to the exercises of lesson 20: wrong ones that must be rejected, right ones written
+differently.
+"""
 
 import itertools
 import math
@@ -93,7 +95,9 @@ def padded(images, shifts, *, fill=None, signs=(1, 1), swapped=False):
     fill = float(images.min()) if fill is None else fill
     copies = []
     for image, shift in zip(images, shifts.tolist(), strict=True):
-        down, right = (sign * step for sign, step in zip(signs, shift[::-1] if swapped else shift, strict=True))
+        down, right = (
+            sign * step for sign, step in zip(signs, shift[::-1] if swapped else shift, strict=True)
+        )
         wide = F.pad(image, (width, width, height, height), value=fill)
         copies.append(wide[:, height - down : 2 * height - down, width - right : 2 * width - right])
     return torch.stack(copies)
@@ -101,7 +105,9 @@ def padded(images, shifts, *, fill=None, signs=(1, 1), swapped=False):
 
 def rolled(images, shifts):
     """What leaves on one side comes in on the other."""
-    return torch.stack([image.roll(shift, (1, 2)) for image, shift in zip(images, shifts.tolist(), strict=True)])
+    return torch.stack(
+        [image.roll(shift, (1, 2)) for image, shift in zip(images, shifts.tolist(), strict=True)]
+    )
 
 
 def all_by_the_first(images, shifts):
@@ -109,7 +115,9 @@ def all_by_the_first(images, shifts):
 
 
 def least_of_each(images, shifts):
-    return torch.cat([moved(image[None], shift[None]) for image, shift in zip(images, shifts, strict=True)])
+    return torch.cat(
+        [moved(image[None], shift[None]) for image, shift in zip(images, shifts, strict=True)]
+    )
 
 
 def in_place(images, shifts):
@@ -129,12 +137,20 @@ def one_pixel_only(images, shifts):
 
 WRONG = {
     "weights-left": {
-        "rounded down to a block": left_as(lambda width, share: max(8 * int(width * (1 - share) // 8), 8)),
+        "rounded down to a block": left_as(
+            lambda width, share: max(8 * int(width * (1 - share) // 8), 8)
+        ),
         "no blocks": left_as(lambda width, share: math.ceil(width * (1 - share))),
-        "rounded to the nearest block": left_as(lambda width, share: max(8 * round(width * (1 - share) / 8), 8)),
+        "rounded to the nearest block": left_as(
+            lambda width, share: max(8 * round(width * (1 - share) / 8), 8)
+        ),
         "the share that goes": left_as(lambda width, share: 8 * math.ceil(width * share / 8)),
-        "rounded up with the error of the floats": left_as(lambda width, share: 8 * math.ceil(width * (1 - share) / 8)),
-        "whole channels first": left_as(lambda width, share: 8 * math.ceil(round(width * (1 - share)) / 8)),
+        "rounded up with the error of the floats": left_as(
+            lambda width, share: 8 * math.ceil(width * (1 - share) / 8)
+        ),
+        "whole channels first": left_as(
+            lambda width, share: 8 * math.ceil(round(width * (1 - share)) / 8)
+        ),
         "six convolutions at most": lambda widths, *others: weights_left(widths[:6], *others),
         "reads three colours": left_as(up, first=3),
         "forgets the nine pixels": left_as(up, pixels=1),
@@ -189,15 +205,27 @@ WRONG = {
         "each alone": alone,
         "each on top of all others": on_top,
         "halfway between first and last": halfway,
-        "differences": lambda orders, score: walked(orders, score, change=lambda after, before: after - before),
-        "an arithmetic mean": lambda orders, score: walked(orders, score, mean=lambda found: sum(found) / len(found)),
+        "differences": lambda orders, score: walked(
+            orders, score, change=lambda after, before: after - before
+        ),
+        "an arithmetic mean": lambda orders, score: walked(
+            orders, score, mean=lambda found: sum(found) / len(found)
+        ),
         "a product": lambda orders, score: walked(orders, score, mean=math.prod),
         "the first order only": lambda orders, score: fair_factors(orders[:1], score),
         "the last order only": lambda orders, score: fair_factors(orders[-1:], score),
-        "an order given twice counts once": lambda orders, score: fair_factors(list(dict.fromkeys(orders)), score),
-        "upside down": lambda orders, score: walked(orders, score, change=lambda after, before: before / after),
-        "logarithms": lambda orders, score: {n: math.log(f) for n, f in fair_factors(orders, score).items()},
-        "rounded": lambda orders, score: {n: round(f, 3) for n, f in fair_factors(orders, score).items()},
+        "an order given twice counts once": lambda orders, score: fair_factors(
+            list(dict.fromkeys(orders)), score
+        ),
+        "upside down": lambda orders, score: walked(
+            orders, score, change=lambda after, before: before / after
+        ),
+        "logarithms": lambda orders, score: {
+            n: math.log(f) for n, f in fair_factors(orders, score).items()
+        },
+        "rounded": lambda orders, score: {
+            n: round(f, 3) for n, f in fair_factors(orders, score).items()
+        },
         "a list": lambda orders, score: list(fair_factors(orders, score).values()),
     },
 }
@@ -218,12 +246,17 @@ def by_logarithms(orders, score):
     found = dict.fromkeys(orders[0], 0.0)
     for order in orders:
         for place in range(len(order)):
-            found[order[place]] += math.log(score(frozenset(order[: place + 1])) / score(frozenset(order[:place])))
+            found[order[place]] += math.log(
+                score(frozenset(order[: place + 1])) / score(frozenset(order[:place]))
+            )
     return {name: math.exp(total / len(orders)) for name, total in found.items()}
 
 
 RIGHT = {
-    "my-tries": {"one design": [TWO], "with a coded file": [{"rank": 8, "int8": True, "coded": True}, {"share": 0.3}]},
+    "my-tries": {
+        "one design": [TWO],
+        "with a coded file": [{"rank": 8, "int8": True, "coded": True}, {"share": 0.3}],
+    },
     "delivered": {"the reference": delivered, "nothing but INT8": {"int8": True}},
     "moved": {"by padding": padded, "the reference": moved},
     "weights-left": {
@@ -232,5 +265,9 @@ RIGHT = {
         "by fractions": left_as(up_exactly),
         "the reference": weights_left,
     },
-    "fair-factors": {"by logarithms": by_logarithms, "by lists": walked, "the reference": fair_factors},
+    "fair-factors": {
+        "by logarithms": by_logarithms,
+        "by lists": walked,
+        "the reference": fair_factors,
+    },
 }
