@@ -101,12 +101,12 @@ race(rows, fp32, images[:4], 12)
 speed = rows["INT8"]["times as fast"]
 """
 
-# What the judge says of a file that takes half of the reference's time
+# Facts of the judge about a file; the reference takes two seconds
 SCORE = """
 from types import SimpleNamespace
 
-def judged(right=(1,) * 20, size_bytes=1.0):
-    times = {"times": [1.0] * 20, "reference": [2.0] * 20, "floor": [0.5] * 20}
+def facts_of(right=(1,) * 20, size_bytes=1.0, seconds=1.0):
+    times = {"times": [seconds] * 20, "reference": [2.0] * 20, "floor": [0.5] * 20}
     return SimpleNamespace(facts=times | {"right": right, "size_bytes": size_bytes, "reference_bytes": 1.0})
 """
 
@@ -373,7 +373,7 @@ FAULTS = {
     ("20_ship_it", "cheat-pays"): Fault(
         "half of the thumbnails' answers are wrong",
         {},
-        {"cheat": SCORE + "cheat = judged(right=[0, 1] * 10, size_bytes=550_000)"},
+        {"cheat": SCORE + "cheat = facts_of(right=[0, 1] * 10, size_bytes=550_000)"},
     ),
     ("20_ship_it", "techniques-overlap"): Fault(
         "each technique takes three of four bytes, whatever came before",
@@ -381,8 +381,9 @@ FAULTS = {
         {
             "best": "best = 'try 1'",
             "techniques": "techniques = ['thin', 'INT8']",
-            "worth": SCORE + "worth = study.Worth({c: judged(size_bytes=4.0 ** -len(c)) for c in "
-            "study.subsets(['thin', 'INT8'])})",
+            "worth": SCORE
+            + "worth = study.Worth({c: facts_of(size_bytes=4.0 ** -len(c), seconds=2.0) "
+            "for c in study.subsets(['thin', 'INT8'])})",
         },
     ),
     ("20_ship_it", "healing-is-needed"): Fault(
