@@ -23,7 +23,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from labkit.capstone import gates
 from labkit.capstone.judge import Score, keep_score, score
-from labkit.capstone.order import MEDALS, Exam, ExamSize, Submission, ratio_of_p95
+from labkit.capstone.order import MEDALS, Exam, ExamSize, Submission, ratio_of_p95, stored_file
 from labkit.data import load
 from labkit.device import using_threads
 from labkit.files import artifacts
@@ -450,10 +450,15 @@ def _round_weights(layer):
 # --- delivery -------------------------------------------------------------------------------------
 
 
-def deliver(judged: Score, path: Path, run_key: str) -> Path:
-    """Enter a score in the leaderboard and write the folder to hand over. Returns the folder."""
+def deliver(judged: Score, run_key: str) -> Path:
+    """Enter a score in the leaderboard and write the folder to hand over. Returns the folder.
+
+    The network in it is that which the judge stored: of a coded file the ONNX file in it, which
+    predict.py opens without labkit.
+    """
     row = keep_score(judged, run_key=run_key)
-    return write_card(row, path, artifacts() / "ship" / "delivery")
+    network = stored_file(judged.facts["sha256"])
+    return write_card(row, network, artifacts() / "ship" / "delivery")
 
 
 def run_alone(folder: Path) -> str:

@@ -271,3 +271,17 @@ def test_the_floor_is_the_median_of_the_empty_network():
         2,
         4,
     )
+
+
+def test_a_coded_file_is_delivered_as_the_network_in_it(monkeypatch):
+    """What is written is what the judge stored, under the hash of the file that was handed in."""
+    written = []
+    monkeypatch.setattr(study, "keep_score", lambda judged, run_key: "row")
+    monkeypatch.setattr(
+        study, "write_card", lambda row, path, folder: written.append((row, path)) or folder
+    )
+    coded = judged("coded")
+    coded.facts["sha256"] = "abc"
+    study.deliver(coded, "run")
+    assert written == [("row", study.stored_file("abc"))]
+    assert written[0][1].suffix == ".onnx"
