@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import ship_cheats
 import torch
 
 from labkit import compress
-from labkit.capstone import answering, judge, order
+from labkit.capstone import answering, gates, judge, order
 from labkit.capstone.judge import score
 from labkit.capstone.order import (
     MEDALS,
@@ -64,7 +65,8 @@ def test_an_honest_linear_classifier_is_scored_and_not_refused_whatever_stands_b
     found = scores["honest"]
     assert not found.refused
     assert 0.5 < found.accuracy.median < 0.8
-    assert found.latency.low <= found.latency.median <= found.latency.high < 1
+    assert len(found.facts["floor"]) == len(found.facts["times"])
+    assert 0 <= found.latency.low <= found.latency.median <= found.latency.high < 1
     assert found.points.median > 3
 
 
@@ -209,6 +211,45 @@ def test_a_ratio_of_percentiles_is_that_of_the_samples():
     assert found.median == pytest.approx(0.25)
     assert low <= found.median <= high
     assert high - low < 0.02
+
+
+def test_the_floor_of_a_call_is_taken_from_both_before_the_ratio():
+    """Half of the work is half of the time, however long a call takes to begin."""
+    work = np.array([2.0 + 0.01 * (round_ % 7) for round_ in range(200)])
+    for floor in (0.0, 0.5, 10.0):
+        latency = ratio_of_p95(floor + work / 2, floor + work, np.full(200, floor))
+        assert latency.median == pytest.approx(0.5)
+        assert latency.high - latency.low < 0.02
+
+
+def test_a_file_below_the_floor_is_at_zero_and_a_reference_below_it_is_too_noisy():
+    assert ratio_of_p95([0.9] * 20, [2.0] * 20, [1.0] * 20).median == 0
+    with pytest.raises(LabError, match="Too noisy"):
+        ratio_of_p95([2.0] * 20, [0.9] * 20, [1.0] * 20)
+
+
+def test_a_medal_counts_p95_without_the_floor_and_the_points_count_whole_calls():
+    facts = {"right": [True] * 20, "size_bytes": 100, "reference_bytes": 400}
+    facts |= {
+        "times": [1.5] * 20,
+        "reference": [2.0] * 20,
+        "again": [2.0] * 20,
+        "floor": [1.0] * 20,
+    }
+    judged = judge._score_of("file", facts)
+    assert judged.latency.median == pytest.approx(0.5)
+    assert judged.points.median == pytest.approx((4 * 2.0 / 1.5) ** 0.5)
+
+
+def test_the_empty_network_has_the_form_of_a_submission_and_reads_the_picture():
+    model = answering.empty_network()
+    gates.require_plain(model)
+    assert {node.op_type for node in model.graph.node} == {"Flatten", "Slice"}
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    pictures = np.arange(2 * 784, dtype=np.float32).reshape(2, 1, 28, 28)
+    assert np.array_equal(
+        session.run(None, {"picture": pictures})[0], pictures.reshape(2, 784)[:, :10]
+    )
 
 
 def test_a_medal_takes_every_limit_and_the_reason_names_the_one_that_is_missed():
