@@ -157,6 +157,8 @@ def _answers_of(submission, content, ask):
             submitted = model.with_suffix(".onnx.gz")
         submitted.write_bytes(content)
         answers = run_in_child(partial(ask, submitted, submission.engine), COMPUTE_S)
+        if answers.precision not in engines.get(submission.engine).PRECISIONS:
+            raise LabError(f"The engine {submission.engine} does not run {answers.precision}.")
         return answers, model.read_bytes()
 
 

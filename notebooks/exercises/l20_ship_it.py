@@ -106,7 +106,6 @@ my_tries = [
     {"rank": 16, "int8": True},
     {"share": 0.6, "epochs": 4, "int8": True},
     {"share": 0.6, "rank": 16, "epochs": 4, "int8": True},
-    {"share": 0.8, "rank": 8, "epochs": 4, "int8": True},
 ]
 FIELDS = {"share": (float, 0, 0.95), "rank": (int, 0, 1024), "epochs": (float, 0, 100)}
 SWITCHES = {"int8", "coded"}

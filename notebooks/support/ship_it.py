@@ -330,9 +330,11 @@ def renormed(network: nn.Module, pixels: torch.Tensor) -> nn.Module:
 @torch.inference_mode()
 def copies_right(network: nn.Module, exam: Exam) -> np.ndarray:
     """Return (n,) 0 or 1: which of the changed copies of an exam a network answers right."""
-    pictures = torch.from_numpy(exam.pictures).to(memory_format=torch.channels_last)
-    answers = torch.cat([network(batch) for batch in pictures.split(200)]).numpy()
-    return exam.forms(exam.right(answers))[1].astype(float)
+    _, pictures = exam.forms(exam.pictures)
+    _, labels = exam.forms(exam.labels)
+    pictures = torch.from_numpy(pictures).to(memory_format=torch.channels_last)
+    answers = torch.cat([network(batch) for batch in pictures.split(200)])
+    return (answers.argmax(1).numpy() == labels).astype(float)
 
 
 def share_of_healing(cut: np.ndarray, renewed: np.ndarray, healed: np.ndarray) -> Interval:

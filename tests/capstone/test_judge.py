@@ -5,6 +5,8 @@ own.
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +16,6 @@ import onnx
 import onnxruntime
 import pytest
 import ship_cheats
-import torch
 
 from labkit import compress
 from labkit.capstone import answering, gates, judge, order
@@ -30,7 +31,7 @@ from labkit.capstone.order import (
 )
 from labkit.errors import LabError
 
-# each file has a process that imports torch: minutes on a busy machine
+# each file has a process of its own: minutes on a busy machine
 pytestmark = pytest.mark.timeout(1200)
 SMALL = ExamSize(images=250, rounds=140)
 # so few pictures are, about once in 250 draws, so easy that a memory of them shows in nothing
@@ -157,7 +158,7 @@ class Played:
         time.sleep(self.waits)
         self.threads.submit(self.compute).result()
         time.sleep(0.01)  # its thread rests: only then the system has counted
-        return torch.zeros(len(pictures), 10)
+        return np.zeros((len(pictures), 10))
 
     def compute(self):
         end = time.thread_time() + self.computes
@@ -171,7 +172,7 @@ class Played:
 def test_what_counts_is_computing_in_any_thread_and_no_waiting_for_a_core(monkeypatch):
     monkeypatch.setattr(answering, "WARM_UP_CALLS", 0)
     sessions = {"submission": Played(computes=0.05), "reference": Played(waits=0.3)}
-    times, single = answering.take_turns(sessions, torch.zeros(2, 1, 28, 28), seed=0)
+    times, single = answering.take_turns(sessions, np.zeros((2, 1, 28, 28)), seed=0)
     assert single.shape == (2, 10)
     assert min(times["submission"]) >= 0.05
     assert max(times["reference"]) < 0.2
@@ -180,6 +181,29 @@ def test_what_counts_is_computing_in_any_thread_and_no_waiting_for_a_core(monkey
 def test_a_session_that_answers_a_batch_in_part_is_refused():
     with pytest.raises(LabError, match="in part"):
         answering.in_batches(lambda batch: np.zeros((4, 10)), np.zeros((20, 1, 28, 28), np.float32))
+
+
+def test_a_file_for_onnx_runtime_is_asked_without_torch():
+    """Its import would take longer than the exam, for each file."""
+    program = (
+        "import sys; from labkit.capstone import answering; answering._openers('onnxruntime'); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_each_engine_takes_arrays_and_returns_the_answers_of_the_file(engine, tmp_path):
+    if engine == "openvino":
+        pytest.importorskip("openvino")
+    onnx.save(ship_cheats.honest_file(), tmp_path / "honest.onnx")
+    pictures = np.random.default_rng(0).normal(size=(3, 1, 28, 28)).astype(np.float32)
+    session = onnxruntime.InferenceSession(tmp_path / "honest.onnx")
+    [expected] = session.run(None, {session.get_inputs()[0].name: pictures})
+    for opened in answering._openers(engine).values():
+        answers = opened(tmp_path / "honest.onnx", "fp32")(pictures)
+        assert isinstance(answers, np.ndarray)
+        np.testing.assert_allclose(answers, expected, rtol=1e-4, atol=1e-4)
 
 
 def dies(path, engine, **exam):
