@@ -114,7 +114,7 @@ def _latency_of(row):
     share = (
         f"{row.latency:.2f} [{row.latency_low:.2f}, {row.latency_high:.2f}] of that of {REFERENCE}"
     )
-    return f"{spread}, one picture per call, one thread; p95 is {share}"
+    return f"{spread}, one picture per call, one thread; p95 without the floor of a call is {share}"
 
 
 def write_card(row: Any, path: str | Path, folder: str | Path) -> Path:

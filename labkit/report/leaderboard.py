@@ -152,7 +152,7 @@ def _table(standings):
             columns["seconds"] = f"{row.seconds:.2f}"
             columns["trainings"] = row.seeds
         else:
-            columns["p95 / reference"] = f"{row.latency:.2f}"
+            columns["p95 / reference, no floor"] = f"{row.latency:.2f}"
             columns["kB"] = f"{row.size_bytes / 1e3:,.0f}"
             columns["engine"] = f"{row.engine} {row.precision}"
         columns["commit"] = (row.commit or "-")[:8]

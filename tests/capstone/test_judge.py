@@ -5,18 +5,20 @@ own.
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import ship_cheats
-import torch
 
 from labkit import compress
-from labkit.capstone import answering, judge, order
+from labkit.capstone import answering, gates, judge, order
 from labkit.capstone.judge import score
 from labkit.capstone.order import (
     MEDALS,
@@ -29,7 +31,7 @@ from labkit.capstone.order import (
 )
 from labkit.errors import LabError
 
-# each file has a process that imports torch: minutes on a busy machine
+# each file has a process of its own: minutes on a busy machine
 pytestmark = pytest.mark.timeout(1200)
 SMALL = ExamSize(images=250, rounds=140)
 # so few pictures are, about once in 250 draws, so easy that a memory of them shows in nothing
@@ -64,7 +66,8 @@ def test_an_honest_linear_classifier_is_scored_and_not_refused_whatever_stands_b
     found = scores["honest"]
     assert not found.refused
     assert 0.5 < found.accuracy.median < 0.8
-    assert found.latency.low <= found.latency.median <= found.latency.high < 1
+    assert len(found.facts["floor"]) == len(found.facts["times"])
+    assert 0 <= found.latency.low <= found.latency.median <= found.latency.high < 1
     assert found.points.median > 3
 
 
@@ -155,7 +158,7 @@ class Played:
         time.sleep(self.waits)
         self.threads.submit(self.compute).result()
         time.sleep(0.01)  # its thread rests: only then the system has counted
-        return torch.zeros(len(pictures), 10)
+        return np.zeros((len(pictures), 10))
 
     def compute(self):
         end = time.thread_time() + self.computes
@@ -169,7 +172,7 @@ class Played:
 def test_what_counts_is_computing_in_any_thread_and_no_waiting_for_a_core(monkeypatch):
     monkeypatch.setattr(answering, "WARM_UP_CALLS", 0)
     sessions = {"submission": Played(computes=0.05), "reference": Played(waits=0.3)}
-    times, single = answering.take_turns(sessions, torch.zeros(2, 1, 28, 28), seed=0)
+    times, single = answering.take_turns(sessions, np.zeros((2, 1, 28, 28)), seed=0)
     assert single.shape == (2, 10)
     assert min(times["submission"]) >= 0.05
     assert max(times["reference"]) < 0.2
@@ -178,6 +181,29 @@ def test_what_counts_is_computing_in_any_thread_and_no_waiting_for_a_core(monkey
 def test_a_session_that_answers_a_batch_in_part_is_refused():
     with pytest.raises(LabError, match="in part"):
         answering.in_batches(lambda batch: np.zeros((4, 10)), np.zeros((20, 1, 28, 28), np.float32))
+
+
+def test_a_file_for_onnx_runtime_is_asked_without_torch():
+    """Its import would take longer than the exam, for each file."""
+    program = (
+        "import sys; from labkit.capstone import answering; answering._openers('onnxruntime'); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_each_engine_takes_arrays_and_returns_the_answers_of_the_file(engine, tmp_path):
+    if engine == "openvino":
+        pytest.importorskip("openvino")
+    onnx.save(ship_cheats.honest_file(), tmp_path / "honest.onnx")
+    pictures = np.random.default_rng(0).normal(size=(3, 1, 28, 28)).astype(np.float32)
+    session = onnxruntime.InferenceSession(tmp_path / "honest.onnx")
+    [expected] = session.run(None, {session.get_inputs()[0].name: pictures})
+    for opened in answering._openers(engine).values():
+        answers = opened(tmp_path / "honest.onnx", "fp32")(pictures)
+        assert isinstance(answers, np.ndarray)
+        np.testing.assert_allclose(answers, expected, rtol=1e-4, atol=1e-4)
 
 
 def dies(path, engine, **exam):
@@ -209,6 +235,45 @@ def test_a_ratio_of_percentiles_is_that_of_the_samples():
     assert found.median == pytest.approx(0.25)
     assert low <= found.median <= high
     assert high - low < 0.02
+
+
+def test_the_floor_of_a_call_is_taken_from_both_before_the_ratio():
+    """Half of the work is half of the time, however long a call takes to begin."""
+    work = np.array([2.0 + 0.01 * (round_ % 7) for round_ in range(200)])
+    for floor in (0.0, 0.5, 10.0):
+        latency = ratio_of_p95(floor + work / 2, floor + work, np.full(200, floor))
+        assert latency.median == pytest.approx(0.5)
+        assert latency.high - latency.low < 0.02
+
+
+def test_a_file_below_the_floor_is_at_zero_and_a_reference_below_it_is_too_noisy():
+    assert ratio_of_p95([0.9] * 20, [2.0] * 20, [1.0] * 20).median == 0
+    with pytest.raises(LabError, match="Too noisy"):
+        ratio_of_p95([2.0] * 20, [0.9] * 20, [1.0] * 20)
+
+
+def test_a_medal_counts_p95_without_the_floor_and_the_points_count_whole_calls():
+    facts = {"right": [True] * 20, "size_bytes": 100, "reference_bytes": 400}
+    facts |= {
+        "times": [1.5] * 20,
+        "reference": [2.0] * 20,
+        "again": [2.0] * 20,
+        "floor": [1.0] * 20,
+    }
+    judged = judge._score_of("file", facts)
+    assert judged.latency.median == pytest.approx(0.5)
+    assert judged.points.median == pytest.approx((4 * 2.0 / 1.5) ** 0.5)
+
+
+def test_the_empty_network_has_the_form_of_a_submission_and_reads_the_picture():
+    model = answering.empty_network()
+    gates.require_plain(model)
+    assert {node.op_type for node in model.graph.node} == {"Flatten", "Slice"}
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    pictures = np.arange(2 * 784, dtype=np.float32).reshape(2, 1, 28, 28)
+    assert np.array_equal(
+        session.run(None, {"picture": pictures})[0], pictures.reshape(2, 784)[:, :10]
+    )
 
 
 def test_a_medal_takes_every_limit_and_the_reason_names_the_one_that_is_missed():

@@ -1,4 +1,4 @@
-"""Each claim of lessons 00 to 04, 06 to 08, 10, 11 and 14 has been seen to fail: its own cells run
+"""Each claim of lessons 00 to 04, 06 to 08, 10, 11, 13, 14 and 20 was seen to fail: its cells run
 with one fault in.
 
 Only the statements run that the claim rests on. A fault is a line of code that runs once the lesson
@@ -99,6 +99,16 @@ FLOAT_AS_INT8 = """
 rows = {"INT8": {"path": fp32}}
 race(rows, fp32, images[:4], 12)
 speed = rows["INT8"]["times as fast"]
+"""
+
+# Facts of the judge about a file; the reference takes two seconds
+SCORE = """
+from types import SimpleNamespace
+
+def facts_of(right=(1,) * 20, size_bytes=1.0, seconds=1.0):
+    times = {"times": [seconds] * 20, "reference": [2.0] * 20, "floor": [0.5] * 20}
+    sizes = {"size_bytes": size_bytes, "reference_bytes": 1.0}
+    return SimpleNamespace(facts=times | sizes | {"right": right})
 """
 
 FAULTS = {
@@ -360,6 +370,39 @@ FAULTS = {
     ("13_quantization", "stretching-pays"): Fault(
         "a stretch that changes nothing",
         {"stretch": "stretch = lambda weights, rounded: rounded"},
+    ),
+    ("20_ship_it", "cheat-pays"): Fault(
+        "half of the thumbnails' answers are wrong",
+        {},
+        {"cheat": SCORE + "cheat = facts_of(right=[0, 1] * 10, size_bytes=550_000)"},
+    ),
+    ("20_ship_it", "techniques-overlap"): Fault(
+        "each technique takes three of four bytes, whatever came before",
+        {},
+        {
+            "best": "best = 'try 1'",
+            "techniques": "techniques = ['thin', 'INT8']",
+            "worth": SCORE
+            + "worth = study.Worth({c: facts_of(size_bytes=4.0 ** -len(c), seconds=2.0) "
+            "for c in study.subsets(['thin', 'INT8'])})",
+        },
+    ),
+    ("20_ship_it", "healing-is-needed"): Fault(
+        "half of the copies are right before healing, all after it",
+        {},
+        {
+            "lengths": "lengths = 0, 2",
+            "healed": "healed = {0: np.resize([0.0, 1.0], 600), 2: np.ones(600)}",
+        },
+    ),
+    ("20_ship_it", "norms-heal"): Fault(
+        "new statistics bring nothing back",
+        {},
+        {
+            "lengths": "lengths = 0, 2",
+            "healed": "healed = {0: np.resize([0.0, 1.0], 600), 2: np.ones(600)}",
+            "anew": "anew = {0: np.resize([0.0, 1.0], 600)}",
+        },
     ),
 }
 

@@ -6,7 +6,12 @@ import itertools
 import math
 from fractions import Fraction
 
-from labkit.lesson.exercises.l20_ship_it import fair_factors, weights_left
+import torch
+from torch.nn import functional as F
+
+from labkit.lesson.exercises.l20_ship_it import delivered, fair_factors, moved, weights_left
+
+TWO = {"share": 0.5, "int8": True}
 
 
 def left_as(width_left, *, first=1, pixels=9, head=10, biases=0, joined=False):
@@ -84,6 +89,52 @@ def halfway(orders, score):
     return {name: math.sqrt(one[name] * other[name]) for name in one}
 
 
+def padded(images, shifts, *, fill=None, signs=(1, 1), swapped=False):
+    """`moved` by padding, with a choice of mistakes."""
+    height, width = images.shape[-2:]
+    fill = float(images.min()) if fill is None else fill
+    copies = []
+    for image, shift in zip(images, shifts.tolist(), strict=True):
+        down, right = (
+            sign * step for sign, step in zip(signs, shift[::-1] if swapped else shift, strict=True)
+        )
+        wide = F.pad(image, (width, width, height, height), value=fill)
+        copies.append(wide[:, height - down : 2 * height - down, width - right : 2 * width - right])
+    return torch.stack(copies)
+
+
+def rolled(images, shifts):
+    """What leaves on one side comes in on the other."""
+    return torch.stack(
+        [image.roll(shift, (1, 2)) for image, shift in zip(images, shifts.tolist(), strict=True)]
+    )
+
+
+def all_by_the_first(images, shifts):
+    return moved(images, shifts[:1].expand(len(images), 2))
+
+
+def least_of_each(images, shifts):
+    return torch.cat(
+        [moved(image[None], shift[None]) for image, shift in zip(images, shifts, strict=True)]
+    )
+
+
+def in_place(images, shifts):
+    images.copy_(moved(images, shifts))
+    return images
+
+
+def first_channel(images, shifts):
+    copies = moved(images, shifts)
+    copies[:, 1:] = copies[:, :1]
+    return copies
+
+
+def one_pixel_only(images, shifts):
+    return moved(images, shifts.clamp(-1, 1))
+
+
 WRONG = {
     "weights-left": {
         "rounded down to a block": left_as(
@@ -115,6 +166,40 @@ WRONG = {
         "never thin": lambda widths, hidden, share, rank: weights_left(widths, hidden, share, 0),
         "in kB": lambda *design: weights_left(*design) / 1e3,
         "bytes in fp32": lambda *design: 4 * weights_left(*design),
+    },
+    "my-tries": {
+        "a dict": TWO,
+        "no design": [],
+        "thirteen designs": [TWO] * 13,
+        "a tuple for a design": [(0.5, 32, 2)],
+        "an empty design": [TWO, {}],
+        "a field that there is not": [TWO | {"bits": 4}],
+        "all channels gone": [TWO | {"share": 1.0}],
+        "a share in percent": [TWO | {"share": 50}],
+        "a rank that is no whole number": [TWO | {"rank": 0.5}],
+        "a switch as a number": [TWO | {"int8": 1}],
+        "one technique at a time": [{"share": 0.5, "epochs": 2}, {"int8": True}],
+    },
+    "delivered": {
+        "a list of one": [delivered],
+        "nothing": {},
+        "a share below zero": delivered | {"share": -0.1},
+        "a thousand epochs": delivered | {"epochs": 1000},
+        "a share that is a switch": delivered | {"share": True},
+    },
+    "moved": {
+        "rolled": rolled,
+        "zero comes in": lambda images, shifts: padded(images, shifts, fill=0.0),
+        "the least of each image comes in": least_of_each,
+        "up for down": lambda images, shifts: padded(images, shifts, signs=(-1, 1)),
+        "left for right": lambda images, shifts: padded(images, shifts, signs=(1, -1)),
+        "down and right swapped": lambda images, shifts: padded(images, shifts, swapped=True),
+        "all by the first shift": all_by_the_first,
+        "by one pixel at most": one_pixel_only,
+        "the first channel for all": first_channel,
+        "in place": in_place,
+        "unmoved": lambda images, shifts: images.clone(),
+        "an array": lambda images, shifts: moved(images, shifts).numpy(),
     },
     "fair-factors": {
         "each alone": alone,
@@ -168,6 +253,12 @@ def by_logarithms(orders, score):
 
 
 RIGHT = {
+    "my-tries": {
+        "one design": [TWO],
+        "with a coded file": [{"rank": 8, "int8": True, "coded": True}, {"share": 0.3}],
+    },
+    "delivered": {"the reference": delivered, "nothing but INT8": {"int8": True}},
+    "moved": {"by padding": padded, "the reference": moved},
     "weights-left": {
         "layer by layer": layer_by_layer,
         "by pairs": left_as(up),
