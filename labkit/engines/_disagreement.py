@@ -1,13 +1,16 @@
-"""Does an engine answer what a file says? If not: the first operator that it computes in another
-way.
+"""Does an engine answer what a file says, or a torch module? If not: the first operator of the
+file that it computes in another way.
 
 An engine may ignore an attribute of an operator, pad in another way, or overflow, without a word.
-So its answers are compared with those of ONNX Runtime without any optimization, on the inputs of
-the measurement and on others, before a time is believed.
+So each of its outputs is compared with ONNX Runtime without any optimization, or with the module
+run by torch in fp32, on the inputs of the measurement and on others, before a time is believed.
 """
 
 import functools
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ import numpy as np
 from labkit import export
 from labkit.engines import fidelity
 from labkit.engines._first_difference import first_difference
+from labkit.engines._varied_batches import dark_batch, further_batches, second_batch
+from labkit.engines.served import named_tensors
 from labkit.errors import LabError
 from labkit.export.runtime import answers
 from labkit.files import sha256
@@ -26,32 +31,44 @@ from labkit.measure.variation import ROUNDING
 EXACT_DB = 60.0
 ON_GPU_DB = 40.0
 
-CONSTANT = (
-    "Its answers do not vary with its inputs: batches of other numbers get the same answers, to "
-    "the last digit. "
-    "So no wrong answer would be seen, and its time is of no use"
-)
+_verdicts: dict[tuple, "Verdict"] = {}  # of this process, by the file's content
 
-_verdicts: dict[tuple, tuple] = {}  # of this process, by the file's content
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison of an engine's answers says.
+
+    db         the least SQNR of its outputs in dB; None where nothing was compared
+    reason     why the engine gets no time; None where it may be timed
+    unchecked  outputs of which the comparison says nothing, and why; None where it says something
+               of all
+    """
+
+    db: float | None = None
+    reason: str | None = None
+    unchecked: str | None = None
 
 
 def disagreement(
-    served: Any, path: str | Path, inputs: tuple, load: Callable
-) -> tuple[float | None, str | None]:
-    """Compare an engine with the file as it is written, once per file, engine and shape of the
-    inputs.
+    served: Any, network: Any, inputs: tuple, load: Callable, others: Iterable[tuple] = ()
+) -> Verdict:
+    """Compare an engine with a network: with a file as it is written, once per file, engine and
+    inputs; or with a torch module.
 
-    served  what `engines.load` made of the file
-    inputs  a batch: one tensor per input of the network
-    load    function (path of another file, example) -> what the same engine makes of it
-    Returns (the least SQNR of its answers in dB, None) where they agree; (it, the reason with the
-    operator) where they differ; (None, the reason) where the file ignores its inputs; (None, None)
-    where it cannot be run as it is written, so that nothing is known.
+    served   what `engines.load` made of the network
+    network  the path of an ONNX file, or a torch module
+    inputs   a batch: one tensor per input of the network
+    load     function (path of another file, example) -> what the same engine makes of it
+    others   further batches of the user's
+    Returns  a `Verdict` without a reason where the engine agrees. Its reason names the operator of
+             a file where they differ, and the outputs where none varies with the inputs
     """
-    shapes = tuple(tuple(tensor.shape) for tensor in inputs)
-    key = (sha256(Path(path)), served.engine, served.precision, served.device, shapes)
+    if not isinstance(network, (str, Path)):
+        return _compare(served, network, inputs, load, others)
+    content = tuple((tuple(each.shape), zlib.crc32(each.cpu().numpy())) for each in inputs)
+    key = (sha256(Path(network)), served.engine, served.precision, served.device, content)
     if key not in _verdicts:
-        _verdicts[key] = _compare(served, path, inputs, load)
+        _verdicts[key] = _compare(served, network, inputs, load, others)
     return _verdicts[key]
 
 
@@ -62,116 +79,154 @@ def limit_db(served):
     return EXACT_DB if served.device.startswith("cpu") else ON_GPU_DB
 
 
-def _compare(served, path, inputs, load):
+def _compare(served, network, inputs, load, others=()):
     """Do the work of `disagreement`, without its memory."""
-    batches = [inputs, _second_batch(inputs)]
+    # The right answers, with as many batches as each output takes to vary.
+    batches = [inputs, second_batch(inputs)]
     # nearly black: small integers make little of it, and round it in their own ways
     if served.precision == "fp32":
-        batches.append(_dark_batch(inputs))
+        batches.append(dark_batch(inputs))
     try:
-        right_answers = [(batch, _right_answers(path, batch)) for batch in batches]
-    except LabError:
-        return None, None
-    if _ignores_inputs(right_answers):
-        return None, CONSTANT
+        right_answers = [(batch, _right_answers(network, batch)) for batch in batches]
+        constant = _constant_outputs(right_answers)
+        for batch in chain(others, further_batches(inputs)):
+            if not constant:
+                break
+            further = (batch, _right_answers(network, batch))
+            still_constant = _constant_outputs([right_answers[0], further]) & constant
+            if still_constant != constant:  # what makes an output vary is compared, too
+                right_answers.append(further)
+                constant = still_constant
+    except LabError as error:
+        return Verdict(
+            unchecked=f"nothing: ONNX Runtime cannot run the file as it is written "
+            f"({error.found or error.what})"
+        )
+    names = list(right_answers[0][1])
+    if constant == set(names):
+        return Verdict(reason=_of_constant(names, constant))
+
+    # Each output of the engine on each batch.
     least = np.inf
+    missing = set()
     for batch, right in right_answers:
-        engine_answers = _answers(served, batch, next(iter(right)))
-        for name in (name for name in right if name in engine_answers):
+        engine_answers = _answers(served, batch, right, of_module=not _is_file(network))
+        missing |= set(names) - set(engine_answers)
+        for name in (name for name in names if name in engine_answers):
             db, limit = _agreement(right[name], engine_answers[name], served)
             if not db >= limit:
-                reason = (
-                    f"It answers something else than the file means: {db:.1f} dB, expected "
-                    f"{limit:g} dB"
-                )
-                operator = first_difference(path, batch, load, name, agrees=_agree)
-                return db, f"{reason}. {operator}"
+                reason = _of_difference(db, limit, name, network)
+                if _is_file(network):
+                    operator = first_difference(network, batch, load, name, agrees=_agree)
+                    reason = f"{reason}. {operator}"
+                return Verdict(db, reason)
             least = min(least, db)
-    return least, None
+    unchecked = []
+    if constant:
+        unchecked.append(_of_constant(names, constant))
+    if missing:
+        unchecked.append(f"{served.engine} does not give {_listed(names, missing)}")
+    return Verdict(float(least), unchecked="; ".join(unchecked) or None)
 
 
-def _right_answers(path, batch):
-    """Return {name: tensor} of the outputs of a file that are tensors, run without optimizations;
-    the first one first.
+def _is_file(network):
+    return isinstance(network, (str, Path))
 
-    The last sessions are kept open.
+
+def _listed(names, chosen):
+    """Return the chosen names of outputs in their order: "the output 'logits'"."""
+    quoted = [repr(name) for name in names if name in chosen]
+    return f"the output{'s' if len(quoted) > 1 else ''} {', '.join(quoted)}"
+
+
+def _of_constant(names, constant):
+    """Return the sentence about outputs that do not vary, and what to do."""
+    if constant == set(names):
+        return (
+            f"Its answers do not vary with its inputs: batches of other numbers get the same "
+            f"numbers in {_listed(names, constant)}, up to rounding. So no wrong answer would be "
+            "seen, and its time is of no use. Give inputs with which they vary (--data), or make "
+            "the network anew"
+        )
+    return (
+        f"{_listed(names, constant)}, which does not vary with the inputs: a wrong answer there "
+        "would not be seen. Give inputs with which it varies (--data), or export the network "
+        "without it"
+    )
+
+
+def _of_difference(db, limit, name, network):
+    meant = "the file means" if _is_file(network) else "the torch module"
+    return (
+        f"It answers something else than {meant}: {db:.1f} dB in the output {name!r}, expected "
+        f"{limit:g} dB"
+    )
+
+
+def _right_answers(network, batch):
+    """Return {name: tensor} of the outputs that are tensors, the first one first: of a file run
+    without optimizations, or of a torch module in fp32.
+
+    The last sessions of files are kept open.
     """
     import torch
 
-    opened = _session_of(sha256(Path(path)), str(path))
+    if not _is_file(network):
+        with torch.inference_mode():
+            return named_tensors(network(*batch))
+    opened = _session_of(sha256(Path(network)), str(network))
     first, *further = opened.get_outputs()
     names = [first.name, *(output.name for output in further if output.type.startswith("tensor("))]
     arrays = answers(opened, tuple(tensor.cpu().numpy() for tensor in batch), outputs=names)
     return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
 
 
-def _ignores_inputs(right_answers):
-    """Return True where batches that differ got the same answers, number for number: nothing could
-    be compared.
+def _constant_outputs(right_answers):
+    """Return the names of outputs that have the same numbers, up to rounding, in all batches.
 
-    right_answers  [(batch, {name: tensor})], of at least two batches
+    right_answers  [(batch, {name: tensor})]
     """
-    import torch
-
-    (first_batch, first_answers), *further = right_answers
-    inputs_differ = False
-    for batch, named_answers in further:
-        if any(not torch.equal(named_answers[name], first_answers[name]) for name in first_answers):
-            return False
-        inputs_differ |= not all(map(torch.equal, batch, first_batch))
-    return inputs_differ
+    (_, first), *further = right_answers
+    return {
+        name
+        for name in first
+        if all(_same_numbers(first[name], answers_[name]) for _, answers_ in further)
+    }
 
 
-def _answers(served, batch, first):
-    """Return {name: tensor} of the outputs that an engine gives; `first` is the name of the
-    first output.
+def _same_numbers(answer, other):
+    """Return True where two answers differ by rounding only."""
+    if answer.shape != other.shape:
+        return False
+    if not answer.is_floating_point():
+        return bool((answer == other).all())
+    return bool(
+        answer.double().isclose(other.double(), rtol=ROUNDING, atol=0, equal_nan=True).all()
+    )
+
+
+def _answers(served, batch, right, *, of_module):
+    """Return {name: tensor} of the outputs that an engine gives, by the names of the right answers.
+
+    of_module  the outputs of a module have no names in an engine: their order counts
     """
+    first = next(iter(right))
     by_name = {first: served(*batch)}
-    if served.run_whole is not None:
-        by_name = {**served.run_whole(*batch), **by_name}
-    return by_name
+    if served.run_whole is None:
+        return by_name
+    whole = served.whole(*batch)
+    if of_module:
+        in_order = list({id(tensor): tensor for tensor in whole.values()}.values())
+        if len(in_order) != len(right):
+            return by_name
+        whole = dict(zip(right, in_order, strict=True))
+    return {**whole, **by_name}
 
 
 @functools.lru_cache(maxsize=2)
 def _session_of(digest, path):
     export.checked(path)
     return export.session(path, "none")
-
-
-def _second_batch(inputs):
-    """Return another batch of the same shapes: floats from 0 to 1, as of pictures; integers in
-    reverse order.
-    """
-    import torch
-
-    generator = torch.Generator().manual_seed(1)
-    batch = []
-    for tensor in inputs:
-        if tensor.is_floating_point():
-            values = torch.rand(tensor.shape, generator=generator)
-            batch.append(values.to(tensor.dtype).to(tensor.device))
-        else:
-            reverse = np.flip(tensor.cpu().numpy()).copy()
-            batch.append(torch.from_numpy(reverse).to(tensor.device))
-    return tuple(batch)
-
-
-def _dark_batch(inputs):
-    """Return another batch of the same shapes, nearly black: where many numbers are equal, their
-    order may differ.
-
-    Of floats all are 0 but about one of 32, from 0 to 1. Integers stay.
-    """
-    import torch
-
-    generator = torch.Generator().manual_seed(2)
-    dark = []
-    for tensor in inputs:
-        if tensor.is_floating_point():
-            values = (32 * torch.rand(tensor.shape, generator=generator) - 31).clamp(min=0)
-            tensor = values.to(tensor.dtype).to(tensor.device)
-        dark.append(tensor)
-    return tuple(dark)
 
 
 def _agreement(right, answer, served):

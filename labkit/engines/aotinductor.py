@@ -12,7 +12,7 @@ import torch
 
 from labkit import device as devices
 from labkit.engines import cache, inductor
-from labkit.engines.served import Served
+from labkit.engines.served import Served, first_tensor, named_tensors
 
 RUNS = "torch"
 PRECISIONS = ("fp32",)  # an export leaves autocast out
@@ -37,11 +37,16 @@ def load(model, example, *, precision, threads):
     # torch documents ahead-of-time compilation under this name only
     compiled = torch._inductor.aoti_load_package(io.BytesIO(package))
 
-    def run(*batch):
+    def answer(*batch):
         with devices.using_threads(threads):
             return compiled(*batch)
 
-    return Served(device=str(example.device), threads=threads, run=run)
+    return Served(
+        device=str(example.device),
+        threads=threads,
+        run=lambda *batch: first_tensor(answer(*batch)),
+        run_whole=lambda *batch: named_tensors(answer(*batch)),
+    )
 
 
 def _package(name, exported, example):

@@ -13,10 +13,13 @@ import torch
 
 from labkit import device as devices
 from labkit import engines, export, ledger, measure, models
-from labkit.engines._disagreement import disagreement
+from labkit.engines import fidelity
+from labkit.engines._disagreement import Verdict, disagreement
+from labkit.engines._varied_batches import NORMAL_BATCHES, further_batches
 from labkit.engines.cache import refuse_compiled_file
 from labkit.errors import LabError, MeasureError, Unavailable
 from labkit.ledger.rows import Latency, Run
+from labkit.measure.variation import MIN_ITEMS
 from labkit.quantize import comparison_images
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ NO_RACE_FIX = (
     "with the --mean and "
     "--std of `labkit quantize`"
 )
+# where files race: below this SQNR of what varies, answers that are always the same are as near
+AS_A_CONSTANT_DB = 0.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Opened:
     model      what `engines.load` takes
     precision  that it holds
     inputs     batch size -> a tuple of inputs on the device
+    others     batch size -> further such tuples, of the user's data; none where inputs are random
     graph      the ModelProto of a file
     """
 
@@ -49,6 +55,7 @@ class Opened:
     model: Any
     precision: str
     inputs: Callable
+    others: Callable = lambda batch: []
     graph: Any = None
 
 
@@ -63,16 +70,18 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
     device = devices.pick()
     if Path(name).suffix == ".onnx":
         graph = export.checked(name)
-        make_inputs = partial(export.random_inputs, graph)
+        make_inputs: Callable = partial(export.random_inputs, graph)
+        further = range(0)
         if data is not None:
-            make_inputs = partial(
-                _examples, list(comparison_images(name, data, **pictures).batches)
-            )
+            examples = list(comparison_images(name, data, **pictures).batches)
+            make_inputs = partial(_examples, examples)
+            further = range(1, NORMAL_BATCHES + 1)
         return Opened(
             name=Path(name).name,
             model=name,
             precision=export.precision_of(graph),
             inputs=lambda batch: _on(device, make_inputs(batch)),
+            others=lambda batch: [_on(device, make_inputs(batch, number)) for number in further],
             graph=graph,
         )
     if data is not None:
@@ -89,18 +98,19 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
     )
 
 
-def _examples(batches, batch):
-    """Return the first examples as one batch, a tensor for each input; where there are too few,
-    they are repeated.
+def _examples(batches, batch, number=0):
+    """Return examples as one batch, a tensor for each input; where there are too few, they are
+    repeated.
 
     batches  arrays (n, C, H, W), or for a network of several inputs {its name: array}
+    number   of the batch: 0 has the first examples, 1 those that follow
     """
     if not isinstance(batches[0], dict):
         batches = [{"input": images} for images in batches]
     tensors = []
     for name in batches[0]:
         examples = np.concatenate([arrays[name] for arrays in batches])
-        numbers = np.arange(batch) % len(examples)
+        numbers = (number * batch + np.arange(batch)) % len(examples)
         tensors.append(torch.from_numpy(examples[numbers]))
     return tuple(tensors)
 
@@ -142,7 +152,13 @@ def bench(
         inputs = network.inputs(batch)
         try:
             row = _measure_one(
-                engine, network.model, inputs, precision=precision, threads=threads, plan=plan
+                engine,
+                network.model,
+                inputs,
+                precision=precision,
+                threads=threads,
+                plan=plan,
+                others=network.others(batch),
             )
         except LabError as error:
             if not among_others:
@@ -183,10 +199,16 @@ def race(
         # Open a session for each contender, and a second one for the first.
         batch = first.inputs(size)
         arms = {}
+        unchecked = {}
         for network, engine in contenders:
             name = engine if len(labels) == 1 else f"{labels[id(network)]} {engine}"
-            arms[name] = session(network, engine, batch)
-        second_session = session(first, first_engine, batch)
+            arms[name] = session(network, engine, batch, first.others(size))
+            texts = [arms[name].unchecked]
+            if network is not first:
+                texts.append(_not_alike(next(iter(arms.values())), arms[name], first, size))
+            unchecked[name] = _joined(*(text and f"{name}: {text}" for text in texts))
+        second_session = session(first, first_engine, batch, first.others(size))
+        of_first = unchecked[next(iter(arms))]
 
         # Time them in turn, and store the rows.
         try:
@@ -203,7 +225,17 @@ def race(
             raise
         names = labels.values() if len(labels) > 1 else [first.name]
         name = f"{', '.join(names)} batch {size}"
-        ledger.add(*(replace(row, run_key=run_key, name=name) for row in comparison.rows))
+
+        def named(row):
+            text = _joined(of_first, unchecked.get(row.arm, of_first))
+            return replace(row, name=name, unchecked=text)
+
+        comparison = replace(
+            comparison,
+            ratios={arm: named(row) for arm, row in comparison.ratios.items()},
+            null=named(comparison.null),
+        )
+        ledger.add(*(replace(row, run_key=run_key) for row in comparison.rows))
         return comparison
 
     return map(compared, batches)
@@ -225,18 +257,85 @@ def _labels(networks):
     return labels
 
 
-def _session(network, engine, batch, *, precision, threads):
-    """Return a function that runs a network in an engine on a batch; MeasureError where the
-    answers are wrong.
+@dataclass(frozen=True)
+class _Session:
+    """A network in an engine, ready to run on one batch; its answers are right.
+
+    served     what `engines.load` returned
+    inputs     the batch on the device of the engine: carrying it there is not timed
+    unchecked  as in `Verdict`
+    """
+
+    name: str
+    served: Any
+    inputs: tuple
+    unchecked: str | None
+
+    def __call__(self):
+        return self.served(*self.inputs)
+
+
+def _session(network, engine, batch, others, *, precision, threads):
+    """Return the `_Session` of a network in an engine; MeasureError where the answers are
+    wrong.
     """
     served = engines.load(
         engine, network.model, batch[0], precision=precision or network.precision, threads=threads
     )
-    _, difference = _compared(served, network.model, batch)
-    if difference:
-        raise MeasureError(f"{network.name} in {engine} is not timed.", found=difference)
-    inputs = _on(served.device, batch)  # carrying them to the device is not timed
-    return lambda: served(*inputs)
+    verdict = _compared(served, network.model, batch, others)
+    if verdict.reason:
+        raise MeasureError(f"{network.name} in {engine} is not timed.", found=verdict.reason)
+    return _Session(
+        f"{network.name} in {engine}", served, _on(served.device, batch), verdict.unchecked
+    )
+
+
+def _not_alike(first, session, network, size):
+    """Return why the answers of a file say nothing about those of the first one, or None.
+
+    A tolerance of the largest value may be larger than what varies. So what varies is compared, on
+    items enough to have a mean.
+
+    first, session  the `_Session` of the first network and of this one
+    network         the first network, an `Opened`
+    Raises          MeasureError where that is so on the user's own data
+    """
+    if first.served.run_whole is None or session.served.run_whole is None:
+        return None
+
+    # The answers of both to several batches.
+    others = network.others(size)
+    count = -(-MIN_ITEMS // size)
+    batches = [first.inputs, *list(others or further_batches(first.inputs))[: count - 1]]
+    pairs = [(first.served.whole(*batch), session.served.whole(*batch)) for batch in batches]
+
+    # Outputs that both have, in the same shape.
+    lost = []
+    for name in pairs[0][0]:
+        answers = [[answer[name] for answer in pair if name in answer] for pair in pairs]
+        if any(len(pair) < 2 or pair[0].shape != pair[1].shape for pair in answers):
+            continue
+        right, answer = (
+            np.concatenate([np.atleast_1d(pair[arm].cpu().double().numpy()) for pair in answers])
+            for arm in (0, 1)
+        )
+        db = fidelity.between(right, answer).db
+        if db < AS_A_CONSTANT_DB:
+            lost.append(f"{name!r} ({db:.1f} dB of what varies)")
+    if not lost:
+        return None
+    text = (
+        f"in the output{'s' if len(lost) > 1 else ''} {', '.join(lost)} an answer that is always "
+        f"the same would be as near to that of {first.name}"
+    )
+    if others:
+        raise MeasureError(f"{session.name} is not timed.", found=text)
+    return f"{text}. Race them on inputs that are not random: --data"
+
+
+def _joined(*texts):
+    """Return the texts that are not None, each once, as one; None where there is none."""
+    return "; ".join(dict.fromkeys(filter(None, texts))) or None
 
 
 def _new_run():
@@ -259,31 +358,45 @@ def _on(device, tensors):
     return tuple(tensor.to(device) for tensor in tensors)
 
 
-def _measure_one(engine, network, inputs, *, precision, threads, plan):
+def _measure_one(engine, network, inputs, *, precision, threads, plan, others=()):
     """Return the latency of one batch size where the engine really runs, or a row with the reason.
 
-    Before a file is timed, its answers are compared with what the file means: an engine that
-    answers something else gets no number.
+    Its answers are compared with what the file or the torch module means: an engine that answers
+    something else gets no number.
     """
-    # Load it, and compare its answers.
+    # Load it, and compare its answers. A module's first call may compile, which the row tells: it
+    # is compared afterwards.
     start = time.perf_counter()
+    of_module = not isinstance(network, (str, Path))
+    compare = partial(_compared, network=network, inputs=inputs, others=others)
     try:
         served = engines.load(engine, network, inputs[0], precision=precision, threads=threads)
         load_ms = 1e3 * (time.perf_counter() - start)
-        sqnr_db, difference = _compared(served, network, inputs)
+        verdict = Verdict() if of_module else compare(served)
     except Unavailable as error:
         return _missing(error, inputs, threads)
-    if difference:
-        return Latency(**_row_fields(inputs, threads), sqnr_db=sqnr_db, reason=difference)
+    refused = partial(Latency, **_row_fields(inputs, threads))
+    if verdict.reason:
+        return refused(sqnr_db=verdict.db, reason=verdict.reason)
 
     # Time it on its own device; carrying the inputs to it is not timed.
     served_inputs = _on(served.device, inputs)
     row = measure.latency(
         served, inputs=[served_inputs], device=served.device, batch=len(inputs[0]), plan=plan
     )
-    if precision == "fp32":
-        sqnr_db = None  # the row says it of files in small numbers
-    return replace(row, threads=served.threads, load_ms=load_ms, sqnr_db=sqnr_db)
+    if of_module:
+        verdict = compare(served)
+        if verdict.reason:
+            return refused(reason=verdict.reason)
+    # the row says it of files in small numbers
+    sqnr_db = None if of_module or precision == "fp32" else verdict.db
+    return replace(
+        row,
+        threads=served.threads,
+        load_ms=load_ms,
+        sqnr_db=sqnr_db,
+        unchecked=verdict.unchecked,
+    )
 
 
 def _row_fields(inputs, threads):
@@ -296,34 +409,27 @@ def _missing(error, inputs, threads):
     return Latency(**_row_fields(inputs, threads), reason=reason)
 
 
-def _compared(served, network, inputs):
-    """Return (SQNR in dB, reason why it is too low or None) of an engine's answers to what a file
-    means.
+def _compared(served, network, inputs, others=()):
+    """Return the `Verdict` of an engine's answers to what a file or a torch module means.
 
-    Both are None for a torch module, and where the file cannot be run as it is written.
-
-    Raises Unavailable where the engine loads the file and then fails on a batch.
+    Raises Unavailable where the engine loads the network and then fails on a batch.
     """
-    if not isinstance(network, (str, Path)):
-        return None, None
-
-    # such as fp32 in bf16
-    computed_otherwise = export.precision_of(export.checked(network)) != served.precision
 
     def load(path, example):
-        precision = served.precision
-        if not computed_otherwise:
+        precision = served.precision  # of a file in fp32, it may be bf16
+        if export.precision_of(export.checked(network)) == precision:
             precision = export.precision_of(export.checked(path))
         return engines.load(
             served.engine, path, example, precision=precision, threads=served.threads
         )
 
     try:
-        db, difference = disagreement(served, network, inputs, load)
+        verdict = disagreement(served, network, inputs, load, others)
     except LabError as error:
         raise Unavailable(
             error.what, expected=error.expected, found=error.found, fix=error.fix
         ) from error
-    if difference and served.precision == "int8":
-        difference = f"{difference}. Try the recipe for {served.engine}"
-    return db, difference
+    if verdict.reason and verdict.db is not None and served.precision == "int8":
+        reason = f"{verdict.reason}. Try the recipe for {served.engine}"
+        verdict = replace(verdict, reason=reason)
+    return verdict

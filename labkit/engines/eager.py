@@ -4,7 +4,7 @@ import torch
 
 from labkit import device as devices
 from labkit.device import packages
-from labkit.engines.served import Served
+from labkit.engines.served import Served, first_tensor, named_tensors
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 RUNS = "torch"
@@ -21,11 +21,16 @@ def load(model, example, *, precision, threads):
     device_type = example.device.type
     dtype = DTYPES[precision]
 
-    def run(*batch):
+    def answer(*batch):
         with (
             devices.using_threads(threads),
             torch.autocast(device_type, dtype=dtype, enabled=precision != "fp32"),
         ):
             return model(*batch)
 
-    return Served(device=str(example.device), threads=threads, run=run)
+    return Served(
+        device=str(example.device),
+        threads=threads,
+        run=lambda *batch: first_tensor(answer(*batch)),
+        run_whole=lambda *batch: named_tensors(answer(*batch)),
+    )

@@ -167,8 +167,8 @@ def quantized(
 
     The first is the file as written, with None and the reason where ONNX Runtime has no kernels for
     it. Then comes each engine for such files: with its `Fidelity` to the file, None where that was
-    not compared; or None and the reason why the engine does not run here. Of the file all outputs
-    are compared; an engine serves the first.
+    not compared; or None and the reason why the engine does not run here. All outputs that the
+    engine gives are compared.
 
     src     the ONNX file in fp32
     inputs  (N, C, H, W) float32 that were not used to quantize; or a list of {input name: array},
@@ -178,7 +178,6 @@ def quantized(
     """
     # The file as written.
     right = all_outputs(src, inputs)
-    first = next(iter(right))
     meant = None
     try:
         meant = all_outputs(dst, inputs)
@@ -196,7 +195,7 @@ def quantized(
     for name in names:
         try:
             served = engines.load(name, dst, calls[0][0][:1], precision=precision)
-            outputs = np.concatenate([served(*call).cpu().numpy() for call in calls])
+            outputs = _outputs(served, calls, next(iter(right)))
         except Exception as error:  # an engine may fail in any way: the others go on
             yield (
                 name,
@@ -204,8 +203,24 @@ def quantized(
                 error.what if isinstance(error, LabError) else f"{type(error).__name__}: {error}",
             )
         else:
-            as_meant = meant and between(meant[first], outputs, axis=axis)
-            yield name, between(right[first], outputs, axis=axis), as_meant
+            of_float = {output: right[output] for output in right if output in outputs}
+            as_meant = meant and between({key: meant[key] for key in of_float}, outputs, axis=axis)
+            yield name, between(of_float, outputs, axis=axis), as_meant
+
+
+def _outputs(served, calls, first):
+    """Return {name: array} of the outputs that an engine gives to all calls.
+
+    first  the name of the first one, of which the answer of a call counts
+    """
+    answers = []
+    for call in calls:
+        whole = {} if served.run_whole is None else served.whole(*call)
+        answers.append({first: served(*call), **{key: whole[key] for key in whole if key != first}})
+    return {
+        name: np.concatenate([answer[name].cpu().numpy() for answer in answers])
+        for name in answers[0]
+    }
 
 
 def _calls(inputs):

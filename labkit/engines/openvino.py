@@ -93,8 +93,9 @@ def _served(compiled, only=None, for_any_shape=None):
 
     def run_whole(*batch):
         results = infer(*batch).to_tuple()
-        ports = zip(compiled.outputs, results, strict=True)
-        return {name: torch.from_numpy(array) for port, array in ports for name in port.get_names()}
+        tensors = zip(compiled.outputs, map(torch.from_numpy, results), strict=True)
+        # a port may have several names
+        return {name: tensor for port, tensor in tensors for name in port.get_names()}
 
     threads = compiled.get_property("INFERENCE_NUM_THREADS")
     return Served(device="cpu", threads=threads, run=run, run_whole=run_whole)

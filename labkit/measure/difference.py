@@ -83,6 +83,8 @@ def _tensor_difference(expected, actual, tolerance):
         return f"has {actual.isnan().sum()} NaN instead of {expected.isnan().sum()}"
     if close(expected, actual, tolerance):
         return None
+    cause_tolerance = max(min(tolerance, CAUSE_TOLERANCE), 1e-5)
+    likely = _likely_mistake(expected, actual, cause_tolerance)
     expected = _as_doubles(expected)
     actual = _as_doubles(actual)
 
@@ -95,7 +97,6 @@ def _tensor_difference(expected, actual, tolerance):
         f"in {100 * share:.0f} % of the places"
     )
 
-    likely = _likely_mistake(expected, actual, max(min(tolerance, CAUSE_TOLERANCE), 1e-5))
     if likely:
         message += f": {likely}"
     return message
@@ -131,6 +132,14 @@ def _likely_mistake(expected, actual, tolerance):
         return None
     if actual.ndim >= 2 and close(expected, actual.mT, tolerance):
         return "it is transposed"
+    if 2 < actual.ndim <= MAX_DIMENSIONS:
+        for order in itertools.permutations(range(actual.ndim)):
+            if close(expected.permute(order), actual, tolerance):
+                return f"its dimensions are in the order {order}"
+    if expected.is_complex():
+        return None
+    expected = _as_doubles(expected)
+    actual = _as_doubles(actual)
     if actual.ndim == 0 or actual.shape[-1] == 1:  # the softmax of one number is 1, whatever it is
         return None
     if close(expected, actual.softmax(-1), tolerance):

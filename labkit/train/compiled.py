@@ -19,7 +19,8 @@ def compiled_throughout(config, feed):
             and would run it eagerly from then on
 
     By itself torch stops after 8 forms of a function (`torch.compiler.config.recompile_limit`),
-    with a warning only.
+    with a warning only. It counts those of all networks of the process, for they share the
+    functions that call them.
     """
     if not config.compile:
         yield
@@ -30,9 +31,10 @@ def compiled_throughout(config, feed):
     from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit
 
     forms = len(feed.sides())
+    added = _graphs() + forms
     patch = limits.patch(
-        recompile_limit=limits.recompile_limit + forms,
-        accumulated_recompile_limit=limits.accumulated_recompile_limit + forms,
+        recompile_limit=limits.recompile_limit + added,
+        accumulated_recompile_limit=limits.accumulated_recompile_limit + added,
         fail_on_recompile_limit_hit=True,
     )
     try:

@@ -2,6 +2,8 @@
 the others go on.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from made_up_onnx import FLOAT, initializer, model, save
@@ -191,16 +193,140 @@ def test_a_file_whose_answers_do_not_vary_with_its_inputs_gets_no_time_and_no_ra
     row = row_of(path, "onnxruntime")
     assert row.p50_ms is None
     assert "do not vary with its inputs" in row.reason
+    assert "the output 'logits'" in row.reason
+    assert "--data" in row.reason
     network = opened(str(path))
-    with pytest.raises(MeasureError, match="do not vary with its inputs"):
+    with pytest.raises(MeasureError, match=r"made_up.onnx(?s:.*)do not vary with its inputs"):
         list(race([(network, "onnxruntime"), (network, "openvino")], [2], plan=PLAN))
 
 
-def test_where_only_one_of_two_outputs_varies_the_file_is_timed(tmp_path):
+def with_a_constant_output():
+    """A network whose output "logits" is constant, while "doubled" is not."""
     made = blind()
     made.graph.output.append(helper.make_tensor_value_info("doubled", FLOAT, SIDES))
     made.graph.node.append(helper.make_node("Add", ["input", "input"], ["doubled"]))
-    assert row_of(save(made, tmp_path), "onnxruntime").p50_ms > 0
+    return made
+
+
+def test_a_time_and_a_race_beside_a_constant_output_name_the_file_and_the_output(tmp_path):
+    path = save(with_a_constant_output(), tmp_path)
+    row = row_of(path, "onnxruntime")
+    assert row.p50_ms > 0
+    assert "not compared: the output 'logits', which does not vary" in row.summary()
+    assert "doubled" not in row.unchecked
+    assert "--data" in row.unchecked
+
+    other = save(with_a_constant_output(), tmp_path, "other.onnx")
+    contenders = [(opened(str(name)), "onnxruntime") for name in (path, other)]
+    (comparison,) = race(contenders, [2], plan=PLAN)
+    for row in comparison.rows:
+        assert "made_up onnxruntime: the output 'logits'" in row.unchecked
+    assert "other onnxruntime: the output 'logits'" in comparison.summary()
+
+
+def of_tokens(size):
+    """A network of one token, whose answers have this size: 0 makes them constant."""
+    nodes = [
+        helper.make_node("Gather", ["table", "input"], ["row"], name="row"),
+        helper.make_node("Mul", ["row", "size"], ["logits"], name="times"),
+    ]
+    size = numpy_helper.from_array(torch.tensor([size]).numpy(), "size")
+    made = model(
+        nodes, [initializer("table", 16, 4), size], output=("batch", 1, 4), shape=("batch", 1)
+    )
+    made.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    return made
+
+
+def test_one_token_is_replaced_to_see_whether_the_answers_vary_with_it(tmp_path):
+    assert "do not vary" in row_of(save(of_tokens(0.0), tmp_path), "onnxruntime").reason
+    assert row_of(save(of_tokens(1.0), tmp_path), "onnxruntime").unchecked is None
+
+
+def test_one_example_of_the_users_is_varied_and_an_output_that_then_varies_is_checked(tmp_path):
+    example = (torch.rand(1, 3, 12, 12),)
+    network = replace(opened(str(save(shrunk(), tmp_path))), inputs=lambda batch: example)
+    (row,) = bench(network, [1], engine="onnxruntime", plan=PLAN)
+    assert row.p50_ms > 0
+    assert row.unchecked is None
+
+
+def rare(threshold):
+    """A network that answers with what exceeds a threshold."""
+    threshold = numpy_helper.from_array(torch.tensor([threshold]).numpy(), "threshold")
+    nodes = [
+        helper.make_node("Sub", ["input", "threshold"], ["above"]),
+        helper.make_node("Relu", ["above"], ["logits"]),
+    ]
+    return model(nodes, [threshold], output=SIDES, shape=SIDES)
+
+
+def test_an_output_that_varies_with_the_users_inputs_only_is_compared_on_those(
+    tmp_path, monkeypatch
+):
+    """It is zero for noise of every size that is made up here, and for the first example."""
+    path = save(rare(1e4), tmp_path)
+    assert "do not vary" in row_of(path, "onnxruntime").reason
+    network = replace(
+        opened(str(path)),
+        inputs=lambda batch: (torch.zeros(batch, 3, 12, 12),),
+        others=lambda batch: [(2e4 * torch.rand(batch, 3, 12, 12),)],
+    )
+    assert next(bench(network, [2], engine="onnxruntime", plan=PLAN)).p50_ms > 0
+    monkeypatch.setattr(_disagreement, "_verdicts", {})
+    changed(monkeypatch, lambda answer: 1.01 * answer)
+    row = next(bench(network, [2], engine="onnxruntime", plan=PLAN))
+    assert "something else than the file means" in row.reason
+
+
+def around_300(seed):
+    """A regression around 300, by less than a thousandth."""
+    offset = numpy_helper.from_array(torch.tensor([300.0]).numpy(), "offset")
+    small = numpy_helper.from_array(torch.tensor([0.08]).numpy(), "small")
+    nodes = [
+        helper.make_node("Conv", ["input", "w"], ["wide"]),
+        helper.make_node("GlobalAveragePool", ["wide"], ["mean"]),
+        helper.make_node("Mul", ["mean", "small"], ["little"]),
+        helper.make_node("Add", ["little", "offset"], ["logits"]),
+    ]
+    weights = [initializer("w", 3, 3, 3, 3, seed=seed), small, offset]
+    return model(nodes, weights, output=("batch", 3, 1, 1), shape=SIDES)
+
+
+def test_files_that_are_alike_in_what_does_not_vary_do_not_race_without_a_word(tmp_path):
+    """The tolerance of a race, of the largest value, is far above what varies."""
+    first, other = (save(around_300(seed), tmp_path, f"net{seed}.onnx") for seed in (0, 5))
+    same = save(around_300(0), tmp_path, "same.onnx")
+
+    def compared(second, others=lambda batch: []):
+        networks = [replace(opened(str(path)), others=others) for path in (first, second)]
+        return next(race([(network, "onnxruntime") for network in networks], [2], plan=PLAN))
+
+    assert [row.unchecked for row in compared(same).rows] == [None, None]
+    assert "'logits'" in compared(other)["net5 onnxruntime"].unchecked
+    assert "always the same would be as near to that of net0.onnx" in compared(other).summary()
+
+    # Of the user's own inputs it is no chance.
+    def own(batch):
+        return [(torch.randn(batch, 3, 12, 12),) for _ in range(7)]
+
+    compared(same, own)
+    with pytest.raises(MeasureError, match=r"net5\.onnx in onnxruntime is not timed"):
+        compared(other, own)
+
+
+def test_a_label_that_is_the_same_for_some_inputs_is_given_more_of_them(tmp_path):
+    nodes = [
+        helper.make_node("ReduceMean", ["input", "sides"], ["mean"]),
+        helper.make_node("ArgMax", ["mean"], ["logits"], axis=1, keepdims=0),
+    ]
+    sides = numpy_helper.from_array(torch.tensor([2, 3]).numpy(), "sides")
+    made = model(nodes, [sides], output=("batch", 1, 1), kind=TensorProto.INT64, shape=SIDES)
+    network = opened(str(save(made, tmp_path)))
+    for seed in range(4):
+        example = torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(seed))
+        one = replace(network, inputs=lambda batch, example=example: (example,))
+        assert next(bench(one, [1], engine="onnxruntime", plan=PLAN)).reason is None
 
 
 def test_an_engine_that_takes_others_of_equal_numbers_is_seen_where_many_are_equal(tmp_path):

@@ -11,7 +11,9 @@ from labkit import cli, engines, ledger
 from labkit.errors import LabError
 
 TOY = '''
-"""toy: the mean of each image, ten times."""
+"""toy: torch, one image at a time."""
+
+import torch
 
 from labkit.device.packages import Check
 from labkit.engines.served import Served
@@ -25,7 +27,9 @@ def check():
 
 def load(model, example, *, precision, threads):
     return Served(
-        device="cpu", threads=threads, run=lambda batch: batch.mean((1, 2, 3)).unsqueeze(1).expand(-1, 10)
+        device="cpu",
+        threads=threads,
+        run=lambda batch: torch.cat([model(image) for image in batch.split(1)]),
     )
 '''
 

@@ -95,7 +95,7 @@ def test_a_transposed_square_output_is_named():
         check(lambda x: (x[:, :3] + square).T.contiguous(), baseline=lambda x: x[:, :3] + square)
 
 
-MISTAKE = r"transposed|softmax"
+MISTAKE = r"transposed|softmax|order"
 SQUARE = torch.arange(9.0).reshape(3, 3)
 SYMMETRIC = SQUARE + SQUARE.T
 
@@ -112,8 +112,13 @@ UNEXPLAINED = {
     "a square matrix and rounding": (SQUARE, SQUARE * (1 + 1e-6)),
     "a square matrix of zeros": (torch.zeros(3, 3), torch.zeros(3, 3) + 1e-6),
     "a column of ones": (torch.ones(3, 1), torch.full((3, 1), 0.5)),
+    "complex numbers, and more than rounding": (torch.complex(SQUARE, SQUARE + 1),
+                                                torch.complex(SQUARE, SQUARE + 1) * 1j),
+    "two complex columns": (torch.complex(SQUARE, SQUARE + 1)[:2, :2],
+                            torch.complex(SQUARE + 1, SQUARE)[:2, :2]),
+    "constant images": (torch.ones(1, 2, 2, 2), torch.full((1, 2, 2, 2), 0.25)),
     "probabilities and rounding": (torch.full((3, 4), 0.25), torch.full((3, 4), 0.25 + 1e-7)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", UNEXPLAINED)
@@ -130,6 +135,11 @@ EXPLAINED = {
     "transposed, and rounding": (SQUARE, SQUARE.T * (1 + 1e-6), "it is transposed"),
     "each matrix of a batch transposed": (torch.arange(18.0).reshape(2, 3, 3),
                                           torch.arange(18.0).reshape(2, 3, 3).mT, "it is transposed"),
+    "complex numbers, transposed": (torch.complex(SQUARE, SQUARE + 1),
+                                    torch.complex(SQUARE, SQUARE + 1).T, "it is transposed"),
+    "images with their channels last": (torch.arange(64.0).reshape(1, 4, 4, 4),
+                                        torch.arange(64.0).reshape(1, 4, 4, 4).permute(0, 2, 3, 1),
+                                        "dimensions are in the order"),
     "a softmax missing in a vector": (SQUARE[0].softmax(-1), SQUARE[0], "a softmax is missing"),
     "a softmax too many in a matrix": (SQUARE, SQUARE.softmax(-1), "a softmax too many"),
 }  # fmt: skip

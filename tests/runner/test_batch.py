@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from labkit.ledger.rows import Answer, Attempt, Batch, Completion
 from labkit.runner import batch, run_batch, sources, tasks
 
 pytestmark = pytest.mark.kills
+DIGEST = sources.digest  # before the other tests here put a constant in its place
 NOTE = """
 import json, os, sys, time
 from ipykernel import get_connection_file
@@ -210,6 +212,24 @@ def test_a_failed_batch_resumes_with_the_failed_notebooks_only_and_a_passed_one_
     settings = tasks.BatchSettings()
     new, kept = batch._begin(tasks.listed(sources.find(["10", "11"]), settings), settings)
     assert new.batch_key != first.attempts[0].batch_key and not kept
+
+
+def test_a_batch_that_failed_begins_anew_after_a_change_of_a_template_or_a_table(
+    course, place, tmp_path, monkeypatch
+):
+    package = tmp_path / "labkit"
+    shutil.copytree(sources._PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(sources, "_PACKAGE", package)
+    monkeypatch.setattr(sources, "digest", DIGEST)
+    drills.write_workbook(place, {"20_good": ["1", drills.RECORD], "21_bad": ["1 / 0"]})
+    batches = [run_batch(["20", "21"], show=False).attempts[0].batch_key]
+    for name in ("templates/style.css", "lesson/claims.toml"):
+        with (package / name).open("a", encoding="utf-8") as file:
+            file.write("\n")
+        good, bad = run_batch(["20", "21"], show=False).attempts
+        assert (good.status, bad.status) == ("passed", "failed")
+        batches.append(good.batch_key)
+    assert len(set(batches)) == 3
 
 
 @pytest.mark.kills

@@ -52,6 +52,24 @@ def test_the_limits_of_torch_are_as_before_afterwards():
     )
 
 
+def of_width(width):
+    layers = [nn.Conv2d(1, width, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(4 * width, 4))
+
+
+def test_a_third_network_is_compiled_for_its_sizes_as_the_first(quick_compiler):
+    """torch counts the forms of a function in the whole process, whatever network it is given."""
+    for number in range(1, 4):
+        history = trained(of_width(2 * number), shapes(40, side=24), epochs=12, first_size=8)
+        assert history.compiled == 12
+        assert quick_compiler["stats"]["unique_graphs"] == 12 * number
+
+
+def test_growing_images_with_a_last_batch_that_is_smaller_stay_compiled(quick_compiler):
+    history = trained(network(), shapes(50, side=24), epochs=12, first_size=8)
+    assert history.compiled == 12
+
+
 def test_a_training_of_one_size_has_one_form(quick_compiler):
     assert trained(network(), shapes(40, side=24), epochs=3).compiled == 3
     assert quick_compiler["stats"]["unique_graphs"] == 1

@@ -10,6 +10,7 @@ run        on torch tensors, with CUDA graphs and streams
 from dataclasses import replace
 
 from labkit import device as devices
+from labkit import export
 from labkit.device import packages
 from labkit.engines.served import Served
 from labkit.engines.tensorrt.builder import Settings, build
@@ -59,11 +60,18 @@ def load(path, example, *, precision, threads):
     batch = len(example)
     engine = obtain(path, Settings(batch=(1, batch, max(batch, LARGEST_BATCH))))
     session = Session(engine.library, engine.plan)
-    device = devices.pick("cuda")
+    return served(session, path, devices.pick("cuda"), threads)
+
+
+def served(session, path, device, threads):
+    """Return the `Served` of a `run.Session`, whose outputs have the order of the ONNX file: an
+    engine may have another.
+    """
+    names = [output.name for output in export.checked(path).graph.output]
 
     def run_whole(*tensors):
-        on_gpu = [tensor.to(device) for tensor in tensors]
-        return session.run_whole(*on_gpu)
+        answers = session.run_whole(*(tensor.to(device) for tensor in tensors))
+        return {name: answers[name] for name in names if name in answers}
 
     def run(*tensors):
         return next(iter(run_whole(*tensors).values()))

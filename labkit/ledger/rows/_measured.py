@@ -29,6 +29,7 @@ class Latency(Measured, Shown):
     noise: str | None = None  # why it is noisy
     # of an INT8 engine's answers, against the file run as it is written
     sqnr_db: float | None = None
+    unchecked: str | None = None  # outputs whose answers no comparison could judge, and why
 
     def facts(self):
         if self.p50_ms is None:
@@ -48,6 +49,7 @@ class Latency(Measured, Shown):
             "answers as the file means:": None
             if self.sqnr_db is None
             else exact or f"{shown(self.sqnr_db)} dB",
+            "not compared:": self.unchecked,
             "loaded in": time(self.load_ms),
             "first call": time(self.cold_ms),
             "throughput": f"{shown(self.throughput_per_s)} items/s at batch {self.batch}",
@@ -96,6 +98,7 @@ class Ratio(Measured, Shown):
     beside_low: float | None = None
     beside_high: float | None = None
     beside_floor: float | None = None
+    unchecked: str | None = None  # outputs whose answers no comparison could judge, and why
 
     def __iter__(self):
         return iter((self.low, self.high))
@@ -132,6 +135,7 @@ class Ratio(Measured, Shown):
             ("verdict", self.verdict),
             ("noise floor", f"±{100 * self.floor:.2f} %"),
             ("pairs", str(self.pairs)),
+            *([("not compared:", self.unchecked)] if self.unchecked else []),
             ("noise:", self.noise or "none seen"),
         ]
 
