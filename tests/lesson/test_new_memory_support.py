@@ -1,4 +1,4 @@
-"""A new process of the tour of new memory prints a table of numbers, with its words and variables."""
+"""A new process of the tour of new memory prints a table of numbers, as its words say."""
 
 import subprocess
 
