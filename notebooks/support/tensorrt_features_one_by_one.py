@@ -77,8 +77,8 @@ class Engine:
     def tactics(self):
         """Return the names of the chosen kernels, one for each step that computes."""
         lines = zip(self.listing, self.kernels, strict=True)
-        found = [re.search(r"TacticName: ([^,]*)", line) for line, step in lines if step.computes]
-        return [match[1] for match in found if match]
+        names = [re.search(r"TacticName: ([^,]*)", line) for line, step in lines if step.computes]
+        return [match[1] for match in names if match]
 
     @property
     def timed(self):
@@ -157,7 +157,7 @@ def draw_fusion(model: onnx.ModelProto, engine: Engine, count: int = 19) -> Any:
     numbers = {name: n for n, name in enumerate(table["kernel"].dropna().unique(), 1)}
     first = table["kernel"].map(numbers).ffill()[:count].astype(int)
     upper = [(0, part.index[0], len(part), f"step {n}") for n, part in first.groupby(first)]
-    lower = [(1, place, 1, table["operator"][place]) for place in first.index]
+    lower = [(1, index, 1, table["operator"][index]) for index in first.index]
     colours = {f"step {n}": (COLOURS[5], COLOURS[4])[n % 2] for n in first}
     figure = flame(upper + lower, bands=colours, label="nodes in the file's order (count)")
     figure.axes[0].set_xticks(range(0, count + 1, 2))
@@ -174,13 +174,13 @@ def draw_streams(engines: dict) -> Any:
     figure, ax = canvas(9, 0.9 + 0.55 * len(lanes))
     for height, (name, number) in enumerate(lanes):
         engine = engines[name]
-        for place, (step, stream) in enumerate(zip(engine.kernels, engine.streams, strict=True)):
+        for index, (step, stream) in enumerate(zip(engine.kernels, engine.streams, strict=True)):
             if stream == number:
                 colour = COLOURS[0] if step.computes else GREY
-                ax.barh(height, 0.92, left=place - 0.46, height=0.7, color=colour, alpha=0.6)
-                ax.text(place, height, step.kind[:11], ha="center", va="center", fontsize=7.5)
+                ax.barh(height, 0.92, left=index - 0.46, height=0.7, color=colour, alpha=0.6)
+                ax.text(index, height, step.kind[:11], ha="center", va="center", fontsize=7.5)
     ax.set_yticks(range(len(lanes)), [f"{name}: stream {number}" for name, number in lanes])
-    ax.set(xlabel="place in the builder's list", ylim=(len(lanes) - 0.5, -0.5))
+    ax.set(xlabel="number in the builder's list", ylim=(len(lanes) - 0.5, -0.5))
     return figure
 
 
@@ -190,8 +190,8 @@ def tensor_at(address: int, shape: tuple, on_gpu: bool) -> torch.Tensor:
     on_gpu  whether it is an address of the GPU, or of the host, as in the rehearsal
     """
     if on_gpu:
-        place = {"shape": shape, "typestr": "<f4", "data": (address, False), "version": 3}
-        return torch.as_tensor(_Memory(place), device="cuda")
+        interface = {"shape": shape, "typestr": "<f4", "data": (address, False), "version": 3}
+        return torch.as_tensor(_Memory(interface), device="cuda")
     numbers = (ctypes.c_float * int(np.prod(shape))).from_address(address)
     return torch.from_numpy(np.ctypeslib.as_array(numbers)).view(shape)
 
@@ -199,8 +199,8 @@ def tensor_at(address: int, shape: tuple, on_gpu: bool) -> torch.Tensor:
 class _Memory:
     """GPU memory as PyTorch reads it from other libraries."""
 
-    def __init__(self, place):
-        self.__cuda_array_interface__ = place
+    def __init__(self, interface):
+        self.__cuda_array_interface__ = interface
 
 
 def run_on_gpu(engine: Engine, *batch: torch.Tensor) -> torch.Tensor:
@@ -241,5 +241,6 @@ def compile_and_run(source: Path, *words: Any) -> str:
 def shared_libraries() -> list:
     """Return the shared libraries of the TensorRT that this Python has loaded."""
     words = Path("/proc/self/maps").read_text(encoding="utf-8").split()
-    found = {Path(word) for word in words if re.search(r"lib(nv|tensorrt).*(infer|rtx|onnx)", word)}
-    return sorted(path for path in found if "plugin" not in path.name and ".so" in path.name)
+    pattern = r"lib(nv|tensorrt).*(infer|rtx|onnx)"
+    paths = {Path(word) for word in words if re.search(pattern, word)}
+    return sorted(path for path in paths if "plugin" not in path.name and ".so" in path.name)
