@@ -77,7 +77,7 @@ class Kernel:
         return max(narrowest, key=WIDTH.get, default="other")
 
 
-def listing(messages):
+def listing(messages: Iterable[str]) -> tuple[str, ...]:
     """Return a line for each kernel, as the builder's log lists them; none without detailed
     profiling.
     """
@@ -88,13 +88,12 @@ def listing(messages):
     return tuple(line for line in lines if line.startswith("Name: "))
 
 
-def kernel(line):
+def kernel(line: str) -> Kernel:
     """Return the `Kernel` of a line `Name: ..., LayerType: ..., Inputs: [...], ..., Metadata:
     [ONNX Layer: a][...]`.
     """
-    name, kind, text = re.match(
-        r"Name: (.*?), LayerType: ([^,]*)(.*)", line, flags=re.DOTALL
-    ).groups()
+    pattern = r"Name: (.*?), LayerType: ([^,]*)(.*)"
+    [(name, kind, text)] = re.findall(pattern, line, flags=re.DOTALL)
     fields = _fields_of(text)
     nodes = re.findall(r"\[ONNX Layer: ([^\]]*)\]", fields["Metadata"])
     return Kernel(
