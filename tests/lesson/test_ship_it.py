@@ -103,6 +103,11 @@ def test_a_part_of_the_design_has_the_techniques_that_are_named_and_no_other():
     assert page["with_only"]({"thin"}) == page["Design"](rank=16)
     assert page["with_only"]({"channels", "INT8"}) == replace(page["design"], rank=0)
 
+    # healing alone is no technique of the three
+    page["design"] = page["Design"](rank=8, epochs=1, int8=True)
+    exec(source, page)
+    assert page["techniques"] == ["thin", "INT8"]
+
 
 def test_what_is_lost_on_copies_is_the_mean_of_the_differences_with_its_interval():
     (cell,) = [cell for cell in CELLS if cell.id == "s20-025"]
