@@ -35,9 +35,9 @@ def network_with(name, weights=None, *, size=None):
              the most names counts, at a tie the one that `labkit train` tested, else the first.
              None: module:function returns its network with the weights that count
     size     pixels a side; None: as the weights say, or as the network is known
-    notes    {"mean", "std": numbers, where the weights say how pictures were scaled; "pictures":
-             all of it in words; "weights": which ones were taken, where the file holds others of
-             the same names}
+    notes    {"mean", "std": numbers for pixels of 0 to 1, where the weights say how pictures were
+             scaled; "pictures": all of it in words; "weights": which ones were taken, where the
+             file holds others of the same names}
     Raises   LabError: no such file or network; weights of another one, and then which names differ
     """
     if weights is None:
@@ -117,7 +117,7 @@ def _published(name, weights):
 
 def _preprocessing(contents):
     """Return how pictures were made ready in training, as far as a file says: {"mean", "std",
-    "size": text}.
+    "size": text}, the first two for pixels of 0 to 1, with "scaled" where the file has others.
 
     It may stand anywhere: in timm's `pretrained_cfg`, in the options of a training script, in JSON.
     """
@@ -127,7 +127,26 @@ def _preprocessing(contents):
         if match:
             numbers = re.findall(r"[\d.]+", match[1])
             texts[key] = numbers[-1] if key == "size" else ",".join(numbers)
-    return texts
+    return {**texts, **for_unit_pixels(texts)}
+
+
+def for_unit_pixels(texts: dict) -> dict:
+    """Return {"mean", "std": text} for pixels of 0 to 1, with "scaled" where the given ones are for
+    pixels up to 255: where one of the numbers is above 1.
+
+    texts  {"mean", "std": such as "123.7,116.3,103.5"}; one may be missing, and others are left out
+    """
+    given = {key: texts[key] for key in ("mean", "std") if key in texts}
+    try:
+        numbers = {key: list(map(float, text.split(","))) for key, text in given.items()}
+    except ValueError:  # whoever uses them refuses them
+        return given
+    if all(number <= 1 for of_key in numbers.values() for number in of_key):
+        return given
+    scaled = {
+        key: ",".join(f"{number / 255:.6g}" for number in of_key) for key, of_key in numbers.items()
+    }
+    return {**scaled, "scaled": "from pixels up to 255"}
 
 
 def _read_weights(path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.errors import require_known
+from labkit.errors import LabError, require_known
 from labkit.export import checked, session
 from labkit.export.runtime import answers
 from labkit.quantize.calibration import Calibration
@@ -119,6 +119,13 @@ def activations(model, data, names=None):
         for name in sorted(computed_names & set(values_info)):
             if values_info[name].type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
                 names.append(name)
+        if not names:
+            raise LabError(
+                "Nothing of the network can be quantized.",
+                expected="activations of float32",
+                found="none",
+                fix="export the network in float32: network.float()",
+            )
     names = list(names)
 
     # ONNX Runtime returns only outputs of the graph, so the tensors become outputs.

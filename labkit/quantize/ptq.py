@@ -112,6 +112,14 @@ def in_int8(
 
     excluded = [*in_float, *outlier_products(model)]
     quantized = _insert_qdq(copy.deepcopy(model), tensor_ranges, settings, excluded)
+    if not any(node.op_type == "QuantizeLinear" for node in quantized.graph.node):
+        raise LabError(
+            "Nothing of the network was quantized.",
+            expected="convolutions or matrix products of float32, not all of them left in float",
+            found=_weight_types(model),
+            fix="export the network in float32 (network.float()), and name fewer nodes to leave in "
+            "float",
+        )
 
     # The file says how it was made.
     description = f"int8, recipe {recipe}, ranges by {method}"
@@ -122,6 +130,12 @@ def in_int8(
     metadata["calibrated"] = histograms.description
     onnx.helper.set_model_props(quantized, metadata)
     return quantized
+
+
+def _weight_types(model):
+    """Return the types of the stored tensors in words, such as "weights of DOUBLE"."""
+    kinds = {onnx.TensorProto.DataType.Name(each.data_type) for each in model.graph.initializer}
+    return f"weights of {', '.join(sorted(kinds)) or 'no type'}"
 
 
 def layers_of(model, op_types, in_float=(), *, stored=False):

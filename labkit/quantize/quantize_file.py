@@ -12,6 +12,7 @@ from typing import Any
 from labkit.errors import LabError, require_known
 from labkit.export import checked
 from labkit.export.runtime import notes
+from labkit.export.weights import for_unit_pixels
 from labkit.quantize.arrays import arrays_for
 from labkit.quantize.automatic import automatic
 from labkit.quantize.calibration import MIN_EXAMPLES, Calibration, split_numbers
@@ -223,7 +224,8 @@ def _with_normalisation(images, metadata, mean, std):
     """
     # What the user typed goes before what the file notes.
     typed = {key: value for key, value in (("mean", mean), ("std", std)) if value}
-    in_file = {key: metadata[key] for key in ("mean", "std") if key in metadata}
+    in_file = for_unit_pixels(metadata)
+    in_file.pop("scaled", None)
     origin = "assumed"
     if in_file:
         origin = "as the file notes"

@@ -20,6 +20,7 @@ from labkit import cli, models
 from labkit.data import load
 from labkit.errors import LabError
 from labkit.export import network_with
+from labkit.export import to_onnx as export_to_onnx
 from labkit.export.weights import _read_weights
 from labkit.files import sha256
 from labkit.quantize import images_for
@@ -169,6 +170,49 @@ def test_how_pictures_were_scaled_is_read_from_what_stands_beside_the_weights(
         texts = {key: json.dumps(value) for key, value in about.items()}
         save_file(state, tmp_path / "w.safetensors", metadata=texts)
         assert _read_weights(tmp_path / "w.safetensors")[1] == told
+
+
+OF_255 = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
+
+
+@pytest.mark.parametrize(
+    ("about", "mean", "std"),
+    [
+        ({"meta": {"cfg": OF_255}}, "0.485,0.456,0.406", "0.229,0.224,0.225"),
+        # of the pixels of Caffe: the same unit, whatever its std alone looks like
+        ({"mean": [103.53, 116.28, 123.675], "std": [1, 1, 1]}, "0.406,0.456,0.485", "0.00392157,"),
+        ({"mean": 0, "std": 255.0}, "0", "1"),
+    ],
+    ids=["mmdetection", "caffe", "division by 255"],
+)
+def test_a_mean_of_pixels_up_to_255_becomes_one_of_pixels_up_to_1_and_it_is_said(
+    about, mean, std, small, tmp_path
+):
+    told = _read_weights(saved({"state_dict": small.state_dict(), **about}, tmp_path / "w.pth"))[1]
+    assert told["mean"] == mean
+    assert told["std"].startswith(std)
+    assert told["scaled"] == "from pixels up to 255"
+
+
+def test_a_file_that_notes_a_mean_of_pixels_up_to_255_is_quantized_with_one_up_to_1(
+    small, tmp_path
+):
+    notes = {"mean": "72.9", "std": "90.0"}
+    path = export_to_onnx(small, torch.randn(2, 1, 28, 28), tmp_path / "n.onnx", notes=notes)
+    found = images_for(onnx.load(path), "fashion-mnist", 64)
+    assert found.source.endswith("the file notes (28 pixels, mean 0.285882, std 0.352941)")
+    with pytest.raises(LabError, match="divide numbers for pixels up to 255"):
+        images_for(onnx.load(path), "fashion-mnist", 64, mean="72.9")
+
+
+def test_a_checkpoint_with_an_average_of_others_says_which_of_the_two_was_taken(small, tmp_path):
+    state = small.state_dict()
+    average = {name: tensor * 0.5 for name, tensor in state.items()}
+    for key, content in {"ema": average, "ema.module": {"module": average}}.items():
+        path = saved({"model": state, "ema": content if "." in key else average}, tmp_path / "w.pt")
+        found, told = _read_weights(path)
+        assert all(torch.equal(found[name], state[name]) for name in state)
+        assert told["weights"] == f"model; the file also holds {key}"
 
 
 def test_statistics_of_the_network_itself_are_not_taken_for_those_of_pictures(tmp_path):

@@ -277,3 +277,27 @@ def test_onnx_runtime_answers_what_a_file_with_a_flat_softmax_means(train, image
     assert "QLinearSoftmax" in {node.op_type for node in fused.graph.node}
     opened = engines.load("onnxruntime", path, images, precision="int8")
     assert fidelity.of_engine(opened, path, [images]).db > 30
+
+
+def test_a_network_in_double_is_refused_where_nothing_of_it_becomes_int8(tmp_path):
+    linear = torch.nn.Linear(12, 4)
+    network = torch.nn.Sequential(torch.nn.Flatten(), linear).double()
+    path = to_onnx(network, torch.randn(2, 3, 2, 2, dtype=torch.float64), tmp_path / "n.onnx")
+    examples = np.random.default_rng(0).normal(size=(64, 3, 2, 2)).astype(np.float32)
+    data = Calibration(({"input": examples[:32]}, {"input": examples[32:]}), "made up")
+    with pytest.raises(LabError, match=r"(?s)Nothing of the network(.*)float32"):
+        static(path, tmp_path / "q.onnx", data, recipe="onnxruntime")
+
+    # Only what is beside the weights is in float32.
+    class InPart(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = linear.double()
+
+        def forward(self, images):
+            return self.linear(images.flatten(1).relu().double())
+
+    path = to_onnx(InPart(), torch.randn(2, 3, 2, 2), tmp_path / "m.onnx")
+    with pytest.raises(LabError, match=r"(?s)Nothing of the network was(.*)DOUBLE(.*)float32"):
+        static(path, tmp_path / "q.onnx", data, recipe="openvino")
+    assert not (tmp_path / "q.onnx").exists()
