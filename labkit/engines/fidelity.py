@@ -215,8 +215,10 @@ def _outputs(served, calls, first):
     """
     answers = []
     for call in calls:
-        whole = {} if served.run_whole is None else served.whole(*call)
-        answers.append({first: served(*call), **{key: whole[key] for key in whole if key != first}})
+        outputs = {} if served.run_whole is None else served.all_outputs(*call)
+        answers.append(
+            {first: served(*call), **{key: outputs[key] for key in outputs if key != first}}
+        )
     return {
         name: np.concatenate([answer[name].cpu().numpy() for answer in answers])
         for name in answers[0]

@@ -40,7 +40,7 @@ class Served:
         """
         return self._tried(lambda: self.run(*batch).to(batch[0].device, torch.float32), batch)
 
-    def whole(self, *batch):
+    def all_outputs(self, *batch):
         """Run the model as a call does. Returns {name: tensor} of all its outputs, in their own
         types.
         """

@@ -134,7 +134,7 @@ def in_int8(
 
 def _weight_types(model):
     """Return the types of the stored tensors in words, such as "weights of DOUBLE"."""
-    kinds = {onnx.TensorProto.DataType.Name(each.data_type) for each in model.graph.initializer}
+    kinds = {onnx.TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     return f"weights of {', '.join(sorted(kinds)) or 'no type'}"
 
 

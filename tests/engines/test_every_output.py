@@ -65,7 +65,7 @@ def test_an_engine_of_torch_gives_all_outputs_of_a_module_and_the_first_as_its_a
     served = engines.load(engine, network.model, images)
     right = network.model(images)
     torch.testing.assert_close(served(images), right["classes"])
-    torch.testing.assert_close(served.whole(images), right)
+    torch.testing.assert_close(served.all_outputs(images), right)
     (row,) = bench(network, [2], engine=engine, plan=PLAN)
     assert row.p50_ms > 0
     assert row.unchecked is None
