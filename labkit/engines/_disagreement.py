@@ -50,25 +50,26 @@ class Verdict:
 
 
 def disagreement(
-    served: Any, network: Any, inputs: tuple, load: Callable, extra_batches: Iterable[tuple] = ()
+    served: Any, network: Any, inputs: tuple, load: Callable, user_batches: Iterable[tuple] = ()
 ) -> Verdict:
     """Compare an engine with a network: with a file as it is written, once per file, engine and
     inputs; or with a torch module.
 
-    served   what `engines.load` made of the network
-    network  the path of an ONNX file, or a torch module
-    inputs   a batch: one tensor per input of the network
-    load     function (path of another file, example) -> what the same engine makes of it
-    extra_batches  further batches of the user's
-    Returns  a `Verdict` without a reason where the engine agrees. Its reason names the operator of
-             a file where they differ, and the outputs where none varies with the inputs
+    served        what `engines.load` made of the network
+    network       the path of an ONNX file, or a torch module
+    inputs        a batch: one tensor per input of the network
+    load          function (path of another file, example) -> what the same engine makes of it
+    user_batches  further batches of the user's
+    Returns       a `Verdict` without a reason where the engine agrees. Its reason names the
+                  operator of a file where they differ, and the outputs where none varies with the
+                  inputs
     """
     if not isinstance(network, (str, Path)):
-        return _compare(served, network, inputs, load, extra_batches)
+        return _compare(served, network, inputs, load, user_batches)
     content = tuple((tuple(tensor.shape), zlib.crc32(tensor.cpu().numpy())) for tensor in inputs)
     key = (sha256(Path(network)), served.engine, served.precision, served.device, content)
     if key not in _verdicts:
-        _verdicts[key] = _compare(served, network, inputs, load, extra_batches)
+        _verdicts[key] = _compare(served, network, inputs, load, user_batches)
     return _verdicts[key]
 
 
@@ -79,7 +80,7 @@ def limit_db(served):
     return EXACT_DB if served.device.startswith("cpu") else ON_GPU_DB
 
 
-def _compare(served, network, inputs, load, extra_batches=()):
+def _compare(served, network, inputs, load, user_batches=()):
     """Do the work of `disagreement`, without its memory."""
     # The right answers, with as many batches as each output takes to vary.
     batches = [inputs, second_batch(inputs)]
@@ -89,7 +90,7 @@ def _compare(served, network, inputs, load, extra_batches=()):
     try:
         right_answers = [(batch, _right_answers(network, batch)) for batch in batches]
         constant = _constant_outputs(right_answers)
-        for batch in chain(extra_batches, further_batches(inputs)):
+        for batch in chain(user_batches, further_batches(inputs)):
             if not constant:
                 break
             further = (batch, _right_answers(network, batch))
@@ -214,13 +215,13 @@ def _answers(served, batch, right, *, of_module):
     by_name = {first: served(*batch)}
     if served.run_whole is None:
         return by_name
-    all_outputs = served.all_outputs(*batch)
+    answers_of_engine = served.all_outputs(*batch)
     if of_module:
-        in_order = list({id(tensor): tensor for tensor in all_outputs.values()}.values())
+        in_order = list({id(tensor): tensor for tensor in answers_of_engine.values()}.values())
         if len(in_order) != len(right):
             return by_name
-        all_outputs = dict(zip(right, in_order, strict=True))
-    return {**all_outputs, **by_name}
+        answers_of_engine = dict(zip(right, in_order, strict=True))
+    return {**answers_of_engine, **by_name}
 
 
 @functools.lru_cache(maxsize=2)

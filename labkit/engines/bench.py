@@ -44,19 +44,19 @@ AS_A_CONSTANT_DB = 0.0
 class Opened:
     """A network by name, or an ONNX file, ready for engines.
 
-    model      what `engines.load` takes
-    precision  that it holds
-    inputs     batch size -> a tuple of inputs on the device
-    extra_batches  batch size -> further such tuples, of the user's data; none where inputs are
-               random
-    graph      the ModelProto of a file
+    model         what `engines.load` takes
+    precision     that it holds
+    inputs        batch size -> a tuple of inputs on the device
+    user_batches  batch size -> further such tuples, of the user's data; none where inputs are
+                  random
+    graph         the ModelProto of a file
     """
 
     name: str
     model: Any
     precision: str
     inputs: Callable
-    extra_batches: Callable = lambda batch: []
+    user_batches: Callable = lambda batch: []
     graph: Any = None
 
 
@@ -82,7 +82,7 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
             model=name,
             precision=export.precision_of(graph),
             inputs=lambda batch: _on(device, make_inputs(batch)),
-            extra_batches=lambda batch: [
+            user_batches=lambda batch: [
                 _on(device, make_inputs(batch, number)) for number in further
             ],
             graph=graph,
@@ -161,7 +161,7 @@ def bench(
                 precision=precision,
                 threads=threads,
                 plan=plan,
-                extra_batches=network.extra_batches(batch),
+                user_batches=network.user_batches(batch),
             )
         except LabError as error:
             if not among_others:
@@ -205,12 +205,12 @@ def race(
         unchecked = {}
         for network, engine in contenders:
             name = engine if len(labels) == 1 else f"{labels[id(network)]} {engine}"
-            arms[name] = session(network, engine, batch, first.extra_batches(size))
+            arms[name] = session(network, engine, batch, first.user_batches(size))
             texts = [arms[name].unchecked]
             if network is not first:
                 texts.append(_not_alike(next(iter(arms.values())), arms[name], first, size))
             unchecked[name] = _joined(*(text and f"{name}: {text}" for text in texts))
-        second_session = session(first, first_engine, batch, first.extra_batches(size))
+        second_session = session(first, first_engine, batch, first.user_batches(size))
         of_first = unchecked[next(iter(arms))]
 
         # Time them in turn, and store the rows.
@@ -278,14 +278,14 @@ class _Session:
         return self.served(*self.inputs)
 
 
-def _session(network, engine, batch, extra_batches, *, precision, threads):
+def _session(network, engine, batch, user_batches, *, precision, threads):
     """Return the `_Session` of a network in an engine; MeasureError where the answers are
     wrong.
     """
     served = engines.load(
         engine, network.model, batch[0], precision=precision or network.precision, threads=threads
     )
-    verdict = _compared(served, network.model, batch, extra_batches)
+    verdict = _compared(served, network.model, batch, user_batches)
     if verdict.reason:
         raise MeasureError(f"{network.name} in {engine} is not timed.", found=verdict.reason)
     return _Session(
@@ -307,9 +307,9 @@ def _not_alike(first, session, network, size):
         return None
 
     # The answers of both to several batches.
-    extra_batches = network.extra_batches(size)
+    user_batches = network.user_batches(size)
     count = -(-MIN_ITEMS // size)
-    batches = [first.inputs, *list(extra_batches or further_batches(first.inputs))[: count - 1]]
+    batches = [first.inputs, *list(user_batches or further_batches(first.inputs))[: count - 1]]
     pairs = [
         (first.served.all_outputs(*batch), session.served.all_outputs(*batch)) for batch in batches
     ]
@@ -333,7 +333,7 @@ def _not_alike(first, session, network, size):
         f"in the output{'s' if len(lost) > 1 else ''} {', '.join(lost)} an answer that is always "
         f"the same would be as near to that of {first.name}"
     )
-    if extra_batches:
+    if user_batches:
         raise MeasureError(f"{session.name} is not timed.", found=text)
     return f"{text}. Race them on inputs that are not random: --data"
 
@@ -363,7 +363,7 @@ def _on(device, tensors):
     return tuple(tensor.to(device) for tensor in tensors)
 
 
-def _measure_one(engine, network, inputs, *, precision, threads, plan, extra_batches=()):
+def _measure_one(engine, network, inputs, *, precision, threads, plan, user_batches=()):
     """Return the latency of one batch size where the engine really runs, or a row with the reason.
 
     Its answers are compared with what the file or the torch module means: an engine that answers
@@ -373,7 +373,7 @@ def _measure_one(engine, network, inputs, *, precision, threads, plan, extra_bat
     # is compared afterwards.
     start = time.perf_counter()
     of_module = not isinstance(network, (str, Path))
-    compare = partial(_compared, network=network, inputs=inputs, extra_batches=extra_batches)
+    compare = partial(_compared, network=network, inputs=inputs, user_batches=user_batches)
     try:
         served = engines.load(engine, network, inputs[0], precision=precision, threads=threads)
         load_ms = 1e3 * (time.perf_counter() - start)
@@ -414,7 +414,7 @@ def _missing(error, inputs, threads):
     return Latency(**_row_fields(inputs, threads), reason=reason)
 
 
-def _compared(served, network, inputs, extra_batches=()):
+def _compared(served, network, inputs, user_batches=()):
     """Return the `Verdict` of an engine's answers to what a file or a torch module means.
 
     Raises Unavailable where the engine loads the network and then fails on a batch.
@@ -429,7 +429,7 @@ def _compared(served, network, inputs, extra_batches=()):
         )
 
     try:
-        verdict = disagreement(served, network, inputs, load, extra_batches)
+        verdict = disagreement(served, network, inputs, load, user_batches)
     except LabError as error:
         raise Unavailable(
             error.what, expected=error.expected, found=error.found, fix=error.fix

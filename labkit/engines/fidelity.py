@@ -215,9 +215,9 @@ def _outputs(served, calls, first):
     """
     answers = []
     for call in calls:
-        all_outputs = {} if served.run_whole is None else served.all_outputs(*call)
+        outputs = {} if served.run_whole is None else served.all_outputs(*call)
         answers.append(
-            {first: served(*call), **{key: all_outputs[key] for key in all_outputs if key != first}}
+            {first: served(*call), **{key: outputs[key] for key in outputs if key != first}}
         )
     return {
         name: np.concatenate([answer[name].cpu().numpy() for answer in answers])

@@ -136,13 +136,13 @@ def for_unit_pixels(texts: dict) -> dict:
 
     texts  {"mean", "std": such as "123.7,116.3,103.5"}; one may be missing, and others are left out
     """
-    statistics = {key: texts[key] for key in ("mean", "std") if key in texts}
+    stated = {key: texts[key] for key in ("mean", "std") if key in texts}
     try:
-        numbers = {key: list(map(float, text.split(","))) for key, text in statistics.items()}
+        numbers = {key: list(map(float, text.split(","))) for key, text in stated.items()}
     except ValueError:  # whoever uses them refuses them
-        return statistics
+        return stated
     if all(number <= 1 for of_key in numbers.values() for number in of_key):
-        return statistics
+        return stated
     scaled = {
         key: ",".join(f"{number / 255:.6g}" for number in of_key) for key, of_key in numbers.items()
     }

@@ -270,7 +270,7 @@ def test_an_output_that_varies_with_the_users_inputs_only_is_compared_on_those(
     network = replace(
         opened(str(path)),
         inputs=lambda batch: (torch.zeros(batch, 3, 12, 12),),
-        extra_batches=lambda batch: [(2e4 * torch.rand(batch, 3, 12, 12),)],
+        user_batches=lambda batch: [(2e4 * torch.rand(batch, 3, 12, 12),)],
     )
     assert next(bench(network, [2], engine="onnxruntime", plan=PLAN)).p50_ms > 0
     monkeypatch.setattr(_disagreement, "_verdicts", {})
@@ -298,9 +298,9 @@ def test_files_that_are_alike_in_what_does_not_vary_do_not_race_without_a_word(t
     first, other = (save(around_300(seed), tmp_path, f"net{seed}.onnx") for seed in (0, 5))
     same = save(around_300(0), tmp_path, "same.onnx")
 
-    def compared(second, extra_batches=lambda batch: []):
+    def compared(second, user_batches=lambda batch: []):
         networks = [
-            replace(opened(str(path)), extra_batches=extra_batches) for path in (first, second)
+            replace(opened(str(path)), user_batches=user_batches) for path in (first, second)
         ]
         return next(race([(network, "onnxruntime") for network in networks], [2], plan=PLAN))
 
