@@ -392,7 +392,7 @@ def test_published_rows_stand_beside_recorded_ones_and_those_of_this_run():
     recorded = [
         whose for way, whose in table.index if way == "ONNX Runtime, fp16" and "core" in whose
     ]
-    assert len(recorded) == 2
+    assert len(recorded) >= 2
     assert all(float(table.loc[("ONNX Runtime, fp16", whose), 8]) > 1 for whose in recorded)
 
 
