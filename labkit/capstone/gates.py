@@ -79,6 +79,7 @@ def _form(value):
 
 def require_steady(batched: np.ndarray, single: np.ndarray) -> None:
     """Raise LabError unless pictures have the same answers in a batch and alone, (n, 10) each."""
+    _require_numbers(batched, single)
     different = _share_of_different_rows(batched, single)
     if different > MAX_DIFFERENT_ALONE:
         raise LabError(
@@ -90,8 +91,7 @@ def require_as_written(as_written: np.ndarray, engine_answers: np.ndarray) -> No
     """Raise LabError unless the engine's answers are those of the file as it is written, (n, 10)
     each.
     """
-    if not np.isfinite(engine_answers).all():
-        raise LabError("Some answers are not numbers.")
+    _require_numbers(as_written, engine_answers)
     if float(np.ptp(engine_answers, axis=0).max()) == 0:
         raise LabError("It answers the same whatever the picture is.")
     db = sqnr_db(as_written, engine_answers)
@@ -103,6 +103,12 @@ def require_as_written(as_written: np.ndarray, engine_answers: np.ndarray) -> No
             f"The engine answers something else than the file means (parity {db:.0f} dB, "
             f"{ENGINE_DB:g} dB are needed)."
         )
+
+
+def _require_numbers(*answers):
+    """Raise LabError where an answer is NaN or infinite: nothing can be compared with it."""
+    if not all(np.isfinite(rows).all() for rows in answers):
+        raise LabError("Some answers are not numbers.")
 
 
 def _share_of_different_rows(rows, other_rows):

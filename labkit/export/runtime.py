@@ -121,6 +121,13 @@ def answers(opened, batch, *, outputs=None):
     else:
         names = list(inputs)
         arrays = batch if isinstance(batch, tuple) else (batch,)
+    if len(arrays) != len(names):
+        raise LabError(
+            f"The model has {len(names)} inputs.",
+            expected=", ".join(f"{name} {shape}" for name, shape in inputs.items()),
+            found=f"{len(arrays)} for each call",
+            fix="give all of them: on the command line --data FILE.npz, with an array for each name",
+        )
     try:
         return opened.run(outputs, dict(zip(names, arrays, strict=True)))
     except Exception as error:

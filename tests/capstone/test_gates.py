@@ -37,6 +37,15 @@ def test_a_constant_and_what_is_no_number_are_refused(meant, value, says):
         gates.require_as_written(meant, np.full_like(meant, value))
 
 
+def test_an_infinite_answer_is_refused_before_anything_is_computed_from_it(meant):
+    infinite = np.full_like(meant, np.inf)
+    for as_written, engine_answers in ((meant, infinite), (infinite, meant)):
+        with pytest.raises(LabError, match="not numbers"):
+            gates.require_as_written(as_written, engine_answers)
+    with pytest.raises(LabError, match="not numbers"):
+        gates.require_steady(infinite, infinite)
+
+
 def test_another_answer_to_the_same_picture_is_refused(meant):
     gates.require_steady(meant, meant)
     with pytest.raises(LabError, match="another answer"):
