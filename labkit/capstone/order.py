@@ -8,7 +8,7 @@ medals.
 "Fast enough" is a share of what the reference network (`vgg-medium` in fp32, as it comes trained
 with the course) takes on the same machine, so that the order is the same everywhere. From both the
 floor of a call is taken first: what a network that computes nothing takes, which no file can go
-below and which is another share of a call on each machine.
+below. How much of a call it is differs from machine to machine.
 """
 
 import tempfile

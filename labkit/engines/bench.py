@@ -74,7 +74,7 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
         make_inputs: Callable = partial(export.random_inputs, graph)
         further = range(0)
         if data is not None:
-            examples = list(comparison_images(name, data, **pictures).batches)
+            examples = _arrays(list(comparison_images(name, data, **pictures).batches))
             make_inputs = partial(_examples, examples)
             further = range(1, NORMAL_BATCHES + 1)
         return Opened(
@@ -101,18 +101,25 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
     )
 
 
-def _examples(batches, batch, number=0):
-    """Return examples as one batch, a tensor for each input; where there are too few, they are
-    repeated.
+def _arrays(batches):
+    """Return batches of examples as one array for each input.
 
     batches  arrays (n, C, H, W), or for a network of several inputs {its name: array}
-    number   of the batch: 0 has the first examples, 1 those that follow
     """
     if not isinstance(batches[0], dict):
         batches = [{"input": images} for images in batches]
+    return [np.concatenate([arrays[name] for arrays in batches]) for name in batches[0]]
+
+
+def _examples(arrays, batch, number=0):
+    """Return examples as one batch, a tensor for each input; where there are too few, they are
+    repeated.
+
+    arrays  as of `_arrays`
+    number  of the batch: 0 has the first examples, 1 those that follow
+    """
     tensors = []
-    for name in batches[0]:
-        examples = np.concatenate([arrays[name] for arrays in batches])
+    for examples in arrays:
         numbers = (number * batch + np.arange(batch)) % len(examples)
         tensors.append(torch.from_numpy(examples[numbers]))
     return tuple(tensors)
@@ -201,16 +208,18 @@ def race(
     def compared(size):
         # Open a session for each contender, and a second one for the first.
         batch = first.inputs(size)
+        user_batches = first.user_batches(size)
         arms = {}
         unchecked = {}
         for network, engine in contenders:
             name = engine if len(labels) == 1 else f"{labels[id(network)]} {engine}"
-            arms[name] = session(network, engine, batch, first.user_batches(size))
+            arms[name] = session(network, engine, batch, user_batches)
             texts = [arms[name].unchecked]
             if network is not first:
-                texts.append(_not_alike(next(iter(arms.values())), arms[name], first, size))
+                first_session = next(iter(arms.values()))
+                texts.append(_not_alike(first_session, arms[name], size, user_batches))
             unchecked[name] = _joined(*(text and f"{name}: {text}" for text in texts))
-        second_session = session(first, first_engine, batch, first.user_batches(size))
+        second_session = session(first, first_engine, batch, user_batches)
         of_first = unchecked[next(iter(arms))]
 
         # Time them in turn, and store the rows.
@@ -293,21 +302,21 @@ def _session(network, engine, batch, user_batches, *, precision, threads):
     )
 
 
-def _not_alike(first, session, network, size):
+def _not_alike(first, session, size, user_batches):
     """Return why the answers of a file say nothing about those of the first one, or None.
 
     A tolerance of the largest value may be larger than what varies. So what varies is compared, on
     items enough to have a mean.
 
     first, session  the `_Session` of the first network and of this one
-    network         the first network, an `Opened`
+    size            of a batch
+    user_batches    as of the first network, an `Opened`
     Raises          MeasureError where that is so on the user's own data
     """
     if first.served.run_whole is None or session.served.run_whole is None:
         return None
 
     # The answers of both to several batches.
-    user_batches = network.user_batches(size)
     count = -(-MIN_ITEMS // size)
     batches = [first.inputs, *list(user_batches or further_batches(first.inputs))[: count - 1]]
     pairs = [
