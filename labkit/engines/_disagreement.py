@@ -127,6 +127,9 @@ def _compare(served, network, inputs, load, user_batches=()):
         unchecked.append(_of_constant(names, constant))
     if missing:
         unchecked.append(f"{served.engine} does not give {_listed(names, missing)}")
+    no_tensors = _outputs_without_numbers(network) if _is_file(network) else []
+    if no_tensors:
+        unchecked.append(f"{_listed(no_tensors, no_tensors)}, which is no tensor")
     return Verdict(float(least), unchecked="; ".join(unchecked) or None)
 
 
@@ -180,6 +183,12 @@ def _right_answers(network, batch):
     names = [first.name, *(output.name for output in further if output.type.startswith("tensor("))]
     arrays = answers(opened, tuple(tensor.cpu().numpy() for tensor in batch), outputs=names)
     return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
+
+
+def _outputs_without_numbers(path):
+    """Return the names of a file's outputs that are no tensors, such as a sequence of maps."""
+    outputs = _session_of(sha256(Path(path)), str(path)).get_outputs()
+    return [output.name for output in outputs if not output.type.startswith("tensor(")]
 
 
 def _constant_outputs(right_answers):

@@ -425,6 +425,18 @@ def test_an_answer_that_is_no_tensor_of_numbers_is_a_row_with_a_reason(tmp_path)
     assert "no tensor of numbers" in row.reason
 
 
+def test_a_further_output_that_is_no_tensor_is_named_beside_the_time(tmp_path):
+    nodes = [
+        helper.make_node("Relu", ["input"], ["logits"]),
+        helper.make_node("SequenceConstruct", ["logits"], ["maps"]),
+    ]
+    made = model(nodes, output=("batch", 4), shape=("batch", 4))
+    made.graph.output.append(helper.make_tensor_sequence_value_info("maps", FLOAT, None))
+    row = row_of(save(made, tmp_path), "onnxruntime")
+    assert row.p50_ms > 0, row.reason
+    assert "'maps', which is no tensor" in row.unchecked
+
+
 def test_all_engines_are_tried_on_a_file_and_those_of_modules_are_rows_with_a_reason(tmp_path):
     path = save(pooled(), tmp_path)
     result = CliRunner().invoke(
