@@ -34,6 +34,7 @@ def make_importable() -> None:
     """
     with suppress(OSError):  # a folder that cannot be written: the template stands in
         network_file()
+    _say_which_is_read()
     sys.modules.pop("mine", None)
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
@@ -42,6 +43,13 @@ def make_importable() -> None:
     kernel = shell()
     if kernel is not None:
         kernel.events.register("pre_run_cell", _forget_changed_file)
+
+
+def _say_which_is_read():
+    """Say that a `mine.py` beside the notebook is not the one that is read, where there is one."""
+    beside = Path.cwd() / "mine.py"
+    if beside.is_file() and beside.resolve() != _file().resolve():
+        print(f"{beside} is not read: your own network is that of {_file()}.")
 
 
 def _forget_changed_file(_cell=None):
@@ -198,9 +206,11 @@ def described() -> Named:
 
     Raises LabError for a file that cannot be used.
     """
-    network: Any = importlib.import_module("mine").network
+    module: Any = importlib.import_module("mine")
+    network = module.network
     weights = None
     if hasattr(network, "parameters"):
         weights = sum(weight.numel() for weight in network.parameters())
-    stand_in = _file().read_bytes() == TEMPLATE.read_bytes()
+    file = Path(module.__file__ or _file())  # a reader may have put another module in its place
+    stand_in = file.read_bytes() == TEMPLATE.read_bytes()
     return Named(type(network).__name__, weights, stand_in)

@@ -3,6 +3,7 @@ report.
 """
 
 import importlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -128,6 +129,31 @@ def test_a_file_that_cannot_be_used_is_an_error_in_words_that_names_the_line(run
         import mine as module  # noqa: F401
     assert words in str(refused.value)
     assert "next: " in str(refused.value)
+
+
+def test_another_mine_py_beside_the_notebook_is_named_and_not_read(
+    running, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "mine.py").write_text("network = inputs = labels = None", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    write(OWN.replace("from beside import SIZE", "SIZE = 3"))
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 'mine.py'} is not read" in said and str(my_lessons() / "mine.py") in said
+    assert importlib.import_module("mine").network.in_features == 3
+    monkeypatch.chdir(my_lessons())
+    mine.make_importable()
+    assert "is not read" not in capsys.readouterr().out
+
+
+def test_a_module_put_in_its_place_by_hand_is_no_stand_in(running, tmp_path):
+    mine.make_importable()  # the stand-in lies in my-lessons
+    assert mine.described().stand_in
+    own = tmp_path / "own.py"
+    own.write_text("import torch\nnetwork = torch.nn.Linear(2, 2)\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("mine", own)
+    sys.modules["mine"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["mine"])
+    assert mine.described() == ("Linear", 6, False)
 
 
 def test_labels_are_asked_for_only_by_a_lesson_that_takes_them(running):
