@@ -22,8 +22,9 @@ import torch
 from figures import Figures
 
 from labkit import compress
+from labkit.capstone.exam import FULL, QUICK, ExamSize
 from labkit.capstone.judge import score
-from labkit.capstone.order import FULL, QUICK, ExamSize, Submission
+from labkit.capstone.order import Submission
 from labkit.compress import Distillation
 from labkit.data import load
 from labkit.device import using_threads

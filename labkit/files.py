@@ -64,12 +64,13 @@ def require_other_file(source: str | Path, target: str | Path) -> None:
     """
     source, target = Path(source), Path(target)
     if source.exists() and target.exists() and source.samefile(target):
+        found = str(target)
+        if source.resolve() != target:
+            found = f"{target}, which is the same file"
         raise LabError(
             "The result would replace the file that it is made of.",
             expected=f"another file than {source}",
-            found=str(target)
-            if source.resolve() == target
-            else f"{target}, which is the same file",
+            found=found,
             fix="write to another name",
         )
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from labkit.capstone.order import CLASSES, SHAPE, Exam
+from labkit.capstone.exam import Exam
+from labkit.capstone.order import CLASSES, SHAPE
 from labkit.engines.fidelity import ENGINE_DB
 from labkit.errors import LabError
 from labkit.export.inputs import dims, graph_inputs

@@ -23,18 +23,14 @@ import numpy as np
 
 from labkit import engines
 from labkit.capstone.answering import answer_exam, in_batches, on_arrays
+from labkit.capstone.exam import QUICK, Exam, ExamSize, draw_exam
 from labkit.capstone.gates import require_as_written, require_steady, require_unseen
 from labkit.capstone.order import (
-    QUICK,
     SHAPE,
     USD_PER_HOUR,
-    Exam,
-    ExamSize,
     Submission,
-    draw_exam,
     interval_fields,
     medal_and_reasons,
-    ratio_of_p95,
     reason_of,
     reference_bytes,
     store_row,
@@ -45,6 +41,7 @@ from labkit.errors import LabError, require_known
 from labkit.files import atomic
 from labkit.ledger.rows import Scored
 from labkit.measure.stats import Interval, mean_interval
+from labkit.measure.tails import ratio_of_p95
 
 COMPUTE_S = 300  # of the process of one file in all
 # by which p95 of the reference network may differ from its own p95 in a second session

@@ -1,5 +1,4 @@
-"""The order, as a customer writes it; the submissions for it, the pictures that judge them, and the
-medals.
+"""The order, as a customer writes it; the submissions for it, and the medals that they earn.
 
     Classify these pictures of clothes: ten classes, grey, 28 x 28. We will ask one picture at a
     time, on our machine, and pictures that nobody has seen. Be right often enough, answer fast
@@ -13,31 +12,23 @@ below. How much of a call it is differs from machine to machine.
 
 import tempfile
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from labkit import device, ledger
 from labkit.device.child import ChildEnded
 from labkit.errors import LabError
 from labkit.files import artifacts
-from labkit.measure.stats import Interval, percentile_interval
 
 DATASET = "fashion-mnist"
 REFERENCE = "vgg-medium"
 CLASSES = 10
 SHAPE = (1, 28, 28)
 USD_PER_HOUR = 0.10  # of a machine with two cores; states the cost, decides nothing
-SHIFT = 1  # pixels that a changed copy is moved by, at most
-NOISE = 8  # deviation of the noise in a changed copy, of 255
-# (1, 1) moves nothing
-MOVES = [(down, right) for down in (0, 1, 2) for right in (0, 1, 2) if (down, right) != (1, 1)]
 MAX_FILE_BYTES = 2**24  # the reference network takes six million
 NAME_LENGTH = 60
-RESAMPLES = 1000  # of the bootstrap of a percentile
 
 
 # ---- medals ----
@@ -104,38 +95,6 @@ def medal_and_reasons(accuracy: float, latency: Any, size_bytes: int, *, noisy: 
     for medal in MEDALS:  # the last one that is missed is the next to reach
         reasons = medal.misses(accuracy, latency.median, size_bytes) or reasons
     return file_medal(accuracy, latency.median, size_bytes), tuple(reasons)
-
-
-def ratio_of_p95(times: Any, reference_times: Any, floor_times: Any = None) -> Interval:
-    """Return p95 of one series as a share of another's, an `Interval`; all in seconds, a round
-    each.
-
-    floor_times  of a network that computes nothing: their median is taken from both p95, which are
-                 at least 0 then. LabError where nothing of the reference network's p95 is left
-    The resamples keep the rounds whole, so that what slowed all down in one round does so in the
-    resample too.
-    """
-    rounds = len(times)
-    if floor_times is None:
-        floor_times = np.zeros(rounds)
-    series = np.array([times, reference_times, floor_times])
-    picks = np.random.default_rng(0).integers(0, rounds, (RESAMPLES, rounds))
-
-    def above_floor(series):
-        p95, reference_p95 = np.quantile(series[:2], 0.95, axis=-1)
-        floor = np.median(series[2], axis=-1)
-        return np.maximum(p95 - floor, 0), np.maximum(reference_p95 - floor, 0)
-
-    measured, reference_measured = above_floor(series)
-    if reference_measured == 0:
-        raise LabError(
-            "Too noisy to judge: a network that computes nothing takes as long as "
-            "the reference network."
-        )
-    p95, reference_p95 = above_floor(series[:, picks])
-    # such a resample is a share without end
-    shares = p95 / np.maximum(reference_p95, np.finfo(float).tiny)
-    return percentile_interval(shares, rounds, measured / reference_measured)
 
 
 def recipe_medal(speed_up: float) -> str | None:
@@ -244,83 +203,3 @@ def reference_bytes() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = to_onnx(network, torch.zeros(1, *SHAPE), Path(folder) / "reference.onnx")
         return path.read_bytes()
-
-
-# ---- the exam ----
-
-
-@dataclass(frozen=True)
-class ExamSize:
-    """How much a scoring asks: pictures (each also as a changed copy), and rounds in which one
-    picture is timed.
-    """
-
-    images: int
-    rounds: int
-
-
-QUICK = ExamSize(images=500, rounds=200)
-FULL = ExamSize(images=5_000, rounds=800)
-
-
-@dataclass(frozen=True)
-class Exam:
-    """The pictures of one scoring, in the order in which they are asked.
-
-    pictures  float32 (2 n, 1, 28, 28), normalised as in training: originals and changed copies,
-              mixed
-    labels    int64 (2 n,)
-    order     int64 (2 n,): which of them a picture is, of the n originals and, after these, their
-              changed copies
-    """
-
-    pictures: Any
-    labels: Any
-    order: Any
-
-    def right(self, answers):
-        """Return (2 n,) bool for answers (2 n, 10): True where an answer is right."""
-        return answers.argmax(axis=1) == self.labels
-
-    def forms(self, values):
-        """Split values of all pictures, (2 n,), into (those of the n originals, those of their n
-        copies), by origin.
-        """
-        return np.split(values[np.argsort(self.order)], 2)
-
-
-def draw_exam(count: int, seed: int) -> Exam:
-    """Return an `Exam` of `count` test images, each as it is and changed; another seed draws
-    others.
-
-    A copy is moved by up to a pixel along each side (never by none) and has a little noise: so
-    little that a network which looks at the picture hardly notices, and one that knows the file of
-    test images by heart does.
-    """
-    import torch
-
-    from labkit.data import load
-
-    test = load(DATASET, "test")
-    generator = torch.Generator().manual_seed(seed)
-    drawn = test.take(torch.randperm(len(test), generator=generator)[:count])
-    copies = _changed(drawn.images, generator)
-    originals_and_copies = replace(
-        drawn, images=torch.cat([drawn.images, copies]), labels=drawn.labels.repeat(2)
-    )
-    [(pictures, labels)] = originals_and_copies.batches(2 * count)
-    order = torch.randperm(2 * count, generator=generator)
-    return Exam(pictures[order].numpy(), labels[order].numpy(), order.numpy())
-
-
-def _changed(images, generator):
-    """Return copies of uint8 images (n, 1, 28, 28), each moved by one of `MOVES` and with noise."""
-    import torch
-
-    from labkit.data import crop
-
-    count = len(images)
-    moves = torch.tensor(MOVES)[torch.randint(len(MOVES), (count,), generator=generator)]
-    moved = crop(images, *moves.T, torch.zeros(count, dtype=torch.bool), border=(SHIFT, SHIFT))
-    noisy = moved + NOISE * torch.randn(images.shape, generator=generator)
-    return noisy.round().clamp(0, 255).to(torch.uint8)

@@ -6,21 +6,21 @@ race([read_recipe("recipe.toml")], RACES["quick"])     # a list of `Raced`
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from labkit import device
 from labkit.capstone.order import interval_fields, reason_of, recipe_medal, store_row
 from labkit.capstone.recipe import Recipe
+from labkit.capstone.training import all_images, train_on, train_once
 from labkit.device.child import run_in_child
 from labkit.errors import LabError
 from labkit.ledger.rows import RaceScore
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
 from labkit.train.config import TrainConfig
 
-MAX_MEMORY = 8 << 30  # bytes that a training may take beyond what its process begins with, on a CPU
 START_S = 120  # of computing, in which a process imports, reads the images, and tests
 COMPUTE_PER_SECOND = 3  # a training on a GPU computes in several threads at once
 
@@ -190,9 +190,8 @@ def _train_in_child(recipe, against, seed):
 def _train_here(recipe, against, seed):
     """Return (seconds, accuracy) of one training in this process."""
     with device.using_threads(1):
-        return _train_on(
-            _all_images(against.dataset), recipe, against.tested, int(seed), device.pick()
-        )
+        images = all_images(against.dataset)
+        return train_on(images, recipe, against.tested, int(seed), device.pick())
 
 
 def _scored(recipe, against, trainings, reference_trainings):
@@ -217,71 +216,6 @@ def _scored(recipe, against, trainings, reference_trainings):
         [reference_seconds for reference_seconds, _ in reference_trainings], seconds
     )
     return Raced(recipe.name, recipe, points, recipe_medal(points.median), **measured)
-
-
-def train_once(recipe: Recipe, dataset: str, tested: int, seed: int) -> tuple[float, float]:
-    """Train a recipe once, in a process that trains nothing else. Returns (seconds, accuracy on
-    images it did not see).
-
-    tested  how many images of the data set are kept to test on; the seed chooses which
-    """
-    import torch
-
-    from labkit import models
-    from labkit.export import inspection
-    from labkit.train import fit
-
-    training_device = device.pick()
-    images = _all_images(dataset)
-    if device.kind(training_device) == "cpu":
-        torch.set_num_threads(1)
-        inspection.limit_memory(MAX_MEMORY)  # not with a GPU, whose driver reserves far more
-    shape = tuple(images.images.shape[1:])
-
-    # Libraries begin before the clock does.
-    torch.manual_seed(0)
-    warm_up, _ = models.build("cnn-small", like=shape)
-    fit(warm_up, images.subset(512), TrainConfig(batch=128), device=training_device)
-    return _train_on(images, recipe, tested, seed, training_device)
-
-
-def _train_on(images, recipe, tested, seed, training_device):
-    """Split the images by the seed and train on the one part.
-
-    Returns (seconds, accuracy on the other part).
-    """
-    import torch
-
-    from labkit import models
-    from labkit.train import accuracy, fit
-
-    # The split of this seed, then the training that counts.
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    test = images.take(order[:tested])
-    train = images.take(order[tested:][: recipe.images])
-    torch.manual_seed(seed)
-    shape = tuple(images.images.shape[1:])
-    network, _ = models.build(recipe.network, classes=len(images.classes), like=shape)
-    config = replace(recipe.config, seed=seed % 2**20)
-    history = fit(network, train, config, device=training_device)
-    test_accuracy = accuracy(
-        history.model or network, test, device=training_device, size=config.size
-    )
-    return history.seconds, test_accuracy
-
-
-@cache
-def _all_images(dataset):
-    """Return training and test images together, an `ImageSet` that is split anew for each seed."""
-    import torch
-
-    from labkit.data import load
-
-    train = load(dataset, "train")
-    test = load(dataset, "test")
-    images = torch.cat([train.images, test.images])
-    labels = torch.cat([train.labels, test.labels])
-    return replace(train, images=images, labels=labels)
 
 
 def keep_race(raced: Raced, against: Race) -> RaceScore:

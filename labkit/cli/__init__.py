@@ -15,6 +15,7 @@ from labkit.cli import (  # noqa: F401 (they add their commands)
     experimenting,
     gpu,
     networks,
+    quantizing,
     serving,
     shipping,
     tables,

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from labkit.errors import LabError
+from labkit.format import shown
 
 app = typer.Typer(
     help="The workbook's command line. `labkit COMMAND --help` shows an example of each.",
@@ -20,6 +21,11 @@ def path_of(path):
     if path.is_relative_to(Path.cwd()):
         return path.relative_to(Path.cwd())
     return path
+
+
+def size_of(path):
+    """Return the size of a file in words, such as "1.3 MB"."""
+    return shown(path.stat().st_size, "B")
 
 
 def require_use(holds, needing):

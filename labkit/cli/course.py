@@ -50,7 +50,7 @@ def run(
     notebooks: Annotated[
         list[str] | None, Argument(help="Numbers, names or paths; all by default.")
     ] = None,
-    profile: Annotated[str, Option(help="quick, lab or paper.")] = "quick",
+    profile: Annotated[str, Option(help="How long: quick, lab or paper.")] = "quick",
     parameter: Annotated[
         list[str], Option("--parameter", "-p", help="NAME=VALUE, repeatable.")
     ] = (),
@@ -61,7 +61,7 @@ def run(
         str | None, Option(help="On dask workers: tcp://HOST:PORT, or local for two here.")
     ] = None,
     fresh: Annotated[
-        bool, Option(help="Start over instead of resuming a batch that was cut short.")
+        bool, Option(help="Start over instead of resuming a run of notebooks that was cut short.")
     ] = False,
     solutions: Annotated[
         bool, Option(help="Fill the reference answers into the exercises.")
@@ -84,7 +84,7 @@ def run(
 ):
     """Execute notebooks headlessly and write artifacts/report.html.
 
-    Ends with 1 when a notebook failed. A batch that was cut short is taken up where it stopped.
+    Ends with 1 when a notebook failed. A run that was cut short is taken up where it stopped.
 
     --strict grades afterwards, as `labkit grade` does: each exercise cell alone, with the
     notebook's imports.

@@ -87,8 +87,9 @@ def bench(
     --batch 1
     """
     from labkit.engines.bench import bench as bench_network
-    from labkit.engines.bench import opened, race
     from labkit.engines.fidelity import misfits
+    from labkit.engines.opening import opened
+    from labkit.engines.racing import race
     from labkit.measure import Plan
 
     require_use(
@@ -214,7 +215,7 @@ def train(
     ] = None,
     name: Annotated[str | None, Option(help="Keeps two trainings of one network apart.")] = None,
     profile: Annotated[
-        str, Option(help="Which profile to write: cprofile, torch or none.")
+        str, Option(help="Which profiler writes its file: cprofile, torch or none.")
     ] = "cprofile",
     resume: Annotated[
         bool, Option(help="Go on from the last checkpoint; with more epochs, too.")
@@ -224,14 +225,14 @@ def train(
 ):
     """Train a network.
 
-    Ends with a checkpoint, a profile and the validation accuracy.
+    Ends with a checkpoint, the profile file of a profiler, and the validation accuracy.
 
     Example: labkit train --model cnn-large --recipe recipe.toml --optimizer lamb --name with-lamb
     """
     from labkit.train.by_name import training
     from labkit.train.checkpoint import length_remarks
 
-    require_known(profile, ("cprofile", "torch", "none"), "profile")
+    require_known(profile, ("cprofile", "torch", "none"), "profiler")
     config = TrainConfig(**fields)
     job = training(model, dataset, config, limit=limit, name=name)
     echo(f"{model} on {job.train}, {config.epochs} epochs of batch {config.batch} on {job.device}")
@@ -267,7 +268,7 @@ def train(
         viewer = "ui.perfetto.dev"
         if profile_path.suffix == ".prof":
             viewer = "`snakeviz FILE`, which pip installs"
-        echo(f"Profile: {path_of(profile_path)} (opens with {viewer})")
+        echo(f"Profile file: {path_of(profile_path)} (opens with {viewer})")
     echo(
         f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(job.test):,} images of "
         f"{job.test.name})"

@@ -38,8 +38,9 @@ def submit(
         _, result = race([read_recipe(file, name)], against)
         keep_race(result, against)
     else:
+        from labkit.capstone.exam import FULL, QUICK
         from labkit.capstone.judge import keep_score, score
-        from labkit.capstone.order import FULL, QUICK, Submission
+        from labkit.capstone.order import Submission
 
         [result] = score([Submission(file, engine, name)], size=QUICK if quick else FULL)
         keep_score(result)

@@ -37,9 +37,11 @@ def magnitude_masks(model, sparsity, *, scope="global"):
     scope     "global": one threshold for all layers; "layer": the same share of each; "lamp": one
               threshold for the `_lamp_scores`, which spares small layers
     """
-    score_of = _lamp_scores if scope == "lamp" else torch.abs
+    score_of = torch.abs
+    if scope == "lamp":
+        score_of, scope = _lamp_scores, "global"
     scores = {name: score_of(weight.detach()) for name, weight in prunable(model).items()}
-    return top_masks(scores, sparsity, scope="global" if scope == "lamp" else scope)
+    return top_masks(scores, sparsity, scope=scope)
 
 
 def _lamp_scores(weight):

@@ -84,7 +84,7 @@ def runs_triton() -> bool:
     return "cuda" in kinds()
 
 
-def collectives(rank, size):
+def collectives(rank: int, size: int) -> str:
     """Return the backend of torch.distributed for process `rank` of `size`: with NCCL if each
     can have its own GPU.
     """

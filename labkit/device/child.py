@@ -3,10 +3,10 @@ there.
 
     run_in_child(partial(examine, path), seconds=60)
 
-Two processes are started. The worker calls the function. Its parent, the keeper, runs nothing of
-it: when the worker ends, however that happens, the keeper ends all that was started: children, on
-Linux also those that left their parent, and the files in `own_folder()`. Both end when the caller
-ends, even by SIGKILL.
+Two processes are started (`labkit.device.keeper`). The worker calls the function. Its parent, the
+keeper, runs nothing of it: when the worker ends, however that happens, the keeper ends all that was
+started: children, on Linux also those that left their parent, and the files in `own_folder()`. Both
+end when the caller ends, even by SIGKILL.
 
 Limits  the process has the rights of the caller, and its result is unpickled: code that wants to do
         harm can, such as leave a process behind, by killing the keeper and emptying an environment.
@@ -16,16 +16,12 @@ Cost    a new Python and what the function imports: half a second for ONNX Runti
 """
 
 import contextlib
-import ctypes
 import os
 import pickle
-import resource
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,14 +34,13 @@ from labkit.errors import LabError
 PATIENCE = 3  # times as long as it may compute, a process may take on a busy machine
 POLL_S = 0.1
 END_LIMIT_S = 20  # for killing what a process has started
-PR_SET_PDEATHSIG = 1  # of prctl(2)
-PR_SET_CHILD_SUBREAPER = 36
 MARK = "LABKIT_CHILD_FOLDER"  # in the environment of the processes of a call
-_CALL = "call.pickle"
-_RESULT = "result.pickle"
-_LOG = "log.txt"
+# files in the folder of a call
+CALL = "call.pickle"
+RESULT = "result.pickle"
+LOG = "log.txt"
 
-_folder_of_this_child: Path | None = None
+folder_of_this_child: Path | None = None  # `labkit.device.keeper` sets it in the child
 
 
 class ChildEnded(LabError):
@@ -84,22 +79,22 @@ def run_in_child(
     clock_seconds = seconds if by_the_clock else PATIENCE * seconds
     with tempfile.TemporaryDirectory(prefix="lk-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        (folder / _CALL).write_bytes(pickle.dumps(function))
+        (folder / CALL).write_bytes(pickle.dumps(function))
         process = _start(folder, computing_seconds, memory or 0)
         try:
             _wait(process, clock_seconds, stopped)
         finally:
             _end(process, folder)
-        if not (folder / _RESULT).exists():
+        if not (folder / RESULT).exists():
             limited = "on the clock" if by_the_clock else "of computing"
             error = ChildEnded(
                 "The process of a computation ended before its result.",
                 expected=f"at most {seconds:g} s {limited}",
-                found=_end_in_words(process.returncode, folder / _LOG),
+                found=_end_in_words(process.returncode, folder / LOG),
             )
             error.returncode = process.returncode
             raise error
-        failed, result = pickle.loads((folder / _RESULT).read_bytes())
+        failed, result = pickle.loads((folder / RESULT).read_bytes())
     if failed:
         raise result
     return result
@@ -109,11 +104,11 @@ def own_folder() -> Path:
     """Return the folder of this process, which `run_in_child` started: it is removed when the
     process has ended.
     """
-    if _folder_of_this_child is None:
+    if folder_of_this_child is None:
         raise LabError(
             "This process has no folder of its own.", expected="a process that run_in_child started"
         )
-    return _folder_of_this_child
+    return folder_of_this_child
 
 
 def end_descendants(process: psutil.Process) -> None:
@@ -159,10 +154,11 @@ def _start(folder, computing_seconds, memory):
     """
     search_path = [folder_name for folder_name in sys.path if folder_name]
     code = (
-        f"import sys; sys.path[:] = {search_path!r}; from labkit.device import child; child.main()"
+        f"import sys; sys.path[:] = {search_path!r}; from labkit.device import keeper; "
+        "keeper.main()"
     )
     arguments = [str(folder), str(computing_seconds), str(memory), str(os.getpid())]
-    with (folder / _LOG).open("wb") as log:
+    with (folder / LOG).open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", code, *arguments],
             stdin=subprocess.DEVNULL,
@@ -233,107 +229,3 @@ def _end_in_words(returncode, log):
         return f"ended by the system: {signal.strsignal(number)} (signal {number})"
     last_line = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
     return " ".join([f"ended with status {returncode}", *last_line])
-
-
-def main() -> None:
-    """Be the keeper; the worker, its child, calls the function that lies in the folder and puts
-    its result there.
-    """
-    folder = Path(sys.argv[1])
-    computing_seconds, memory, parent_id = map(int, sys.argv[2:])
-
-    # On Linux, children whose parent has ended become children of the keeper, so that none is lost.
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    keeper_id = os.getpid()
-    worker_id = os.fork()
-    if worker_id:
-        _keep(worker_id, parent_id, folder)
-
-    # The worker: a group of its own, for a function that signals its group; and it ends when its
-    # keeper is killed.
-    os.setsid()
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper_id:
-        os._exit(1)
-    # At the lower of two limits of computing the system says why it ends the process, at the upper
-    # one it does not.
-    _limit(resource.RLIMIT_CPU, computing_seconds, computing_seconds + 5)
-    _limit(resource.RLIMIT_DATA, memory, memory)
-    _work(folder)
-
-
-def _prctl(option, value):
-    """Set an option of this process, where the system is Linux."""
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def _keep(worker_id, parent_id, folder):
-    """Wait for the worker, end all that it has left, and end as it ended; never returns."""
-    threading.Thread(target=_end_with_parent, args=(parent_id, folder), daemon=True).start()
-    _, status = os.waitpid(worker_id, 0)
-    end_descendants(psutil.Process())
-    if os.getppid() != parent_id:
-        shutil.rmtree(folder, ignore_errors=True)
-
-    returncode = os.waitstatus_to_exitcode(status)
-    if returncode < 0:  # by the same signal, without a second core file
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
-            signal.signal(-returncode, signal.SIG_DFL)
-        os.kill(os.getpid(), -returncode)
-    os._exit(abs(returncode))
-
-
-def _work(folder):
-    """Call the function that lies in a folder, and put its result beside it; never returns."""
-    global _folder_of_this_child
-    _folder_of_this_child = folder
-    process_id = os.getpid()
-    try:
-        outcome = _outcome(folder)
-    finally:  # also where the function calls sys.exit
-        if os.getpid() != process_id:
-            os._exit(0)  # the function forked this process, and it is not asked for a result
-
-    # The result is whole or not there at all: the process may be ended while it writes.
-    partial_result = folder / f"{_RESULT}.tmp"
-    partial_result.write_bytes(outcome)
-    partial_result.replace(folder / _RESULT)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # at once: Python takes seconds to forget all that torch has imported
-
-
-def _end_with_parent(parent_id, folder):
-    """End this process, the keeper, with all that was started and the folder, when its parent
-    has ended.
-    """
-    while os.getppid() == parent_id:
-        time.sleep(POLL_S)
-    end_descendants(psutil.Process())
-    shutil.rmtree(folder, ignore_errors=True)
-    os._exit(1)
-
-
-def _limit(kind, soft, hard):
-    """Set a limit of this process; 0 sets none. A lower limit that is there already stays."""
-    if soft:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(kind, (soft, hard))
-
-
-def _outcome(folder):
-    """Call the function that lies in a folder; returns (whether it failed, its result or its
-    error), pickled.
-    """
-    try:
-        function = pickle.loads((folder / _CALL).read_bytes())
-        return pickle.dumps((False, function()))
-    except LabError as error:
-        return pickle.dumps((True, error))
-    except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        return pickle.dumps(
-            (True, LabError("A computation in a process of its own failed.", found=text[:500]))
-        )

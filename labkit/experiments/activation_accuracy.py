@@ -56,13 +56,15 @@ PUBLISHED = ("GELU", "HardSwish", "ReLU", "FastSwish")  # these are trained comp
 
 def measure(scale):
     """Yield a `Training` for each activation, plain or compiled, and each seed."""
-    limit = 640 if scale.quick else 10_000
-    train = load("fashion-mnist", "train", limit=limit)
-    test = load("fashion-mnist", "test", limit=500 if scale.quick else None)
+    train_images, test_images, seeds, epochs = 10_000, None, 6, 5
+    if scale.quick:
+        train_images, test_images, seeds, epochs = 640, 500, 1, 1
+    train = load("fashion-mnist", "train", limit=train_images)
+    test = load("fashion-mnist", "test", limit=test_images)
     for name, compiled in _plan(scale):
-        for seed in range(1 if scale.quick else 6):
+        for seed in range(seeds):
             settings = {
-                "epochs": 1 if scale.quick else 5,
+                "epochs": epochs,
                 "seed": seed,
                 "compiled": compiled,
                 "device": scale.device,

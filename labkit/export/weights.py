@@ -137,15 +137,17 @@ def for_unit_pixels(texts: dict) -> dict:
     texts  {"mean", "std": such as "123.7,116.3,103.5"}; one may be missing, and others are left out
     """
     stated = {key: texts[key] for key in ("mean", "std") if key in texts}
+    scaled = {}
+    largest = 0.0
     try:
-        numbers = {key: list(map(float, text.split(","))) for key, text in stated.items()}
+        for key, text in stated.items():
+            numbers = [float(number) for number in text.split(",")]
+            largest = max(largest, *numbers)
+            scaled[key] = ",".join(f"{number / 255:.6g}" for number in numbers)
     except ValueError:  # whoever uses them refuses them
         return stated
-    if all(number <= 1 for of_key in numbers.values() for number in of_key):
+    if largest <= 1:
         return stated
-    scaled = {
-        key: ",".join(f"{number / 255:.6g}" for number in of_key) for key, of_key in numbers.items()
-    }
     return {**scaled, "scaled": "from pixels up to 255"}
 
 

@@ -91,16 +91,18 @@ def _require_sound(path, original):
     except LabError as error:
         reason = " ".join(filter(None, [error.what, error.found]))
     if reason:
+        fix = "export the model in another way, or another opset"
+        if original:
+            fix = (
+                "use the file that it was made from, or make another one: in another precision, "
+                "or in INT8 with layers left in float (--keep)"
+            )
         raise LabError(
             f"{path.name} is not written: it would be of no use.",
             expected="a file that ONNX Runtime opens and calls, and that answers "
             "like what it was made from",
             found=reason,
-            fix="use the file that it was made from, or make another one: in another precision, "
-            "or in INT8 with layers "
-            "left in float (--keep)"
-            if original
-            else "export the model in another way, or another opset",
+            fix=fix,
         )
 
 

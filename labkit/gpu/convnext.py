@@ -99,9 +99,8 @@ def training(bench: Bench, side: int) -> None:
         ("compile", True, False),
         ("compile + AMP", True, True),
     ):
-        arm = Arm(
-            variant=variant, compiled=compiled, precision=amp_precision if amp else "fp32", **common
-        )
+        precision = amp_precision if amp else "fp32"
+        arm = Arm(variant=variant, compiled=compiled, precision=precision, **common)
         group[arm] = functools.partial(
             training_step, bench, batch, side, compiled=compiled, amp=amp
         )

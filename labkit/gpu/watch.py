@@ -132,10 +132,13 @@ class Worker:
         if line is None:
             code = self.process.poll()
             self.kill()
+            found = f"nothing in {START_S} s"
+            if code is not None:
+                found = f"it ended with {code}"
             raise LabError(
                 "The process that measures did not start.",
                 expected="torch",
-                found=f"nothing in {START_S} s" if code is None else f"it ended with {code}",
+                found=found,
                 fix=f"read {log_path}: what it said stands there",
             )
         self.facts = {"gpu": None} | {

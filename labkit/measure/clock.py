@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from labkit import device as devices
 from labkit import ledger
 from labkit.measure.noise import read_usage
-from labkit.measure.stats import MIN_SAMPLES_OF_MEDIAN, is_stable
+from labkit.measure.stats import MIN_SAMPLES_OF_MEDIAN
 
 # shorter measurements end before the counters of other processes' load have moved
 MIN_MEASUREMENT_S = 0.3
@@ -137,6 +139,17 @@ def warm_up(clock, fn, calls, plan):
         call_s, _ = clock.time(fn, arguments)
         seconds.append(call_s)
     return seconds, True
+
+
+def is_stable(samples):
+    """Return True if the medians of the last two windows of 5 calls differ by at most 5 %: the
+    warm-up rule.
+    """
+    if len(samples) < 10:
+        return False
+    previous = np.median(samples[-10:-5])
+    latest = np.median(samples[-5:])
+    return bool(abs(latest - previous) <= 0.05 * previous)
 
 
 def group_size(call_s, min_sample_s):

@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from labkit import device as devices
-from labkit.measure.stats import drift, spread
 
 # Above these values a measurement counts as noisy.
 MAX_OTHER_LOAD = 0.10  # share of the cores' time that other processes used
@@ -245,3 +246,21 @@ def noise_of(before, after, samples):
     alone = other_threads_idle and never_slept
     diluted = waited > MAX_WAITED or (not alone and other_load > MAX_OTHER_LOAD)
     return Noise(bool(reasons), "; ".join(reasons) or None, alone, diluted)
+
+
+def spread(samples):
+    """Return the interquartile range over the median: 0 for a constant series; a few spikes do
+    not change it.
+    """
+    first_quartile, median, third_quartile = np.quantile(samples, [0.25, 0.5, 0.75])
+    if median <= 0:
+        return 0.0
+    return float((third_quartile - first_quartile) / median)
+
+
+def drift(samples):
+    """Return the median of the last third over the median of the first third, minus 1; for 3
+    samples or more.
+    """
+    third = len(samples) // 3
+    return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)

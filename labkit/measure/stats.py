@@ -1,4 +1,4 @@
-"""The statistics behind every measured number: quantiles, intervals, spread and drift."""
+"""The statistics behind every measured number: quantiles and intervals."""
 
 import functools
 import math
@@ -290,32 +290,3 @@ def mean_ratio(values: Any, references: Any) -> Interval:
     with np.errstate(over="ignore"):  # exp(inf) is inf
         low, high, mean = np.exp([log_ratio.low, log_ratio.high, log_ratio.mean]).tolist()
     return replace(log_ratio, low=low, high=high, median=mean)
-
-
-def spread(samples):
-    """Return the interquartile range over the median: 0 for a constant series; a few spikes do
-    not change it.
-    """
-    first_quartile, median, third_quartile = np.quantile(samples, [0.25, 0.5, 0.75])
-    if median <= 0:
-        return 0.0
-    return float((third_quartile - first_quartile) / median)
-
-
-def drift(samples):
-    """Return the median of the last third over the median of the first third, minus 1; for 3
-    samples or more.
-    """
-    third = len(samples) // 3
-    return float(np.median(samples[-third:]) / np.median(samples[:third]) - 1)
-
-
-def is_stable(samples):
-    """Return True if the medians of the last two windows of 5 calls differ by at most 5 %: the
-    warm-up rule.
-    """
-    if len(samples) < 10:
-        return False
-    previous = np.median(samples[-10:-5])
-    latest = np.median(samples[-5:])
-    return bool(abs(latest - previous) <= 0.05 * previous)

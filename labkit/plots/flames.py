@@ -25,9 +25,12 @@ def flame(boxes: Sequence[tuple], *, label: str, bands: Mapping[str, str]) -> An
     for depth, start, width, name in sorted(boxes, key=lambda box: (box[1], -box[2], box[0])):
         while callers and callers[-1][0] <= start:
             callers.pop()
-        colour = bands.get(name, callers[-1][1] if callers else GREY)
+        if name in bands:
+            colour, opacity = bands[name], 0.9
+        else:
+            colour, opacity = callers[-1][1] if callers else GREY, 0.45
         callers.append((start + width, colour))
-        filled = to_rgba(colour, 0.9 if name in bands else 0.45)
+        filled = to_rgba(colour, opacity)
         ax.broken_barh(
             [(start, width)], (depth - 0.46, 0.92), facecolor=filled, edgecolor="white", lw=0.4
         )

@@ -74,7 +74,10 @@ def answers(
         if answer != label or before is not None:
             caption += f"\n(is: {names[label]})"
         captions.append(caption)
-        wrong.append(answer != label if before is None else before[number] == label)
+        if before is None:
+            wrong.append(answer != label)
+        else:
+            wrong.append(before[number] == label)
     images(pixels, captions, wrong=wrong)
 
 

@@ -259,13 +259,19 @@ def _parse_numbers(value, option):
             numbers = tuple(value)
     except ValueError:
         numbers = (math.nan,)
-    divides_by_zero = option == "std" and 0 in numbers
-    if divides_by_zero or not all(0 <= number <= 1 for number in numbers):  # NaN is not, either
+    if not all(0 <= number <= 1 for number in numbers):  # NaN is not, either
         raise LabError(
-            f"--{option} is not a list of numbers {'above' if divides_by_zero else 'from'} 0 to 1.",
+            f"--{option} is not a list of numbers from 0 to 1.",
             expected="0.5,0.5,0.5",
             found=value,
-            fix="leave it out" if divides_by_zero else "divide numbers for pixels up to 255 by 255",
+            fix="divide numbers for pixels up to 255 by 255",
+        )
+    if option == "std" and 0 in numbers:
+        raise LabError(
+            f"--{option} is not a list of numbers above 0 to 1.",
+            expected="0.5,0.5,0.5",
+            found=value,
+            fix="leave it out",
         )
     return numbers
 

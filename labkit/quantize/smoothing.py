@@ -53,7 +53,8 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
         # The factor of each channel, from the largest activation and the largest weight.
         weight_maxima = np.max([np.abs(kernel).max((1, 3)).ravel() for kernel in kernels], 0)
         depthwise = all(kernel.shape[2] == 1 < len(kernel) for kernel in kernels)
-        factor = _factor(activation_maxima[value.name], weight_maxima, 1.0 if depthwise else alpha)
+        exponent = 1.0 if depthwise else alpha
+        factor = _factor(activation_maxima[value.name], weight_maxima, exponent)
 
         # Divide the activation: in the layers before it, or by a node.
         before = _takers(value, axis, len(layers))

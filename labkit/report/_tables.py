@@ -213,7 +213,8 @@ def _cell(name, value):
     if name == "floor" and not value:  # 0: nothing ran against itself
         return "–"
     factor, unit = _unit_of(name)
-    return shown(value * factor, unit, digits=4 if unit in ("%", None) else 3)
+    digits = 4 if unit in ("%", None) else 3
+    return shown(value * factor, unit, digits=digits)
 
 
 def _unit_of(name):

@@ -14,7 +14,8 @@ import jinja2
 import onnx
 
 from labkit import device, ledger
-from labkit.capstone.order import DATASET, NOISE, REFERENCE, SHIFT, USD_PER_HOUR
+from labkit.capstone.exam import NOISE, SHIFT
+from labkit.capstone.order import DATASET, REFERENCE, USD_PER_HOUR
 from labkit.errors import LabError
 from labkit.export.operators import HEAVY
 from labkit.files import atomic_folder, write_text

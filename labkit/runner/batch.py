@@ -87,7 +87,7 @@ def _only_batch():
             yield
     except Timeout:
         raise LabError(
-            "Another batch is running on these artifacts.",
+            "Another batch of notebooks is running on these artifacts.",
             found=".batch.lock",
             fix="wait until it ends, or set LABKIT_ARTIFACTS to another folder",
         ) from None

@@ -137,9 +137,12 @@ def _time_of_worker(client, earlier):
     if any(worker["resources"].get(MACHINE, 0) >= 1 for worker in workers):
         return time.monotonic()
     if workers or time.monotonic() - earlier > NO_WORKER_S:
+        found = "none"
+        if workers:
+            found = f"{len(workers)} without --resources labkit=1"
         raise LabError(
             "The cluster has no worker that can take a lesson.",
-            found=f"{len(workers)} without --resources labkit=1" if workers else "none",
+            found=found,
             fix=f"{START_WORKER.format(client.scheduler.address)}; {GOES_ON}",
         )
     return earlier

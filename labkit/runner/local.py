@@ -84,9 +84,10 @@ def _attempt(task, attempt, settings, progress, stop):
     seconds = round(time.monotonic() - begun, 3)
     reason = execution.reason or _wrong_exercises(task, settings)
     # A full disk must not hide why the notebook failed.
-    path = None
+    output = None
     try:
         path = _publish(execution.page, artifacts() / attempt.output, reason)
+        output = path and path.relative_to(artifacts()).as_posix()
     except OSError as error:
         refused = f"the notebook could not be published: {error}"
         reason = f"{reason}; {refused}" if reason else refused
@@ -95,7 +96,7 @@ def _attempt(task, attempt, settings, progress, stop):
         status="failed" if reason else "passed",
         reason=reason,
         seconds=seconds,
-        output=path.relative_to(artifacts()).as_posix() if path else None,
+        output=output,
         finished_utc=ledger.now(),
     )
 

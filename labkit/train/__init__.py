@@ -16,8 +16,10 @@ _OFFERED = {
     "checkpoint": ("CheckpointError", "load_checkpoint", "restored", "save_checkpoint"),
     "config": ("TrainConfig", "method"),
     "feed": ("epoch_seed",),
-    "loop": ("History", "accuracy", "fit", "right_answers", "scripted"),
+    "loop": ("History", "fit"),
     "optimizers": ("make_optimizer",),
+    "testing": ("accuracy", "right_answers"),
+    "torchscript": ("scripted",),
     "watch": ("PHASES", "Laps", "NotFinite", "OutOfMemory"),
 }
 

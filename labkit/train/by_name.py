@@ -40,13 +40,14 @@ class Training:
 
     def run(self, *, resume=False, profile=None):
         """Train, checkpoint and test after each epoch. Returns (History, path of the checkpoint,
-        that of the profile).
+        that of the profile file).
 
         A training from the start is kept in checkpoints/unfinished, and takes the place of an
         earlier checkpoint of the same name when it is done.
         resume   go on from the unfinished training of that name, else from its checkpoint
-        profile  "cprofile": of the whole training, for snakeviz; "torch": of three steps, for
-                 ui.perfetto.dev; None: no profile, and None in place of its path
+        profile  the profiler: "cprofile" for the whole training (its file opens with snakeviz),
+                 "torch" for three steps (ui.perfetto.dev); None: no file, and None in place of its
+                 path
         """
         done = artifacts() / "checkpoints" / f"{self.name}.pt"
         unfinished = done.with_name("unfinished") / done.name

@@ -101,14 +101,14 @@ def _explained(problem, fix):
     except _DAMAGE as error:
         if devices.is_out_of_memory(error):
             raise
-        foreign = isinstance(error, pickle.UnpicklingError)
-        words = " ".join(str(error).split())[:300]
+        if isinstance(error, pickle.UnpicklingError):
+            found = "objects other than tensors and plain values"
+        else:
+            found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise CheckpointError(
             problem,
             expected=f"a file of {_FORMAT!r} as `labkit train` writes it",
-            found="objects other than tensors and plain values"
-            if foreign
-            else f"{type(error).__name__}: {words}",
+            found=found,
             fix=fix,
         ) from None
 
@@ -241,10 +241,11 @@ def restored(checkpoint):
     name = max(names, key=len, default=None)
     contents = load_checkpoint(path) if name else None
     if contents is None:
+        problem = f"{path.name} does not say which network it is of."
+        if name:
+            problem = f"There is no checkpoint {path}."
         raise LabError(
-            f"There is no checkpoint {path}."
-            if name
-            else f"{path.name} does not say which network it is of.",
+            problem,
             expected="a file DATASET-MODEL.pt or DATASET-MODEL.NAME.pt, with a MODEL of "
             + " or ".join(models.names()),
             found=path.name,

@@ -5,7 +5,6 @@ What is switched on is decided by a `TrainConfig`; methods take part through hoo
 
 import copy
 import time
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from labkit import device as devices
-from labkit.errors import Unavailable
 from labkit.train.checkpoint import Checkpoint
 from labkit.train.compiled import Watched, compiled_throughout
 from labkit.train.config import TrainConfig
 from labkit.train.feed import Feed
 from labkit.train.optimizers import make_optimizer, set_rate
 from labkit.train.statistics import count_anew, moved_by_parts
+from labkit.train.testing import accuracy
+from labkit.train.torchscript import scripted
 from labkit.train.watch import Laps, Losses, out_of_memory_explained, progress_bar
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -284,51 +284,3 @@ def _faster_form(model, config, watched):
         devices.require_compiler(next(model.parameters()).device)
         return torch.compile(watched, dynamic=False)
     return model
-
-
-def scripted(model: nn.Module) -> nn.Module:
-    """Return the model as TorchScript.
-
-    Raises Unavailable where torch has none, or cannot translate this network.
-    """
-    try:
-        with warnings.catch_warnings():
-            # it is deprecated: the lesson says so
-            warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))
-            return torch.jit.script(model)
-    except Exception as error:  # whatever its compiler dislikes is the reason
-        raise Unavailable(
-            "TorchScript cannot run this network here.",
-            expected="a network of plain layers, and a torch that still has torch.jit.script",
-            found=f"torch {torch.__version__}: {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0][:200]}",
-            fix="use torch.compile, its successor",
-        ) from None
-
-
-def accuracy(model: nn.Module, data: Any, **settings: Any) -> float:
-    """Return the fraction of `data` (an ImageSet) the model gets right, 0 to 1; settings: as in
-    `right_answers`.
-    """
-    return float(right_answers(model, data, **settings).mean())
-
-
-@torch.inference_mode()
-def right_answers(
-    model: nn.Module,
-    data: Any,
-    *,
-    device: torch.device | str = "cpu",
-    batch: int = 500,
-    size: int | None = None,
-) -> Any:
-    """Return (N,) bool: which of `data` (an ImageSet) the model gets right. It is left on the
-    device, in eval mode.
-
-    size  of the images, as in `ImageSet.batches`
-    """
-    model.to(device).eval()
-    batches = data.batches(batch, device=device, size=size)
-    return (
-        torch.cat([model(images).argmax(1) == labels for images, labels in batches]).cpu().numpy()
-    )

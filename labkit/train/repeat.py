@@ -11,7 +11,7 @@ reader's own optimizer, schedule and hooks go in as they are.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -74,14 +74,6 @@ def repeat(train: Callable, seeds: Iterable[int], **settings: Any) -> Runs:
     """
     seeds = tuple(seeds)
     return Runs([train(seed=seed, **settings) for seed in seeds], seeds)
-
-
-def best(by_name: Mapping[str, Any]) -> str:
-    """Return the name whose accuracies have the largest mean.
-
-    by_name  {name: `Runs`, or (seeds,) numbers}
-    """
-    return max(by_name, key=lambda name: np.mean(getattr(by_name[name], "accuracy", by_name[name])))
 
 
 def share(numerator: Any, denominator: Any) -> Interval:

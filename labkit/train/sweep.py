@@ -15,8 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from labkit.methods import Loss
 from labkit.train.config import TrainConfig
-from labkit.train.loop import accuracy, fit
+from labkit.train.loop import fit
 from labkit.train.statistics import statistics_anew
+from labkit.train.testing import accuracy
 
 _CHUNK = 512  # images at once where batch norm's statistics are taken
 

@@ -23,22 +23,19 @@ SHORT_FOLDER = "Set TMPDIR to a folder with a shorter name, such as /tmp, and st
 # as multiprocessing names one, below the temporary folder
 _SOCKET = Path("pymp-12345678", "listener-12345678")
 _NEEDED = ["torch._dynamo"]  # what takes seconds; the first optimizer would import it
-# most of what an export to ONNX imports
-EXPORT = ("torch.onnx", "torch._inductor.decomposition", "onnxscript.function_libs.torch_lib.ops")
 
 
-def start_workers(*modules: Any) -> None:
+def start_workers() -> None:
     """Let a server import torch for the workers while this process goes on; called first of all, it
     saves seconds.
 
-    modules  names of others that the jobs will import, such as `EXPORT`; none that starts threads
     Workers are then forked from that server, which has never run torch's threads.
     """
     from multiprocessing import forkserver
 
     if obstacle():  # `work` says so
         return
-    context().set_forkserver_preload([*_NEEDED, *modules])
+    context()
     forkserver.ensure_running()
 
 
@@ -142,13 +139,19 @@ def _pool(count):
     return ProcessPoolExecutor(count, mp_context=context(), initializer=begin)
 
 
-def begin():
+def begin() -> None:
     """In a worker: leave the reader's interrupt to the notebook, and end when the notebook does,
     even by a kill.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent):
+    """Wait until the parent has ended, and end this process."""
+    parent.join()
+    os._exit(1)
 
 
 def _call(pickled):

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from labkit.lesson.exercises import Exercise, Script, Wrong, expect, shorten
-from labkit.train.team import loopback
+from labkit.lesson.support import load_support
 
 # --- the ring ---
 
@@ -406,7 +406,8 @@ def verify_ddp_script(script):
         task, result = Path(folder) / "task.py", Path(folder) / "weights.pt"
         task.write_text(TASK, encoding="utf-8")
         arguments = str(task), str(BATCH), str(EPOCHS), str(result)
-        with mock.patch.dict(os.environ, loopback()):
+        loopback = load_support("worker_teams").loopback()
+        with mock.patch.dict(os.environ, loopback):
             printed = script.run(*arguments, launcher=LAUNCHER, seconds=150)
         expect(
             result.is_file(),

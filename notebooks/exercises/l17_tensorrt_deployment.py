@@ -429,7 +429,9 @@ READY = 9  # so many need no copy: what an answer changes in them, it changes fo
 def verify_gpu_classes(answer):
     import numpy as np
 
-    from labkit.engines.tensorrt.rehearsal import Context, Misuse, Rehearsal
+    from labkit.lesson.support import load_support
+
+    rehearsal = load_support("rehearsal")
 
     random = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -439,11 +441,11 @@ def verify_gpu_classes(answer):
             if count == VIEW:  # the channels of most image files come last
                 images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
             images = images.astype(np.float32) if count == READY else images
-            gpu, before = Rehearsal(), images.copy()
-            context = Context(gpu, path, profile)
+            gpu, before = rehearsal.Rehearsal(), images.copy()
+            context = rehearsal.Context(gpu, path, profile)
             try:
                 found = np.asarray(answer(context, gpu, images))
-            except (Misuse, ValueError) as error:
+            except (rehearsal.Misuse, ValueError) as error:
                 raise Wrong(
                     f"A GPU program would have crashed here. {error}{clue(context, error)}"
                 ) from error
@@ -524,7 +526,9 @@ def suspect(answer, path, steps, images):
     """What most likely made the classes wrong."""
     import numpy as np
 
-    from labkit.engines.tensorrt.rehearsal import Context, Rehearsal
+    from labkit.lesson.support import load_support
+
+    rehearsal = load_support("rehearsal")
 
     profile = CALLS[len(images)]
     if not any(step.startswith("memcpy_htod") for step in steps):
@@ -534,9 +538,9 @@ def suspect(answer, path, steps, images):
     )
     if "memcpy_dtoh" in waited[: waited.index("synchronize")]:
         return "the logits were read before the stream was waited for: stream.synchronize()."
-    gpu, single = Rehearsal(), images.astype(np.float32)
+    gpu, single = rehearsal.Rehearsal(), images.astype(np.float32)
     if np.array_equal(
-        np.asarray(answer(Context(gpu, path, profile), gpu, single)), true_classes(single)
+        np.asarray(answer(rehearsal.Context(gpu, path, profile), gpu, single)), true_classes(single)
     ):
         return (
             "with float32 they are right, these images are float64: np.ascontiguousarray(images, "

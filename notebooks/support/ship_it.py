@@ -22,13 +22,15 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from labkit.capstone import gates
+from labkit.capstone.exam import Exam, ExamSize
 from labkit.capstone.judge import Score, keep_score, score
-from labkit.capstone.order import MEDALS, Exam, ExamSize, Submission, ratio_of_p95, stored_file
+from labkit.capstone.order import MEDALS, Submission, stored_file
 from labkit.data import load
 from labkit.device import using_threads
 from labkit.files import artifacts
 from labkit.lesson.support import load_support
 from labkit.measure.stats import Interval, bootstrap_paired, mean_interval
+from labkit.measure.tails import ratio_of_p95
 from labkit.plots import COLOURS, GREY, canvas
 from labkit.report.deployment_card import write_card
 
@@ -64,10 +66,14 @@ def medals_table():
 
 
 class Board:
-    """What the judge said of each file, a row each; a name that comes again replaces its row."""
+    """What the judge said of each file, a row each; a name that comes again replaces its row.
 
-    def __init__(self, size: ExamSize):
-        self.size = size
+    images  pictures that the judge asks, each also as a changed copy
+    rounds  in which one picture is timed
+    """
+
+    def __init__(self, images: int, rounds: int):
+        self.size = ExamSize(images, rounds)
         self.scores: dict[str, Score] = {}
         self.authors: dict[str, str] = {}
 

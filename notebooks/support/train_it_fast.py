@@ -9,11 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from IPython.display import display
+from IPython.display import HTML, display
 
+from labkit.capstone.race import Race, Raced, keep_race
 from labkit.device import kind, usable_cores
+from labkit.ledger.rows import RaceScore
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
 from labkit.plots import COLOURS, GREY, canvas
+from labkit.report.leaderboard import as_html, board
 
 SMALL_TEXT = 8.5  # points
 MIN_SAMPLES = 3  # of a mean
@@ -296,3 +299,13 @@ def spaced(lengths, most=6):
         if np.log(length / marks[-1]) >= gap:
             marks.append(length)
     return marks
+
+
+# --- the judge's results ---
+
+
+def leaderboard(results: Iterable[Raced], against: Race) -> HTML:
+    """Store what the judge said of recipes, and return all results on this machine as a table."""
+    for result in results:
+        keep_race(result, against)
+    return HTML(as_html(board(RaceScore)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from labkit.capstone import gates
-from labkit.capstone.order import Exam
+from labkit.capstone.exam import Exam
 from labkit.errors import LabError
 
 

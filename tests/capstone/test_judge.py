@@ -19,17 +19,11 @@ import ship_cheats
 
 from labkit import compress
 from labkit.capstone import answering, gates, judge, order
+from labkit.capstone.exam import ExamSize, draw_exam
 from labkit.capstone.judge import score
-from labkit.capstone.order import (
-    MEDALS,
-    ExamSize,
-    Submission,
-    draw_exam,
-    medal_and_reasons,
-    one_line,
-    ratio_of_p95,
-)
+from labkit.capstone.order import MEDALS, Submission, medal_and_reasons, one_line
 from labkit.errors import LabError
+from labkit.measure.tails import ratio_of_p95
 
 # each file has a process of its own: minutes on a busy machine
 pytestmark = pytest.mark.timeout(1200)
@@ -226,30 +220,6 @@ def test_a_copy_is_changed_and_every_picture_comes_twice():
     assert exam.labels[first] == exam.labels[second]
     assert 0 < np.abs(exam.pictures[first] - exam.pictures[second]).mean() < 1
     assert not np.array_equal(draw_exam(100, seed=2).labels, exam.labels)
-
-
-def test_a_ratio_of_percentiles_is_that_of_the_samples():
-    slow = [2.0 + 0.01 * (place % 7) for place in range(200)]
-    fast = [each / 4 for each in slow]
-    low, high = found = ratio_of_p95(fast, slow)
-    assert found.median == pytest.approx(0.25)
-    assert low <= found.median <= high
-    assert high - low < 0.02
-
-
-def test_the_floor_of_a_call_is_taken_from_both_before_the_ratio():
-    """Half of the work is half of the time, however long a call takes to begin."""
-    work = np.array([2.0 + 0.01 * (round_ % 7) for round_ in range(200)])
-    for floor in (0.0, 0.5, 10.0):
-        latency = ratio_of_p95(floor + work / 2, floor + work, np.full(200, floor))
-        assert latency.median == pytest.approx(0.5)
-        assert latency.high - latency.low < 0.02
-
-
-def test_a_file_below_the_floor_is_at_zero_and_a_reference_below_it_is_too_noisy():
-    assert ratio_of_p95([0.9] * 20, [2.0] * 20, [1.0] * 20).median == 0
-    with pytest.raises(LabError, match="Too noisy"):
-        ratio_of_p95([2.0] * 20, [0.9] * 20, [1.0] * 20)
 
 
 def test_a_medal_counts_p95_without_the_floor_and_the_points_count_whole_calls():

@@ -16,6 +16,7 @@ from labkit.capstone import race as racing
 from labkit.capstone.order import MEDALS
 from labkit.capstone.race import RACES, Race, keep_race, race
 from labkit.capstone.recipe import networks, read_recipe, recipe_of
+from labkit.capstone.training import train_once
 from labkit.errors import LabError
 from labkit.export import inspection
 from labkit.files import artifacts
@@ -161,9 +162,7 @@ def splits_of(seeds, monkeypatch):
     splits = []
     for seed in seeds:
         seen.clear()
-        racing.train_once(
-            recipe_of({"name": "a", **SMALL, "images": 6_000}), "fashion-mnist", 2_000, seed
-        )
+        train_once(recipe_of({"name": "a", **SMALL, "images": 6_000}), "fashion-mnist", 2_000, seed)
         _warm_up, *split = [{image.numpy().tobytes() for image in data.images} for data in seen]
         splits.append(split)
     return splits

@@ -10,8 +10,10 @@ import torch
 from typer.testing import CliRunner
 
 from labkit import cli, engines, ledger
-from labkit.engines.bench import bench, opened, race
+from labkit.engines.bench import bench
 from labkit.engines.fidelity import misfits
+from labkit.engines.opening import opened
+from labkit.engines.racing import race
 from labkit.errors import LabError, MeasureError, Unavailable
 from labkit.export import to_onnx
 from labkit.measure import Plan
@@ -78,7 +80,7 @@ def test_each_file_is_opened_once_for_its_own_rows_and_for_the_race(tmp_path, mo
     path = to_onnx(torch.nn.Linear(12, 3), torch.randn(2, 12), tmp_path / "net.onnx")
     seen = []
     monkeypatch.setattr(
-        "labkit.engines.bench.opened",
+        "labkit.engines.opening.opened",
         lambda name, *rest, **more: seen.append(name) or opened(name, *rest, **more),
     )
     words = [
@@ -175,7 +177,7 @@ def test_with_data_the_inputs_of_a_file_are_its_test_pictures_again_and_again_wh
         asked.append((name, data, settings))
         return SimpleNamespace(batches=[pictures[:2], pictures[2:]])
 
-    monkeypatch.setattr("labkit.engines.bench.comparison_images", few)
+    monkeypatch.setattr("labkit.engines.opening.comparison_images", few)
     [inputs] = opened(str(path), "photos", size=28, mean="0.5", std=None).inputs(5)
     assert asked == [(str(path), "photos", {"size": 28, "mean": "0.5", "std": None})]
     assert torch.equal(inputs, torch.from_numpy(pictures[[0, 1, 2, 0, 1]]))

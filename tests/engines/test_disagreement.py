@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from labkit import cli, engines
 from labkit.engines import _disagreement, _first_difference
-from labkit.engines.bench import bench, opened, race
+from labkit.engines.bench import bench
+from labkit.engines.opening import opened
+from labkit.engines.racing import race
 from labkit.errors import LabError, MeasureError, Unavailable
 from labkit.measure import Plan
 

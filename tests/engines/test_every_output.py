@@ -11,7 +11,9 @@ from onnx import helper
 
 from labkit import engines
 from labkit.engines import _disagreement, fidelity
-from labkit.engines.bench import Opened, bench, opened, race
+from labkit.engines.bench import bench
+from labkit.engines.opening import Opened, opened
+from labkit.engines.racing import race
 from labkit.engines.tensorrt import run as tensorrt_run
 from labkit.errors import MeasureError
 from labkit.measure import Plan

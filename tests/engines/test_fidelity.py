@@ -15,7 +15,8 @@ from labkit import cli, engines, ledger, models
 from labkit.data import load
 from labkit.device.child import ChildEnded
 from labkit.engines import fidelity
-from labkit.engines.bench import bench, opened
+from labkit.engines.bench import bench
+from labkit.engines.opening import opened
 from labkit.engines.served import Served
 from labkit.errors import LabError
 from labkit.export import to_onnx

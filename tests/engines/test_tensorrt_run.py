@@ -13,8 +13,12 @@ from engines import made_up_onnx as made_up
 from labkit import engines
 from labkit.engines.tensorrt import require_gpu, run
 from labkit.engines.tensorrt.libraries import Library
-from labkit.engines.tensorrt.rehearsal import Context, Misuse, Rehearsal, driver
 from labkit.errors import LabError, Unavailable
+from labkit.lesson.support import load_support
+
+rehearsal = load_support("rehearsal")
+Context, Rehearsal = rehearsal.Context, rehearsal.Rehearsal
+Misuse, driver = rehearsal.Misuse, rehearsal.driver
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CLASSIC_STEPS = [

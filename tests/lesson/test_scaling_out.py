@@ -24,7 +24,6 @@ from labkit.lesson.exercises import l10_scaling_out as answers
 from labkit.lesson.support import load_support
 from labkit.measure.stats import Interval
 from labkit.plots.canvas import in_words
-from labkit.train.team import Team
 
 LESSON = "10_scaling_out"
 support = load_support("scaling_out")
@@ -144,7 +143,7 @@ def test_pipelines_are_drawn_with_their_units_and_their_waiting(shown):
 
 @pytest.fixture(scope="module")
 def team():
-    with Team(2, deadline_s=120) as team:
+    with load_support("worker_teams").Team(2, deadline_s=120) as team:
         yield team
 
 

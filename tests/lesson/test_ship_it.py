@@ -123,7 +123,7 @@ def test_what_is_lost_on_copies_is_the_mean_of_the_differences_with_its_interval
 
 
 def test_the_best_file_has_the_best_medal_and_of_several_the_highest_score():
-    board = study.Board(size=None)
+    board = study.Board(images=0, rounds=0)
     board.scores = {
         "a": judged(medal="silver", points=5.0),
         "b": judged(medal="silver", points=9.0),
@@ -138,7 +138,7 @@ def test_the_best_file_has_the_best_medal_and_of_several_the_highest_score():
 
 
 def test_a_refused_file_stands_on_the_board_without_numbers():
-    board = study.Board(size=None)
+    board = study.Board(images=0, rounds=0)
     board.scores = {"cheat": study.Score("cheat", None, ("It knows.",), facts={"size_bytes": 9000})}
     board.authors = {"cheat": "the course"}
     assert board.show().loc["cheat"].tolist() == ["the course", "refused", "-", "9", "-", "-"]

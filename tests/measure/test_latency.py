@@ -10,7 +10,7 @@ import pytest
 from labkit import ledger
 from labkit.ledger.rows import Latency
 from labkit.measure import Plan, SimulatedMachine, latency
-from labkit.measure.clock import Clock
+from labkit.measure.clock import Clock, is_stable
 from labkit.measure.latency import times_as_long
 from labkit.measure.noise import read_usage
 
@@ -45,6 +45,12 @@ def test_the_first_call_is_kept_apart():
     row = latency(call, device=machine.clock)
     assert row.cold_ms == pytest.approx(500)
     assert max(row.samples_ms) < 2
+
+
+def test_warm_up_is_over_when_two_windows_agree():
+    assert not is_stable([1.0] * 9)
+    assert is_stable([9.0, 5.0] + [1.0] * 10)
+    assert not is_stable([2.0] * 5 + [1.0] * 5)
 
 
 def test_warm_up_lasts_until_calls_are_stable_however_long_that_takes():

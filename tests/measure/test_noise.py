@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.device import Quota
-from labkit.measure.noise import Usage, noise_of, read_usage
+from labkit.measure.noise import Usage, drift, noise_of, read_usage, spread
 
 STEADY = np.ones(100)
 
@@ -103,3 +103,16 @@ def test_a_quota_that_stops_the_process_is_noise_and_is_named(stopped, noisy):
     assert not noise_of(Usage(0, 2, quota=after), Usage(10, 2, quota=after), STEADY).noisy, (
         "no period has passed"
     )
+
+
+def test_a_constant_series_has_no_spread_and_no_drift():
+    assert (spread(STEADY), drift(STEADY)) == (0, 0)
+
+
+def test_spread_is_the_interquartile_range_over_the_median_and_deaf_to_a_spike():
+    assert spread([1, 2, 3, 4, 5]) == pytest.approx(2 / 3)
+    assert spread([1, 2, 3, 4, 500]) == pytest.approx(2 / 3)
+
+
+def test_drift_compares_the_last_third_with_the_first():
+    assert drift([1.0] * 10 + [1.5] * 10 + [2.0] * 10) == pytest.approx(1.0)

@@ -63,7 +63,7 @@ def test_a_batch_told_to_stop_or_killed_takes_its_kernels_along_and_a_second_one
     tmp_path, staying, number
 ):
     batch, runtime = staying
-    with pytest.raises(LabError, match="Another batch is running"):
+    with pytest.raises(LabError, match="Another batch of notebooks is running"):
         run_batch(show=False)
 
     os.killpg(batch.pid, number)

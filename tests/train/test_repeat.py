@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import LabError
-from labkit.train.repeat import Runs, best, repeat, share
+from labkit.train.repeat import repeat, share
 
 
 def made_up(seed, shift=0.0):
@@ -40,11 +40,6 @@ def test_a_difference_pairs_trainings_by_seed_wherever_they_stand():
 def test_settings_without_a_common_seed_are_refused():
     with pytest.raises(LabError, match="no seed in common"):
         repeat(made_up, range(3)) - repeat(made_up, range(5, 9))
-
-
-def test_the_best_has_the_largest_mean_as_runs_or_as_numbers():
-    assert best({"a": Runs([made_up(0)], [0]), "b": Runs([made_up(1)], [1])}) == "b"
-    assert best({"a": np.array([1.0, 5.0]), "b": np.array([4.0, 1.0])}) == "a"
 
 
 def test_a_share_is_the_ratio_of_the_means_in_percent():

@@ -82,11 +82,11 @@ def test_the_torch_profile_is_a_trace_of_steps(own_artifacts):
 
 @pytest.mark.slow
 def test_without_a_word_a_profile_is_written_and_with_none_it_is_not(own_artifacts):
-    assert "Profile: " in call()
+    assert "Profile file: " in call()
     (file,) = own_artifacts.glob("profiles/*")
     assert pstats.Stats(str(file)).total_calls > 100
     file.unlink()
-    assert "Profile: " not in call("--profile", "none")
+    assert "Profile file: " not in call("--profile", "none")
     assert list(own_artifacts.glob("profiles/*")) == []
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from labkit.errors import LabError, Unavailable
+from labkit.lesson.support import load_support
 from labkit.train import workers
-from labkit.train.team import Team
 
 
 def process_number(job):
@@ -82,7 +82,7 @@ def test_where_processes_cannot_share_semaphores_jobs_run_here_and_a_warning_say
 
 def test_a_team_without_semaphores_is_refused_with_what_to_do(without_shared_memory):
     with pytest.raises(Unavailable, match="cannot talk to each other") as caught:
-        Team(2).run(os.getpid)
+        load_support("worker_teams").Team(2).run(os.getpid)
     assert "Read-only file system" in caught.value.found
     assert "--shm-size" in caught.value.fix
 
@@ -109,7 +109,7 @@ def test_where_the_temporary_folder_lies_too_deep_for_sockets_jobs_run_here_and_
     with pytest.warns(UserWarning, match="one after the other.*too long for sockets.*Set TMPDIR"):
         assert workers.work(process_number, [0, 1]) == [(0, os.getpid()), (1, os.getpid())]
     with pytest.raises(Unavailable, match=r"too long for sockets[\s\S]*Set TMPDIR"):
-        Team(2).run(os.getpid)
+        load_support("worker_teams").Team(2).run(os.getpid)
 
 
 @pytest.mark.slow
@@ -127,19 +127,6 @@ print(workers.work(imported, [0, 1]))
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[(True, 1), (True, 1)]", done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are spawned here")
-def test_the_server_imports_further_modules_on_request():
-    code = """if True:
-        from labkit.train.workers import start_workers, work
-        start_workers("wave")
-        import torch
-        torch.set_num_threads(2)
-        assert work(eval, ["'wave' in __import__('sys').modules"] * 2) == [True, True]
-    """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=400)
 
 
 def test_starting_the_workers_costs_the_reader_no_import():

@@ -166,7 +166,7 @@ def _parsed(trt, network, log, source):
 
 
 def _configured(tensorrt, builder, network, settings):
-    """Return the builder's configuration, with a profile for the range of batches."""
+    """Return the builder's configuration, with an optimization profile for the range of batches."""
     trt = tensorrt.trt
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED

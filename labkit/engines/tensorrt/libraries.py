@@ -39,7 +39,7 @@ class Library:
         return self.name == _RTX
 
 
-def gpu_extra():
+def gpu_extra() -> str:
     """Return the command that installs the full library and pycuda."""
     return f"on a machine with an NVIDIA GPU and the CUDA toolkit: {install('-e', '.[gpu]')}"
 
@@ -143,7 +143,7 @@ def failed(file, messages):
     meaning, fix = next(filter(all, readings), readings[0])  # one with a remedy, if there is one
     return LabError(
         f"TensorRT cannot build {file}.",
-        expected="a network that the chosen GPUs and profile can hold",
+        expected="a network that the chosen GPUs and the optimization profile can hold",
         found=meaning,
         fix=fix or "build once more with fewer targets, to see which one is too much",
     )

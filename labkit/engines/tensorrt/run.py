@@ -85,7 +85,7 @@ class Session:
             context = self.engine.create_execution_context()
             self._check(context is not None, "an execution context")
             self._check(
-                context.set_optimization_profile_async(0, stream), "the optimisation profile"
+                context.set_optimization_profile_async(0, stream), "the optimization profile"
             )
             self.contexts[stream] = context
         return self.contexts[stream]

@@ -39,7 +39,7 @@ __path__.append(str(folder()))
 
 
 class NotChecked(Exception):
-    """This edition cannot check an answer; the message says who does."""
+    """The student edition cannot check this answer; the message says who does."""
 
 
 def checked_when_handed_in(answer: Any) -> None:
@@ -47,9 +47,8 @@ def checked_when_handed_in(answer: Any) -> None:
     `NotChecked`.
     """
     raise NotChecked(
-        "It is written. This edition has no check of it, because the check computes with the "
-        "reference answer: "
-        "it is checked when you hand the lesson in. Your answer is used below."
+        "It is written. The student edition has no check of it, because the check computes with "
+        "the reference answer: it is checked when you hand the lesson in. Your answer is used below."
     )
 
 
@@ -282,6 +281,6 @@ def _solution(exercise_id):
     solution = find(exercise_id).solution
     if solution is None:
         raise LessonError(
-            "A student edition has no solutions to fill in.", fix="take the instructor's edition"
+            "A student edition has no solutions to fill in.", fix="take the course with its answers"
         )
     return solution

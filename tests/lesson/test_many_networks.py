@@ -9,10 +9,21 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
 
+from labkit.device import using_threads
 from labkit.errors import LabError
-from labkit.train.many import AT_ONCE, train_many
+from labkit.lesson.support import load_support
+
+many_networks = load_support("many_networks")
+AT_ONCE, train_many = many_networks.AT_ONCE, many_networks.train_many
 
 EPOCHS, BATCH, RATE = 40, 20, 0.01
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Two threads that wait for each other are slow where another program runs."""
+    with using_threads(1):
+        yield
 
 
 def build():

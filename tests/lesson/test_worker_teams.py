@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 
 from labkit.errors import LabError, Unavailable
-from labkit.train import team as teams
-from labkit.train.team import Team
+from labkit.lesson.support import load_support
+
+teams = load_support("worker_teams")
+Team = teams.Team
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +110,8 @@ def test_closing_leaves_no_process_behind():
 def test_when_the_notebook_is_killed_its_workers_end_too():
     code = (
         "import os, signal\n"
-        "from labkit.train.team import Team\n"
-        "print(*Team(2).run(os.getpid), flush=True)\n"
+        "from labkit.lesson.support import load_support\n"
+        "print(*load_support('worker_teams').Team(2).run(os.getpid), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=400)

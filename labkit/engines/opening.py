@@ -1,0 +1,107 @@
+"""Open what a command measures: a network by its name, or an ONNX file, with inputs for it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from labkit import device as devices
+from labkit import export, models
+from labkit.engines._varied_batches import NORMAL_BATCHES
+from labkit.engines.cache import refuse_compiled_file
+from labkit.errors import LabError
+from labkit.quantize import comparison_images
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A network by name, or an ONNX file, ready for engines.
+
+    model         what `engines.load` takes
+    precision     that it holds
+    inputs        batch size -> a tuple of inputs on the device
+    user_batches  batch size -> further such tuples, of the user's data; none where inputs are
+                  random
+    graph         the ModelProto of a file
+    """
+
+    name: str
+    model: Any
+    precision: str
+    inputs: Callable
+    user_batches: Callable = lambda batch: []
+    graph: Any = None
+
+
+def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
+    """Return the `Opened` of a network of the course, or of the path of an ONNX file.
+
+    data      a data set, a folder of pictures or a file .npz, whose test examples are the inputs;
+              None: random numbers
+    pictures  size, mean and std, as for `quantize.images_for`
+    """
+    refuse_compiled_file(name)
+    device = devices.pick()
+    if Path(name).suffix == ".onnx":
+        graph = export.checked(name)
+        make_inputs: Callable = partial(export.random_inputs, graph)
+        further = range(0)
+        if data is not None:
+            examples = _arrays(list(comparison_images(name, data, **pictures).batches))
+            make_inputs = partial(_examples, examples)
+            further = range(1, NORMAL_BATCHES + 1)
+        return Opened(
+            name=Path(name).name,
+            model=name,
+            precision=export.precision_of(graph),
+            inputs=lambda batch: on_device(device, make_inputs(batch)),
+            user_batches=lambda batch: [
+                on_device(device, make_inputs(batch, number)) for number in further
+            ],
+            graph=graph,
+        )
+    if data is not None:
+        raise LabError(
+            "A network by its name is measured on random numbers.",
+            expected="--data with ONNX files only",
+            found=name,
+            fix=f"labkit export {name}",
+        )
+    torch.manual_seed(0)
+    network, _ = models.build(name)
+    return Opened(
+        name, network, "fp32", inputs=lambda batch: on_device(device, [models.example(name, batch)])
+    )
+
+
+def _arrays(batches):
+    """Return batches of examples as one array for each input.
+
+    batches  arrays (n, C, H, W), or for a network of several inputs {its name: array}
+    """
+    if not isinstance(batches[0], dict):
+        batches = [{"input": images} for images in batches]
+    return [np.concatenate([arrays[name] for arrays in batches]) for name in batches[0]]
+
+
+def _examples(arrays, batch, number=0):
+    """Return examples as one batch, a tensor for each input; where there are too few, they are
+    repeated.
+
+    arrays  as of `_arrays`
+    number  of the batch: 0 has the first examples, 1 those that follow
+    """
+    tensors = []
+    for examples in arrays:
+        numbers = (number * batch + np.arange(batch)) % len(examples)
+        tensors.append(torch.from_numpy(examples[numbers]))
+    return tuple(tensors)
+
+
+def on_device(device: torch.device | str, tensors: Iterable[torch.Tensor]) -> tuple:
+    """Return the tensors of a batch on a device."""
+    return tuple(tensor.to(device) for tensor in tensors)

@@ -1,0 +1,28 @@
+"""TorchScript, the predecessor of torch.compile."""
+
+import warnings
+
+import torch
+from torch import nn
+
+from labkit.errors import Unavailable
+
+
+def scripted(model: nn.Module) -> nn.Module:
+    """Return the model as TorchScript.
+
+    Raises Unavailable where torch has none, or cannot translate this network.
+    """
+    try:
+        with warnings.catch_warnings():
+            # it is deprecated: the lesson says so
+            warnings.simplefilter("ignore", (FutureWarning, DeprecationWarning))
+            return torch.jit.script(model)
+    except Exception as error:  # whatever its compiler dislikes is the reason
+        raise Unavailable(
+            "TorchScript cannot run this network here.",
+            expected="a network of plain layers, and a torch that still has torch.jit.script",
+            found=f"torch {torch.__version__}: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0][:200]}",
+            fix="use torch.compile, its successor",
+        ) from None
