@@ -131,11 +131,12 @@ def environment(folder):
     """
     copy = Path(folder) / "source"
     if not copy.exists():
-        package, ignored = (
+        # Bytecode goes along, without what another Python has just half written.
+        shutil.copytree(
             Path(ledger.__file__).parent.parent,
-            shutil.ignore_patterns("__pycache__"),
+            copy / "labkit",
+            ignore=shutil.ignore_patterns("*.pyc.*"),
         )
-        shutil.copytree(package, copy / "labkit", ignore=ignored)
     own = {
         "LABKIT_ROOT": str(folder),
         "LABKIT_ARTIFACTS": str(Path(folder) / "artifacts"),

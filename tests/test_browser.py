@@ -161,7 +161,7 @@ def cell_with(page, text):
 
 
 @pytest.mark.timeout(1800)
-def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_artifacts):
+def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_artifacts, brief):
     need_browser()
     folder = copy_of_the_course(tmp_path / "course")
     with (
@@ -198,6 +198,8 @@ def test_a_student_runs_all_edits_a_cell_and_answers_a_prediction(tmp_path, own_
     assert used == sum(cell.source.count("predict(\n") for cell in lesson.cells)
 
 
+# the lesson above is looked at in the same way
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_a_lesson_runs_is_used_by_keyboard_and_looks_right_in_both_themes_and_when_opened_again(
     tmp_path,

@@ -203,6 +203,8 @@ def grade(place, patch, networks):
     folder = place / "class"
     (folder / "ada").mkdir(parents=True)
     shutil.copy(files.notebooks()[0], folder / "ada")
+    # a process for each answer, of which none touches what is written here
+    patch.setattr("labkit.classroom.grading.judge", lambda *_: ("passed", ""))
     for name in ("grades.csv", "grades.html"):
         earlier(folder / name)
     return "grade", folder
@@ -326,7 +328,7 @@ def test_each_command_is_known_to_write_or_not():
     assert known == COMMANDS
 
 
-SLOW = ("run", "export", "grade")
+SLOW = ("run", "export")
 NO_RENAME = {"submit"}  # only rows
 EVERY = [
     pytest.param(command, fault, marks=[pytest.mark.slow] if command in SLOW else [])

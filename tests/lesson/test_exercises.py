@@ -3,7 +3,6 @@ notebook cell.
 """
 
 import importlib
-import linecache
 import re
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from labkit.errors import LabError, LessonError
 from labkit.lesson import exercises
 from labkit.lesson._exercise import verdict_on
-from labkit.lesson.exercises import Exercise, Script, Wrong
+from labkit.lesson.exercises import Exercise, Wrong
 
 ALL = exercises.registry()
 ANSWERS = [importlib.import_module(f"answers.{lesson}") for lesson in exercises.modules()]
@@ -56,19 +55,6 @@ def test_each_has_four_wrong_answers_two_right_ones_a_hint_a_difficulty_and_minu
     assert 1 <= task.minutes <= 60
     assert task.hint
     assert task.task
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_solution_as_source_defines_the_readers_name_and_passes(name):
-    space, source = {}, ALL[name].solution
-    if isinstance(ALL[name].reference, Script):  # it is written to a file as it is
-        ALL[name].verify(Script(source))
-        return
-    place = f"<solution of {name}>"
-    # as IPython keeps a cell
-    linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
-    exec(compile(source, place, "exec"), space)
-    ALL[name].verify(space[ALL[name].name])
 
 
 def test_filling_replaces_the_stub_and_keeps_the_check():

@@ -11,6 +11,7 @@ from answers import l01_deployment_fundamentals as others
 
 from labkit import lesson
 from labkit.classroom import _grader, grading
+from labkit.device import child
 from labkit.lesson import _exercise, exercises
 
 TASK = exercises.find("image-bytes")
@@ -129,9 +130,12 @@ def test_an_answer_that_never_ends_is_wrong(monkeypatch):
 def test_an_answer_that_only_waits_is_wrong(tmp_path, monkeypatch):
     # of which a process needs some to import the checks
     monkeypatch.setattr(grading, "COMPUTING_S", 10)
+    # by the clock it has no more than that
+    monkeypatch.setattr(grading, "PATIENCE", 1)
+    monkeypatch.setattr(child, "PATIENCE", 1)
     waits = "def image_bytes(*shape):\n    import time\n    time.sleep(10**6)\n"
     found = grading.grade(notebook(tmp_path, waits + CHECK))
-    assert found == {"image-bytes": ("wrong", grading.ASLEEP.format(30))}
+    assert found == {"image-bytes": ("wrong", grading.ASLEEP.format(10))}
 
 
 @pytest.mark.slow
