@@ -5,13 +5,12 @@ What is trained, and how, the lesson decides.
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 from IPython.display import display
 
-from labkit.device import kind, usable_cores
+from labkit.device import kind, pool, usable_cores
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
 from labkit.plots import COLOURS, GREY, canvas
 
@@ -29,7 +28,7 @@ def side_by_side(train: Callable, jobs: Iterable[tuple], device) -> np.ndarray:
     As many train at once as there are cores, on a GPU one. Do not time them: they slow each other.
     """
     workers = usable_cores() if kind(device) == "cpu" else 1
-    with ThreadPoolExecutor(workers) as threads:
+    with pool(workers) as threads:
         return np.array(list(threads.map(lambda job: train(*job), jobs)))
 
 
