@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -229,6 +230,18 @@ def using_threads(count: int | None) -> Iterator[None]:
     finally:
         if count != before:
             torch.set_num_threads(before)
+
+
+def pool(workers: int, name: str = "") -> ThreadPoolExecutor:
+    """Return a pool of threads in which torch uses as many threads as the caller told it to.
+
+    OpenMP keeps this number for each thread, and begins with all cores. In a new thread torch sets
+    it at its first question for it; a convolution or a product does not ask, and one that comes
+    first would run on all cores.
+    """
+    import torch
+
+    return ThreadPoolExecutor(workers, name, initializer=torch.get_num_threads)
 
 
 def compute_capability():

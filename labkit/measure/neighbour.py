@@ -7,11 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from labkit.device import supports_events, usable_cores, waiter
+from labkit.device import pool, supports_events, usable_cores, waiter
 from labkit.errors import require_known
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def queued(call: Callable, device: "torch.device") -> tuple[Callable, Callable]:
     """
     if supports_events(device):
         return call, waiter(device)
-    queue = ThreadPoolExecutor(1, thread_name_prefix="queue")  # works through its calls one by one
+    queue = pool(1, "queue")  # works through its calls one by one
 
     def put_in(*arguments):
         queue.submit(call, *arguments)

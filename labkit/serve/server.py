@@ -10,13 +10,13 @@ GET  /metrics         requests, tokens and turns, a line each
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tornado import web
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
+from labkit import device
 from labkit.errors import LabError
 from labkit.serve.completions import ENDING, Completions
 from labkit.serve.handlers import Health, Metrics, Models, Nothing
@@ -86,7 +86,7 @@ class Server:
 
         # Do turns until one fails, or until the end is wanted.
         self.new = asyncio.Event()
-        with ThreadPoolExecutor(1) as executor:
+        with device.pool(1) as executor:
             work = asyncio.create_task(self._work(executor))
             ending = asyncio.create_task(stop.wait())
             ready(f"http://{self.hosts[0] if host in LOOPBACK else f'{host}:{port}'}")

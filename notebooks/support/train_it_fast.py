@@ -5,14 +5,13 @@ What is trained, and how, the lesson decides.
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 from IPython.display import HTML, display
 
 from labkit.capstone.race import Race, Raced, keep_race
-from labkit.device import kind, usable_cores
+from labkit.device import kind, pool, usable_cores
 from labkit.ledger.rows import RaceScore
 from labkit.measure.stats import Interval, mean_interval, mean_ratio
 from labkit.plots import COLOURS, GREY, canvas
@@ -32,7 +31,7 @@ def side_by_side(train: Callable, jobs: Iterable[tuple], device) -> np.ndarray:
     As many train at once as there are cores, on a GPU one. Do not time them: they slow each other.
     """
     workers = usable_cores() if kind(device) == "cpu" else 1
-    with ThreadPoolExecutor(workers) as threads:
+    with pool(workers) as threads:
         return np.array(list(threads.map(lambda job: train(*job), jobs)))
 
 

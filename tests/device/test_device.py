@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -167,3 +168,15 @@ def test_nccl_is_used_where_each_of_two_processes_can_have_a_gpu(gpus, backend, 
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     assert device.collectives(1, 2) == backend
     assert chosen == ([1] if gpus > 1 else [])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_in_a_thread_of_a_pool_the_first_product_runs_on_as_many_threads_as_the_caller_uses(count):
+    matrix = torch.randn(300, 300)
+    with device.using_threads(count), device.pool(1) as pool:
+        pool.submit(int).result()  # the thread of the pool is there
+        before = {thread.id for thread in psutil.Process().threads()}
+        pool.submit(lambda: matrix @ matrix).result()
+        started = {thread.id for thread in psutil.Process().threads()} - before
+        assert pool.submit(torch.get_num_threads).result() == count
+    assert len(started) <= count - 1  # beside the thread of the pool

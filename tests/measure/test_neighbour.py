@@ -6,7 +6,7 @@ import psutil
 import pytest
 import torch
 
-from labkit.device import usable_cores
+from labkit.device import usable_cores, using_threads
 from labkit.errors import LabError
 from labkit.measure import neighbour, queued
 
@@ -66,3 +66,14 @@ def test_a_call_into_a_queue_returns_at_once_and_waiting_returns_when_all_are_do
     threading.Timer(0.05, may_go_on.set).start()
     wait()
     assert done == [0, 1, 2]
+
+
+def test_a_product_that_comes_first_in_a_queue_runs_on_the_one_thread_that_the_caller_uses():
+    matrix = torch.randn(300, 300)
+    with using_threads(1):
+        put_in, wait = queued(lambda work: work(), torch.device("cpu"))
+        wait()  # the thread of the queue is there
+        before = {thread.id for thread in psutil.Process().threads()}
+        put_in(lambda: matrix @ matrix)
+        wait()
+    assert {thread.id for thread in psutil.Process().threads()} <= before
