@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from labkit import cli, ledger, runner
 from labkit.capstone.judge import Score
+from labkit.cli.app import FILES
 from labkit.doctor import Check
 from labkit.errors import LabError
 from labkit.ledger.rows import Claim, RaceScore, Scored
@@ -60,13 +61,32 @@ def test_help_shows_an_example(command):
 
 
 def test_the_commands_are_these():
-    top = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
-    below = {
-        f"{group.name} {command.name}"
-        for group in cli.app.registered_groups
-        for command in group.typer_instance.registered_commands
-    }
-    assert top | below == COMMANDS
+    command = typer.main.get_command(cli.app)
+    names = set()
+    for name in command.list_commands(None):
+        below = getattr(command.get_command(None, name), "commands", {})
+        names |= {f"{name} {word}" for word in below} or {name}
+    assert names == COMMANDS
+
+
+def test_every_command_stands_in_its_file_and_asking_for_one_imports_no_other():
+    code = (
+        "import sys, typer; from labkit import cli; "
+        "typer.main.get_command(cli.app).get_command(None, {!r}); "
+        "print(*sorted(name.split('.')[2] for name in sys.modules "
+        "if name.startswith('labkit.cli.')))"
+    )
+    for file, names in FILES.items():
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(names[-1])], capture_output=True, text=True
+        )
+        assert done.stdout.split() == sorted(["app", file]), done.stderr
+
+
+def test_an_unknown_command_is_answered_with_one_that_is_near():
+    result = CliRunner().invoke(cli.app, ["quantise"])
+    assert result.exit_code == 2
+    assert "Did you mean 'quantize'?" in result.output
 
 
 def test_list_names_lessons_and_exercises():
@@ -215,7 +235,7 @@ def test_a_packed_ledger_is_merged_once_and_a_damaged_one_is_refused(monkeypatch
 def test_no_help_line_is_cut_short_at_80_columns(words):
     command = typer.main.get_command(cli.app)
     for word in words:
-        command = command.commands[word]
+        command = command.get_command(None, word)
     # as it is done with 80 columns
     terminal = typer.Context(command, info_name="labkit", terminal_width=78)
     assert "..." not in command.get_help(terminal).partition("Commands:")[2]
@@ -314,7 +334,10 @@ def test_an_error_is_explained_without_a_traceback():
 
 
 def test_each_field_of_a_training_is_an_option_of_train_with_its_own_default_and_help():
-    options = {each.name: each for each in typer.main.get_command(cli.app).commands["train"].params}
+    options = {
+        each.name: each
+        for each in typer.main.get_command(cli.app).get_command(None, "train").params
+    }
     for field in fields(TrainConfig):
         assert options[field.name].default == field.default
         assert options[field.name].help

@@ -10,8 +10,9 @@ import pytest
 
 from labkit.authoring import experiments
 from labkit.authoring.sections import find_section, link_to, missing_words, sections
-from labkit.data import PublishedItem, Term, _pages, glossary, published_items
 from labkit.files import root
+from labkit.text import course_pages
+from labkit.text.course_pages import PublishedItem, Term, glossary, published_items
 
 PAGE = root() / "docs" / "glossary.md"
 TERMS = glossary()
@@ -112,14 +113,14 @@ def test_the_words_of_the_five_sources_are_in_the_glossary():
 
 
 def test_a_course_without_these_pages_has_no_terms_and_no_items(tmp_path, monkeypatch):
-    monkeypatch.setattr(_pages, "root", lambda: tmp_path)
+    monkeypatch.setattr(course_pages, "root", lambda: tmp_path)
     assert glossary() == published_items() == []
 
 
 def test_a_row_of_the_published_experiments_is_read_where_a_section_serves_it(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_pages, "root", lambda: tmp_path)
+    monkeypatch.setattr(course_pages, "root", lambda: tmp_path)
     (tmp_path / "docs").mkdir()
     rows = [
         "| item | published | in the course | ours | remark |",
@@ -137,7 +138,7 @@ def test_every_served_item_of_the_register_is_read_from_its_page():
 
 
 def test_an_entry_is_read_into_its_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(_pages, "root", lambda: tmp_path)
+    monkeypatch.setattr(course_pages, "root", lambda: tmp_path)
     (tmp_path / "docs").mkdir()
     address = "../a.ipynb#1.-Up-%28x%29"
     page = f"""# Glossary

@@ -228,7 +228,9 @@ def _commands():
 
 def _say_in_full(command):
     """Let a list of commands show the whole first line of each; typer would cut it."""
-    for each in getattr(command, "commands", {}).values():
+    names = command.list_commands(None) if hasattr(command, "commands") else []
+    for name in names:
+        each = command.get_command(None, name)
         each.short_help = re.split(r"\n| Example:", each.help)[0]
         _say_in_full(each)
 

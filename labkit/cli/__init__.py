@@ -1,6 +1,7 @@
 """The `labkit` command: parses, calls, prints.
 
-One file for each group of commands; nothing heavy is imported here.
+One file for each group of commands (`app.FILES`), imported when one of them is asked for; nothing
+heavy is imported at the top of a file.
 """
 
 import os
@@ -9,18 +10,6 @@ from pathlib import Path
 
 from typer import echo
 
-from labkit.cli import (  # noqa: F401 (they add their commands)
-    course,
-    deploying,
-    experimenting,
-    gpu,
-    networks,
-    quantizing,
-    serving,
-    shipping,
-    tables,
-    teaching,
-)
 from labkit.cli.app import app
 from labkit.errors import LabError, disk_error, explained
 

@@ -1,18 +1,57 @@
 """The command `labkit` itself, which the other files here add their commands to."""
 
+import importlib
 from pathlib import Path
 
 import typer
+from typer.core import TyperGroup
 
 from labkit.errors import LabError
 from labkit.format import shown
 
+# {file of this folder: its commands}, in the order of `labkit --help`
+FILES = {
+    "course": ("doctor", "run", "list", "progress", "new-lesson", "lab", "reset", "report"),
+    "deploying": ("export", "build"),
+    "quantizing": ("quantize",),
+    "networks": ("view", "bench", "search", "train"),
+    "experimenting": ("experiment",),
+    "gpu": ("gpu",),
+    "serving": ("serve",),
+    "shipping": ("submit", "leaderboard"),
+    "teaching": ("grade", "release", "minutes"),
+    "tables": ("data", "ledger"),
+}
+
+
+class OnDemand(TyperGroup):
+    """The commands of `FILES`: the file of one is imported when the command is asked for."""
+
+    def list_commands(self, context):
+        """Return the names of all commands."""
+        return [name for names in FILES.values() for name in names]
+
+    def get_command(self, context, name):
+        """Return the command of a name, or None where there is none."""
+        if name not in self.commands:
+            files = [file for file, names in FILES.items() if name in names]
+            for file in files or FILES:  # of an unknown name all: typer suggests one that is near
+                importlib.import_module(f"labkit.cli.{file}")
+            self.commands = typer.main.get_group(app).commands | self.commands
+        return self.commands.get(name)
+
+
 app = typer.Typer(
-    help="The workbook's command line. `labkit COMMAND --help` shows an example of each.",
+    cls=OnDemand,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def _labkit():
+    """The workbook's command line. `labkit COMMAND --help` shows an example of each."""
 
 
 def path_of(path):

@@ -99,7 +99,6 @@ def run(
     """
     from labkit.files import deeper_notebooks
     from labkit.files import notebooks as lessons
-    from labkit.ledger.claims import flips
     from labkit.runner import run_batch
     from labkit.runner.tasks import seeds_of
 
@@ -117,6 +116,8 @@ def run(
         together=together,
     )
     if against:
+        from labkit.ledger.claims import flips
+
         flipped, compared = flips([attempt.run_key for attempt in result.attempts], against)
         for line in flipped:
             echo(line)

@@ -1,7 +1,6 @@
 """Image sets: `load` one (an `ImageSet`), `fetch` one from its publisher, ask for their `names` and
 `status`. Text: the `paragraphs` of the lessons; `load("course-text")` is all of them as a set to
-train on. The terms of the `glossary` and the `published_items`, each with the section that explains
-it.
+train on.
 
     train = load("fashion-mnist", "train")
     for images, labels in train.batches(128, device=device, seed=epoch, augment=True):
@@ -13,7 +12,6 @@ Nothing heavy is imported before a set is loaded.
 
 from labkit.data._imageset import ImageSet
 from labkit.data._load import load
-from labkit.data._pages import PublishedItem, Term, glossary, published_items
 from labkit.data._published import fetch, names, status
 from labkit.data._small import small_images
 from labkit.data._text import Paragraph, paragraphs

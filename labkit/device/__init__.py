@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from labkit.device import packages
 from labkit.device.cgroups import Quota, quota  # noqa: F401
 from labkit.device.machine import (  # noqa: F401
     BF16_FLAGS,
@@ -196,6 +195,8 @@ def set_rng_state(device, state):
 
 def require_compiler(device: "torch.device") -> None:
     """Raise Unavailable where torch.compile cannot build kernels for this device."""
+    from labkit.device import packages
+
     if not _is_cuda(device):
         packages.require_cpp()
     logging.getLogger("torch.utils.cpp_extension").addFilter(_is_news_on_a_cpu)

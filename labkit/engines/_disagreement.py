@@ -23,8 +23,8 @@ from labkit.engines._varied_batches import dark_batch, further_batches, second_b
 from labkit.engines.served import named_tensors
 from labkit.errors import LabError
 from labkit.export.runtime import answers
+from labkit.export.variation import ROUNDING
 from labkit.files import sha256
-from labkit.measure.variation import ROUNDING
 
 # SQNR in dB. In fp32 on a CPU, engines were seen to agree within 105 dB; a GPU may round products
 # to TF32.

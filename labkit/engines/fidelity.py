@@ -29,7 +29,7 @@ from labkit.device.child import ChildEnded, run_in_child
 from labkit.errors import LabError
 from labkit.export.gate import known_as_sound, trust
 from labkit.export.runtime import notes, without_kernel
-from labkit.measure.variation import Channel, likeness
+from labkit.export.variation import Channel, likeness
 from labkit.quantize import all_outputs
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
@@ -41,7 +41,7 @@ AS_WRITTEN = "the file as written"
 class Fidelity:
     """The likeness of the answers of two models in one output.
 
-    db       SQNR of what varies in it (`labkit.measure.variation`), infinite where nothing differs
+    db       SQNR of what varies in it (`labkit.export.variation`), infinite where nothing differs
     same     share of the items whose largest value stands at the same place of the classes, 0 to 1;
              None where no axis is known to hold classes, or where it is one class
     weakest  the `Channel` that lost most, None where there are no channels

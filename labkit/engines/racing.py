@@ -14,7 +14,7 @@ from labkit.engines._varied_batches import further_batches
 from labkit.engines.bench import new_run, verdict_of
 from labkit.engines.opening import Opened, on_device
 from labkit.errors import MeasureError
-from labkit.measure.variation import MIN_ITEMS
+from labkit.export.variation import MIN_ITEMS
 
 if TYPE_CHECKING:
     from labkit.measure.clock import Plan

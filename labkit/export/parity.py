@@ -11,8 +11,8 @@ import numpy as np
 
 from labkit.errors import LabError
 from labkit.export.runtime import as_written
+from labkit.export.variation import likeness
 from labkit.format import Shown
-from labkit.measure.variation import likeness
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +35,7 @@ class Parity(Shown):
                None where there is none, for then no axis is known to hold classes
     items      how many were compared, over all batches
     outputs    how many the models have
-    varying_db SQNR in dB of what varies, in the weakest channel (`labkit.measure.variation`): a
+    varying_db SQNR in dB of what varies, in the weakest channel (`labkit.export.variation`): a
     network that answers
                300 and a little always has the cosine 1
     """

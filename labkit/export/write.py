@@ -23,8 +23,8 @@ from labkit.errors import LabError
 from labkit.export.gate import made_here, parsed
 from labkit.export.inputs import varied_inputs
 from labkit.export.runtime import answers, notes, session, without_kernel
+from labkit.export.variation import likeness
 from labkit.files import draft
-from labkit.measure.variation import likeness
 
 # Of a copy on made-up inputs, in its weakest channel: half of what varies, in size, may be error. A
 # copy that answers one constant has 0 dB. Coarse ones are in use: a language model in INT8, its

@@ -5,7 +5,20 @@ One SQLite file under artifacts/. A row is durable when `add` returns: WAL with 
 survives a kill of the writer. Several notebooks may write at once; each waits its turn.
 """
 
-from labkit.ledger._record import completed, record  # noqa: F401
-from labkit.ledger._recorded import on_record, recorded, recorded_rows  # noqa: F401
+import importlib
+
 from labkit.ledger._store import add, export, find, load, now, tables  # noqa: F401
-from labkit.ledger.slugs import slug  # noqa: F401
+
+# imported when it is first asked for: whoever measures needs none of it
+_OFFERED = {
+    "_record": ("completed", "record"),
+    "_recorded": ("on_record", "recorded", "recorded_rows"),
+    "slugs": ("slug",),
+}
+
+
+def __getattr__(name):
+    for module, names in _OFFERED.items():
+        if name in names:
+            return getattr(importlib.import_module(f"labkit.ledger.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

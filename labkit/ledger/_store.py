@@ -12,7 +12,6 @@ from typing import Any
 
 from filelock import FileLock
 
-from labkit.device import packages
 from labkit.errors import LedgerError, require_known
 from labkit.files import artifacts, atomic, atomic_together
 from labkit.ledger import rows
@@ -122,6 +121,8 @@ def export(folder: Path | None = None, *, path: Path | None = None) -> Any:
 
     Returns the written paths.
     """
+    from labkit.device import packages
+
     packages.imported("pyarrow", problem="Tables cannot be written as Parquet files.")
     folder = folder or artifacts() / "export"
     paths = [folder / f"{name}.{ending}" for name in tables() for ending in ("csv", "parquet")]

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from labkit.errors import LabError
 from labkit.export.operators import HEAVY, QUANTIZED
 from labkit.export.runtime import explained, notes
+from labkit.export.variation import likeness
 from labkit.export.write import write_model
 from labkit.format import shown
-from labkit.measure.variation import likeness
 from labkit.quantize.activation_ranges import observe
 from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.limit import Limit

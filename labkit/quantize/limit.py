@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labkit.errors import LabError
-from labkit.measure.variation import likeness
+from labkit.export.variation import likeness
 
 _UNLABELLED = "count other answers: leave out --labels"
 

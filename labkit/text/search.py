@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from labkit import engines, export, models
-from labkit.data import Paragraph, glossary, paragraphs, published_items
+from labkit.data import Paragraph, paragraphs
 from labkit.files import artifacts, atomic, short_digest
 from labkit.models import minilm
 from labkit.text.batches import encoded
+from labkit.text.course_pages import glossary, published_items
 
 
 class Hit(NamedTuple):

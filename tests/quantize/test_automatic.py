@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from labkit import cli
 from labkit.errors import LabError
 from labkit.export import to_onnx
-from labkit.measure.variation import likeness
+from labkit.export.variation import likeness
 from labkit.quantize import (
     Calibration,
     Limit,

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from labkit.errors import LabError
 from labkit.export import as_written, precision_of
-from labkit.measure.variation import likeness
+from labkit.export.variation import likeness
 from labkit.quantize import Calibration, logits, prepared, static, to_fp8, to_fp16, weight_only
 
 

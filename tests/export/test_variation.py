@@ -5,7 +5,7 @@ the whole hides.
 import numpy as np
 import pytest
 
-from labkit.measure.variation import likeness
+from labkit.export.variation import likeness
 
 RANDOM = np.random.default_rng(0)
 
