@@ -57,7 +57,7 @@ def copy_of_course(tmp_path_factory):
     return course
 
 
-def tests_of(fault, course, folder):
+def run_of_tests(fault, course, folder):
     """Run the tests of a fault in a copy of the course. Returns the finished process."""
     inherited = {
         name: value
@@ -109,7 +109,7 @@ def test_a_fault_whose_code_has_moved_on_is_named_in_words():
 @each_fault
 def test_a_planted_fault_is_caught(fault, copy_of_course, once, tmp_path):
     def require_that_they_pass(folder):
-        process = tests_of(fault, copy_of_course, folder)
+        process = run_of_tests(fault, copy_of_course, folder)
         assert process.returncode == 0, f"without the fault:\n{process.stdout[-3000:]}"
 
     once(f"sound-{short_digest(' '.join(fault['tests']))}", require_that_they_pass)
@@ -121,7 +121,7 @@ def test_a_planted_fault_is_caught(fault, copy_of_course, once, tmp_path):
     path.write_text(text.replace(fault["old"], fault["new"]), encoding="utf-8")
     os.utime(path, (0, 0))  # another time than that of the compiled file
     try:
-        process = tests_of(fault, copy_of_course, tmp_path)
+        process = run_of_tests(fault, copy_of_course, tmp_path)
     finally:
         path.write_text(text, encoding="utf-8")
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
