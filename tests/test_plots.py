@@ -79,6 +79,12 @@ def test_the_front_has_the_points_that_nothing_beats():
     assert plots.front(np.array([1.0, 1]), np.array([2.0, 2])).tolist() == [True, True]
 
 
+def test_a_point_that_is_as_good_in_one_figure_and_worse_in_the_other_is_beaten():
+    latencies = np.array([1.0, 1.0, 2.0])
+    accuracies = np.array([0.8, 0.9, 0.9])
+    assert plots.front(latencies, accuracies).tolist() == [False, True, False]
+
+
 def test_the_pareto_picture_numbers_few_points_with_units_on_the_axes_and_their_names_apart():
     rows = deployments([1.0, 2.0, 3.0, 2.5], [0.8, 0.9, 0.95, 0.85])
     ax = plots.pareto(rows).axes[0]

@@ -15,7 +15,7 @@ from rows_made_up import write_scores
 
 from labkit import device, ledger
 from labkit.capstone.judge import Score, keep_score
-from labkit.capstone.order import stored_file
+from labkit.capstone.order import USD_PER_HOUR, stored_file
 from labkit.errors import LabError
 from labkit.ledger.merge import merge, pack
 from labkit.ledger.rows import Decision, RaceScore, Scored
@@ -67,6 +67,21 @@ def machine(own_artifacts):
     found = device.describe()
     ledger.add(found)
     return found
+
+
+def test_a_million_calls_cost_what_the_hours_cost_that_they_take(machine):
+    score = Score(
+        "a",
+        None,
+        (),
+        points=Interval(4.0, 6.0, 20, 5.0),
+        accuracy=Interval(0.8, 0.9, 20, 0.85),
+        latency=Interval(0.4, 0.6, 20, 0.5),
+        facts=FACTS | {"times": [0.0035, 0.0036, 0.0037]},
+    )
+    row = keep_score(score)
+    # a million calls of 3.6 ms take 3600 s, which is an hour
+    assert row.cost_per_million_usd == pytest.approx(USD_PER_HOUR)
 
 
 def test_a_medal_comes_first_then_the_score_and_each_name_once_with_its_newest_try(machine):

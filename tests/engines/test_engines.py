@@ -159,6 +159,22 @@ def test_an_onnx_file_is_served_like_the_network_it_came_from(name, small, small
 
 
 @pytest.mark.parametrize("name", GRAPH_ENGINES)
+def test_inputs_count_as_they_are_indexed_however_they_lie_in_memory(name):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(24, 3)).eval()
+    images = torch.randn(2, 3, 2, 4)
+    served = load_or_skip(name, model, images)
+    in_other_layouts = (
+        images.to(memory_format=torch.channels_last),
+        images.transpose(2, 3).contiguous().transpose(2, 3),
+        images[:1].expand(2, 3, 2, 4),  # both rows are one in memory
+    )
+    for batch in in_other_layouts:
+        expected = model(batch.contiguous()).detach()
+        torch.testing.assert_close(served(batch), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", GRAPH_ENGINES)
 def test_tokens_go_in_as_they_are(name):
     torch.manual_seed(0)
     model = torch.nn.Sequential(

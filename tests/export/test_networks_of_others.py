@@ -166,6 +166,13 @@ def test_inputs_from_a_file_go_where_their_names_say_and_the_batch_stays_open(fo
     assert all(value.type.tensor_type.shape.dim[0].dim_param for value in inputs)
 
 
+def test_inputs_of_the_same_names_go_in_the_order_of_forward(folder):
+    tagger = functions_of_others()["tagger"]()
+    np.savez("inputs.npz", features=np.ones((3, 4)), tokens=np.zeros((3, 7), np.int64))
+    tokens, features = export.inputs_from("inputs.npz", tagger)
+    assert (tuple(tokens.shape), tuple(features.shape)) == ((3, 7), (3, 4))
+
+
 def test_inputs_of_other_names_go_in_their_order_and_double_becomes_float_where_no_weight_is_double(
     folder,
 ):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from typer.testing import CliRunner
 from labkit import cli
 from labkit.files import root
 from labkit.gpu import ITEMS
+from labkit.gpu.arms import Arm, Ready
+from labkit.gpu.bench import write_ratio
 from labkit.gpu.journal import NAME, Journal
 from labkit.gpu.record import missing, rows_of, tables_of
 from labkit.gpu.timing import interval, verdict
@@ -204,6 +207,21 @@ def test_a_ratio_within_the_floor_of_the_null_arm_is_no_difference():
     assert verdict(1.01, 1.2, 0.02, 20) == "not distinguishable"
     assert verdict(0.5, 0.9, 0.02, 20) == "slower"
     assert verdict(1.05, 1.2, 0.02, 10) == "too few pairs"
+
+
+def test_the_row_of_a_ratio_has_the_time_of_one_call_of_a_graph_that_holds_16():
+    written = []
+    bench = SimpleNamespace(row=lambda *values, **fields: written.append((values, fields)))
+    plain, graph = (Arm("cuda-graph", name, network=None) for name in ("ReLU", "ReLU, as a graph"))
+    ready = {
+        arm: Ready(None, inner=inner, calls=1, output=None, peak_bytes=None, facts={})
+        for arm, inner in ((plain, 1), (graph, 16))
+    }
+    times = {plain: np.full(11, 3.0), graph: np.full(11, 24.0)}  # ms; a replay does it 16 times
+    write_ratio(bench, graph, plain, quantity="call", ready=ready, times=times, floor=0.1)
+    [((arm, _, ratio, unit), fields)] = written
+    assert (arm, ratio, unit, fields["verdict"]) == (graph, 2.0, "x", "faster")
+    assert (fields["baseline_ms"], fields["arm_ms"]) == (3.0, 1.5)
 
 
 def test_the_items_are_listed_and_an_unknown_one_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -11,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from filelock import FileLock
 
 from benchmarks.writers import write_rows_with_kills
 from labkit import ledger
@@ -168,6 +170,16 @@ def test_processes_that_find_no_ledger_at_once_begin_one_and_lose_nothing(path):
     writers = [subprocess.Popen([sys.executable, "-c", BEGIN, str(path), str(n)]) for n in range(4)]
     assert [writer.wait() for writer in writers] == [0] * 4
     assert {row.run_key for row in ledger.find(rows.Memory, path=path)} == set("0123")
+
+
+def test_who_begins_a_ledger_waits_for_another_who_begins_it(path):
+    beginner = threading.Thread(target=ledger.add, args=(Sample(name="x"),), kwargs={"path": path})
+    with FileLock(path.with_name(".ledger.lock")):
+        beginner.start()
+        beginner.join(timeout=0.5)
+        assert beginner.is_alive() and not path.exists()
+    beginner.join()
+    assert ledger.find(Sample, path=path) == [Sample(name="x")]
 
 
 def test_an_unknown_field_is_refused_and_does_not_find_every_row(path):

@@ -188,6 +188,14 @@ def test_an_honest_answer_passes_with_the_imports_of_the_notebook(tmp_path):
     assert grade(name, *cell) == ("passed", "")
 
 
+def test_an_answer_is_graded_without_imports_of_the_cells_below_it(tmp_path):
+    path = notebook(tmp_path, "import torch", BY_PROD + CHECK, "from math import prod")
+    imports, source = grading.exercise_cells(path)["image-bytes"]
+    assert imports == ["import torch"]
+    verdict, message = grade("image-bytes", imports, source)
+    assert verdict == "wrong" and "prod" in message
+
+
 def test_imports_that_a_notebook_tries_are_given_too(tmp_path):
     tried = "try:\n    from math import prod\nexcept ImportError:\n    prod = None"
     [(name, cell)] = grading.exercise_cells(notebook(tmp_path, tried, BY_PROD + CHECK)).items()

@@ -64,6 +64,11 @@ def test_the_file_of_each_trained_network_is_the_one_of_its_manifest(name):
     assert weights == manifest["weights"]
 
 
+def test_a_trained_network_comes_in_eval_mode():
+    network, _ = trained()
+    assert not any(layer.training for layer in network.modules())
+
+
 def test_each_call_gives_a_network_of_its_own():
     first, second = trained()[0], trained()[0]
     with torch.no_grad():

@@ -153,6 +153,12 @@ def test_first_and_after_share_out_the_batches(train):
     )
 
 
+def test_where_the_examples_end_with_a_batch_no_further_batch_is_taken(train):
+    data = Calibration.of(train, count=200, batch=40)
+    assert (data.first(80).count, data.after(80).count) == (80, 120)
+    assert (data.first(81).count, data.after(81).count) == (120, 80)
+
+
 def test_each_label_belongs_to_its_image(train):
     data = Calibration.of(train, count=200, batch=40)
     shown = {image.numpy().tobytes(): label for images, labels in train.batches(100)
