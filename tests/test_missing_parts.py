@@ -21,7 +21,6 @@ from labkit.engines import bench
 from labkit.errors import LabError, Unavailable
 from labkit.files import notebooks, root
 from labkit.lesson import netron_view, syllabus
-from labkit.lesson.support import load_support
 from labkit.measure import Plan
 from labkit.methods import fastswish
 from labkit.models import minilm
@@ -109,7 +108,6 @@ def test_an_engine_whose_part_is_missing_says_so_and_its_row_holds_no_number(hid
 
 
 USES = {
-    "pycuda": load_support("rehearsal").driver,
     "triton": lambda: fastswish.form("triton"),
     "netron": netron_view._netron_folder,
     "minilm": minilm.weights,

@@ -259,21 +259,14 @@ def _parse_numbers(value, option):
             numbers = tuple(value)
     except ValueError:
         numbers = (math.nan,)
-    if not all(0 <= number <= 1 for number in numbers):  # NaN is not, either
-        raise LabError(
-            f"--{option} is not a list of numbers from 0 to 1.",
-            expected="0.5,0.5,0.5",
-            found=value,
-            fix="divide numbers for pixels up to 255 by 255",
-        )
-    if option == "std" and 0 in numbers:
-        raise LabError(
-            f"--{option} is not a list of numbers above 0 to 1.",
-            expected="0.5,0.5,0.5",
-            found=value,
-            fix="leave it out",
-        )
-    return numbers
+    divides_by_zero = option == "std" and 0 in numbers
+    if not divides_by_zero and all(0 <= number <= 1 for number in numbers):  # False for a NaN
+        return numbers
+    smallest, fix = "from 0", "divide numbers for pixels up to 255 by 255"
+    if divides_by_zero:
+        smallest, fix = "above 0", "leave it out"
+    problem = f"--{option} is not a list of numbers {smallest} to 1."
+    raise LabError(problem, expected="0.5,0.5,0.5", found=value, fix=fix)
 
 
 def _load_split(name, split, size):

@@ -1,5 +1,4 @@
-"""The GPU side of a script without torch: pycuda's driver, or a stand-in for it where there is no
-GPU.
+"""A stand-in for the GPU side of a script without torch, where there is no GPU.
 
 The rehearsal is pycuda's memory and an execution context, with ONNX Runtime doing the sums. It
 answers what the engine of the same ONNX file would answer, and is as strict as the real thing:
@@ -11,13 +10,11 @@ import ctypes
 import itertools
 import weakref
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from labkit import export
-from labkit.engines.tensorrt.libraries import gpu_extra
-from labkit.errors import LabError, Unavailable
+from labkit.errors import LabError
 
 # fresh GPU memory holds anything: here bytes that are a huge negative number as float32
 UNWRITTEN = 0xCB
@@ -27,26 +24,6 @@ DEFAULT_STREAM = 0  # of calls that name no stream
 
 class Misuse(LabError):
     """A call that would crash a GPU program, or silently give wrong numbers."""
-
-
-def driver() -> Any:
-    """Return pycuda's driver interface, in the context that torch and TensorRT use; Unavailable,
-    with the reason.
-
-    `pycuda.autoinit`, which older scripts import, would make a context of its own beside theirs.
-    """
-    try:
-        import pycuda.autoprimaryctx  # noqa: F401 (importing it makes the context current)
-        import pycuda.driver as cuda
-    # not installed, no driver ("libcuda.so.1: cannot open ..."), or an error of its own
-    except Exception as error:
-        raise Unavailable(
-            "pycuda is not usable here.",
-            expected="the package pycuda, and an NVIDIA GPU with its driver (libcuda.so.1)",
-            found=f"{type(error).__name__}: {error}",
-            fix=gpu_extra(),
-        ) from error
-    return cuda
 
 
 class Rehearsal:
