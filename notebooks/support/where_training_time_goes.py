@@ -173,7 +173,7 @@ def useless_line():
     return {"without": without, "with": with_it}
 
 
-def page_faults(call, calls=5):
+def page_faults(call, calls=3):
     """Count the page faults of a call: the median of a few calls, after one that warms up.
 
     returns  an int; 0 where the system does not count them

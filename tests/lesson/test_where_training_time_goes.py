@@ -225,8 +225,7 @@ def test_yours_reads_the_own_clock_until_workers_make_it_wait(monkeypatch):
 
 
 def test_what_workers_hide_is_forecast_by_the_share_alone(monkeypatch):
-    text = "For them, write `factor = 1e9`."
-    assert any(cell.source.endswith(text) for cell in cells())
+    assert any("For them write `factor = 1e9`" in cell.source for cell in cells())
 
     def change(source):
         return source.replace("my_forecast = speedup", "factor = 1e9\nmy_forecast = speedup")
