@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -172,6 +173,23 @@ def useless_line():
     return {"without": without, "with": with_it}
 
 
+def page_faults(call, calls=3):
+    """Count the page faults of a call: the median of a few calls, after one that warms up.
+
+    returns  an int; 0 where the system does not count them
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    counts = []
+    for _ in range(1 + calls):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        call()
+        counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return int(np.median(counts[1:]))
+
+
 def phases_beside():
     """The published seconds of each phase, with those that were recorded elsewhere below them.
 
@@ -193,9 +211,10 @@ def phases_beside():
 
 
 class Taught(NamedTuple):
-    """Seconds of training, and (N,) bool: which test images are right."""
+    """Seconds of training, those of each phase, and (N,) bool: which test images are right."""
 
     seconds: float
+    phases: dict
     right: np.ndarray
 
 
@@ -209,16 +228,19 @@ def teach(head_only, *, learning_rate, passes, images, seed=0):
     """
     form = {"optimizer": "adam", "update": "fused", "weight_decay": 0.0, "schedule": "constant"}
     form |= {"pretrained": True, "head_only": head_only, "learning_rate": learning_rate}
-    config = TrainConfig(**form, batch=20, size=32, channels_last=True)
+    config = TrainConfig(**form, batch=20, size=32, channels_last=True, phases="events")
     job = training("efficientnet-lite0", "fashion-mnist", config, limit=images)
     for layer in job.network.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):  # keeps ImageNet's statistics, both ways
             layer.eval().train = _stay
-    seconds = 0.0
+    seconds, phases = 0.0, Counter()
     for number in range(passes):
         one_pass = replace(job.config, seed=seed + number)  # another order of the images
-        seconds += fit(job.network, job.train, one_pass, device=job.device).seconds
-    return Taught(seconds, right_answers(job.network, job.test, device=job.device, size=32))
+        history = fit(job.network, job.train, one_pass, device=job.device)
+        seconds += history.seconds
+        phases.update(history.epoch_phases[0])
+    right = right_answers(job.network, job.test, device=job.device, size=32)
+    return Taught(seconds, dict(phases), right)
 
 
 def _stay(mode=True):

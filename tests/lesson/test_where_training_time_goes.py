@@ -3,10 +3,12 @@ several kinds.
 """
 
 import sys
+import time
 from types import ModuleType
 
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torchvision
@@ -77,8 +79,29 @@ def test_both_copies_make_thirty_updates_with_their_page_faults():
 
 def test_a_lead_is_that_of_the_first():
     right = np.arange(40) % 2 == 0
-    first, second = support.Taught(1.0, right | (np.arange(40) < 20)), support.Taught(1.0, right)
-    assert support.lead(first, second).median == pytest.approx(25.0)
+    first = support.Taught(1.0, {}, right | (np.arange(40) < 20))
+    assert support.lead(first, support.Taught(1.0, {}, right)).median == pytest.approx(25.0)
+
+
+@pytest.mark.slow
+def test_the_phases_of_two_passes_are_their_sum_and_a_head_has_little_to_do_backwards():
+    head = support.teach(True, learning_rate=1e-2, passes=2, images=40)
+    assert list(head.phases) == ["data", "forward", "backward", "optimizer"]
+    assert 0.5 * head.seconds < sum(head.phases.values()) <= head.seconds
+    assert head.phases["backward"] < head.phases["forward"] / 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it counts Linux' page faults")
+def test_new_memory_has_page_faults_and_a_call_that_takes_none_has_none():
+    # more than malloc ever keeps
+    assert support.page_faults(lambda: np.ones(8_000_000)) > 0
+    assert support.page_faults(lambda: None) == 0
+
+
+def test_page_faults_are_the_median_of_the_calls_after_the_first():
+    called = []
+    support.page_faults(lambda: called.append(1), calls=3)
+    assert len(called) == 4
 
 
 class LanguageModel(nn.Module):
@@ -123,6 +146,13 @@ def imports_of_the_lesson():
     return next(cell.source for cell in cells() if cell.source.startswith("import copy"))
 
 
+def take_apart():
+    """The function of the lesson."""
+    page = {"pd": pd, "speedup_of_the_whole": answers.speedup_of_the_whole}
+    exec(function_of_the_lesson("take_apart"), page)
+    return page["take_apart"]
+
+
 def run_yours(monkeypatch, network, inputs, labels, change=lambda source: source):
     """Run the cells of "Yours" without labkit on a network, each source changed as a reader
     would; their names.
@@ -136,6 +166,7 @@ def run_yours(monkeypatch, network, inputs, labels, change=lambda source: source
     for source in (
         imports_of_the_lesson(),
         function_of_the_lesson("at_most"),
+        function_of_the_lesson("take_apart"),
         *cells_of_yours("05_where_training_time_goes"),
     ):
         exec(change(source), page)
@@ -161,13 +192,48 @@ def test_the_last_section_judges_a_network_without_labkit_and_leaves_it_as_it_is
 def test_a_loader_of_two_batches_lasts_for_all_steps_and_every_step_counts_once(monkeypatch):
     page = run_yours(monkeypatch, nn.Linear(12, 3), torch.randn(40, 12), torch.arange(40) % 3)
     assert len(page["my_loader"]) == 2
-    assert page["before"].shape == page["after"].shape == (18,)
+    for times in (page["before"], page["after"]):
+        assert {phase: values.shape for phase, values in times.items()} == dict.fromkeys(
+            ("data", "forward", "backward", "optimizer"), (18,)
+        )
 
 
 def test_the_forecast_of_yours_is_amdahls_law_of_the_changed_part(monkeypatch):
     page = run_yours(monkeypatch, nn.Linear(12, 3), torch.randn(40, 12), torch.arange(40) % 3)
     share = page["table"].loc["optimizer", "share"]
     assert page["my_forecast"] == pytest.approx(1 / (1 - share + share / page["factor"]))
+
+
+def test_taken_apart_a_forecast_gets_the_inputs_of_the_run_one_after_the_other():
+    before = {"data": np.array([50.0, 60.0, 70.0]), "forward": np.full(3, 40.0)}
+    after = {"data": np.array([9.0, 15.0, 15.0]), "forward": np.full(3, 40.0)}
+    table = take_apart()(0.5, 8.0, before, after, "data")
+    assert table["share"].tolist() == [0.5, 0.6, 0.6]
+    assert table["factor"].tolist() == [8.0, 8.0, 4.0]
+    wanted = [1 / (0.5 + 0.5 / 8), 1 / (0.4 + 0.6 / 8), 100 / 55]
+    assert table["times as fast"].tolist() == pytest.approx(wanted, abs=0.005)
+
+
+def test_yours_reads_the_own_clock_until_workers_make_it_wait(monkeypatch):
+    given = nn.Linear(12, 3), torch.randn(40, 12), torch.arange(40) % 3
+    page = run_yours(monkeypatch, *given)
+    assert page["as_it_is"].watch.now is page["changed"].watch.now is time.thread_time
+    page = run_yours(
+        monkeypatch, *given, lambda source: source.replace("num_workers > 0", "num_workers >= 0")
+    )
+    assert page["as_it_is"].watch.now is page["changed"].watch.now is time.perf_counter
+
+
+def test_what_workers_hide_is_forecast_by_the_share_alone(monkeypatch):
+    assert any("For them write `factor = 1e9`" in cell.source for cell in cells())
+
+    def change(source):
+        return source.replace("my_forecast = speedup", "factor = 1e9\nmy_forecast = speedup")
+
+    given = nn.Linear(12, 3), torch.randn(40, 12), torch.arange(40) % 3
+    page = run_yours(monkeypatch, *given, change)
+    share = page["table"].loc["optimizer", "share"]
+    assert page["my_forecast"] == pytest.approx(1 / (1 - share))
 
 
 def test_the_interval_of_yours_goes_from_the_fifth_to_the_fifth_from_above(monkeypatch):
