@@ -19,7 +19,7 @@ print("done")
 """
 NETWORKS = {
     "a small ResNet": (
-        "(3, 32, 32)",
+        "(3, 16, 16)",
         "from torchvision.models.resnet import BasicBlock, ResNet\n"
         "mine.network = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)",
     ),

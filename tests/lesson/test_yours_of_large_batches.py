@@ -37,9 +37,10 @@ assert len(at_small) == len(lost) == len(still_lost) == tries, "as many pairs as
 print("done")
 """
 NETWORKS = {
-    "a ResNet": (
-        "(3, 32, 32)",
-        "from torchvision.models import resnet18\nmine.network = resnet18(num_classes=3)",
+    "a small ResNet": (
+        "(3, 16, 16)",
+        "from torchvision.models.resnet import BasicBlock, ResNet\n"
+        "mine.network = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=3)",
     ),
     **SMALL_NETWORKS,
 }
