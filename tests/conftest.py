@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from labkit.ledger import _store
+
 SAY_EVERY_S = 20
 WHOLE_LESSON = "runs_to_its_end"
 SECONDS = "workbook/seconds"  # in pytest's cache: how long each test took last time
@@ -23,6 +25,23 @@ def own_artifacts(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_ARTIFACTS", str(tmp_path / "artifacts"))
     monkeypatch.setenv("LABKIT_MY_LESSONS", str(tmp_path / "my-lessons"))
     return tmp_path / "artifacts"
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch):
+    """In this process nothing waits until it is on the disk: no test cuts the power off. A kill
+    loses nothing by it, and the processes that a test starts wait as ever.
+    """
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(_store, "SYNCHRONOUS", "OFF")
+        yield patch
+
+
+@pytest.fixture
+def synced(unsynced):
+    """Files and rows are brought to the disk, as they are outside of tests."""
+    unsynced.undo()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def snapshot(folder):
         if path.is_file() and not path.name.startswith(("ledger.sqlite", ".ledger")):
             found[str(path)] = sha256(path.read_bytes()).hexdigest()
         elif path.name == "ledger.sqlite":
-            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as stored:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as stored:
                 found[str(path)] = [line for line in stored.iterdump() if line.startswith("INSERT")]
     return found
 

@@ -298,7 +298,15 @@ def test_what_make_run_calls_runs_a_lesson_and_writes_the_report(own_artifacts):
 def test_an_ordinary_nbconvert_from_another_folder_runs_a_lesson(small, tmp_path):
     quick = small.read_text(encoding="utf-8").replace(r'"lab\"', r'"quick\"')
     small.write_text(quick, encoding="utf-8")
-    words = ["--to", "notebook", "--execute", "--output-dir", str(tmp_path), "--output", "out.ipynb"]
+    words = [
+        "--to",
+        "notebook",
+        "--execute",
+        "--output-dir",
+        str(tmp_path),
+        "--output",
+        "out.ipynb",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "nbconvert", *words, str(small)],
         cwd=tmp_path,

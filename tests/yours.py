@@ -2,10 +2,15 @@
 kinds to run it on.
 """
 
+import io
 import sys
+import warnings
+from contextlib import redirect_stdout
 from types import ModuleType
 
 import nbformat
+import pytest
+import torch
 from torch import nn
 
 from labkit.files import root
@@ -63,6 +68,33 @@ def without_labkit(shape, contrast, count=400):
     for word, text in texts.items():
         script = script.replace(word, text)
     return script
+
+
+def printed(script, folder):
+    """What such a script prints, in this process: a Python of its own takes seconds to begin.
+
+    Its last line is "done". Modules, threads and random numbers are as before when it has ended.
+    """
+    threads, said = torch.get_num_threads(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
+        torch.random.fork_rng(devices=[]),
+        redirect_stdout(said),
+    ):
+        warnings.simplefilter("default")
+        patch.chdir(folder)
+        patch.setattr(sys, "meta_path", [*sys.meta_path])
+        patch.setitem(sys.modules, "mine", None)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "labkit"]:
+            patch.delitem(sys.modules, name)
+        try:
+            exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+        finally:
+            torch.set_num_threads(threads)
+    lines = said.getvalue()
+    assert lines.splitlines()[-1] == "done"
+    return lines
 
 
 def cells_of_yours(lesson):

@@ -18,6 +18,7 @@ from labkit.ledger import rows
 from labkit.ledger.rows import EDITION
 
 BUSY_TIMEOUT_S = 60
+SYNCHRONOUS = "FULL"  # of SQLite: a row is on the disk when `add` returns
 sqlite3.register_adapter(tuple, json.dumps)  # how a tuple is stored; `_decode` is the way back
 # {type of a field: (in SQLite, in pandas)}
 STORED = {
@@ -145,7 +146,7 @@ def connect(path=None):
             sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         ) as connection:
             _require_edition(path, edition_of(connection))
-            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
             yield connection
     except (sqlite3.Error, OSError) as error:
         raise LedgerError(
@@ -185,6 +186,7 @@ def _begin(path):
         if path.exists():  # another process made it meanwhile
             return
         with atomic(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
+            connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
             connection.execute(f"PRAGMA user_version={EDITION}")
             mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
             if mode != "wal":

@@ -22,14 +22,17 @@ TORCH_ENGINES, GRAPH_ENGINES = (engines.names(runs=kind) for kind in ("torch", "
 SKIP = "not on this machine: {}"
 
 
-# the others take seconds each, to export and in every engine
-SMALL = ("cnn-small", "encoder-small", "vgg-small")
+# one of each kind; the others take seconds each, to export and in every engine
+KINDS = (
+    *("cnn-small", "vgg-small", "resnet18", "convnext-mini", "shufflenet-mini"),
+    *("encoder-small", "decoder-small"),
+)
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=[] if name in SMALL else [pytest.mark.slow])
+        pytest.param(name, marks=[] if name in KINDS else [pytest.mark.release])
         for name in models.names()
     ],
 )

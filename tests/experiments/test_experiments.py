@@ -1,5 +1,6 @@
 """Experiments: found by themselves, each row in the ledger at once, and on record by experiment."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -252,8 +253,10 @@ def test_what_an_engine_does_not_serve_and_what_memory_does_not_hold_are_reasons
     ],
 )
 def test_a_real_experiment_runs_in_a_tiny_form_and_is_found_by_its_name(
-    name, count, network, tmp_path
+    name, count, network, tmp_path, monkeypatch
 ):
+    # The graph is captured and differentiated; code for it takes the compiler a minute.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     rows = list(experiments.run(name, quick=True, minutes=0.02))
     assert len(rows) == count
     assert {row.network for row in rows} == {network}

@@ -309,7 +309,7 @@ def test_exports_equal_the_ledger(path, tmp_path):
     pd.testing.assert_frame_equal(stored, ledger.load("deployments", path=path), check_dtype=False)
 
 
-def test_rows_are_synced_to_disk_before_add_returns(path):
+def test_rows_are_synced_to_disk_before_add_returns(path, synced):
     with _store.connect(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)

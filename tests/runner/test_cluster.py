@@ -259,6 +259,7 @@ def test_a_task_whose_client_is_killed_ends_on_its_worker_and_the_same_command_r
     assert again == ["00_good", "01_stays", "01_stays"]
 
 
+@pytest.mark.release
 def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_said_in_words(
     tmp_path,
 ):
@@ -285,6 +286,7 @@ def test_a_worker_that_hangs_loses_its_task_to_another_and_a_lost_scheduler_is_s
 
 
 # four processes that import much, one after the other: minutes on a busy machine
+@pytest.mark.release
 @pytest.mark.timeout(1000)
 def test_two_clients_at_once_each_get_their_own_rows_and_all_of_them(tmp_path):
     folders = [tmp_path / "one", tmp_path / "two"]
