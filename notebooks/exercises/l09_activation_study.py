@@ -93,8 +93,7 @@ def kept_bytes(layer, x):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = layer(x)  # held until the end, so that no memory is used twice
-    del output
+        layer(x)  # what `pack` returns holds the memory until then, so that none is used twice
     return sum(kept.values())
 
 
@@ -111,6 +110,13 @@ class _Choice(torch.nn.Module):
 class _OfAView(torch.nn.Module):
     def forward(self, x):
         return x[:, :3].exp() * x[:, 3:].sin()
+
+
+class _Chain(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(12):
+            x = x.tanh()
+        return x
 
 
 def verify_kept_bytes(answer):
@@ -132,6 +138,8 @@ def verify_kept_bytes(answer):
             _OfAView(),
             384,
         ),
+        "each of 12 tanh keeps its own result (if `pack` returns no tensor, memory is freed on the "
+        "way and used again)": (_Chain(), 12 * 192),
     }
     for words, (layer, wanted) in cases.items():
         found = answer(layer, torch.linspace(-2, 2, 48).reshape(8, 6).requires_grad_())
@@ -300,6 +308,12 @@ def jitted(kernel):
         )
 
 
+def _names_in(kernel):
+    """The names that a kernel's code looks up."""
+    code = getattr(getattr(kernel, "fn", kernel), "__code__", None)
+    return code.co_names if code else ()
+
+
 def verify_fused_kernel(answer):
     from labkit.device import pick, runs_triton
     from labkit.methods.fastswish import naive
@@ -309,6 +323,12 @@ def verify_fused_kernel(answer):
         "Triton is not installed here, so no kernel can be checked. Read the solution instead.",
     )
     kernel, device = jitted(answer), pick() if runs_triton() else "cpu"
+    foreign = {"torch", "np", "numpy"} & set(_names_in(kernel))
+    expect(
+        not foreign,
+        f"A kernel knows Triton's language alone, and yours names {shorten(sorted(foreign))}: "
+        "take tl.where for torch.where.",
+    )
     dice = torch.Generator().manual_seed(0)
     for rows, channels, block in ((8, 16, 32), (5, 24, 64), (3, 7, 16), (37, 61, 2048)):
         count = rows * channels

@@ -1,22 +1,29 @@
-"""For the lesson on activations: pictures, what the compiler writes, the published tables.
+"""For the lesson on activations: pictures, what the compiler writes, the published tables, and the
+ways to checkpoint a network.
 
-Nothing here measures; the lesson does.
+Nothing here times; the lesson does.
 """
 
 import copy
 import inspect
+import math
 import os
 import re
 import warnings
+from collections import Counter
+from functools import partial
 from importlib.util import find_spec
+from itertools import accumulate
 from types import SimpleNamespace
 
 import pandas as pd
 import torch
 from IPython.display import display
+from torch import nn
 from torch._functorch import config as autograd_config
 from torch._inductor import config as inductor_config
 from torch._inductor.utils import run_and_get_code
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from labkit.device import require_compiler, runs_triton
 from labkit.errors import Unavailable
@@ -79,40 +86,94 @@ def with_activation(network, function):
 
 # --- checkpoints in a network ---
 
+LONG = 4  # layers of an nn.Sequential; a longer one is cut into parts
 
-def with_checkpoints(network, wrap):
-    """Return a copy of a network, with the same weights, whose pieces are wrapped.
 
-    A piece is four layers of an nn.Sequential, an element of an nn.ModuleList or nn.ModuleDict,
-    else a child of the network. Layers that work in place no longer do: they would overwrite what
-    a checkpoint keeps.
+def cuts(network):
+    """Return the ways to cut a network into pieces, from coarse to fine: {in words: names of the
+    pieces}.
 
-    wrap  gets a layer and returns the layer that stands for it
+    The first has one piece, the network. In the next ones each piece gives way to the layers in it
+    that have layers of their own; a piece without such layers stays. Lists of layers are looked
+    through: nobody calls them.
+    """
+    ways, names = {}, [""]
+    while names not in ways.values():
+        words = _in_words(network, names)
+        ways[f"{words}, deeper" if words in ways else words] = names
+        names = [inner for name in names for inner in _inside(network, name) or [name]]
+    return ways
+
+
+def _inside(network, name):
+    """Names of the layers within a layer that have layers of their own."""
+    inner = []
+    for part, child in network.get_submodule(name).named_children():
+        path = f"{name}.{part}".lstrip(".")
+        if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            inner += _inside(network, path)
+        elif next(child.children(), None) is not None:
+            inner.append(path)
+    return inner
+
+
+def with_checkpoints(network, names):
+    """Return a copy of a network, with the same weights, that checkpoints each named layer.
+
+    What is replaced is the method `forward` of the layer, which keeps its class and its fields:
+    a parent may read them. A long nn.Sequential is cut into about as many parts as a part has
+    layers, the last of which is no checkpoint. Layers that work in place no longer do: they would
+    overwrite what a checkpoint keeps.
     """
     twin = copy.deepcopy(network)
     for layer in twin.modules():
         if getattr(layer, "inplace", False):
             layer.inplace = False
-    if isinstance(twin, torch.nn.Sequential):
-        return _in_wrapped_pieces(twin, wrap)
-    _wrap_children(twin, wrap)
+    for name in names:
+        layer = twin.get_submodule(name)
+        if _parts(layer) > 1:
+            run = partial(checkpoint_sequential, layer, _parts(layer))
+        else:
+            run = partial(checkpoint, layer.forward)
+        layer.forward = partial(run, use_reentrant=False)
     return twin
 
 
-def _wrap_children(parent, wrap):
-    for name, child in list(parent.named_children()):
-        if isinstance(child, torch.nn.ModuleList | torch.nn.ModuleDict):
-            _wrap_children(child, wrap)
-        elif isinstance(child, torch.nn.Sequential):
-            setattr(parent, name, _in_wrapped_pieces(child, wrap))
-        else:
-            setattr(parent, name, wrap(child))
+def _parts(layer):
+    """The number of parts that a layer is cut into: 1, or of a long nn.Sequential more."""
+    in_sequence = type(layer).forward is nn.Sequential.forward
+    return math.isqrt(len(layer)) if in_sequence and len(layer) > LONG else 1
 
 
-def _in_wrapped_pieces(layers, wrap):
-    """The layers of an nn.Sequential, four of them in each piece."""
-    pieces = [layers[start : start + 4] for start in range(0, len(layers), 4)]
-    return torch.nn.Sequential(*map(wrap, pieces))
+def _in_words(network, names):
+    """How a network is cut: "6 x TransformerEncoderLayer"."""
+    counts = Counter()
+    for name in names:
+        layer = network.get_submodule(name)
+        parts = f" in {_parts(layer)} parts" if _parts(layer) > 1 else ""
+        counts[type(layer).__name__ + parts] += 1
+    return ", ".join(f"{count} x {kind}" for kind, count in counts.items())
+
+
+def peak_bytes(step):
+    """Return the most bytes that a function takes at any moment, beyond those taken before it.
+
+    step  without arguments; called twice, and watched the second time, when gradients lie where
+          they stay
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its notes on standard error
+    step()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+    with torch.profiler.profile(profile_memory=True) as profiler:
+        step()
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated() > before:
+        return torch.cuda.max_memory_allocated() - before
+    events = profiler.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(accumulate(change for _, change in changes), default=0)
 
 
 def first_tensor(output):
@@ -123,10 +184,17 @@ def first_tensor(output):
     return output
 
 
-def advice(verdict):
-    """Return what the verdict "faster" or "slower" on a compiled network means for its owner."""
+def advice(ratio):
+    """Return what a `RatioInTurn` of a compiled network to the plain one means for its owner."""
     words = {"faster": "compile it", "slower": "leave it"}
-    return words.get(verdict, "no difference that this run can tell")
+    if ratio.verdict in words:
+        return words[ratio.verdict]
+    if ratio.low <= 1 <= ratio.high:
+        return "no difference that this run can tell"
+    return (
+        f"but the plain call, timed a second time, differs from itself by up to {ratio.floor:.0%}: "
+        "this run cannot tell"
+    )
 
 
 # --- intervals ---
@@ -150,18 +218,23 @@ def more_gain(times, many, few):
     return bootstrap_median(gains[0] / gains[1])
 
 
-def without_guards(runs):
-    """Return a sentence: does skipping guards make a compiled call cheaper in these runs?
+def without_guards(runs, depths):
+    """Return a sentence: for which numbers of blocks does skipping guards save time in these runs?
 
-    runs  {how it was measured: times}, "in series" and "in series, no guards" among them
+    runs    as in `one_image_table`, "in series" and "in series, no guards" among them
+    depths  the numbers of blocks
     """
-    guarded, skipped = (
-        runs[name].milliseconds("x + 1, TC") for name in ("in series", "in series, no guards")
-    )
-    if skipped.high < guarded.low:
-        saved = 1e3 * (guarded.median - skipped.median)
-        return f"Skipping the guards saves {saved:.0f} µs of each call."
-    return "Skipping the guards saves nothing that this run can tell."
+    saved = []
+    for depth in depths:
+        guarded, skipped = (
+            times_as_long(runs[name], f"{depth}, TC", f"{depth}")
+            for name in ("in series", "in series, no guards")
+        )
+        if skipped.high < guarded.low:
+            saved.append(f"{1 - skipped.median / guarded.median:.0%} with {_blocks(depth)}")
+    if not saved:
+        return "Skipping the guards saves nothing that this run can tell."
+    return f"Skipping the guards saves {' and '.join(saved)} of a compiled call's time."
 
 
 TIME_LIMIT, BYTES_LIMIT = 4, 1  # the goal of the lesson, as multiples of ReLU's
@@ -397,15 +470,16 @@ def recorded_accuracy(activation):
     return _short(recorded_accuracies().get((activation, False)))
 
 
-def inference_table(times, accuracy):
+def inference_table(times, accuracy, *, with_recorded=True):
     """Return the published inference table with one's own and the recorded numbers beside it.
 
-    times     {batch: what `in_turn` returned, with "ReLU" first and "TC + NAME" for compiled ones}
-    accuracy  {activation: percent}
-    returns   a DataFrame, a row for each activation, plain and compiled
+    times          {batch: what `in_turn` returned, "ReLU" first and "TC + NAME" for compiled ones}
+    accuracy       {activation: percent}
+    with_recorded  whether the recorded accuracies have a column
+    returns        a DataFrame, a row for each activation, plain and compiled, that has a number
     """
     known = published.table("activations").set_index(["activation", "compiled", "batch"])
-    records = recorded_accuracies()
+    records = recorded_accuracies() if with_recorded else {}
     rows = {}
     for name in [*known.index.unique("activation"), "yours"]:
         for compiled in (False, True):
@@ -419,7 +493,8 @@ def inference_table(times, accuracy):
             row["accuracy (%)", "recorded"] = _short(records.get((name, compiled)))
             row["accuracy (%)", "RTX 4090"] = _published_accuracy(known, name, compiled)
             rows[label] = row
-    return without_dashes(pd.DataFrame(rows).T.astype(str))
+    table = pd.DataFrame(rows).T.astype(str)
+    return without_dashes(table[(table != "–").any(axis=1)])
 
 
 def without_dashes(table):
@@ -447,21 +522,24 @@ def _short(interval):
 
 
 def one_image_table(runs, depths):
-    """Return how many times as fast compiling makes one image, and what a compiled call costs.
+    """Return how many times as long compiled takes for one image, and what any compiled call costs.
 
     runs    {how it was measured: times of "N" and "N, TC" for each number of blocks}
     depths  the numbers of blocks
     """
     rows = {}
     for name, times in runs.items():
-        gains = {_blocks(n): str(times_as_long(times, f"{n}", f"{n}, TC")) for n in depths}
+        shares = {
+            f"{_blocks(n)}: compiled (x plain)": times_as_long(times, f"{n}, TC", f"{n}")
+            for n in depths
+        }
         overhead = f"{1e3 * times.milliseconds('x + 1, TC').median:.0f}"
-        rows[name] = gains | {"overhead of a compiled call (µs)": overhead}
-    return pd.DataFrame(rows).T
+        rows[name] = shares | {"compiled x + 1 (µs)": overhead}
+    return pd.DataFrame(rows).T.astype(str)
 
 
 def _blocks(count):
-    return "1 block: times as fast" if count == 1 else f"{count} blocks: times as fast"
+    return "1 block" if count == 1 else f"{count} blocks"
 
 
 def deviation(function, reference):

@@ -65,6 +65,19 @@ def test_a_claim_about_a_ratio_is_judged_with_the_floor_at_both_ends():
     assert (evidence.low, evidence.high) == pytest.approx((1.04 / 1.05, 1.04 * 1.05))
 
 
+def test_a_first_call_that_compiles_for_long_leaves_room_for_series():
+    """Without another call before the plan, the compiled call would count as one of seconds."""
+    machine, calls = SimulatedMachine(0), []
+
+    def compiled():
+        calls.append(1)
+        machine.time += 2.0 if len(calls) == 1 else 1e-3
+
+    times = in_turn({"plain": machine.work(1e-3), "compiled": compiled}, device=machine.clock)
+    assert times.turns == "series"
+    assert times["compiled"].median == pytest.approx(1, rel=0.05)
+
+
 def with_a_cache(turns):
     """A large network and a small one: 2.0 times as fast alone, (3.0 + 0.2) / (1.5 + 0.9) = 1.33
     in alternation.
