@@ -197,7 +197,7 @@ def raced():
     recipes = [recipe_of({"name": name} | SMALL | given) for name, given in entries.items()]
     with pytest.MonkeyPatch.context() as patch:
         # nobody waits for two minutes more until what takes too long is ended
-        patch.setattr(racing, "START_S", 6)
+        patch.setattr(racing, "START_S", 15)
         return {each.name: each for each in race(recipes, against, seeds=[5, 6])}, against
 
 
