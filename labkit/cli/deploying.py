@@ -148,6 +148,7 @@ def quantize(
     from labkit.engines import fidelity
     from labkit.files import draft, require_other_file
     from labkit.quantize import Limit, quantize_file
+    from labkit.quantize.advice import ways_on
     from labkit.quantize.quantize_file import PRECISIONS
 
     require_known(precision, PRECISIONS, "precision")
@@ -206,7 +207,19 @@ def quantize(
             likeness = _tell_what_is_lost(model, path, inputs, axis=class_axis)
             if likeness is not None:
                 fidelity.require(
-                    likeness, path, min_sqnr, rejected=to.with_suffix(f".rejected{to.suffix}")
+                    likeness,
+                    path,
+                    min_sqnr,
+                    rejected=to.with_suffix(f".rejected{to.suffix}"),
+                    fix=ways_on(
+                        precision,
+                        with_data=data is not None,
+                        automatic=automatic,
+                        loss=loss,
+                        method=method,
+                        recipe=recipe,
+                        weight_bits=weight_bits,
+                    ),
                 )
         slow_layers = None
         if "int8" in precision and data:
@@ -275,8 +288,8 @@ def _tell_what_is_lost(model, path, inputs, *, axis):
             echo(f"    {name}: not compared. {as_meant}")
         elif as_meant and not as_meant.lowest_db >= fidelity.ENGINE_DB:
             echo(
-                f"    {name}: {likeness}. It does not answer what the file means ({as_meant}): do "
-                "not use it here"
+                f"    {name}: {likeness}. On these examples it does not answer what the file "
+                f"means ({as_meant}): do not use it here"
             )
         else:
             echo(f"    {name}: {likeness}")

@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 ROUNDING = 0.1
 # where files race: INT8 answers roughly, random inputs most; `labkit quantize` says how roughly
 ANOTHER_FILE = 0.5
-NO_RACE_FIX = (
-    "are these files of one network? Where one is in INT8, compare them on real pictures: --data, "
-    "with the --mean and "
-    "--std of `labkit quantize`"
+SAME_NETWORK = "are these files of one network?"
+ON_RANDOM_INPUTS = (
+    f"{SAME_NETWORK} Where one is in INT8, compare them on real pictures: --data, with the --mean "
+    "and --std of `labkit quantize`"
+)
+ON_THESE_INPUTS = (
+    f"{SAME_NETWORK} If they are, one has lost its answers: `labkit quantize` with --keep auto, or "
+    "in another --precision, keeps more of them"
 )
 # where files race: below this SQNR of what varies, answers that are always the same are as near
 AS_A_CONSTANT_DB = 0.0
@@ -50,6 +54,7 @@ class Opened:
     user_batches  batch size -> further such tuples, of the user's data; none where inputs are
                   random
     graph         the ModelProto of a file
+    examples      which data of the user the inputs are, in words; None: they are random
     """
 
     name: str
@@ -58,6 +63,19 @@ class Opened:
     inputs: Callable
     user_batches: Callable = lambda batch: []
     graph: Any = None
+    examples: str | None = None
+
+    def inputs_in_words(self) -> str:
+        """Return a sentence on what a file is timed on, and on what its answers are compared."""
+        if self.examples is None:
+            return (
+                "Timed on random numbers. In small numbers, whether answers are as the file means "
+                "is judged on 8 made-up examples, as `labkit quantize` does without --data."
+            )
+        return (
+            f"Timed on {self.examples}. Whether answers are as the file means is judged on the "
+            f"first {NORMAL_BATCHES + 1} batches of them."
+        )
 
 
 def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
@@ -73,9 +91,11 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
         graph = export.checked(name)
         make_inputs: Callable = partial(export.random_inputs, graph)
         further = range(0)
+        description = None
         if data is not None:
-            examples = _arrays(list(comparison_images(name, data, **pictures).batches))
-            make_inputs = partial(_examples, examples)
+            images = comparison_images(name, data, **pictures)
+            description = images.description
+            make_inputs = partial(_examples, _arrays(list(images.batches)))
             further = range(1, NORMAL_BATCHES + 1)
         return Opened(
             name=Path(name).name,
@@ -86,6 +106,7 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
                 _on(device, make_inputs(batch, number)) for number in further
             ],
             graph=graph,
+            examples=description,
         )
     if data is not None:
         raise LabError(
@@ -233,7 +254,7 @@ def race(
                 plan=plan,
             )
         except MeasureError as error:
-            error.fix = NO_RACE_FIX
+            error.fix = ON_THESE_INPUTS if user_batches else ON_RANDOM_INPUTS
             raise
         names = labels.values() if len(labels) > 1 else [first.name]
         name = f"{', '.join(names)} batch {size}"
@@ -444,6 +465,10 @@ def _compared(served, network, inputs, user_batches=()):
             error.what, expected=error.expected, found=error.found, fix=error.fix
         ) from error
     if verdict.reason and verdict.db is not None and served.precision == "int8":
-        reason = f"{verdict.reason}. Try the recipe for {served.engine}"
-        verdict = replace(verdict, reason=reason)
+        made_for = fidelity.recipe_of(export.checked(network))
+        if made_for == served.engine:
+            advice = "The file is of its own recipe: take another engine"
+        else:
+            advice = f"Try the recipe for {served.engine}"
+        verdict = replace(verdict, reason=f"{verdict.reason}. {advice}")
     return verdict

@@ -62,7 +62,7 @@ class Fidelity:
     def __str__(self):
         text = f"{self.db:.1f} dB"
         if self.weakest is not None:
-            text += f" ({self.weakest})"
+            text += f" (lowest: {self.weakest})"
         if self.same is not None:
             text += f", same answer for {self.same:.1%}"
         return "; ".join([text, *(f"{name} {output}" for name, output in self.further.items())])
@@ -111,12 +111,20 @@ def misfits(model: Any, engine: str) -> Iterator[str]:
             "its weights have 8 bits, and this CPU has no VNNI: sums may overflow (--weight-bits "
             "7 prevents it)"
         )
-    made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
-    if made_for and made_for[1] != engine:
-        yield f"it was made for {made_for[1]} (--recipe {engine} makes one for this engine)"
+    made_for = recipe_of(model)
+    if made_for and made_for != engine:
+        yield f"it was made for {made_for} (--recipe {engine} makes one for this engine)"
     slow_layers = depthwise(model) if made_for else None
     if slow_layers:
         yield f"{slow_layers}; race it against the file in float"
+
+
+def recipe_of(model: Any) -> str | None:
+    """Return the engine that an INT8 file, a ModelProto, was made for, or None where it does not
+    say.
+    """
+    made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
+    return made_for[1] if made_for else None
 
 
 def _has_8_bit_weights(model):
@@ -263,13 +271,19 @@ def _rows(src, dst, inputs, axis, names=None, *, sound_files):
 
 
 def require(
-    fidelity: Any, path: str | Path, min_sqnr: float, *, rejected: str | Path | None = None
+    fidelity: Any,
+    path: str | Path,
+    min_sqnr: float,
+    *,
+    rejected: str | Path | None = None,
+    fix: str | None = None,
 ) -> Path:
     """Return the path of a file that reaches `min_sqnr`; a file that does not is renamed, with a
     LabError.
 
     fidelity  the `Fidelity` of its answers; each channel of each output must reach the limit
     rejected  the new name; None: the file's own, with ".rejected" before its ending
+    fix       what the user may try; only the caller knows what was tried
     """
     path = Path(path)
     if fidelity.lowest_db >= min_sqnr:
@@ -281,7 +295,5 @@ def require(
         expected=f"at least {min_sqnr:g} dB of what varies, in each output and each "
         "of its channels",
         found=f"{fidelity}; the file is kept as {rejected.name}",
-        fix="leave the layers in float that lose most: --keep auto finds them; try --method "
-        "percentile, or --precision "
-        "fp16. --min-sqnr sets what you accept",
+        fix=fix,
     )

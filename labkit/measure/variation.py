@@ -50,9 +50,10 @@ ITEMS_AT_ONCE = 32  # that are in memory in float64
 
 @dataclass(frozen=True)
 class Channel:
-    """One index of an axis of an output.
+    """One index of an axis of an output: a channel, or what else lies on that axis. Of (N, C, H, W)
+    the last axis holds the columns of a map.
 
-    axis   1 for (N, C, ...), or the last one
+    axis   1 for (N, C, ...), or the last one; 0 counts the items
     index  0 to count - 1
     count  length of the axis
     db     as in the equation, infinite where nothing differs
@@ -64,7 +65,7 @@ class Channel:
     db: float
 
     def __str__(self):
-        return f"channel {self.index} of {self.count} on axis {self.axis}: {self.db:.1f} dB"
+        return f"{self.db:.1f} dB at index {self.index} of {self.count} on axis {self.axis}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Likeness:
     def __str__(self):
         text = f"{self.db:.1f} dB"
         if self.weakest is not None:
-            text += f" ({self.weakest})"
+            text += f" (lowest: {self.weakest})"
         return text
 
 

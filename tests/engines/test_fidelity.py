@@ -62,7 +62,7 @@ def test_classes_are_counted_on_their_axis_and_where_none_is_known_only_decibels
     assert unknown.weakest.index == 1
     assert unknown.weakest.count == 3
     assert unknown.weakest.db == pytest.approx(10 * np.log10(right[:, 1].var()))
-    assert "channel 1 of 3" in str(unknown)
+    assert "index 1 of 3 on axis 1" in str(unknown)
     assert "same answer" not in str(unknown)
 
 

@@ -53,7 +53,7 @@ def test_scores_beside_boxes_are_judged_on_the_axis_that_holds_them(axis, shape)
     assert alike.db > 50
     assert (alike.weakest.axis, alike.weakest.index, alike.weakest.count) == (axis, 4, 5)
     assert alike.lowest_db == pytest.approx(0, abs=0.5)
-    assert f"channel 4 of 5 on axis {axis}" in str(alike)
+    assert f"at index 4 of 5 on axis {axis}" in str(alike)
 
 
 def test_a_few_items_have_one_mean_for_each_channel():
