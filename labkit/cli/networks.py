@@ -88,7 +88,7 @@ def bench(
     """
     from labkit.engines.bench import bench as bench_network
     from labkit.engines.bench import opened, race
-    from labkit.engines.fidelity import misfits
+    from labkit.engines.misfit import misfits
     from labkit.measure import Plan
 
     require_use(

@@ -17,6 +17,7 @@ from labkit.engines import fidelity
 from labkit.engines._disagreement import Verdict, disagreement
 from labkit.engines._varied_batches import NORMAL_BATCHES, further_batches
 from labkit.engines.cache import refuse_compiled_file
+from labkit.engines.misfit import recipe_of
 from labkit.errors import LabError, MeasureError, Unavailable
 from labkit.ledger.rows import Latency, Run
 from labkit.measure.variation import MIN_ITEMS
@@ -465,7 +466,7 @@ def _compared(served, network, inputs, user_batches=()):
             error.what, expected=error.expected, found=error.found, fix=error.fix
         ) from error
     if verdict.reason and verdict.db is not None and served.precision == "int8":
-        made_for = fidelity.recipe_of(export.checked(network))
+        made_for = recipe_of(export.checked(network))
         if made_for == served.engine:
             advice = "The file is of its own recipe: take another engine"
         else:

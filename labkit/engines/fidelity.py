@@ -12,7 +12,6 @@ Limits  an engine rounds some sums in another order, which costs little: 25 dB a
         After an overflow it was below 5 dB
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,19 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
-from onnx.numpy_helper import to_array
 
-from labkit import device as devices
 from labkit import engines, export
 from labkit.device.child import ChildEnded, run_in_child
 from labkit.errors import LabError
 from labkit.export.gate import known_as_sound, trust
-from labkit.export.runtime import notes, without_kernel
+from labkit.export.runtime import without_kernel
 from labkit.measure.variation import Channel, likeness
 from labkit.quantize import all_outputs
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
+# that the weakest channel may lose further in an engine: twice the noise of the file itself
+FURTHER_DB = 3.0
 SECONDS = 3600  # of computing, for a comparison in a process of its own
 AS_WRITTEN = "the file as written"
 
@@ -58,6 +56,11 @@ class Fidelity:
         """Return the figure that decides: the lowest of all outputs and their channels."""
         lowest = self.db if self.weakest is None else min(self.db, self.weakest.db)
         return min([lowest, *(output.lowest_db for output in self.further.values())])
+
+    @property
+    def whole_db(self):
+        """Return the lowest figure of all outputs, each as a whole."""
+        return min([self.db, *(output.whole_db for output in self.further.values())])
 
     def __str__(self):
         text = f"{self.db:.1f} dB"
@@ -89,6 +92,25 @@ def between(right, answers, *, axis=None):
     return Fidelity(alike.db, same, alike.weakest)
 
 
+def answers_as_meant(as_meant: Fidelity, engine: Fidelity, file: Fidelity | None) -> bool:
+    """True if an engine answers what a file in small numbers means, by the limit that `bench` has:
+    `ENGINE_DB` in each output as a whole.
+
+    Where the network makes much of little, another order of roundings changes the weakest channel
+    by as much as the file has lost itself. That is no fault of the engine: it is one where the
+    channel is `FURTHER_DB` further from the network in float than in the file.
+
+    as_meant      of the engine's answers to the file's
+    engine, file  of each to those of the network in float; None where the file cannot be run as it
+                  is written
+    """
+    if not as_meant.whole_db >= ENGINE_DB:
+        return False
+    if as_meant.lowest_db >= ENGINE_DB or file is None:
+        return True
+    return engine.lowest_db >= file.lowest_db - FURTHER_DB
+
+
 def of_engine(served, path, inputs):
     """Return the `Fidelity` of an engine's answers to what the file means.
 
@@ -96,70 +118,6 @@ def of_engine(served, path, inputs):
     inputs  a batch: one tensor per input of the network
     """
     return between(export.as_written(path)(*inputs).numpy(), served(*inputs).cpu().numpy())
-
-
-def misfits(model: Any, engine: str) -> Iterator[str]:
-    """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in
-    an engine here.
-    """
-    module = engines.get(engine)
-    # it runs no file; a GPU takes each
-    if model is None or module.RUNS != "onnx" or hasattr(module, "NEEDS"):
-        return
-    if not devices.adds_int8() and _has_8_bit_weights(model):
-        yield (
-            "its weights have 8 bits, and this CPU has no VNNI: sums may overflow (--weight-bits "
-            "7 prevents it)"
-        )
-    made_for = recipe_of(model)
-    if made_for and made_for != engine:
-        yield f"it was made for {made_for} (--recipe {engine} makes one for this engine)"
-    slow_layers = depthwise(model) if made_for else None
-    if slow_layers:
-        yield f"{slow_layers}; race it against the file in float"
-
-
-def recipe_of(model: Any) -> str | None:
-    """Return the engine that an INT8 file, a ModelProto, was made for, or None where it does not
-    say.
-    """
-    made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
-    return made_for[1] if made_for else None
-
-
-def _has_8_bit_weights(model):
-    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and
-    64.
-    """
-    for tensor in model.graph.initializer:
-        if (
-            tensor.data_type == TensorProto.INT8
-            and np.abs(to_array(tensor).astype(int)).max(initial=0) > 64
-        ):
-            return True
-    return False
-
-
-def depthwise(model: Any) -> str | None:
-    """Return why a network (a ModelProto) may be slower in INT8 on a CPU, depthwise
-    convolutions, or None.
-    """
-    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
-    grouped = sum(_groups_of(node) > 1 for node in convolutions)
-    if not grouped or 8 * grouped < len(convolutions):
-        return None
-    return (
-        f"{grouped} of its {len(convolutions)} convolutions are depthwise or in groups, "
-        "which INT8 may slow down on a CPU"
-    )
-
-
-def _groups_of(convolution):
-    """Return the number of groups of a convolution, a NodeProto."""
-    for attribute in convolution.attribute:
-        if attribute.name == "group":
-            return attribute.i
-    return 1
 
 
 def quantized(
