@@ -26,7 +26,7 @@ def made_up_batches(model: Any, inputs: tuple) -> Iterator[tuple]:
     count = len(arrays[0])
     size = len(inputs[0])
     for begin in range(0, count, size):
-        numbers = np.arange(begin, begin + size) % count
+        numbers: np.ndarray = np.arange(begin, begin + size) % count
         yield tuple(
             torch.from_numpy(array[numbers]).to(tensor.device)
             for array, tensor in zip(arrays, inputs, strict=True)
