@@ -441,8 +441,7 @@ def _row_fields(inputs, threads):
 
 def _missing(error, inputs, threads):
     """Return the row of what an error kept from being measured."""
-    reason = f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
-    return Latency(**_row_fields(inputs, threads), reason=reason)
+    return Latency(**_row_fields(inputs, threads), reason=fidelity.reason_of(error))
 
 
 def _compared(served, network, inputs, user_batches=()):

@@ -163,15 +163,18 @@ def quantized(
             served = engines.load(name, dst, calls[0][0][:1], precision=precision)
             outputs = _outputs(served, calls, next(iter(right)))
         except Exception as error:  # an engine may fail in any way: the others go on
-            yield (
-                name,
-                None,
-                error.what if isinstance(error, LabError) else f"{type(error).__name__}: {error}",
-            )
+            yield name, None, reason_of(error)
         else:
             of_float = {output: right[output] for output in right if output in outputs}
             as_meant = meant and between({key: meant[key] for key in of_float}, outputs, axis=axis)
             yield name, between(of_float, outputs, axis=axis), as_meant
+
+
+def reason_of(error: Exception) -> str:
+    """Return in one line why an engine did not answer: what went wrong, and what was seen."""
+    if not isinstance(error, LabError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
 
 
 def _outputs(served, calls, first):

@@ -17,7 +17,7 @@ from labkit.device.child import ChildEnded
 from labkit.engines import _disagreement, fidelity, misfit
 from labkit.engines.bench import bench, opened
 from labkit.engines.served import Served
-from labkit.errors import LabError
+from labkit.errors import LabError, Unavailable
 from labkit.export import to_onnx
 from labkit.export.inputs import varied_inputs
 from labkit.measure import Plan
@@ -277,18 +277,28 @@ def test_a_folder_without_test_images_still_quantizes_and_it_is_said_that_nothin
     assert (tmp_path / "q.onnx").is_file()
 
 
-def test_one_engine_that_fails_does_not_end_the_others(files, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError("no more"), "MemoryError: no more"),
+        (Unavailable("It cannot.", found="no operator"), "It cannot (no operator)"),
+        (Unavailable("It cannot."), "It cannot."),
+    ],
+)
+def test_one_engine_that_fails_says_why_and_does_not_end_the_others(
+    error, reason, files, monkeypatch
+):
     right = engines.load
 
     def broken(name, *args, **settings):
         if name == "onnxruntime":
-            raise MemoryError("no more")
+            raise error
         return right(name, *args, **settings)
 
     monkeypatch.setattr(engines, "load", broken)
     images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)
     rows = {who: (alike, meant) for who, alike, meant in fidelity.quantized(*files, images)}
-    assert rows["onnxruntime"] == (None, "MemoryError: no more")
+    assert rows["onnxruntime"] == (None, reason)
     assert rows["openvino"][1].lowest_db > fidelity.ENGINE_DB
 
 
