@@ -217,6 +217,7 @@ def quantize(
                         with_data=data is not None,
                         automatic=automatic,
                         loss=loss,
+                        with_classes=likeness.same is not None,
                         method=method,
                         recipe=recipe,
                         weight_bits=weight_bits,

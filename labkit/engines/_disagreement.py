@@ -29,7 +29,7 @@ from labkit.engines.served import named_tensors
 from labkit.errors import LabError
 from labkit.export.runtime import answers, session_as_written
 from labkit.files import sha256
-from labkit.measure.variation import ROUNDING
+from labkit.measure.variation import ROUNDING, decibels
 
 _verdicts: dict[tuple, "Verdict"] = {}  # of this process, by the file's content
 
@@ -190,7 +190,7 @@ def _of_constant(names, constant, *, of_user):
 def _of_difference(db, limit, name, network):
     meant = "the file means" if _is_file(network) else "the torch module"
     return (
-        f"It answers something else than {meant}: {db:.1f} dB in the output {name!r}, expected "
+        f"It answers something else than {meant}: {decibels(db)} in the output {name!r}, expected "
         f"{limit:g} dB"
     )
 

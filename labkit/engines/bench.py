@@ -20,7 +20,7 @@ from labkit.engines.cache import refuse_compiled_file
 from labkit.engines.misfit import recipe_of
 from labkit.errors import LabError, MeasureError, Unavailable
 from labkit.ledger.rows import Latency, Run
-from labkit.measure.variation import MIN_ITEMS
+from labkit.measure.variation import MIN_ITEMS, decibels
 from labkit.quantize import comparison_images
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def _not_alike(first, session, size, user_batches):
         )
         db = fidelity.between(right, answer).db
         if db < AS_A_CONSTANT_DB:
-            lost.append(f"{name!r} ({db:.1f} dB of what varies)")
+            lost.append(f"{name!r} ({decibels(db)} of what varies)")
     if not lost:
         return None
     text = (

@@ -25,7 +25,7 @@ from labkit.device.child import ChildEnded, run_in_child
 from labkit.errors import LabError
 from labkit.export.gate import known_as_sound, trust
 from labkit.export.runtime import without_kernel
-from labkit.measure.variation import Channel, likeness
+from labkit.measure.variation import Channel, decibels, likeness
 from labkit.quantize import all_outputs
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
@@ -63,7 +63,7 @@ class Fidelity:
         return min([self.db, *(output.whole_db for output in self.further.values())])
 
     def __str__(self):
-        text = f"{self.db:.1f} dB"
+        text = decibels(self.db)
         if self.weakest is not None:
             text += f" (lowest: {self.weakest})"
         if self.same is not None:

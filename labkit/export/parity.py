@@ -12,7 +12,7 @@ import numpy as np
 from labkit.errors import LabError
 from labkit.export.runtime import as_written
 from labkit.format import Shown
-from labkit.measure.variation import likeness
+from labkit.measure.variation import decibels, likeness
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,7 +53,7 @@ class Parity(Shown):
             ("largest error", f"{self.max_error:.2g} of the largest output"),
             *([] if self.top1 is None else [("same answer", f"{self.top1:.2%} of {self.items}")]),
             *(
-                [("of what varies", f"{self.varying_db:.1f} dB")]
+                [("of what varies", decibels(self.varying_db))]
                 if math.isfinite(self.varying_db)
                 else []
             ),

@@ -35,6 +35,7 @@ Numbers that do not vary must not make everything fail:
   channel.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,15 @@ MIN_VALUES = 8
 MIN_ITEMS = 8
 MANY = 64
 ITEMS_AT_ONCE = 32  # that are in memory in float64
+
+
+def decibels(db: float) -> str:
+    """Return "14.9 dB" for 14.96: rounded down, so that no figure below a limit reads as if it
+    reached it.
+    """
+    if not math.isfinite(db):
+        return f"{db} dB"
+    return f"{math.floor(10 * db + 1e-6) / 10:.1f} dB"
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class Channel:
     db: float
 
     def __str__(self):
-        return f"{self.db:.1f} dB at index {self.index} of {self.count} on axis {self.axis}"
+        return f"{decibels(self.db)} at index {self.index} of {self.count} on axis {self.axis}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ class Likeness:
         return min(self.db, self.weakest.db)
 
     def __str__(self):
-        text = f"{self.db:.1f} dB"
+        text = decibels(self.db)
         if self.weakest is not None:
             text += f" (lowest: {self.weakest})"
         return text

@@ -12,6 +12,7 @@ def ways_on(
     with_data: bool,
     automatic: bool = False,
     loss: float = 0.5,
+    with_classes: bool = True,
     method: str = "minmax",
     recipe: str = "tensorrt",
     weight_bits: str = "recipe",
@@ -22,6 +23,7 @@ def ways_on(
     precision  one of `PRECISIONS`
     with_data  real data were observed
     automatic  layers were left in float by themselves, `loss` answers of a hundred being allowed
+    with_classes  answers were counted; else decibels alone decide
     """
     ways = []
     if precision in ("int8", "int8+fp16"):
@@ -29,8 +31,12 @@ def ways_on(
             ways.append("leave the layers in float that lose most: --keep auto finds them")
         else:
             ways.append("look at more examples: a larger --count")
-            if loss:
+            if loss and with_classes:
                 ways.append(f"leave more layers in float: a --loss below {loss:g}")
+            ways.append(
+                "name them yourself, those that were found and more: --keep NODE for each, the "
+                "names in `labkit view`"
+            )
         if method == "minmax":
             ways.append("try --method percentile")
         if weight_bits in ("recipe", "7") and recipe in SEVEN_BITS and adds_int8():
