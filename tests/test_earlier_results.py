@@ -475,17 +475,33 @@ def test_a_training_that_is_stopped_between_epochs_can_go_on_and_leaves_the_earl
 
     monkeypatch.setattr(loop._Run, "epoch", stop_in_the_second)
     code, said = ended(*TRAIN, "--epochs", "3")
-    assert code == 130 and "--resume" in said
+    assert code == 130 and "with --resume goes on after them" in said
     assert checkpoint.read_bytes() == EARLIER
     unfinished = checkpoint.parent / "unfinished" / checkpoint.name
     kept = unfinished.read_bytes()
     epochs[:] = [1]
-    assert ended(*TRAIN, "--epochs", "3")[0] == 130  # from the start, stopped in its first epoch
+    code, said = ended(*TRAIN, "--epochs", "3")  # from the start, stopped in its first epoch
+    assert code == 130 and "--resume would go on from that one" in said
     assert unfinished.read_bytes() == kept
     monkeypatch.setattr(loop._Run, "epoch", real)
     call(*TRAIN, "--epochs", "3", "--resume")
     assert len(load_checkpoint(checkpoint)[1]["history"]["epoch_seconds"]) == 3
     assert [path.name for path in unfinished.parent.iterdir()] == []
+
+
+@pytest.mark.parametrize("words", [(), ("--resume",)])
+def test_a_training_that_is_stopped_in_its_first_epoch_does_not_promise_to_go_on(
+    words, place, monkeypatch
+):
+    from labkit.train import loop
+
+    def stop(self, *arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop._Run, "epoch", stop)
+    code, said = ended(*TRAIN, *words)
+    assert code == 130 and "nothing of this training is kept" in said
+    assert "--resume" not in said
 
 
 def test_a_file_that_its_own_gate_refuses_does_not_replace_the_one_before(place, networks):

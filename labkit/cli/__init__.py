@@ -13,10 +13,8 @@ from typer import echo
 from labkit.cli.app import app
 from labkit.errors import LabError, disk_error, explained
 
-STOPPED = (
-    "stopped. The same command may be given again; `run` and `train --resume` go on where they "
-    "were cut short."
-)
+# `labkit train` says by itself what is left of a training
+STOPPED = "stopped. The same command may be given again; `run` goes on where it was cut short."
 
 
 def main():

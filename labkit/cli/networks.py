@@ -87,7 +87,7 @@ def bench(
     --batch 1
     """
     from labkit.engines.bench import bench as bench_network
-    from labkit.engines.fidelity import misfits
+    from labkit.engines.misfit import misfits
     from labkit.engines.opening import opened
     from labkit.engines.racing import race
     from labkit.measure import Plan
@@ -96,6 +96,9 @@ def bench(
         {"--data": data is not None}, {"--data": {"--size": size, "--mean": mean, "--std": std}}
     )
     files = [opened(name, data, size=size, mean=mean, std=std) for name in dict.fromkeys(model)]
+    on_files = [network.inputs_in_words() for network in files if network.graph is not None]
+    for sentence in dict.fromkeys(on_files):
+        echo(sentence)
     settings = {"precision": precision, "threads": threads, "plan": Plan(seconds=seconds)}
     # Each network in each engine by itself; those with a time at the last batch size may race.
     contenders = []
@@ -247,9 +250,14 @@ def train(
         return
 
     # Train, and say what came of it.
-    history, checkpoint, profile_path = job.run(
-        resume=resume, profile=None if profile == "none" else profile
-    )
+    earlier = None if resume else job.checkpoint_to_resume()
+    try:
+        history, checkpoint, profile_path = job.run(
+            resume=resume, profile=None if profile == "none" else profile
+        )
+    except KeyboardInterrupt:
+        echo(_what_is_left(job.checkpoint_to_resume(), earlier), err=True)
+        raise
     if history.restored == config.epochs:
         echo(
             "Nothing was left to train: the checkpoint holds all epochs. Without --resume it "
@@ -273,3 +281,19 @@ def train(
         f"Validation accuracy: {history.accuracy[-1]:.4f} ({len(job.test):,} images of "
         f"{job.test.name})"
     )
+
+
+def _what_is_left(checkpoint, earlier):
+    """Return the sentence on what a training that was stopped leaves.
+
+    checkpoint  what `checkpoint_to_resume` returned afterwards
+    earlier     what it returned before, of another training
+    """
+    if checkpoint is None:
+        return "No epoch has ended: nothing of this training is kept."
+    if checkpoint == earlier:
+        return (
+            "No epoch of this training has ended: nothing of it is kept, and the checkpoint of an "
+            "earlier one stays. --resume would go on from that one."
+        )
+    return "The epochs that have ended are kept: the same command with --resume goes on after them."

@@ -83,8 +83,10 @@ def quantize(
     import onnx
 
     from labkit.engines import fidelity
+    from labkit.engines.misfit import depthwise
     from labkit.files import draft, require_other_file
     from labkit.quantize import Limit, quantize_file
+    from labkit.quantize.advice import ways_on
     from labkit.quantize.quantize_file import PRECISIONS
 
     require_known(precision, PRECISIONS, "precision")
@@ -143,11 +145,24 @@ def quantize(
             likeness = _tell_what_is_lost(model, path, inputs, axis=class_axis)
             if likeness is not None:
                 fidelity.require(
-                    likeness, path, min_sqnr, rejected=to.with_suffix(f".rejected{to.suffix}")
+                    likeness,
+                    path,
+                    min_sqnr,
+                    rejected=to.with_suffix(f".rejected{to.suffix}"),
+                    fix=ways_on(
+                        precision,
+                        with_data=data is not None,
+                        automatic=automatic,
+                        loss=loss,
+                        with_classes=likeness.same is not None,
+                        method=method,
+                        recipe=recipe,
+                        weight_bits=weight_bits,
+                    ),
                 )
         slow_layers = None
         if "int8" in precision and data:
-            slow_layers = fidelity.depthwise(onnx.load(path, load_external_data=False))
+            slow_layers = depthwise(onnx.load(path, load_external_data=False))
     if slow_layers:
         echo(f"{slow_layers}. Race both: labkit bench {model} {to} --engine all")
 
@@ -206,14 +221,16 @@ def _tell_what_is_lost(model, path, inputs, *, axis):
     from labkit.engines import fidelity
 
     rows = fidelity.quantized_apart(model, path, inputs, axis=axis)
+    _, of_file, _ = rows[0]
     # the last: likeness to the file as written, or why nothing was compared
     for name, likeness, as_meant in rows:
         if likeness is None:
             echo(f"    {name}: not compared. {as_meant}")
-        elif as_meant and not as_meant.lowest_db >= fidelity.ENGINE_DB:
+        elif as_meant and not fidelity.answers_as_meant(as_meant, likeness, of_file):
             echo(
-                f"    {name}: {likeness}. It does not answer what the file means ({as_meant}): do "
-                "not use it here"
+                f"    {name}: {likeness}. On these examples it does not answer what the file "
+                f"means ({as_meant}; needed are {fidelity.ENGINE_DB:g} dB in each output): do not "
+                "use it here"
             )
         else:
             echo(f"    {name}: {likeness}")

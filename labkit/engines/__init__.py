@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8", "fp8")
 # modules here that are about engines
-_NO_ENGINES = ("bench", "cache", "deployment", "fidelity", "opening", "racing", "served")
+_NO_ENGINES = (
+    "bench",
+    "cache",
+    "deployment",
+    "fidelity",
+    "misfit",
+    "opening",
+    "racing",
+    "served",
+)
 _REQUIRED_NAMES = ("RUNS", "PRECISIONS", "check", "load")
 
 

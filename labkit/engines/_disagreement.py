@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 from labkit import export
-from labkit.engines import fidelity
+from labkit.engines._agreement import agree, agreement
 from labkit.engines._first_difference import first_difference
-from labkit.engines._varied_batches import dark_batch, further_batches, second_batch
+from labkit.engines._varied_batches import (
+    dark_batch,
+    further_batches,
+    made_up_batches,
+    second_batch,
+)
 from labkit.engines.served import named_tensors
 from labkit.errors import LabError
-from labkit.export.runtime import answers
-from labkit.export.variation import ROUNDING
+from labkit.export.runtime import answers, session_as_written
+from labkit.export.variation import ROUNDING, decibels
 from labkit.files import sha256
-
-# SQNR in dB. In fp32 on a CPU, engines were seen to agree within 105 dB; a GPU may round products
-# to TF32.
-EXACT_DB = 60.0
-ON_GPU_DB = 40.0
 
 _verdicts: dict[tuple, "Verdict"] = {}  # of this process, by the file's content
 
@@ -73,19 +73,18 @@ def disagreement(
     return _verdicts[key]
 
 
-def limit_db(served):
-    """Return the SQNR that an engine has to reach: in fp32 it may differ by rounding only."""
-    if served.precision != "fp32":
-        return fidelity.ENGINE_DB
-    return EXACT_DB if served.device.startswith("cpu") else ON_GPU_DB
-
-
 def _compare(served, network, inputs, load, user_batches=()):
     """Do the work of `disagreement`, without its memory."""
     # The right answers, with as many batches as each output takes to vary.
+    in_small_numbers = _is_file(network) and served.precision != "fp32"
+    user_batches = list(user_batches)
     batches = [inputs, second_batch(inputs)]
-    # nearly black: small integers make little of it, and round it in their own ways
-    if served.precision == "fp32":
+    if in_small_numbers and user_batches:
+        batches = [inputs, *user_batches]
+    elif in_small_numbers:
+        batches = list(made_up_batches(export.checked(network), inputs))
+    elif served.precision == "fp32":
+        # nearly black: small numbers make little of it, and round it in their own ways
         batches.append(dark_batch(inputs))
     try:
         right_answers = [(batch, _right_answers(network, batch)) for batch in batches]
@@ -105,32 +104,57 @@ def _compare(served, network, inputs, load, user_batches=()):
         )
     names = list(right_answers[0][1])
     if constant == set(names):
-        return Verdict(reason=_of_constant(names, constant))
+        return Verdict(reason=_of_constant(names, constant, of_user=bool(user_batches)))
 
-    # Each output of the engine on each batch.
-    least = np.inf
+    # Each output of the engine: on each batch, or in small numbers on all of them together, as
+    # `labkit quantize` compares.
+    compared = []
     missing = set()
     for batch, right in right_answers:
-        engine_answers = _answers(served, batch, right, of_module=not _is_file(network))
-        missing |= set(names) - set(engine_answers)
-        for name in (name for name in names if name in engine_answers):
-            db, limit = _agreement(right[name], engine_answers[name], served)
+        given = _answers(served, batch, right, of_module=not _is_file(network))
+        missing |= set(names) - set(given)
+        compared.append((batch, right, given))
+    least = np.inf
+    for name in names:
+        pairs = [
+            (batch, right[name], given[name]) for batch, right, given in compared if name in given
+        ]
+        if in_small_numbers:
+            pairs = _together(pairs, served)
+        for batch, right, answer in pairs:
+            db, limit = agreement(right, answer, served)
             if not db >= limit:
                 reason = _of_difference(db, limit, name, network)
+                if in_small_numbers and not user_batches:
+                    reason = f"{reason}, on made-up examples (--data: on your own)"
                 if _is_file(network):
-                    operator = first_difference(network, batch, load, name, agrees=_agree)
+                    operator = first_difference(network, batch, load, name, agrees=agree)
                     reason = f"{reason}. {operator}"
                 return Verdict(db, reason)
             least = min(least, db)
     unchecked = []
     if constant:
-        unchecked.append(_of_constant(names, constant))
+        unchecked.append(_of_constant(names, constant, of_user=bool(user_batches)))
     if missing:
         unchecked.append(f"{served.engine} does not give {_listed(names, missing)}")
     no_tensors = _outputs_without_numbers(network) if _is_file(network) else []
     if no_tensors:
         unchecked.append(f"{_listed(no_tensors, no_tensors)}, which is no tensor")
     return Verdict(float(least), unchecked="; ".join(unchecked) or None)
+
+
+def _together(pairs, served):
+    """Return [(batch, right answer, answer)] as one whose answers are those of all batches; the
+    batch is that with the largest difference. Answers that do not fit together stay apart.
+    """
+    shapes = {(right.shape[1:], answer.shape[1:]) for _, right, answer in pairs}
+    if len(shapes) != 1 or not all(right.ndim and answer.ndim for _, right, answer in pairs):
+        return pairs
+    import torch
+
+    worst = min(pairs, key=lambda pair: agreement(*pair[1:], served)[0])
+    right = torch.cat([right.cpu() for _, right, _ in pairs])
+    return [(worst[0], right, torch.cat([answer.cpu() for *_, answer in pairs]))]
 
 
 def _is_file(network):
@@ -143,18 +167,22 @@ def _listed(names, chosen):
     return f"the output{'s' if len(quoted) > 1 else ''} {', '.join(quoted)}"
 
 
-def _of_constant(names, constant):
-    """Return the sentence about outputs that do not vary, and what to do."""
+def _of_constant(names, constant, *, of_user):
+    """Return the sentence about outputs that do not vary, and what to do.
+
+    of_user  the inputs were the user's, not random ones
+    """
+    other_inputs = "other inputs" if of_user else "inputs of your own (--data)"
     if constant == set(names):
         return (
             f"Its answers do not vary with its inputs: batches of other numbers get the same "
             f"numbers in {_listed(names, constant)}, up to rounding. So no wrong answer would be "
-            "seen, and its time is of no use. Give inputs with which they vary (--data), or make "
+            f"seen, and its time is of no use. Give {other_inputs} with which they vary, or make "
             "the network anew"
         )
     return (
         f"{_listed(names, constant)}, which does not vary with the inputs: a wrong answer there "
-        "would not be seen. Give inputs with which it varies (--data), or export the network "
+        f"would not be seen. Give {other_inputs} with which it varies, or export the network "
         "without it"
     )
 
@@ -162,7 +190,7 @@ def _of_constant(names, constant):
 def _of_difference(db, limit, name, network):
     meant = "the file means" if _is_file(network) else "the torch module"
     return (
-        f"It answers something else than {meant}: {db:.1f} dB in the output {name!r}, expected "
+        f"It answers something else than {meant}: {decibels(db)} in the output {name!r}, expected "
         f"{limit:g} dB"
     )
 
@@ -194,9 +222,15 @@ def _outputs_without_numbers(path):
 def _constant_outputs(right_answers):
     """Return the names of outputs that have the same numbers, up to rounding, in all batches.
 
-    right_answers  [(batch, {name: tensor})]
+    right_answers  [(batch, {name: tensor})]; of a single one, both halves are compared
     """
     (_, first), *further = right_answers
+    if not further:
+        half = min(len(answer) if answer.ndim else 0 for answer in first.values()) // 2
+        if not half:
+            return set(first)
+        further = [(None, {name: answer[half : 2 * half] for name, answer in first.items()})]
+        first = {name: answer[:half] for name, answer in first.items()}
     return {
         name
         for name in first
@@ -236,58 +270,4 @@ def _answers(served, batch, right, *, of_module):
 @functools.lru_cache(maxsize=2)
 def _session_of(digest, path):
     export.checked(path)
-    return export.session(path, "none")
-
-
-def _agreement(right, answer, served):
-    """Return the SQNR of an engine's answer, and the least that is enough, in dB.
-
-    In fp32 it is the weakest channel's where that is too low: one whose variation is lost in the
-    figure of the whole.
-    """
-    db, limit = _agreement_db(right, answer), limit_db(served)
-    if served.precision != "fp32" or not db >= limit:
-        return db, limit
-
-    # What rounding explains counts as equal: in a channel that hardly varies it would be much.
-    right = right.cpu().double()
-    answer = answer.cpu().double()
-    if not right.ndim or not right.isfinite().all():
-        return db, limit
-    rounding = ROUNDING * right.abs().amax(0, keepdim=True)
-    rounded = right.where((answer - right).abs() <= rounding, answer)
-    weakest = fidelity.between(
-        np.atleast_1d(right.numpy()), np.atleast_1d(rounded.numpy())
-    ).lowest_db
-    if weakest < fidelity.ENGINE_DB:
-        return weakest, fidelity.ENGINE_DB
-    return db, limit
-
-
-def _agree(right, answer, served):
-    """Return True where an engine's answer counts as the same."""
-    db, limit = _agreement(right, answer, served)
-    return db >= limit
-
-
-def _agreement_db(right, answer):
-    """Return the SQNR of an answer in dB: -inf for another shape, or a number that is not finite
-    where it should be.
-    """
-    right = right.cpu().double().numpy()
-    answer = answer.cpu().double().numpy()
-    if right.shape != answer.shape:
-        return -np.inf
-    same = (right == answer) | (np.isnan(right) & np.isnan(answer))
-    if same.all():
-        return np.inf
-    if not np.isfinite(right[~same]).all() or not np.isfinite(answer[~same]).all():
-        return -np.inf
-
-    # Numbers that are not finite are equal in both: they do not count. A single number is a row of
-    # its own.
-    both_finite = np.isfinite(right)
-    right = np.atleast_1d(np.where(both_finite, right, 0))
-    answer = np.atleast_1d(np.where(both_finite, answer, 0))
-    compared = fidelity.between(right, answer)
-    return compared.db
+    return session_as_written(path)

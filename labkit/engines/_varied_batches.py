@@ -3,12 +3,34 @@ shows nothing about an engine.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 
+from labkit.export.inputs import varied_inputs
+
 NORMAL_BATCHES = 7  # further ones of normal numbers: each output should vary with one of them
 SIZES = (0.1, 10.0, 100.0)  # then of other sizes
+
+
+def made_up_batches(model: Any, inputs: tuple) -> Iterator[tuple]:
+    """Yield the made-up examples that `labkit quantize` compares on where no data are given, in
+    batches of the size of `inputs`.
+
+    model   a ModelProto
+    inputs  a batch: one tensor per input of the network
+    """
+    calls = varied_inputs(model)
+    arrays = [np.concatenate([call[name] for call in calls]) for name in calls[0]]
+    count = len(arrays[0])
+    size = len(inputs[0])
+    for begin in range(0, count, size):
+        numbers: np.ndarray = np.arange(begin, begin + size) % count
+        yield tuple(
+            torch.from_numpy(array[numbers]).to(tensor.device)
+            for array, tensor in zip(arrays, inputs, strict=True)
+        )
 
 
 def second_batch(inputs: tuple) -> tuple:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from labkit import device as devices
 from labkit import engines, export, ledger, measure
 from labkit.engines._disagreement import Verdict, disagreement
+from labkit.engines.fidelity import reason_of
+from labkit.engines.misfit import recipe_of
 from labkit.engines.opening import Opened, on_device
 from labkit.errors import LabError, Unavailable
 from labkit.ledger.rows import Latency, Run
@@ -138,8 +140,7 @@ def _row_fields(inputs, threads):
 
 def _missing(error, inputs, threads):
     """Return the row of what an error kept from being measured."""
-    reason = f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
-    return Latency(**_row_fields(inputs, threads), reason=reason)
+    return Latency(**_row_fields(inputs, threads), reason=reason_of(error))
 
 
 def verdict_of(served, network, inputs, user_batches=()):
@@ -163,6 +164,10 @@ def verdict_of(served, network, inputs, user_batches=()):
             error.what, expected=error.expected, found=error.found, fix=error.fix
         ) from error
     if verdict.reason and verdict.db is not None and served.precision == "int8":
-        reason = f"{verdict.reason}. Try the recipe for {served.engine}"
-        verdict = replace(verdict, reason=reason)
+        made_for = recipe_of(export.checked(network))
+        if made_for == served.engine:
+            advice = "The file is of its own recipe: take another engine"
+        else:
+            advice = f"Try the recipe for {served.engine}"
+        verdict = replace(verdict, reason=f"{verdict.reason}. {advice}")
     return verdict

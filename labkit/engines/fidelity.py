@@ -12,7 +12,6 @@ Limits  an engine rounds some sums in another order, which costs little: 25 dB a
         After an overflow it was below 5 dB
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,19 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
-from onnx.numpy_helper import to_array
 
-from labkit import device as devices
 from labkit import engines, export
 from labkit.device.child import ChildEnded, run_in_child
 from labkit.errors import LabError
 from labkit.export.gate import known_as_sound, trust
-from labkit.export.runtime import notes, without_kernel
-from labkit.export.variation import Channel, likeness
+from labkit.export.runtime import without_kernel
+from labkit.export.variation import Channel, decibels, likeness
 from labkit.quantize import all_outputs
 
 ENGINE_DB = 20.0  # below it, an engine does not answer what the file means
+# that the weakest channel may lose further in an engine: twice the noise of the file itself
+FURTHER_DB = 3.0
 SECONDS = 3600  # of computing, for a comparison in a process of its own
 AS_WRITTEN = "the file as written"
 
@@ -59,10 +57,15 @@ class Fidelity:
         lowest = self.db if self.weakest is None else min(self.db, self.weakest.db)
         return min([lowest, *(output.lowest_db for output in self.further.values())])
 
+    @property
+    def whole_db(self):
+        """Return the lowest figure of all outputs, each as a whole."""
+        return min([self.db, *(output.whole_db for output in self.further.values())])
+
     def __str__(self):
-        text = f"{self.db:.1f} dB"
+        text = decibels(self.db)
         if self.weakest is not None:
-            text += f" ({self.weakest})"
+            text += f" (lowest: {self.weakest})"
         if self.same is not None:
             text += f", same answer for {self.same:.1%}"
         return "; ".join([text, *(f"{name} {output}" for name, output in self.further.items())])
@@ -89,6 +92,25 @@ def between(right, answers, *, axis=None):
     return Fidelity(alike.db, same, alike.weakest)
 
 
+def answers_as_meant(as_meant: Fidelity, engine: Fidelity, file: Fidelity | None) -> bool:
+    """True if an engine answers what a file in small numbers means, by the limit that `bench` has:
+    `ENGINE_DB` in each output as a whole.
+
+    Where the network makes much of little, another order of roundings changes the weakest channel
+    by as much as the file has lost itself. That is no fault of the engine: it is one where the
+    channel is `FURTHER_DB` further from the network in float than in the file.
+
+    as_meant      of the engine's answers to the file's
+    engine, file  of each to those of the network in float; None where the file cannot be run as it
+                  is written
+    """
+    if not as_meant.whole_db >= ENGINE_DB:
+        return False
+    if as_meant.lowest_db >= ENGINE_DB or file is None:
+        return True
+    return engine.lowest_db >= file.lowest_db - FURTHER_DB
+
+
 def of_engine(served, path, inputs):
     """Return the `Fidelity` of an engine's answers to what the file means.
 
@@ -96,62 +118,6 @@ def of_engine(served, path, inputs):
     inputs  a batch: one tensor per input of the network
     """
     return between(export.as_written(path)(*inputs).numpy(), served(*inputs).cpu().numpy())
-
-
-def misfits(model: Any, engine: str) -> Iterator[str]:
-    """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in
-    an engine here.
-    """
-    module = engines.get(engine)
-    # it runs no file; a GPU takes each
-    if model is None or module.RUNS != "onnx" or hasattr(module, "NEEDS"):
-        return
-    if not devices.adds_int8() and _has_8_bit_weights(model):
-        yield (
-            "its weights have 8 bits, and this CPU has no VNNI: sums may overflow (--weight-bits "
-            "7 prevents it)"
-        )
-    made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
-    if made_for and made_for[1] != engine:
-        yield f"it was made for {made_for[1]} (--recipe {engine} makes one for this engine)"
-    slow_layers = depthwise(model) if made_for else None
-    if slow_layers:
-        yield f"{slow_layers}; race it against the file in float"
-
-
-def _has_8_bit_weights(model):
-    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and
-    64.
-    """
-    for tensor in model.graph.initializer:
-        if (
-            tensor.data_type == TensorProto.INT8
-            and np.abs(to_array(tensor).astype(int)).max(initial=0) > 64
-        ):
-            return True
-    return False
-
-
-def depthwise(model: Any) -> str | None:
-    """Return why a network (a ModelProto) may be slower in INT8 on a CPU, depthwise
-    convolutions, or None.
-    """
-    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
-    grouped = sum(_groups_of(node) > 1 for node in convolutions)
-    if not grouped or 8 * grouped < len(convolutions):
-        return None
-    return (
-        f"{grouped} of its {len(convolutions)} convolutions are depthwise or in groups, "
-        "which INT8 may slow down on a CPU"
-    )
-
-
-def _groups_of(convolution):
-    """Return the number of groups of a convolution, a NodeProto."""
-    for attribute in convolution.attribute:
-        if attribute.name == "group":
-            return attribute.i
-    return 1
 
 
 def quantized(
@@ -197,15 +163,18 @@ def quantized(
             served = engines.load(name, dst, calls[0][0][:1], precision=precision)
             outputs = _outputs(served, calls, next(iter(right)))
         except Exception as error:  # an engine may fail in any way: the others go on
-            yield (
-                name,
-                None,
-                error.what if isinstance(error, LabError) else f"{type(error).__name__}: {error}",
-            )
+            yield name, None, reason_of(error)
         else:
             of_float = {output: right[output] for output in right if output in outputs}
             as_meant = meant and between({key: meant[key] for key in of_float}, outputs, axis=axis)
             yield name, between(of_float, outputs, axis=axis), as_meant
+
+
+def reason_of(error: Exception) -> str:
+    """Return in one line why an engine did not answer: what went wrong, and what was seen."""
+    if not isinstance(error, LabError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.what.rstrip('.')} ({error.found})" if error.found else error.what
 
 
 def _outputs(served, calls, first):
@@ -263,13 +232,19 @@ def _rows(src, dst, inputs, axis, names=None, *, sound_files):
 
 
 def require(
-    fidelity: Any, path: str | Path, min_sqnr: float, *, rejected: str | Path | None = None
+    fidelity: Any,
+    path: str | Path,
+    min_sqnr: float,
+    *,
+    rejected: str | Path | None = None,
+    fix: str | None = None,
 ) -> Path:
     """Return the path of a file that reaches `min_sqnr`; a file that does not is renamed, with a
     LabError.
 
     fidelity  the `Fidelity` of its answers; each channel of each output must reach the limit
     rejected  the new name; None: the file's own, with ".rejected" before its ending
+    fix       what the user may try; only the caller knows what was tried
     """
     path = Path(path)
     if fidelity.lowest_db >= min_sqnr:
@@ -281,7 +256,5 @@ def require(
         expected=f"at least {min_sqnr:g} dB of what varies, in each output and each "
         "of its channels",
         found=f"{fidelity}; the file is kept as {rejected.name}",
-        fix="leave the layers in float that lose most: --keep auto finds them; try --method "
-        "percentile, or --precision "
-        "fp16. --min-sqnr sets what you accept",
+        fix=fix,
     )

@@ -27,6 +27,7 @@ class Opened:
     user_batches  batch size -> further such tuples, of the user's data; none where inputs are
                   random
     graph         the ModelProto of a file
+    examples      which data of the user the inputs are, in words; None: they are random
     """
 
     name: str
@@ -35,6 +36,19 @@ class Opened:
     inputs: Callable
     user_batches: Callable = lambda batch: []
     graph: Any = None
+    examples: str | None = None
+
+    def inputs_in_words(self) -> str:
+        """Return a sentence on what a file is timed on, and on what its answers are compared."""
+        if self.examples is None:
+            return (
+                "Timed on random numbers. In small numbers, whether answers are as the file means "
+                "is judged on 8 made-up examples, as `labkit quantize` does without --data."
+            )
+        return (
+            f"Timed on {self.examples}. Whether answers are as the file means is judged on the "
+            f"first {NORMAL_BATCHES + 1} batches of them."
+        )
 
 
 def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
@@ -50,9 +64,11 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
         graph = export.checked(name)
         make_inputs: Callable = partial(export.random_inputs, graph)
         further = range(0)
+        description = None
         if data is not None:
-            examples = _arrays(list(comparison_images(name, data, **pictures).batches))
-            make_inputs = partial(_examples, examples)
+            images = comparison_images(name, data, **pictures)
+            description = images.description
+            make_inputs = partial(_examples, _arrays(list(images.batches)))
             further = range(1, NORMAL_BATCHES + 1)
         return Opened(
             name=Path(name).name,
@@ -63,6 +79,7 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
                 on_device(device, make_inputs(batch, number)) for number in further
             ],
             graph=graph,
+            examples=description,
         )
     if data is not None:
         raise LabError(

@@ -14,7 +14,7 @@ from labkit.engines._varied_batches import further_batches
 from labkit.engines.bench import new_run, verdict_of
 from labkit.engines.opening import Opened, on_device
 from labkit.errors import MeasureError
-from labkit.export.variation import MIN_ITEMS
+from labkit.export.variation import MIN_ITEMS, decibels
 
 if TYPE_CHECKING:
     from labkit.measure.clock import Plan
@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 ROUNDING = 0.1
 # where files race: INT8 answers roughly, random inputs most; `labkit quantize` says how roughly
 ANOTHER_FILE = 0.5
-NO_RACE_FIX = (
-    "are these files of one network? Where one is in INT8, compare them on real pictures: --data, "
-    "with the --mean and "
-    "--std of `labkit quantize`"
+SAME_NETWORK = "are these files of one network?"
+ON_RANDOM_INPUTS = (
+    f"{SAME_NETWORK} Where one is in INT8, compare them on real pictures: --data, with the --mean "
+    "and --std of `labkit quantize`"
+)
+ON_THESE_INPUTS = (
+    f"{SAME_NETWORK} If they are, one has lost its answers: `labkit quantize` with --keep auto, or "
+    "in another --precision, keeps more of them"
 )
 # where files race: below this SQNR of what varies, answers that are always the same are as near
 AS_A_CONSTANT_DB = 0.0
@@ -86,7 +90,7 @@ def race(
                 plan=plan,
             )
         except MeasureError as error:
-            error.fix = NO_RACE_FIX
+            error.fix = ON_THESE_INPUTS if user_batches else ON_RANDOM_INPUTS
             raise
         names = labels.values() if len(labels) > 1 else [first.name]
         name = f"{', '.join(names)} batch {size}"
@@ -185,7 +189,7 @@ def _not_alike(first, session, size, user_batches):
         answers = _joined_batches([answer[name] for _, answer in pairs])
         db = fidelity.between(right_answers, answers).db
         if db < AS_A_CONSTANT_DB:
-            lost.append(f"{name!r} ({db:.1f} dB of what varies)")
+            lost.append(f"{name!r} ({decibels(db)} of what varies)")
     if not lost:
         return None
     text = (

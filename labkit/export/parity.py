@@ -11,7 +11,7 @@ import numpy as np
 
 from labkit.errors import LabError
 from labkit.export.runtime import as_written
-from labkit.export.variation import likeness
+from labkit.export.variation import decibels, likeness
 from labkit.format import Shown
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Parity(Shown):
             ("largest error", f"{self.max_error:.2g} of the largest output"),
             *([] if self.top1 is None else [("same answer", f"{self.top1:.2%} of {self.items}")]),
             *(
-                [("of what varies", f"{self.varying_db:.1f} dB")]
+                [("of what varies", decibels(self.varying_db))]
                 if math.isfinite(self.varying_db)
                 else []
             ),

@@ -81,6 +81,7 @@ def session(
     *,
     threads: int | None = None,
     providers: Sequence = ("CPUExecutionProvider",),
+    folder: Path | None = None,
     **settings: Any,
 ) -> "onnxruntime.InferenceSession":
     """Open a model that has passed `checked`. Returns an `onnxruntime.InferenceSession`.
@@ -89,6 +90,7 @@ def session(
     level     one of `LEVELS`
     threads   None: as many as `labkit.device.threads` says
     providers what shall run it, best first; those that are not here are left out
+    folder    where the weights of a ModelProto lie that has them in a second file
     settings  attributes of `onnxruntime.SessionOptions`, such as enable_profiling=True
     Raises    LabError naming the file and the reason; Unavailable without ONNX Runtime
     """
@@ -99,6 +101,10 @@ def session(
     options.intra_op_num_threads = threads or devices.threads()
     # else what comes next is slowed down
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    if folder is not None:
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(folder)
+        )
     for name, value in settings.items():
         setattr(options, name, value)
     available = onnxruntime.get_available_providers()
@@ -106,6 +112,26 @@ def session(
     with explained(model, "opened by ONNX Runtime"):
         source = model.SerializeToString() if hasattr(model, "graph") else str(model)
         return onnxruntime.InferenceSession(source, options, providers=usable)
+
+
+def session_as_written(model: Any, *, threads: int | None = None) -> "onnxruntime.InferenceSession":
+    """Open a model as `session` does, to be run as it is written: without rewrites, and with each
+    result rounded to float16 that the file has in float16.
+
+    model  a path or a ModelProto
+    """
+    import onnx
+
+    from labkit.export.half import has_float16, with_roundings
+
+    folder = None
+    graph = model
+    if not hasattr(model, "graph"):
+        folder = Path(model).resolve().parent
+        graph = onnx.load(model, load_external_data=False)
+    if not has_float16(graph):
+        return session(model, "none", threads=threads)
+    return session(with_roundings(graph), "none", threads=threads, folder=folder)
 
 
 def answers(opened, batch, *, outputs=None):
@@ -157,13 +183,14 @@ def as_written(path: str | Path, *, level: str = "none", all_outputs: bool = Fal
     """Return a function from a batch to the output, both tensors, that runs the file as it is
     written.
 
-    level        one of `LEVELS`: how far the graph may be changed
+    level        one of `LEVELS`: how far the graph may be changed; "none" rounds to float16, too,
+                 wherever the file says so
     all_outputs  the function returns a list of all outputs, not the first alone
     """
     import torch
 
     checked(path)
-    opened = session(path, level)
+    opened = session_as_written(path) if level == "none" else session(path, level)
 
     def run(*batch):
         arrays = tuple(tensor.cpu().numpy() for tensor in batch)

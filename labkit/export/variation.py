@@ -35,6 +35,7 @@ Numbers that do not vary must not make everything fail:
   channel.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,11 +49,21 @@ MANY = 64
 ITEMS_AT_ONCE = 32  # that are in memory in float64
 
 
+def decibels(db: float) -> str:
+    """Return "14.9 dB" for 14.96: rounded down, so that no figure below a limit reads as if it
+    reached it.
+    """
+    if not math.isfinite(db):
+        return f"{db} dB"
+    return f"{math.floor(10 * db + 1e-6) / 10:.1f} dB"
+
+
 @dataclass(frozen=True)
 class Channel:
-    """One index of an axis of an output.
+    """One index of an axis of an output: a channel, or what else lies on that axis. Of (N, C, H, W)
+    the last axis holds the columns of a map.
 
-    axis   1 for (N, C, ...), or the last one
+    axis   1 for (N, C, ...), or the last one; 0 counts the items
     index  0 to count - 1
     count  length of the axis
     db     as in the equation, infinite where nothing differs
@@ -64,7 +75,7 @@ class Channel:
     db: float
 
     def __str__(self):
-        return f"channel {self.index} of {self.count} on axis {self.axis}: {self.db:.1f} dB"
+        return f"{decibels(self.db)} at index {self.index} of {self.count} on axis {self.axis}"
 
 
 @dataclass(frozen=True)
@@ -86,9 +97,9 @@ class Likeness:
         return min(self.db, self.weakest.db)
 
     def __str__(self):
-        text = f"{self.db:.1f} dB"
+        text = decibels(self.db)
         if self.weakest is not None:
-            text += f" ({self.weakest})"
+            text += f" (lowest: {self.weakest})"
         return text
 
 

@@ -22,7 +22,7 @@ from labkit.device.child import ChildEnded, run_in_child
 from labkit.errors import LabError
 from labkit.export.gate import made_here, parsed
 from labkit.export.inputs import varied_inputs
-from labkit.export.runtime import answers, notes, session, without_kernel
+from labkit.export.runtime import answers, notes, session, session_as_written, without_kernel
 from labkit.export.variation import likeness
 from labkit.files import draft
 
@@ -152,7 +152,10 @@ def _outputs(path, batches, level):
 
     Raises LabError where it does not take them.
     """
-    opened = session(path, level, threads=1)
+    if level == "none":
+        opened = session_as_written(path, threads=1)
+    else:
+        opened = session(path, level, threads=1)
     if not batches:
         return {}
     calls = [answers(opened, batch) for batch in batches]

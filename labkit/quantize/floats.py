@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 
 from labkit.device import packages
+from labkit.errors import LabError
 from labkit.export import precision_of
 from labkit.export.runtime import explained
 from labkit.export.walk import inside
@@ -86,7 +87,12 @@ def to_fp16(src: str | Path, dst: str | Path, data: Any = None) -> Path:
     del converted.graph.value_info[:]  # the types of what lies in between follow from the rest
 
     # INT8 rounds another way when its scales are rounded: what that loses, real data tell.
-    return write_model(converted, dst, original=src if in_fp32 else None)
+    try:
+        return write_model(converted, dst, original=src if in_fp32 else None)
+    except LabError as error:
+        if data is None:
+            error.fix = f"--data: what overflows on real data then stays in float32; or {error.fix}"
+        raise
 
 
 def _stays_in_float(node, large):

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from labkit.export import session
 from labkit.export.operators import HEAVY, QUANTIZED, RECURRENT
-from labkit.export.runtime import answers
+from labkit.export.runtime import answers, session_as_written
 from labkit.quantize.calibration import Calibration
 from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.ptq import in_int8, outlier_products
@@ -86,15 +85,15 @@ def logits(path: Any, items: Any) -> np.ndarray:
 
 
 def all_outputs(path, items):
-    """Return {name: (N, ...) float32}: the outputs of an ONNX file whose Q/DQ nodes round, and
-    nothing else.
+    """Return {name: (N, ...) float32}: the outputs of an ONNX file that rounds where it says, by
+    Q/DQ nodes or to float16, and nowhere else.
 
     It runs without the integer kernels of this CPU, which may saturate.
 
     path   a file, or a ModelProto
     items  (N, ...) for a network of one input, a `Calibration`, or a list of batches
     """
-    opened = session(path, "none")
+    opened = session_as_written(path)
     if isinstance(items, Calibration):
         batches = items.batches
     elif isinstance(items, list):

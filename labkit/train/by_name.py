@@ -49,8 +49,7 @@ class Training:
                  "torch" for three steps (ui.perfetto.dev); None: no file, and None in place of its
                  path
         """
-        done = artifacts() / "checkpoints" / f"{self.name}.pt"
-        unfinished = done.with_name("unfinished") / done.name
+        done, unfinished = self._checkpoints()
         ending = "prof" if profile == "cprofile" else "json"
         profile_path = artifacts() / "profiles" / f"{self.name}.{ending}"
         if profile == "torch":
@@ -73,6 +72,22 @@ class Training:
             with atomic(profile_path) as temporary:
                 profiler.dump_stats(temporary)
         return history, done, profile_path if profile else None
+
+    def _checkpoints(self):
+        """Return the paths of the checkpoint of a training that is done, and of an unfinished
+        one.
+        """
+        done = artifacts() / "checkpoints" / f"{self.name}.pt"
+        return done, done.with_name("unfinished") / done.name
+
+    def checkpoint_to_resume(self) -> tuple | None:
+        """Return (path, time of writing) of the checkpoint that `run(resume=True)` would go on
+        from; None where there is none.
+        """
+        for path in reversed(self._checkpoints()):
+            if path.exists():
+                return path, path.stat().st_mtime_ns
+        return None
 
     def remarks(self):
         """Yield sentences on what these switches mean for this network."""

@@ -129,7 +129,11 @@ class TrainConfig:
     amp: str | None = setting(
         None, 'autocast to "bf16", or to "fp16" with a gradient scaler (arXiv:1710.03740)'
     )
-    channels_last: bool = setting(False, "NHWC in memory")
+    channels_last: bool = setting(
+        False,
+        "NHWC in memory: mostly faster, but convolutions in groups have been slower on CPUs in "
+        "some versions of torch, so time both",
+    )
     cudnn_autotuner: bool = setting(
         False, "time the convolution algorithms first, then keep the best"
     )

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from labkit import cli, engines, ledger
 from labkit.engines.bench import bench
-from labkit.engines.fidelity import misfits
+from labkit.engines.misfit import misfits
 from labkit.engines.opening import opened
 from labkit.engines.racing import race
 from labkit.errors import LabError, MeasureError, Unavailable
@@ -175,7 +175,7 @@ def test_with_data_the_inputs_of_a_file_are_its_test_pictures_again_and_again_wh
 
     def few(name, data, **settings):
         asked.append((name, data, settings))
-        return SimpleNamespace(batches=[pictures[:2], pictures[2:]])
+        return SimpleNamespace(batches=[pictures[:2], pictures[2:]], description="photos")
 
     monkeypatch.setattr("labkit.engines.opening.comparison_images", few)
     [inputs] = opened(str(path), "photos", size=28, mean="0.5", std=None).inputs(5)

@@ -14,12 +14,14 @@ from typer.testing import CliRunner
 from labkit import cli, engines, ledger, models
 from labkit.data import load
 from labkit.device.child import ChildEnded
-from labkit.engines import fidelity
+from labkit.engines import _disagreement, fidelity, misfit
 from labkit.engines.bench import bench
 from labkit.engines.opening import opened
 from labkit.engines.served import Served
-from labkit.errors import LabError
+from labkit.errors import LabError, Unavailable
 from labkit.export import to_onnx
+from labkit.export.inputs import varied_inputs
+from labkit.export.variation import Channel
 from labkit.measure import Plan
 from labkit.quantize import Calibration, static, to_fp16
 
@@ -63,7 +65,7 @@ def test_classes_are_counted_on_their_axis_and_where_none_is_known_only_decibels
     assert unknown.weakest.index == 1
     assert unknown.weakest.count == 3
     assert unknown.weakest.db == pytest.approx(10 * np.log10(right[:, 1].var()))
-    assert "channel 1 of 3" in str(unknown)
+    assert "index 1 of 3 on axis 1" in str(unknown)
     assert "same answer" not in str(unknown)
 
 
@@ -131,6 +133,51 @@ def test_the_row_of_an_int8_engine_says_how_well_it_answers_what_the_file_means(
     assert "answers as the file means: exactly" in replace(row, sqnr_db=float("inf")).summary()
 
 
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_without_data_bench_and_quantize_judge_an_engine_by_the_same_examples_in_the_same_way(
+    size, files, monkeypatch
+):
+    load = engines.load
+
+    def noisy(*args, **settings):
+        served = load(*args, **settings)
+        return replace(served, run=lambda *batch: 1.02 * served.run(*batch), run_whole=None)
+
+    monkeypatch.setattr(_disagreement, "_verdicts", {})
+    monkeypatch.setattr(engines, "load", noisy)
+    examples = varied_inputs(onnx.load(files[1]))
+    (_, of_quantize) = [
+        as_meant for _, _, as_meant in fidelity.quantized(*files, examples, names=["onnxruntime"])
+    ]
+    (row,) = bench(opened(str(files[1])), [size], engine="onnxruntime", plan=Plan(seconds=0.05))
+    assert 20 < row.sqnr_db < 60
+    assert row.sqnr_db == pytest.approx(of_quantize.db, abs=0.01)
+
+
+def test_an_engine_is_faulty_by_the_limit_of_bench_or_by_a_channel_that_only_it_loses():
+    def of(db, lowest):
+        return fidelity.Fidelity(db, weakest=Channel(1, 0, 10, lowest))
+
+    judged = fidelity.answers_as_meant
+    assert judged(of(26, 19), of(18, 15), of(17, 14)), "another order of roundings"
+    assert not judged(of(19, 19), of(18, 15), of(17, 14)), "bench gives it no time"
+    assert not judged(of(26, 3), of(25, 3), of(40, 30)), "the engine lost a channel"
+    assert judged(of(26, 22), of(15, 3), of(17, 9)), "each channel is as the file means"
+    assert judged(of(26, 19), of(25, 3), None), "nothing to compare with"
+    two = replace(of(30, 30), further={"boxes": of(19, 19)})
+    assert not judged(two, of(30, 30), of(30, 30)), "each output counts"
+
+
+def test_bench_says_on_which_examples_it_judges(files, tmp_path):
+    def said(*words):
+        words = ["bench", files[1], "--engine", "onnxruntime", "--seconds", 0.05, *words]
+        return CliRunner().invoke(cli.app, list(map(str, words))).output
+
+    assert "Timed on random numbers" in said()
+    assert "on 8 made-up examples, as `labkit quantize` does without --data" in said()
+    assert "Timed on 256 examples of fashion-mnist test" in said("--data", "fashion-mnist")
+
+
 def test_an_engine_that_answers_something_else_gets_a_reason_and_no_number(files, monkeypatch):
     right = engines.load
 
@@ -174,7 +221,7 @@ def test_bench_says_before_it_measures_where_a_file_does_not_fit(
     )
     assert "here.onnx does not fit" not in said
     assert f"{files[0].name} does not fit" not in said
-    assert list(fidelity.misfits(onnx.load(for_gpu), "tensorrt")) == []
+    assert list(misfit.misfits(onnx.load(for_gpu), "tensorrt")) == []
 
 
 @pytest.mark.parametrize(("groups", "warned"), [(4, True), (1, False)])
@@ -187,7 +234,7 @@ def test_a_network_of_depthwise_convolutions_is_said_to_be_slow_in_small_integer
     to_onnx(network, models.example("cnn-small", 2), tmp_path / "plain.onnx")
     said = quantize([tmp_path / "plain.onnx"], tmp_path / "small.onnx", "--min-sqnr", -100).output
     assert ("convolutions are depthwise or in groups, which INT8 may slow down" in said) == warned
-    reasons = list(fidelity.misfits(onnx.load(tmp_path / "small.onnx"), "onnxruntime"))
+    reasons = list(misfit.misfits(onnx.load(tmp_path / "small.onnx"), "onnxruntime"))
     assert any("race it against the file in float" in reason for reason in reasons) == warned
 
 
@@ -234,18 +281,28 @@ def test_a_folder_without_test_images_still_quantizes_and_it_is_said_that_nothin
     assert (tmp_path / "q.onnx").is_file()
 
 
-def test_one_engine_that_fails_does_not_end_the_others(files, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError("no more"), "MemoryError: no more"),
+        (Unavailable("It cannot.", found="no operator"), "It cannot (no operator)"),
+        (Unavailable("It cannot."), "It cannot."),
+    ],
+)
+def test_one_engine_that_fails_says_why_and_does_not_end_the_others(
+    error, reason, files, monkeypatch
+):
     right = engines.load
 
     def broken(name, *args, **settings):
         if name == "onnxruntime":
-            raise MemoryError("no more")
+            raise error
         return right(name, *args, **settings)
 
     monkeypatch.setattr(engines, "load", broken)
     images = np.random.default_rng(0).random((8, 1, 28, 28), np.float32)
     rows = {who: (alike, meant) for who, alike, meant in fidelity.quantized(*files, images)}
-    assert rows["onnxruntime"] == (None, "MemoryError: no more")
+    assert rows["onnxruntime"] == (None, reason)
     assert rows["openvino"][1].lowest_db > fidelity.ENGINE_DB
 
 

@@ -88,7 +88,7 @@ def test_beside_boxes_the_channel_that_answers_worst_is_named_and_decides(tmp_pa
     whole, weakest = map(
         float,
         re.search(
-            r"written: ([\d.]+) dB \(channel \d of 5 on axis 1: ([\d.]+) dB", passed.output
+            r"written: ([\d.]+) dB \(lowest: ([\d.]+) dB at index \d of 5 on axis 1", passed.output
         ).groups(),
     )
     assert 15 <= weakest < whole

@@ -5,7 +5,7 @@ the whole hides.
 import numpy as np
 import pytest
 
-from labkit.export.variation import likeness
+from labkit.export.variation import decibels, likeness
 
 RANDOM = np.random.default_rng(0)
 
@@ -53,7 +53,7 @@ def test_scores_beside_boxes_are_judged_on_the_axis_that_holds_them(axis, shape)
     assert alike.db > 50
     assert (alike.weakest.axis, alike.weakest.index, alike.weakest.count) == (axis, 4, 5)
     assert alike.lowest_db == pytest.approx(0, abs=0.5)
-    assert f"channel 4 of 5 on axis {axis}" in str(alike)
+    assert f"at index 4 of 5 on axis {axis}" in str(alike)
 
 
 def test_a_few_items_have_one_mean_for_each_channel():
@@ -116,3 +116,17 @@ def test_answers_that_are_not_finite_are_infinitely_wrong_and_equal_infinities_a
 
 def test_nothing_at_all_is_alike():
     assert likeness(np.zeros((0, 3)), np.zeros((0, 3))).lowest_db == np.inf
+
+
+@pytest.mark.parametrize(
+    ("db", "text"),
+    [
+        (14.96, "14.9 dB"),
+        (15.0, "15.0 dB"),
+        (-0.04, "-0.1 dB"),
+        (np.inf, "inf dB"),
+        (0.3, "0.3 dB"),
+    ],
+)
+def test_a_figure_below_a_limit_does_not_read_as_if_it_reached_it(db, text):
+    assert decibels(db) == text

@@ -1,0 +1,77 @@
+"""Reasons, seen in a file in INT8 alone, why an engine may answer it worse or more slowly here."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+from onnx.numpy_helper import to_array
+
+from labkit import device as devices
+from labkit import engines
+from labkit.export.runtime import notes
+
+
+def misfits(model: Any, engine: str) -> Iterator[str]:
+    """Yield reasons why an INT8 file, a ModelProto (or None), may answer worse or more slowly in
+    an engine here.
+    """
+    module = engines.get(engine)
+    # it runs no file; a GPU takes each
+    if model is None or module.RUNS != "onnx" or hasattr(module, "NEEDS"):
+        return
+    if not devices.adds_int8() and _has_8_bit_weights(model):
+        yield (
+            "its weights have 8 bits, and this CPU has no VNNI: sums may overflow (--weight-bits "
+            "7 prevents it)"
+        )
+    made_for = recipe_of(model)
+    if made_for and made_for != engine:
+        yield f"it was made for {made_for} (--recipe {engine} makes one for this engine)"
+    slow_layers = depthwise(model) if made_for else None
+    if slow_layers:
+        yield f"{slow_layers}; race it against the file in float"
+
+
+def recipe_of(model: Any) -> str | None:
+    """Return the engine that an INT8 file, a ModelProto, was made for, or None where it does not
+    say.
+    """
+    made_for = re.search(r"recipe (\w+)", notes(model).get("quantized", ""))
+    return made_for[1] if made_for else None
+
+
+def _has_8_bit_weights(model):
+    """Return True if an INT8 tensor of the file uses more than 7 bits: numbers beyond -64 and
+    64.
+    """
+    for tensor in model.graph.initializer:
+        if (
+            tensor.data_type == TensorProto.INT8
+            and np.abs(to_array(tensor).astype(int)).max(initial=0) > 64
+        ):
+            return True
+    return False
+
+
+def depthwise(model: Any) -> str | None:
+    """Return why a network (a ModelProto) may be slower in INT8 on a CPU, depthwise
+    convolutions, or None.
+    """
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    grouped = sum(_groups_of(node) > 1 for node in convolutions)
+    if not grouped or 8 * grouped < len(convolutions):
+        return None
+    return (
+        f"{grouped} of its {len(convolutions)} convolutions are depthwise or in groups, "
+        "which INT8 may slow down on a CPU"
+    )
+
+
+def _groups_of(convolution):
+    """Return the number of groups of a convolution, a NodeProto."""
+    for attribute in convolution.attribute:
+        if attribute.name == "group":
+            return attribute.i
+    return 1
