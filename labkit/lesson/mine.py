@@ -47,9 +47,9 @@ def make_importable() -> None:
 
 def _say_which_is_read():
     """Say that a `mine.py` beside the notebook is not the one that is read, where there is one."""
-    beside = Path.cwd() / "mine.py"
-    if beside.is_file() and beside.resolve() != _file().resolve():
-        print(f"{beside} is not read: your own network is that of {_file()}.")
+    local_file = Path.cwd() / "mine.py"
+    if local_file.is_file() and local_file.resolve() != _file().resolve():
+        print(f"{local_file} is not read: your own network is that of {_file()}.")
 
 
 def _forget_changed_file(_cell=None):
