@@ -21,11 +21,11 @@ from test_browser import CHROMIUM, QUIET, need_browser
 from test_cli import COMMANDS
 
 from labkit import ledger
-from labkit.data import glossary
 from labkit.errors import LabError, Unavailable
 from labkit.files import root
 from labkit.ledger.rows import Attempt, Prediction
 from labkit.lesson import cards, pages, syllabus, verdicts
+from labkit.text.course_pages import glossary
 
 pytestmark = pytest.mark.slow  # the first test that comes builds the whole book
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from labkit import ledger
 from labkit.authoring.sections import sections
-from labkit.data import glossary
 from labkit.files import artifacts, deeper_notebooks
 from labkit.ledger.rows import Answer, Claim, LessonAnswer, RaceScore
 from labkit.lesson import cards
@@ -16,6 +15,7 @@ from labkit.lesson.progress import progress
 from labkit.lesson.syllabus import lessons
 from labkit.notebook import read_notebook
 from labkit.report.leaderboard import as_html, board
+from labkit.text.course_pages import glossary
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "labkit"
