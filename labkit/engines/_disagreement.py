@@ -111,13 +111,15 @@ def _compare(served, network, inputs, load, user_batches=()):
     compared = []
     missing = set()
     for batch, right in right_answers:
-        given = _answers(served, batch, right, of_module=not _is_file(network))
-        missing |= set(names) - set(given)
-        compared.append((batch, right, given))
+        engine_answers = _answers(served, batch, right, of_module=not _is_file(network))
+        missing |= set(names) - set(engine_answers)
+        compared.append((batch, right, engine_answers))
     least = np.inf
     for name in names:
         pairs = [
-            (batch, right[name], given[name]) for batch, right, given in compared if name in given
+            (batch, right[name], answered[name])
+            for batch, right, answered in compared
+            if name in answered
         ]
         if in_small_numbers:
             pairs = _together(pairs, served)

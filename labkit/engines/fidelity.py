@@ -64,7 +64,7 @@ class Fidelity:
 
     def __str__(self):
         text = decibels(self.db)
-        if self.weakest is not None:
+        if self.weakest is not None and self.weakest.db < self.db:
             text += f" (lowest: {self.weakest})"
         if self.same is not None:
             text += f", same answer for {self.same:.1%}"

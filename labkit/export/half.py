@@ -51,7 +51,7 @@ def with_roundings(model: onnx.ModelProto) -> onnx.ModelProto:
     rounded.CopyFrom(model)
     # inner graphs first: the nodes that hold them are copied afterwards
     for graph in reversed(list(inside(rounded.graph, onnx.GraphProto))):
-        nodes = [part for node in graph.node for part in _rounding(node, types)]
+        nodes = [new_node for node in graph.node for new_node in _rounding(node, types)]
         del graph.node[:]
         graph.node.extend(nodes)
     return rounded
@@ -65,8 +65,8 @@ def _rounding(node, types):
     """
     names = [name for name in (*node.input, *node.output) if name]
     halves = [name for name in names if types.get(name) == FLOAT16]
-    known = all(types.get(name) for name in names)
-    if not halves or not known or node.op_type in AS_THEY_ARE:
+    all_typed = all(types.get(name) for name in names)
+    if not halves or not all_typed or node.op_type in AS_THEY_ARE:
         return [node]
     before = []
     after = []

@@ -98,7 +98,7 @@ class Likeness:
 
     def __str__(self):
         text = decibels(self.db)
-        if self.weakest is not None:
+        if self.weakest is not None and self.weakest.db < self.db:
             text += f" (lowest: {self.weakest})"
         return text
 

@@ -25,34 +25,36 @@ def ways_on(
     automatic  layers were left in float by themselves, `loss` answers of a hundred being allowed
     with_classes  answers were counted; else decibels alone decide
     """
-    ways = []
+    remedies = []
     if precision in ("int8", "int8+fp16"):
         if not automatic:
-            ways.append("leave the layers in float that lose most: --keep auto finds them")
+            remedies.append("leave the layers in float that lose most: --keep auto finds them")
         else:
-            ways.append("look at more examples: a larger --count")
+            remedies.append("look at more examples: a larger --count")
             if loss and with_classes:
-                ways.append(f"leave more layers in float: a --loss below {loss:g}")
-            ways.append(
+                remedies.append(f"leave more layers in float: a --loss below {loss:g}")
+            remedies.append(
                 "name them yourself, those that were found and more: --keep NODE for each, the "
                 "names in `labkit view`"
             )
         if method == "minmax":
-            ways.append("try --method percentile")
+            remedies.append("try --method percentile")
         if weight_bits in ("recipe", "7") and recipe in SEVEN_BITS and adds_int8():
-            ways.append("weights of 8 bits, which this CPU adds up exactly: --weight-bits 8")
+            remedies.append("weights of 8 bits, which this CPU adds up exactly: --weight-bits 8")
     elif not with_data:
         if precision == "fp16":
-            ways.append("keep in float32 what comes near the largest float16: --data finds it")
-        ways.append("--precision int8 with --data and --keep auto")
+            remedies.append("keep in float32 what comes near the largest float16: --data finds it")
+        remedies.append("--precision int8 with --data and --keep auto")
     else:
-        ways.append("--precision int8 with --keep auto")
+        remedies.append("--precision int8 with --keep auto")
 
     # Another precision.
     if precision == "int8+fp16":
-        ways.append("--precision int8, which rounds once less")
+        remedies.append("--precision int8, which rounds once less")
     if precision != "fp16":
-        ways.append("--precision fp16")
+        remedies.append("--precision fp16")
     else:
-        ways.append("else keep the file in float32: float16 has too few digits for these answers")
-    return f"{'; '.join(ways)}. --min-sqnr sets what you accept"
+        remedies.append(
+            "else keep the file in float32: float16 has too few digits for these answers"
+        )
+    return f"{'; '.join(remedies)}. --min-sqnr sets what you accept"

@@ -34,6 +34,13 @@ def test_parity_by_hand():
 
 
 @pytest.mark.slow
+def test_a_network_that_answers_zeros_only_is_exported_and_another_answer_is_seen():
+    zeros = torch.zeros(4, 3)
+    assert agreement([(zeros, zeros.clone())]).require().cosine == 1
+    with pytest.raises(LabError, match="does not compute"):
+        agreement([(zeros, zeros + 1e-3)]).require()
+
+
 def test_only_an_output_of_one_row_per_item_has_answers_to_count():
     pixels = torch.randn(3, 4, 5, 6)
     row = agreement([(pixels, pixels)])
