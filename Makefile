@@ -30,7 +30,7 @@ book: $(READY)   ## write the course as a website into artifacts/book, from what
 test: $(READY)   ## run the tests, three at a time: 20 to 40 minutes on two cores
 	$(TESTS) -m "not release"
 
-test-release: $(READY)  ## run all tests, those of a release too: faults put into every claim, lessons without optional parts, a class
+test-release: $(READY)  ## run all tests, those of a release too: faults put into every claim and into labkit, lessons without optional parts, a class
 	$(TESTS)
 
 test-fast: $(READY)  ## all but lessons, browser, kill drills and what takes seconds: about two minutes
