@@ -95,7 +95,7 @@ def test_all_items_run_with_torch_and_numpy_alone_and_the_record_is_found_by_exp
     different = [name for name in ITEMS if name not in SAME_WHEN_TINY]
     words = command(out, "--hardware", "A card, a CPU", "--only", ",".join(different))
     done = subprocess.run(
-        words, env=bare, capture_output=True, text=True, cwd=tmp_path, timeout=280
+        words, env=bare, capture_output=True, text=True, cwd=tmp_path, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert {row["item"] for row in rows(out)} == set(different)
