@@ -102,6 +102,7 @@ def run(
     from labkit.runner import run_batch
     from labkit.runner.tasks import seeds_of
 
+    # Without names: all lessons, and those of notebooks/deeper after them where they are asked for.
     if deeper:
         notebooks = [*(notebooks or map(str, lessons())), *map(str, deeper_notebooks())]
     result = run_batch(

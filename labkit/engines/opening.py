@@ -60,6 +60,8 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
     """
     refuse_compiled_file(name)
     device = devices.pick()
+
+    # A file, with random inputs or the user's.
     if Path(name).suffix == ".onnx":
         graph = export.checked(name)
         make_inputs: Callable = partial(export.random_inputs, graph)
@@ -81,6 +83,8 @@ def opened(name: str, data: str | None = None, **pictures: Any) -> Opened:
             graph=graph,
             examples=description,
         )
+
+    # A network of the course.
     if data is not None:
         raise LabError(
             "A network by its name is measured on random numbers.",

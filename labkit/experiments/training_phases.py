@@ -114,6 +114,8 @@ def measure(scale):
     pictures, dataset = _pictures()
     fields = {"study": STUDY, "model": name, "network": name, "batch": batch, "dataset": dataset}
     fields |= {"device": str(scale.device), "threads": devices.threads()}
+
+    # A variant that this machine cannot run is a row with the reason.
     trainers = {}
     for variant, switches in VARIANTS.items():
         try:
@@ -123,6 +125,8 @@ def measure(scale):
             )
         except LabError as error:
             yield Training(variant=variant, reason=error.what, **fields)
+
+    # The others take their steps in turn.
     steps = _in_turn(trainers, scale.seconds)
     torch.backends.cudnn.benchmark = False
     for variant, seconds in steps.items():

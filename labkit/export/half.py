@@ -68,6 +68,8 @@ def _rounding(node, types):
     all_typed = all(types.get(name) for name in names)
     if not halves or not all_typed or node.op_type in AS_THEY_ARE:
         return [node]
+
+    # A copy of the node, which computes in float32: each input in float16 is widened before it.
     before = []
     after = []
     computed = onnx.NodeProto()
@@ -78,6 +80,8 @@ def _rounding(node, types):
             if not any(wide in cast.output for cast in before):
                 before.append(_cast(name, wide, TensorProto.FLOAT))
             computed.input[index] = wide
+
+    # Each output in float16 is rounded after it.
     for index, name in enumerate(node.output):
         if name in halves:
             wide = f"{name}_before_rounding"

@@ -65,6 +65,8 @@ def answers(
         return
     if pixels.ndim == 4:
         pixels = pixels[:, 0]
+
+    # The caption of each image: the answer, the earlier one before it, the label where it is wrong.
     captions, wrong = [], []
     for number in range(len(pixels)):
         answer, label = classes[number], labels[number]

@@ -22,6 +22,8 @@ def line(
     curves = by_x if several else {"": by_x}
     settings = list(next(iter(curves.values())))
     figure, ax = canvas(6.5, 3.0)
+
+    # The curves, each with its name at its end, or with its numbers where it is the only one.
     highest = max(max(points.values()) for points in curves.values())
     ends = _apart([points[settings[-1]] for points in curves.values()], 0.07 * highest)
     for colour, (name, points), end in zip(COLOURS, curves.items(), ends, strict=False):
@@ -31,6 +33,8 @@ def line(
             ax.text(len(settings) - 0.9, end, name, color=colour, va="center", fontsize=9)
         else:
             _write_heights(ax, heights)
+
+    # The reference and the axes.
     if reference:
         height, text = reference
         ax.axhline(height, color=GREY, ls="--", lw=1)

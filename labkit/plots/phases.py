@@ -32,6 +32,8 @@ def phases(
     longest = max(sum(times.values()) for times in by_name.values())
     figure, ax = canvas(7, 1.2 + 0.36 * len(by_name))
     further_colours = iter(FURTHER_COLOURS)
+
+    # A phase is one part of all bars; its number stands in those parts that are wide enough.
     for phase in names:
         colour = OF_TRAINING.get(phase) or next(further_colours)
         values = np.array([times[phase] for times in by_name.values()])
@@ -50,6 +52,8 @@ def phases(
                     fontsize=9,
                     weight="bold",
                 )
+
+    # The sums, the names and the key.
     for row, times in enumerate(by_name.values()):
         total = sum(times.values())
         ax.annotate(
