@@ -118,11 +118,13 @@ def _weigh_interval(interval, samples, kind):
     doubt = None
     if samples < min_samples:
         doubt = f"only {samples} of the {min_samples} {kind} that are needed"
-    if not math.isfinite(high - low):  # shown as one number
+    if not math.isfinite(high - low):  # shown as one number, or as none where there is none
+        doubt = doubt or "its interval has no end"
+        if not math.isfinite(middle):
+            return Evidence(doubt=doubt)
         low = middle
         high = middle
         floor = 0.0
-        doubt = doubt or "its interval has no end"
     return Evidence(
         value=middle,
         low=low / (1 + floor),

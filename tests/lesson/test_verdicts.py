@@ -85,6 +85,16 @@ def test_an_interval_without_an_end_decides_nothing_however_many_samples_stand_b
     )
 
 
+@pytest.mark.parametrize(("low", "high"), [(-math.inf, math.inf), (1.5, math.inf), (-math.inf, 3)])
+def test_an_interval_without_an_end_and_without_an_estimate_has_no_number_to_keep(low, high):
+    evidence = verdicts.weigh(Interval(low, high, samples=1000))
+    assert evidence.numbers() == {"value": None, "low": None, "high": None, "basis": None}
+    assert verdicts.of_claim(evidence, verdicts.Bounds(above=1)) == (
+        "inconclusive",
+        "its interval has no end",
+    )
+
+
 @pytest.mark.parametrize("pair", [(1.1, 1.3), [1.1, 1.3]])
 def test_a_bare_pair_of_numbers_is_no_interval(pair):
     with pytest.raises(LessonError, match="number of its samples"):
