@@ -11,7 +11,7 @@ What is offered here is imported when it is first asked for: the judge of lesson
 files in processes that do without torch, whose import takes longer than the exam.
 """
 
-import importlib
+from labkit.on_demand import offered
 
 _OFFERED = {
     "channels": ("without_channels",),
@@ -23,7 +23,4 @@ _OFFERED = {
 
 
 def __getattr__(name):
-    for module, names in _OFFERED.items():
-        if name in names:
-            return getattr(importlib.import_module(f"labkit.compress.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return offered(__name__, _OFFERED, name)

@@ -5,9 +5,8 @@ One SQLite file under artifacts/. A row is durable when `add` returns: WAL with 
 survives a kill of the writer. Several notebooks may write at once; each waits its turn.
 """
 
-import importlib
-
 from labkit.ledger._store import add, export, find, load, now, tables  # noqa: F401
+from labkit.on_demand import offered
 
 # imported when it is first asked for: whoever measures needs none of it
 _OFFERED = {
@@ -18,7 +17,4 @@ _OFFERED = {
 
 
 def __getattr__(name):
-    for module, names in _OFFERED.items():
-        if name in names:
-            return getattr(importlib.import_module(f"labkit.ledger.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return offered(__name__, _OFFERED, name)

@@ -10,7 +10,7 @@ is first asked for: the command line reads the fields of `TrainConfig`, and `lab
 begins its processes, without torch.
 """
 
-import importlib
+from labkit.on_demand import offered
 
 _OFFERED = {
     "checkpoint": ("CheckpointError", "load_checkpoint", "restored", "save_checkpoint"),
@@ -25,7 +25,4 @@ _OFFERED = {
 
 
 def __getattr__(name):
-    for module, names in _OFFERED.items():
-        if name in names:
-            return getattr(importlib.import_module(f"labkit.train.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return offered(__name__, _OFFERED, name)
