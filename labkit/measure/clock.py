@@ -80,7 +80,7 @@ def sample_until_precise(plan, clock, take_sample, *, relative_width, first_chec
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock and the counters of a device. `latency` and `compare` accept one as `device`.
+    """Clock and counters of a device. `latency` and `compare` accept a `Clock` as their `device`.
 
     device       name of the device in the rows
     now          function () -> seconds

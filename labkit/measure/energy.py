@@ -39,7 +39,7 @@ class Energy(NamedTuple):
 
 
 def energy(fn: Callable, *, seconds: float = 1.0, device: "torch.device | None" = None) -> Energy:
-    """Return the `Energy` of one call of `fn`, a mean over the calls of `seconds` seconds.
+    """Return the `Energy` of one call of `fn`: the mean of calls that go on for `seconds` seconds.
 
     device  device whose counter is read; None: the processor
 

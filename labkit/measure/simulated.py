@@ -1,7 +1,7 @@
-"""A machine that is made of numbers: it shows in milliseconds what a real one does in minutes.
+"""A simulated machine: it shows in milliseconds what a real machine shows in minutes.
 
-Its true speeds are known, so a way of measuring can be checked against the truth; and its device
-works through a queue, so that "you forgot to synchronise" can be seen without a GPU.
+Its true speeds are known, so a method of measuring can be checked against the truth. Its device can
+work through a queue, so that a forgotten synchronisation can be seen without a GPU.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -99,7 +99,7 @@ class SimulatedMachine:
         return float(factor)
 
     def usage(self):
-        """Return what the counters of this machine would show: two cores, one of them ours."""
+        """Return what the counters of this machine would show: two cores, one of them in use."""
         computed = self.computed()
         return Usage(
             wall=self.time,

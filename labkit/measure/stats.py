@@ -181,10 +181,10 @@ def median_interval(samples: Any) -> Interval:
 def bootstrap_median(samples: Any) -> Interval:
     """Return the 95 % `Interval` of the median of independent values.
 
-    values are, for instance, ratios of pairs in random order. The interval is infinite for fewer
-    than 6 values. A bootstrap of the median picks ranks of the ordered values. Its plain
-    percentiles lie too far inside: with 10 to 30 values they enclose the median 90 to 97 times of
-    100. The ranks used here enclose it at least 95 times.
+    Such values are ratios of pairs in random order. The interval is infinite for fewer than 6
+    values. A bootstrap of the median picks ranks of the ordered values. Its plain percentiles lie
+    too far inside: with 10 to 30 values they enclose the median 90 to 97 times of 100. The ranks
+    used here enclose it at least 95 times.
     """
     return _order_interval(samples, len(samples))
 

@@ -124,7 +124,7 @@ class Times:
         return floor_of(self.ratios(NULL_ARM))
 
     def milliseconds(self, name):
-        """Return the median time of one call in ms, with its 95 % `Interval`."""
+        """Return the median time of a call in ms, as a 95 % `Interval`."""
         require_known(name, self.names, "measured call")
         return median_interval(1e3 * self.seconds[:, self.names.index(name)])
 

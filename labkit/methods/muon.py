@@ -49,7 +49,7 @@ class Muon(torch.optim.AdamW):
         """Load a state: AdamW's own for the other weights, and the means of the hidden matrices.
 
         AdamW expects a count of steps in the state of every weight. The hidden matrices have none,
-        so they are kept from it.
+        so their state is not passed to AdamW.
         """
         of_hidden = {}
         of_outer = defaultdict(dict)

@@ -1,6 +1,6 @@
 """Networks that come trained with the course, in `data/trained/`.
 
-Experiments begin with their weights, so that nobody has to train them first.
+Experiments begin with their weights instead of training first.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The drawing of a network's file: its operators as a train, from input to output."""
+"""The drawing of a network's file: its operators as boxes in a row, from input to output."""
 
 from pathlib import Path
 
