@@ -13,7 +13,7 @@ DRAWS = 2000  # bootstrap resamples
 
 
 @functools.cache
-def quantile_floor(q, confidence=0.99):
+def samples_for_quantile(q, confidence=0.99):
     """Return the number of samples from which the `q` quantile may be reported.
 
     This is the smallest n for which, with probability `confidence`, at least two samples lie above
@@ -28,7 +28,7 @@ def quantile_floor(q, confidence=0.99):
     return n
 
 
-MIN_SAMPLES_TO_DECIDE = quantile_floor(0.5)  # 11: a median of fewer samples decides nothing
+MIN_SAMPLES_TO_DECIDE = samples_for_quantile(0.5)  # 11: a median of fewer samples decides nothing
 # from 6 samples on, the smallest and the largest enclose the median 95 times of 100
 MIN_SAMPLES_OF_MEDIAN = 6
 MIN_SAMPLES_OF_MEAN = 3
@@ -112,7 +112,7 @@ class Interval:
 
 def quantile(samples, q):
     """Return (value, None), or (None, reason) if there are too few samples for this quantile."""
-    needed = quantile_floor(q)
+    needed = samples_for_quantile(q)
     if len(samples) < needed:
         return None, f"p{100 * q:g} needs {needed} samples, there are {len(samples)}"
     return float(np.quantile(samples, q)), None
