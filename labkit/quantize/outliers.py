@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from labkit.quantize.smoothing import channel_maxima, entering, inserted, new_value, stored
+from labkit.quantize.smoothing import channel_maxima, layers_by_input, inserted, new_value, stored
 
 FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in float
 
@@ -38,7 +38,7 @@ def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> 
 
     split = onnx_ir.from_proto(model)
     layers = {}  # {value: the layers that only multiply it}
-    for value, readers in entering(split.graph).items():
+    for value, readers in layers_by_input(split.graph).items():
         plain_readers = [reader for reader in readers if _only_multiplies(reader)]
         if plain_readers:
             layers[value] = plain_readers

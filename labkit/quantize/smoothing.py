@@ -42,7 +42,7 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
     smooth = onnx_ir.from_proto(model)
-    layers_of = entering(smooth.graph)
+    layers_of = layers_by_input(smooth.graph)
     axes = {
         value.name: 1 if layers[0].op_type == "Conv" else -1 for value, layers in layers_of.items()
     }
@@ -77,7 +77,7 @@ def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.M
     return onnx.shape_inference.infer_shapes(onnx_ir.to_proto(smooth))
 
 
-def entering(graph):
+def layers_by_input(graph):
     """Group the layers with stored weights by the value that they multiply: {value: layers}.
 
     The layers are in the order of the graph.
