@@ -6,7 +6,7 @@ from labkit.device import adds_int8
 SEVEN_BITS = ("onnxruntime", "openvino")
 
 
-def ways_on(
+def remedies_in_words(
     precision: str,
     *,
     with_data: bool,
