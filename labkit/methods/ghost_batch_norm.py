@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from labkit.errors import LabError
 from labkit.methods import Hooks
-from labkit.methods.surgery import replaced, twin
+from labkit.methods.surgery import copy_sharing_weights, replaced
 
 
 def ghost_batch_norm(x, ghost_size, weight=None, bias=None, *, eps=1e-5):
@@ -158,7 +158,7 @@ def with_ghost_batch_norm(model: nn.Module, ghost_size: int) -> nn.Module:
         new.ghost_size = ghost_size
         return new
 
-    changed = twin(model)
+    changed = copy_sharing_weights(model)
     for kind, ghosts in GHOSTS.items():
         changed = replaced(changed, kind, functools.partial(ghost, ghosts))
     return changed

@@ -13,7 +13,7 @@ Source   Ioffe and Szegedy 2015, arXiv:1502.03167; 0.4, as in Jordan 2024, arXiv
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from labkit.methods import Hooks
-from labkit.methods.surgery import twin
+from labkit.methods.surgery import copy_sharing_weights
 
 
 class Method(Hooks):
@@ -23,7 +23,7 @@ class Method(Hooks):
     """
 
     def begin(self, model):
-        trained = twin(model)
+        trained = copy_sharing_weights(model)
         for layer in trained.modules():
             if isinstance(layer, _BatchNorm):
                 layer.momentum = self.value

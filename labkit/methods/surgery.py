@@ -17,7 +17,7 @@ def replaced(model: "nn.Module", kind: type, make: Callable) -> "nn.Module":
     return _replaced(model, kind, make, {})  # {old layer: new layer}
 
 
-def twin(model):
+def copy_sharing_weights(model):
     """Return a copy of a model that shares its weights and statistics with the model.
 
     The layers of the copy can be changed without changing those of the model.
