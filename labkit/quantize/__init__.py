@@ -30,7 +30,7 @@ from labkit.quantize.floats import to_fp16
 from labkit.quantize.fp8 import to_fp8
 from labkit.quantize.limit import Limit
 from labkit.quantize.outliers import outliers_apart
-from labkit.quantize.ptq import RECIPES, in_int8, prepared, static
+from labkit.quantize.ptq import RECIPES, in_int8, prepared_for_quantizer, static
 from labkit.quantize.quantize_file import comparison_images, images_for, quantize_file
 from labkit.quantize.sensitivity import all_outputs, logits, sensitivity
 from labkit.quantize.smoothing import smoothed

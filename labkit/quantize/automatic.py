@@ -29,7 +29,7 @@ from labkit.quantize.activation_ranges import observe
 from labkit.quantize.integer_grid import sqnr_db
 from labkit.quantize.limit import Limit
 from labkit.quantize.outliers import outliers_apart
-from labkit.quantize.ptq import LIGHT, in_int8, outlier_products, prepared
+from labkit.quantize.ptq import LIGHT, in_int8, outlier_products, prepared_for_quantizer
 from labkit.quantize.sensitivity import all_outputs, logits, multiply_adds_by_node, sensitivity
 from labkit.quantize.smoothing import smoothed
 
@@ -85,7 +85,7 @@ def automatic(src, dst, data, held_out, *, limit=None, **settings):
     `float_nodes`.
     """
     limit = limit or Limit()
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     with explained(src, "quantized"):
         network = _Network(model, observe(model, data), settings)
         exact = all_outputs(model, held_out)
@@ -147,7 +147,7 @@ def _nothing_in_int8(src, model, work, limit):
 class _Network:
     """A network that is quantized several times, with different nodes in float.
 
-    model       a ModelProto that `prepared` returned
+    model       a ModelProto that `prepared_for_quantizer` returned
     histograms  result of `observe` for the model
     settings    keyword arguments of `in_int8`
     metadata    {key: text} for the quantized file: how the network was transformed

@@ -20,7 +20,7 @@ from pathlib import Path
 from labkit.errors import LabError, require_known
 from labkit.export.runtime import explained
 from labkit.export.write import write_model
-from labkit.quantize.ptq import layers_of, outlier_products, prepared
+from labkit.quantize.ptq import layers_of, outlier_products, prepared_for_quantizer
 
 DYNAMIC = ("MatMul", "Gemm")
 _LEVELS = {"float": 1, "int8": 4}  # ONNX Runtime's accuracy_level; left open, the kernel chooses
@@ -41,7 +41,7 @@ def dynamic(
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     layers = layers_of(model, DYNAMIC, in_float, stored=True)
     with explained(src, "quantized"), tempfile.TemporaryDirectory() as folder, _quiet():
         left_in_float = {*in_float, *outlier_products(model)}
@@ -99,7 +99,7 @@ def weight_only(
             "There are no kernels for weights of that many bits.", expected="8 or 4", found=bits
         )
     require_known(inputs, tuple(_LEVELS), "kind of inputs")
-    wrapped = ONNXModel(prepared(src))
+    wrapped = ONNXModel(prepared_for_quantizer(src))
     wrapped.replace_gemm_with_matmul()  # a Gemm is a product and an addition
     model = wrapped.model
     layers_of(model, ("MatMul",), stored=True)

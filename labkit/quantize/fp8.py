@@ -17,7 +17,7 @@ from labkit.errors import LabError
 from labkit.export.operators import QUANTIZED
 from labkit.export.write import write_model
 from labkit.quantize.activation_ranges import observe
-from labkit.quantize.ptq import prepared
+from labkit.quantize.ptq import prepared_for_quantizer
 from labkit.quantize.smoothing import inserted, new_value
 
 LARGEST = 448.0  # of E4M3
@@ -36,7 +36,7 @@ def to_fp8(src, dst, data):
     import onnx_ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     opset = model.opset_import[0].version
     if opset < FIRST_OPSET:
         raise LabError(

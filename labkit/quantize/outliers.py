@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from labkit.quantize.smoothing import channel_maxima, layers_by_input, inserted, new_value, stored
+from labkit.quantize.smoothing import channel_maxima, inserted, layers_by_input, new_value, stored
 
 FLOAT = "_outliers_in_float"  # stands in the names of the nodes that stay in float
 
@@ -30,7 +30,7 @@ def outliers_apart(model: onnx.ModelProto, data: Any, *, times: float = 2.5) -> 
     The copy computes the same. Observe its ranges anew; `in_int8` leaves the new products in float.
     A model without outliers is returned unchanged.
 
-    model  a ModelProto that `prepared` returned
+    model  a ModelProto that `prepared_for_quantizer` returned
     data   a `Calibration`: the largest value of each channel is observed on it
     times  an outlier reaches further than this many times the median channel of its tensor
     """

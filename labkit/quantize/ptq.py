@@ -70,7 +70,7 @@ def static(src: str | Path, dst: str | Path, data: Any, **settings: Any) -> Path
     Call `labkit.engines.fidelity.quantized` before using the file: it compares the answers with
     those of fp32.
     """
-    model = prepared(src)
+    model = prepared_for_quantizer(src)
     histograms = observe(model, data)
     with explained(src, "quantized"):
         quantized = in_int8(model, histograms, **settings)
@@ -82,7 +82,7 @@ def in_int8(
 ):
     """Return an INT8 copy of a model.
 
-    model        a ModelProto that `prepared` returned
+    model        a ModelProto that `prepared_for_quantizer` returned
     histograms   result of `observe`
     recipe       the engine that will run the copy, one of `RECIPES`
     method       "minmax", "percentile" or "entropy": how the observed ranges are clipped
@@ -215,7 +215,7 @@ def _recipe_settings(recipe, model):
     return settings
 
 
-def prepared(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
+def prepared_for_quantizer(src: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """Return a model in the form that the quantizer needs.
 
     Shapes are inferred, and batch norm is folded into the convolution before it.

@@ -21,7 +21,7 @@ BATCH = 500  # examples that are run at once
 def sensitivity(model, histograms, images, **settings):
     """Measure how INT8 for one heavy layer alone disturbs the answers, layer by layer.
 
-    model       a ModelProto that `prepared` returned
+    model       a ModelProto that `prepared_for_quantizer` returned
     histograms  result of `observe` for the model
     images      (N, C, H, W) floats to compare the answers on, or other `items` of `logits`; not the
                 images of the final test

@@ -29,7 +29,7 @@ _PASS = ("Relu", "MaxPool", "AveragePool", "GlobalAveragePool")
 def smoothed(model: onnx.ModelProto, data: Any, *, alpha: float = 0.5) -> onnx.ModelProto:
     """Return a copy of a model that computes the same and is easier to quantize.
 
-    model   a ModelProto that `prepared` returned
+    model   a ModelProto that `prepared_for_quantizer` returned
     data    a `Calibration`: the largest value of each channel is observed on it
     alpha   1 makes all channels of the activations alike, 0 all input channels of the weights. 0.5
             is usual, 0.7 to 0.85 where outliers are large. A depthwise convolution has a grid for
