@@ -208,8 +208,8 @@ def _inputs_to_divide(value, axis, readers):
         and len(indices) == 1
         and stored(node, indices[0]).ndim == 1
     ):
-        others = _inputs_to_divide(node.inputs[1 - indices[0]], axis, 1)
-        return None if others is None else [*others, (node, indices[0])]
+        stored_inputs = _inputs_to_divide(node.inputs[1 - indices[0]], axis, 1)
+        return None if stored_inputs is None else [*stored_inputs, (node, indices[0])]
     scales_output = node.op_type in ("Conv", "Gemm", "MatMul", "LayerNormalization")
     if scales_output and indices == list(range(1, len(node.inputs))):
         return [(node, index) for index in indices]
