@@ -66,9 +66,9 @@ def compare(
        for each arm, from two times that were taken under nearly the same conditions. The result is
        the median of these ratios and its interval. The first calls of the series give a second
        ratio, the row's `beside`: that of calls that alternate.
-    4. Judge. The null arm shows which differences this machine measures between equal arms. A ratio
-       counts as different only if its whole interval lies outside this band around 1, the noise
-       floor.
+    4. Judge. The null arm shows which differences this machine measures between equal arms. They
+       form a band around 1, the noise floor. A ratio counts as different from 1 only if its whole
+       interval lies outside the band.
 
     Two sessions of one file may differ, depending on where their weights lie in memory. Where calls
     alternate, the first arm is called twice in a round and so finds its weights in the cache more

@@ -113,9 +113,9 @@ def tokens(texts, *, longest=LONGEST):
 def network_and_tokens(texts: Sequence[str], *, longest: int = LONGEST) -> tuple:
     """Return (MiniLM, tokens of each text, None), or a stand-in if a package is missing.
 
-    The stand-in returns (network, made-up tokens, the reason as a sentence). Its network has the
-    same layers with random weights, and each word becomes one token. It takes as long as the real
-    network takes for so many tokens, but its outputs mean nothing.
+    Without a package the result is (stand-in, made-up tokens, the reason as a sentence). The
+    stand-in has the same layers with random weights, and each word becomes one token. A call takes
+    as long as with the real network for so many tokens, but its output means nothing.
     """
     try:
         return minilm(), tokens(texts, longest=longest), None

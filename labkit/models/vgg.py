@@ -1,6 +1,6 @@
 """VGGs with batch norm for small images: stacks of 3x3 convolutions, then linear layers.
 
-Each stack ends with a max pool, which stands before the stack's last norm and activation: these
+In each stack, a max pool follows the last convolution. The norm and the activation after the pool
 then see a quarter of the pixels. The small VGG (98,682 parameters) is light enough to be trained
 dozens of times on two cores, which experiments on the batch size need. The medium VGG (1,478,826
 parameters, 30 million multiply-adds for 28 x 28 pixels) is there to be compressed: four fifths of

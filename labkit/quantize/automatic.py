@@ -201,7 +201,7 @@ def _transformed(network, data):
 
 
 def _choose_float_layers(model, within_limit, table):
-    """Choose the layers to leave in float, so that few multiply-adds are. Returns {node: reason}.
+    """Choose layers to leave in float, with few multiply-adds in total. Returns {node: reason}.
 
     model         the ModelProto
     within_limit  function (names of nodes in float) -> True if the network then stays within the

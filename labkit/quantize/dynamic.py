@@ -6,7 +6,7 @@ When     no data is at hand, or ranges differ much from one input to the next, a
          transformer do
 Cost     each call looks for the ranges; an answer depends a little on the other items in its batch
 Not when the network consists of convolutions: these stay float, because ONNX Runtime is no faster
-         with dynamic ones
+         with dynamic convolutions
 Source   ONNX Runtime's quantize_dynamic; Zafrir et al. 2019, arXiv:1910.06188
 """
 

@@ -76,8 +76,8 @@ def quantize(
 ) -> np.ndarray:
     """Turn real numbers into integers of a grid.
 
-    Each number is rounded to the nearest grid point (ties to even); numbers beyond the grid get its
-    end.
+    Each number is rounded to the nearest grid point (ties to even). Numbers beyond the grid
+    become its outermost point.
 
     x                  floats of any shape
     scale, zero_point  numbers, or (C,) for the channels along `axis` of x
